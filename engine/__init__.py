@@ -1,0 +1,1 @@
+"""The CuBridge pipeline without any user interface: lift, transfer, lower, build, verify."""
