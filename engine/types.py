@@ -1,0 +1,449 @@
+"""The vocabulary that every part shares: stages, gates, verdicts, levels, proposals, decisions.
+
+Standard library only. Every class is frozen and has `to_json` / `from_json` with an exact round
+trip; `to_json` gives plain JSON values (dict, list, str, int, float, bool, None) and names the
+schema version, `from_json` raises `ValueError` on what it cannot read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+SCHEMA_VERSION = 1
+
+JsonObject = dict[str, Any]
+
+
+class Stage(StrEnum):
+    """Where an artifact stands in the pipeline, in pipeline order."""
+
+    SOURCE = "source"
+    LIFTED = "lifted"
+    TARGET = "target"
+    LOWERED = "lowered"
+    VERIFIED = "verified"
+
+
+class Gate(StrEnum):
+    """The four proofs, in pipeline order."""
+
+    G1 = "G1"
+    G2 = "G2"
+    G3 = "G3"
+    G4 = "G4"
+
+    @property
+    def stage(self) -> Stage:
+        """The stage whose artifact this gate judges."""
+        return _GATE_STAGE[self]
+
+
+_GATE_STAGE = {
+    Gate.G1: Stage.LIFTED,
+    Gate.G2: Stage.TARGET,
+    Gate.G3: Stage.LOWERED,
+    Gate.G4: Stage.VERIFIED,
+}
+
+
+class VerdictKind(StrEnum):
+    """What a gate says. `STALE` is never stored: it is derived when content hashes moved on."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    STALE = "stale"
+    NOT_RUN = "not_run"
+    OVERRIDDEN = "overridden"
+
+
+class Level(StrEnum):
+    """How far an acceptance is proven. Computed by `level_of`, never typed in."""
+
+    GPU_VERIFIED = "gpu-verified"
+    CPU_VERIFIED = "cpu-verified"
+    OVERRIDDEN = "overridden"
+    NONE = "none"
+
+
+class Origin(StrEnum):
+    """Who wrote something."""
+
+    EXPERT = "expert"
+    RULES = "rules"
+    MODEL = "model"
+    PERSON = "person"
+
+
+class DecisionKind(StrEnum):
+    """What a person decided about a hunk or a whole proposal."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    EDITED = "edited"
+
+
+def sha256_of(content: str | bytes) -> str:
+    """Hex SHA-256 of bytes, or of a text as UTF-8 (undecodable source bytes kept as they were)."""
+    data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+    return hashlib.sha256(data).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One gate's verdict about exact content.
+
+    `subject` names the content hashes it belongs to, e.g. `(("artifact", sha), ("compiler", sha),
+    ("headers", sha), ("spec", sha))`, kept sorted by name; a verdict whose hashes no longer match
+    is stale. `details` holds JSON values only (first wrong op, counterexample, measurements);
+    non-finite floats become the strings "nan", "inf" and "-inf". `assumed` lists the op ids whose
+    meaning was assumed. `by` names the person of an override. `seconds` is wall time.
+    """
+
+    gate: Gate
+    kind: VerdictKind
+    reason: str = ""
+    seconds: float = 0.0
+    subject: tuple[tuple[str, str], ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    assumed: tuple[str, ...] = ()
+    by: str = ""
+
+    def __post_init__(self) -> None:
+        subject = dict(self.subject)
+        if len(subject) != len(self.subject):
+            raise ValueError(f"a verdict's subject names a hash twice: {self.subject!r}")
+        if not math.isfinite(self.seconds):
+            raise ValueError("a verdict's seconds must be finite")
+        object.__setattr__(self, "subject", tuple(sorted(subject.items())))
+        object.__setattr__(self, "seconds", float(self.seconds))
+        object.__setattr__(self, "details", plain_json(self.details))
+        object.__setattr__(self, "assumed", tuple(self.assumed))
+
+    @property
+    def passed(self) -> bool:
+        """True only for a pass: stale, not_run and overridden have not passed."""
+        return self.kind is VerdictKind.PASS
+
+    def hash_of(self, name: str) -> str | None:
+        """The content hash that the subject gives for `name`, if any."""
+        return dict(self.subject).get(name)
+
+    def stale(self, reason: str) -> Verdict:
+        """The same verdict, marked stale; the old reason stays readable in `reason`."""
+        was = f"{self.kind}: {self.reason}" if self.reason else str(self.kind)
+        return Verdict(
+            self.gate,
+            VerdictKind.STALE,
+            f"{reason} (was {was})",
+            self.seconds,
+            self.subject,
+            self.details,
+            self.assumed,
+            self.by,
+        )
+
+    def to_json(self) -> JsonObject:
+        return {
+            "schema": SCHEMA_VERSION,
+            "gate": self.gate.value,
+            "kind": self.kind.value,
+            "reason": self.reason,
+            "seconds": self.seconds,
+            "subject": dict(self.subject),
+            "details": plain_json(self.details),
+            "assumed": list(self.assumed),
+            "by": self.by,
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        obj = read_object(data, cls.__name__)
+        subject = read(obj, "subject", dict)
+        return cls(
+            gate=Gate(read(obj, "gate", str)),
+            kind=VerdictKind(read(obj, "kind", str)),
+            reason=read(obj, "reason", str),
+            seconds=float(read(obj, "seconds", (int, float))),
+            subject=tuple((name, _str(value)) for name, value in subject.items()),
+            details=read(obj, "details", dict),
+            assumed=_strings(obj, "assumed"),
+            by=read(obj, "by", str),
+        )
+
+
+def level_of(verdicts: Iterable[Verdict]) -> Level:
+    """The level that these verdicts earn; the last verdict of each gate counts.
+
+    gpu-verified: all four gates pass. cpu-verified: G1 to G3 pass and G4 has not been run on this
+    content (absent, not_run or stale). overridden: every gate among G1 to G3 passed or was
+    overridden by a person, G4 did not fail, and at least one gate was overridden. Everything else
+    is none; a stale verdict counts as not passed.
+    """
+    last = {verdict.gate: verdict.kind for verdict in verdicts}
+    kinds = [last.get(gate, VerdictKind.NOT_RUN) for gate in Gate]
+    cpu, gpu = kinds[:3], kinds[3]
+    if gpu is VerdictKind.FAIL:
+        return Level.NONE
+    if any(kind not in (VerdictKind.PASS, VerdictKind.OVERRIDDEN) for kind in cpu):
+        return Level.NONE
+    if VerdictKind.OVERRIDDEN in kinds:
+        return Level.OVERRIDDEN
+    return Level.GPU_VERIFIED if gpu is VerdictKind.PASS else Level.CPU_VERIFIED
+
+
+def open_assumptions(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+    """Op ids whose meaning is still assumed: empty once G4 passes on the same content."""
+    last = {verdict.gate: verdict for verdict in verdicts}
+    if Gate.G4 in last and last[Gate.G4].passed:
+        return ()
+    return tuple(sorted({op for verdict in last.values() for op in verdict.assumed}))
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A stage's content under a name, with the hash that verdicts refer to.
+
+    Build with `Artifact.of`. `data` is the exact bytes; `text` is for reading and editing and
+    encodes back to the same bytes with `surrogateescape` (sources may hold invalid UTF-8).
+    """
+
+    stage: Stage
+    name: str
+    data: bytes = field(repr=False)
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if self.sha256 != sha256_of(self.data):
+            raise ValueError(f"artifact {self.name!r} does not have the hash {self.sha256}")
+
+    @classmethod
+    def of(cls, stage: Stage, name: str, content: str | bytes) -> Self:
+        data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+        return cls(stage, name, data, sha256_of(data))
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "surrogateescape")
+
+    def to_json(self) -> JsonObject:
+        head: JsonObject = {
+            "schema": SCHEMA_VERSION,
+            "stage": self.stage.value,
+            "name": self.name,
+            "sha256": self.sha256,
+        }
+        try:
+            return head | {"text": self.data.decode("utf-8")}
+        except UnicodeDecodeError:
+            return head | {"base64": base64.b64encode(self.data).decode("ascii")}
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        obj = read_object(data, cls.__name__)
+        if "base64" in obj:
+            content = base64.b64decode(read(obj, "base64", str), validate=True)
+        else:
+            content = read(obj, "text", str).encode("utf-8")
+        return cls(
+            Stage(read(obj, "stage", str)),
+            read(obj, "name", str),
+            content,
+            read(obj, "sha256", str),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """One reviewable change of the target CuIR.
+
+    `clause` is the recipe clause it serves (empty if none); `before` and `after` are CuIR text,
+    either may be empty; `op_ids` are the ops it touches.
+    """
+
+    id: str
+    title: str
+    reason: str
+    clause: str
+    before: str
+    after: str
+    op_ids: tuple[str, ...]
+    origin: Origin
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "op_ids", tuple(self.op_ids))
+
+    def to_json(self) -> JsonObject:
+        return {
+            "schema": SCHEMA_VERSION,
+            "id": self.id,
+            "title": self.title,
+            "reason": self.reason,
+            "clause": self.clause,
+            "before": self.before,
+            "after": self.after,
+            "op_ids": list(self.op_ids),
+            "origin": self.origin.value,
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        obj = read_object(data, cls.__name__)
+        return cls(
+            id=read(obj, "id", str),
+            title=read(obj, "title", str),
+            reason=read(obj, "reason", str),
+            clause=read(obj, "clause", str),
+            before=read(obj, "before", str),
+            after=read(obj, "after", str),
+            op_ids=_strings(obj, "op_ids"),
+            origin=Origin(read(obj, "origin", str)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Hunks with one origin and reason: the only way into the target.
+
+    `transcript` is the hash of the transcript that explains it (a model's conversation), or None.
+    """
+
+    id: str
+    origin: Origin
+    reason: str
+    hunks: tuple[Hunk, ...]
+    transcript: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hunks", tuple(self.hunks))
+        ids = [hunk.id for hunk in self.hunks]
+        if len(set(ids)) != len(ids):
+            raise ValueError(f"proposal {self.id!r} has two hunks with one id")
+
+    def to_json(self) -> JsonObject:
+        return {
+            "schema": SCHEMA_VERSION,
+            "id": self.id,
+            "origin": self.origin.value,
+            "reason": self.reason,
+            "hunks": [hunk.to_json() for hunk in self.hunks],
+            "transcript": self.transcript,
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        obj = read_object(data, cls.__name__)
+        return cls(
+            id=read(obj, "id", str),
+            origin=Origin(read(obj, "origin", str)),
+            reason=read(obj, "reason", str),
+            hunks=tuple(Hunk.from_json(hunk) for hunk in read(obj, "hunks", list)),
+            transcript=_optional_str(obj, "transcript"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision about a hunk or a whole proposal (`target` is its id).
+
+    An `EDITED` decision carries the text that replaces the hunk's `after`.
+    """
+
+    target: str
+    kind: DecisionKind
+    by: str
+    comment: str = ""
+    replacement: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind is DecisionKind.EDITED) != (self.replacement is not None):
+            raise ValueError("an edited decision, and only that, carries a replacement text")
+
+    def to_json(self) -> JsonObject:
+        return {
+            "schema": SCHEMA_VERSION,
+            "target": self.target,
+            "kind": self.kind.value,
+            "by": self.by,
+            "comment": self.comment,
+            "replacement": self.replacement,
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> Self:
+        obj = read_object(data, cls.__name__)
+        return cls(
+            target=read(obj, "target", str),
+            kind=DecisionKind(read(obj, "kind", str)),
+            by=read(obj, "by", str),
+            comment=read(obj, "comment", str),
+            replacement=_optional_str(obj, "replacement"),
+        )
+
+
+def plain_json(value: Any) -> Any:
+    """A deep copy made of plain JSON values, such that `json` gives it back unchanged.
+
+    Tuples become lists, mappings dicts, enums their value, non-finite floats "nan", "inf", "-inf".
+
+    Raises:
+        ValueError: a value that JSON cannot hold, or a key that is not a string.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            raise ValueError(f"JSON keys must be text: {list(value)!r}")
+        return {str(key): plain_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_json(item) for item in value]
+    raise ValueError(f"not a JSON value: {value!r} ({type(value).__name__})")
+
+
+def read_object(data: object, what: str) -> JsonObject:
+    """`data` as a JSON object whose schema this version can read."""
+    if not isinstance(data, dict):
+        raise ValueError(f"{what}: expected a JSON object, got {type(data).__name__}")
+    version = data.get("schema")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise ValueError(f"{what}: no schema version")
+    if version > SCHEMA_VERSION:
+        raise ValueError(f"{what}: written by a newer version (schema {version})")
+    return data
+
+
+def read(obj: JsonObject, key: str, kind: type | tuple[type, ...]) -> Any:
+    """`obj[key]`, checked to be of `kind`."""
+    if key not in obj:
+        raise ValueError(f"missing {key!r}")
+    value = obj[key]
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{key!r} has the wrong type ({type(value).__name__})")
+    return value
+
+
+def _str(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"expected text, got {type(value).__name__}")
+    return value
+
+
+def _strings(obj: JsonObject, key: str) -> tuple[str, ...]:
+    return tuple(_str(item) for item in read(obj, key, list))
+
+
+def _optional_str(obj: JsonObject, key: str) -> str | None:
+    if obj.get(key) is None:
+        return None
+    return str(read(obj, key, str))
