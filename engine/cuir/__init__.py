@@ -1,0 +1,1 @@
+"""CuIR: a tile-level, executable text for CUDA kernels (see docs/cuir.md)."""

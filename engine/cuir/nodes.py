@@ -1,0 +1,304 @@
+"""The tree of a CuIR module.
+
+Nodes are frozen and compare by structure: two trees are equal exactly when their canonical prints
+are equal. Ids and provenance never live in the nodes; they are kept in side tables keyed by `Path`.
+
+One expression language serves everything: index arithmetic, per-element lambdas, launch arguments
+and the predicates of a recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# --- expressions -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Num:
+    """An int, float or bool literal. `inf` and `nan` are the names of constants, see `Name`."""
+
+    value: int | float | bool
+
+    def __eq__(self, other: object) -> bool:
+        # 1, 1.0 and True are different literals, and nan equals itself.
+        return (
+            isinstance(other, Num)
+            and type(self.value) is type(other.value)
+            and repr(self.value) == repr(other.value)
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), repr(self.value)))
+
+
+@dataclass(frozen=True, slots=True)
+class Str:
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """`args.Nk`: a field of the argument struct (the only attribute access there is)."""
+
+    base: Expr
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`f[T, 2](a, b, at=0)`: op, device function, scalar function or type constructor."""
+
+    fn: str
+    args: tuple[Expr, ...] = ()
+    kwargs: tuple[tuple[str, Expr], ...] = ()
+    params: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """`q0:` as the last index of a tensor: a tile that starts at `start`."""
+
+    start: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """`Q[b, h, q0:]` (a tile of a tensor), `sK[stage]` (a stage), `slope[h]` (a scalar load)."""
+
+    base: Expr
+    index: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    op: str  # "-", "not", "~"
+    operand: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Arithmetic. `//` and `%` truncate toward zero as in C; `floor_div` and `floor_mod` floor."""
+
+    op: str  # + - * / // % & | ^ << >>
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    op: str  # < <= > >= == !=
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    """`a and b`, `a or b`; binary, left-associated."""
+
+    op: str  # and, or
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`then if cond else other`."""
+
+    cond: Expr
+    then: Expr
+    other: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    """A per-element function; only as an argument of an op. Its body is a scalar expression."""
+
+    params: tuple[str, ...]
+    body: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Tuple:
+    """`[a, b]`: shapes, grids, coordinates."""
+
+    items: tuple[Expr, ...]
+
+
+Expr = (
+    Num | Str | Name | Attr | Call | Slice | Index | Unary | Binary | Compare | Bool | Select
+    | Lambda | Tuple
+)  # fmt: skip
+
+# --- statements ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """`target = value`. `target` may be dotted-free only; tuples do not exist."""
+
+    target: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """An op for its effect: `sync()`, `copy_async(sQ, Q[b, h, q0:])`."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """`for var in range(start, stop, step):`."""
+
+    var: str
+    start: Expr
+    stop: Expr
+    step: Expr
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    cond: Expr
+    then: tuple[Stmt, ...]
+    other: tuple[Stmt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    value: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """Source text whose meaning is unknown: what it reads and writes, and an optional meaning.
+
+    `meaning` (from a person or a model) is assumed until a GPU run confirms it.
+    """
+
+    text: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    meaning: tuple[Stmt, ...] = ()
+
+
+Stmt = Assign | Do | For | If | Return | Opaque
+
+# --- modules ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of the argument struct: `tensor`, `i32`, `i64` or `f32`."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A run-time parameter of a function: `name` or `name: type`."""
+
+    name: str
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A host function, a kernel or a device function.
+
+    `consts` are compile-time parameters (C++ template parameters), printed after `*`.
+    `options` are the decorator's keywords, such as `threads=128`, `workers=...`.
+    """
+
+    kind: str  # host, kernel, device
+    name: str
+    params: tuple[Param, ...]
+    consts: tuple[str, ...]
+    options: tuple[tuple[str, Expr], ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One specialisation of one program. `spec` binds arch and the host's compile-time names."""
+
+    spec: tuple[tuple[str, Expr], ...]
+    fields: tuple[Field, ...]
+    functions: tuple[Function, ...]
+
+    def function(self, name: str) -> Function:
+        for candidate in self.functions:
+            if candidate.name == name:
+                return candidate
+        raise KeyError(name)
+
+
+# A path names a statement: (function name, index, [branch, index]...), where branch is "body",
+# "then", "other" or "meaning". The path (function name,) names the function itself.
+Path = tuple[str | int, ...]
+
+
+def blocks(stmt: Stmt) -> tuple[tuple[str, tuple[Stmt, ...]], ...]:
+    """The named statement lists inside a statement."""
+    if isinstance(stmt, For):
+        return (("body", stmt.body),)
+    if isinstance(stmt, If):
+        return (("then", stmt.then), ("other", stmt.other))
+    if isinstance(stmt, Opaque):
+        return (("meaning", stmt.meaning),)
+    return ()
+
+
+def walk(module: Module) -> Iterator[tuple[Path, Stmt]]:
+    """Every statement with its path, in program order."""
+    for function in module.functions:
+        yield from walk_block(function.body, (function.name,))
+
+
+def walk_block(body: tuple[Stmt, ...], prefix: Path) -> Iterator[tuple[Path, Stmt]]:
+    for position, stmt in enumerate(body):
+        path = (*prefix, position)
+        yield path, stmt
+        for branch, inner in blocks(stmt):
+            yield from walk_block(inner, (*path, branch))
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """The direct subexpressions, in evaluation order."""
+    match expr:
+        case Attr(base, _):
+            return (base,)
+        case Call(_, args, kwargs, params):
+            return (*params, *args, *(value for _, value in kwargs))
+        case Slice(start):
+            return (start,)
+        case Index(base, index):
+            return (base, *index)
+        case Unary(_, operand):
+            return (operand,)
+        case Binary(_, left, right) | Compare(_, left, right) | Bool(_, left, right):
+            return (left, right)
+        case Select(cond, then, other):
+            return (cond, then, other)
+        case Lambda(_, body):
+            return (body,)
+        case Tuple(items):
+            return items
+        case _:
+            return ()
+
+
+def walk_expr(expr: Expr) -> Iterator[Expr]:
+    """The expression and everything below it, parents first."""
+    yield expr
+    for child in children(expr):
+        yield from walk_expr(child)
