@@ -1,0 +1,1 @@
+"""From a PyTorch spec to the recipe that says what a kernel must compute."""

@@ -1,0 +1,66 @@
+"""The recipe: what a spec asks of an attention kernel, read from its traced graph.
+
+All expressions are CuIR expressions (engine.cuir.nodes) over these free names:
+`x` (the raw dot product <q_i, k_j>, before any scale), `s` (the finished score, in `weight` only),
+`b`, `h`, `i`, `j` (batch, query head, query row, key row), the sizes `B`, `Hq`, `Hkv`, `Nq`, `Nk`,
+`D`, `Dv`, and `Index(Name(input), ...)` loads of extra inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from engine.cuir.nodes import Expr
+
+Role = Literal["q", "k", "v", "extra"]
+EmptyRows = Literal["never", "nan", "mean", "zero", "spec-defined"]
+Source = Literal["eager", "flex"]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of the spec.
+
+    `dims` are size names ("B", "Hq", "Nq", "D", ...) or "1" for a broadcast dimension, in the
+    tensor's own order; empty for a scalar. `dtype` is "T" (the kernel's element type), "f32",
+    "i32", "bool" or "i64".
+    """
+
+    name: str
+    role: Role
+    dtype: str
+    dims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One thing the spec asks for, in plain words, with the spec lines that caused it (1-based)."""
+
+    kind: str  # scale, softcap, bias, mask, heads, normaliser, layout, empty_rows, ...
+    words: str
+    lines: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What the kernel must compute.
+
+    O[b, h, i] = sum_j w(i, j) V[b, kv_head(h), j] / norm(i), with s(i, j) = score and only kept j.
+    Softmax (`weight is None`): w = exp(s - max), norm = sum_j w, LSE = max + ln(norm).
+    Otherwise w = weight(s), norm = 1, and there is no LSE.
+    """
+
+    source: Source
+    inputs: tuple[Input, ...]
+    score: Expr
+    keep: Expr
+    weight: Expr | None
+    kv_head: Expr
+    output_dims: tuple[str, ...]
+    empty_rows: EmptyRows
+    output_factor: Expr | None = None  # multiplies O per row, e.g. 1 / Nk; None is 1
+    clauses: tuple[Clause, ...] = field(default=())
+
+    def extra(self) -> tuple[Input, ...]:
+        return tuple(i for i in self.inputs if i.role == "extra")
