@@ -1,0 +1,115 @@
+"""The `cubridge` command: one table of commands, each imported only when it is the one asked for.
+
+A command is a module in `cubridge_tui/commands/` with `configure(parser)` and `run(args) -> int`,
+and a line in `COMMANDS`. `--json` prints one object on standard output; standard error is
+narration. Exit codes: 0 all gates that ran passed, 1 a gate failed, 2 wrong usage or input,
+3 something is missing on this machine, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cubridge_tui import __version__
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+# What a shell reports for a program that SIGPIPE ended: nobody reads our output any more.
+READER_GONE = 128 + 13
+# EX_SOFTWARE of sysexits.h: a fault of ours, told apart from the contract's codes.
+INTERNAL_ERROR = 70
+
+# name -> (module, what it does in one line)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "kernels": ("cubridge_tui.commands.kernels", "the expert kernels that come with CuBridge"),
+    "specs": ("cubridge_tui.commands.specs", "the example specs that come with CuBridge"),
+    "doctor": ("cubridge_tui.commands.doctor", "what this machine has, and what to type for the rest"),
+}
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: cubridge [--version] [--help] COMMAND ...",
+            "",
+            "Carry an expert CUDA attention kernel over to a new variant, one reviewed and proven",
+            "step at a time.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "`cubridge COMMAND --help` tells more about one.",
+        ]
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code; no exception leaves this function."""
+    words = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = dispatch(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The interpreter flushes once more at exit; give it somewhere to write.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except KeyboardInterrupt:
+        print("cubridge: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except SystemExit as stop:  # argparse, after --help or a usage error
+        return stop.code if isinstance(stop.code, int) else USAGE_ERROR
+    except Exception as error:
+        return report(error)
+
+
+def dispatch(words: list[str]) -> int:
+    name, rest = (words[0], words[1:]) if words else ("", [])
+    if name in ("--version", "-V"):
+        print(f"cubridge {__version__}")
+        return 0
+    if name in ("--help", "-h", "help"):
+        print(usage())
+        return 0
+    if name not in COMMANDS:
+        print(usage(), file=sys.stderr)
+        if name:
+            from cubridge_tui.console import say
+
+            say(f"\ncubridge: there is no command {name!r}")
+        return USAGE_ERROR
+
+    import argparse
+    import importlib
+
+    module_name, summary = COMMANDS[name]
+    command = importlib.import_module(module_name)
+    parser = argparse.ArgumentParser(prog=f"cubridge {name}", description=summary, allow_abbrev=False)
+    command.configure(parser)
+    code: int = command.run(parser.parse_args(rest))
+    return code
+
+
+def report(error: Exception) -> int:
+    """One clear message on standard error, and the exit code that belongs to it."""
+    from cubridge_tui.console import say
+    from engine.errors import CuBridgeError
+
+    if isinstance(error, CuBridgeError):
+        say(f"cubridge: {error}")
+        return error.exit_code
+    if isinstance(error, OSError) and error.filename is not None:
+        say(f"cubridge: {error.filename}: {error.strerror}")
+        return USAGE_ERROR
+    if os.environ.get("CUBRIDGE_TRACEBACK"):
+        import traceback
+
+        say(traceback.format_exc())
+    say(
+        f"cubridge: internal error: {type(error).__name__}: {error}\n"
+        "  fix: this is a fault of CuBridge; run again with CUBRIDGE_TRACEBACK=1 and report it"
+    )
+    return INTERNAL_ERROR
