@@ -24,7 +24,7 @@ INTERNAL_ERROR = 70
 COMMANDS: dict[str, tuple[str, str]] = {
     "kernels": ("cubridge_tui.commands.kernels", "the expert kernels that come with CuBridge"),
     "specs": ("cubridge_tui.commands.specs", "the example specs that come with CuBridge"),
-    "doctor": ("cubridge_tui.commands.doctor", "what this machine has, and what to type for the rest"),
+    "doctor": ("cubridge_tui.commands.doctor", "what this machine has and what it lacks"),
 }
 
 
@@ -87,7 +87,9 @@ def dispatch(words: list[str]) -> int:
 
     module_name, summary = COMMANDS[name]
     command = importlib.import_module(module_name)
-    parser = argparse.ArgumentParser(prog=f"cubridge {name}", description=summary, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog=f"cubridge {name}", description=summary, allow_abbrev=False
+    )
     command.configure(parser)
     code: int = command.run(parser.parse_args(rest))
     return code
