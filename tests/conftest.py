@@ -1,0 +1,73 @@
+"""What every test shares: a store of its own, the command line, the CUDA compiler."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from engine.build.toolchain import Toolchain, find_toolchain
+from engine.errors import MissingTool
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Examples share two cores with compilers and torch, so time per example says nothing.
+settings.register_profile("cubridge", deadline=None, print_blob=True)
+settings.load_profile("cubridge")
+
+# Two workers with a thread pool per core each only get in each other's way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test, and no process that a test starts, writes into the store of the person."""
+    with pytest.MonkeyPatch.context() as patch:
+        store = tmp_path_factory.mktemp("store", numbered=True) / "store.git"
+        patch.setenv("CUBRIDGE_STORE", str(store))
+        yield
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    """The CUDA compiler; a test that needs it is skipped where there is none."""
+    try:
+        return find_toolchain()
+    except MissingTool as error:
+        pytest.skip(str(error))
+
+
+RunCubridge = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def cubridge(root: Path) -> RunCubridge:
+    """Run `cubridge` of this checkout: `cubridge("kernels", "list", cwd=folder)`."""
+
+    def run(
+        *arguments: str, cwd: Path | None = None, environ: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        inherited = {**os.environ, "PYTHONPATH": str(root), **(environ or {})}
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "cubridge_tui", *arguments],
+            cwd=cwd,
+            env=inherited,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run

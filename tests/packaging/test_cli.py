@@ -1,0 +1,189 @@
+"""The command line's contract: exit codes, one JSON object, one clear message, no surprises."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from cubridge_tui import __version__, cli
+from cubridge_tui.console import printable
+from engine import errors
+
+
+def test_version(cubridge) -> None:
+    result = cubridge("--version")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"cubridge {__version__}\n", "")
+
+
+def test_version_takes_less_than_four_bare_pythons(root: Path) -> None:
+    def fastest(*arguments: str) -> float:
+        def once() -> float:
+            began = time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-P", *arguments],
+                env={**os.environ, "PYTHONPATH": str(root)},
+                stdout=subprocess.DEVNULL,
+                check=True,
+            )
+            return time.perf_counter() - began
+
+        return min(once() for _ in range(12))
+
+    assert fastest("-m", "cubridge_tui", "--version") < 4 * fastest("-c", "pass")
+
+
+def test_help_names_every_command_and_imports_none(cubridge) -> None:
+    result = cubridge("--help")
+    assert result.returncode == 0
+    assert all(name in result.stdout for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_of_the_table_explains_itself(cubridge, name: str) -> None:
+    result = cubridge(name, "--help")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith(f"usage: cubridge {name}")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["kernels"], ["kernels", "list", "--nonsense"]]
+)
+def test_wrong_usage_exits_2_with_an_empty_standard_output(cubridge, arguments: list[str]) -> None:
+    result = cubridge(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.strip()
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(("command", "key"), [("kernels", "kernels"), ("specs", "specs")])
+def test_lists_are_one_json_object(cubridge, command: str, key: str) -> None:
+    result = cubridge(command, "list", "--json")
+    assert result.returncode == 0, result.stderr
+    shown = json.loads(result.stdout)
+    plain = cubridge(command, "list").stdout.splitlines()
+    assert [entry["name"] for entry in shown[key]] == [line.split()[0] for line in plain]
+    assert all(len(entry["sha256"]) == 64 for entry in shown[key])
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A folder whose modules end the process that imports one of them."""
+    for name in ("torch", "ast", "json", "argparse", "tomllib", "hashlib", "tempfile"):
+        (tmp_path / f"{name}.py").write_text("import os; os._exit(66)\n")
+    for name in ("engine", "sessions", "nvidia"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("import os; os._exit(66)\n")
+    (tmp_path / "kernels" / "mine").mkdir(parents=True)
+    (tmp_path / "kernels" / "mine" / "kernel.cu").write_text("// not ours\n")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "cubridge-tui"\n')
+    return tmp_path
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["kernels", "list", "--json"], ["doctor"]])
+def test_the_current_folder_is_never_ours(cubridge, hostile: Path, arguments: list[str]) -> None:
+    here = cubridge(*arguments, cwd=hostile)
+    elsewhere = cubridge(*arguments, cwd=Path("/"))
+    assert here.returncode == elsewhere.returncode, here.stderr
+    assert here.stdout == elsewhere.stdout
+    assert "mine" not in here.stdout
+
+
+def test_starting_it_as_a_module_also_leaves_the_current_folder_out(
+    root: Path, hostile: Path
+) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "cubridge_tui", "specs", "list", "--json"],
+        cwd=hostile,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["folder"] == str(root / "kernels" / "specs")
+
+
+def test_a_reader_that_leaves_is_no_error_message(root: Path) -> None:
+    script = f"{sys.executable} -P -m cubridge_tui doctor --json | true; echo ${{PIPESTATUS[0]}}"
+    result = subprocess.run(
+        ["bash", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stderr == ""
+    # 0 or 3 when the whole answer fitted into the pipe before the reader left.
+    assert int(result.stdout) in (0, 3, cli.READER_GONE)
+
+
+def run_raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
+    """The exit code of a command that ends with `error`."""
+
+    def run(args: object) -> int:
+        raise error
+
+    module = types.ModuleType("raising")
+    module.configure = lambda parser: None  # type: ignore[attr-defined]
+    module.run = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "raising", module)
+    monkeypatch.setitem(cli.COMMANDS, "raising", ("raising", "raises"))
+    return cli.main(["raising"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InputError("bad", where=errors.Where("s.py", 3), fix="do"), 2),
+        (errors.SpecError("bad"), 2),
+        (errors.TransferError("bad"), 1),
+        (errors.MissingTool("bad", fix="type this"), 3),
+        (errors.Interrupted("bad"), 130),
+        (FileNotFoundError(2, "No such file or directory", "gone.cu"), 2),
+        (KeyboardInterrupt(), 130),
+        (BrokenPipeError(), cli.READER_GONE),
+        (ZeroDivisionError("a fault"), cli.INTERNAL_ERROR),
+    ],
+)
+def test_every_error_is_one_message_and_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+) -> None:
+    keep = os.dup(1)
+    try:
+        assert run_raising(monkeypatch, error) == code
+    finally:
+        os.dup2(keep, 1)
+        os.close(keep)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    if isinstance(error, errors.CuBridgeError):
+        assert err == f"cubridge: {error}\n"
+
+
+def test_messages_cannot_steer_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    error = errors.InputError("\x1b]0;title\x07 \x1b[2J [bold]x[/] \u202etxt\u2069 \x9b31m é")
+    run_raising(monkeypatch, error)
+    err = capfd.readouterr().err
+    assert not set(err) & set("\x1b\x07\x9b\u202e\u2069")
+    assert "\\x1b]0;title\\x07" in err
+    assert "[bold]x[/]" in err
+    assert "é" in err
+
+
+def test_printable_keeps_what_is_printable() -> None:
+    assert printable("softmax(q·kᵀ)\tλ\n") == "softmax(q·kᵀ)\tλ\n"
+    assert printable("a\rb\x00") == "a\\rb\\x00"

@@ -1,0 +1,169 @@
+"""Who may import what, by reading every file and by importing in fresh processes."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+
+def imports(source: str, module: str) -> Iterator[str]:
+    """Dotted names that a module's source imports, wherever in it, relative ones resolved.
+
+    `from a import b` yields both `a` and `a.b`, since `b` may be a module. An `import_module` or
+    `__import__` with a literal counts too.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module.split(".")[: -node.level]
+                base = ".".join([*package, *([base] if base else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args:
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            name = node.func.id if isinstance(node.func, ast.Name) else name
+            first = node.args[0]
+            if name in ("import_module", "__import__") and isinstance(first, ast.Constant):
+                yield str(first.value)
+
+
+def modules(package: str) -> dict[str, Path]:
+    """Every module of a package of ours, by dotted name."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if "_data" in parts:
+            continue
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def within(name: str, packages: Iterable[str]) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def offences(package: str, forbidden: Iterable[str]) -> list[str]:
+    """`module imports name` for each import that the rule forbids."""
+    return sorted(
+        f"{module} imports {name}"
+        for module, path in modules(package).items()
+        for name in set(imports(path.read_text(encoding="utf-8"), module))
+        if within(name, forbidden)
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("import textual.app", "textual.app"),
+        ("from textual import app", "textual"),
+        ("def f():\n    from textual.widget import Widget", "textual.widget"),
+        ("import importlib\nimportlib.import_module('textual')", "textual"),
+        ("from ..cubridge_tui import cli", "engine.cubridge_tui.cli"),
+        ("from . import x", "engine.sub.x"),
+    ],
+)
+def test_the_reader_of_imports_sees_each_way_to_import(source: str, name: str) -> None:
+    assert name in set(imports(source, "engine.sub.module"))
+
+
+def test_the_engine_never_imports_the_user_interface() -> None:
+    assert offences("engine", ["textual", "cubridge_tui", "rich"]) == []
+
+
+def test_the_store_imports_only_the_shared_vocabulary_of_the_engine() -> None:
+    allowed = ("engine.types", "engine.errors")
+    wrong = [
+        line
+        for line in offences("sessions", ["engine", "cubridge_tui", "textual", "torch"])
+        if not (within(line.split()[-1], allowed) or line.endswith(" imports engine"))
+    ]
+    assert wrong == []
+
+
+def test_the_app_and_the_command_line_never_import_torch() -> None:
+    assert offences("cubridge_tui", ["torch"]) == []
+
+
+def test_no_package_imports_tests_or_benchmarks() -> None:
+    for package in ("engine", "sessions", "cubridge_tui"):
+        assert offences(package, ["tests", "benchmarks", "kernels"]) == []
+
+
+def test_kernels_hold_no_python_but_specs() -> None:
+    python = {path.relative_to(ROOT).as_posix() for path in (ROOT / "kernels").rglob("*.py")}
+    assert {name for name in python if not name.startswith("kernels/specs/")} == set()
+
+
+def test_cuir_is_interpreted_and_never_handed_to_python() -> None:
+    for module, path in modules("engine.cuir".replace(".", "/")).items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                where = f"{module}:{node.lineno}"
+                assert node.func.id not in ("eval", "exec", "__import__"), where
+
+
+def loaded_by(names: Iterable[str]) -> set[str]:
+    """What a fresh process has loaded after importing `names`: all of `sys.modules`."""
+    code = (
+        "import importlib, json, sys\n"
+        "for name in json.loads(sys.argv[1]): importlib.import_module(name)\n"
+        "print(json.dumps(sorted(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-P", "-c", code, json.dumps(sorted(names))],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return set(json.loads(result.stdout.splitlines()[-1]))
+
+
+def heavy(loaded: set[str], names: Iterable[str]) -> set[str]:
+    return {name for name in names if name in loaded}
+
+
+def test_the_command_line_loads_nothing_heavy() -> None:
+    loaded = loaded_by(["cubridge_tui.cli"])
+    assert heavy(loaded, ["textual", "torch", "openai", "git", "rich", "argparse"]) == set()
+
+
+def test_the_packages_load_nothing_heavy() -> None:
+    loaded = loaded_by(["engine", "sessions", "cubridge_tui"])
+    assert heavy(loaded, ["textual", "torch", "openai", "rich"]) == set()
+
+
+def runnable(names: Iterable[str]) -> list[str]:
+    return [name for name in names if not name.endswith("__main__")]
+
+
+def test_no_module_of_the_store_loads_torch_or_textual() -> None:
+    loaded = loaded_by(runnable(modules("sessions")))
+    assert heavy(loaded, ["torch", "textual", "openai"]) == set()
+
+
+def test_no_module_of_the_app_loads_torch() -> None:
+    assert heavy(loaded_by(runnable(modules("cubridge_tui"))), ["torch"]) == set()
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
+def test_no_module_of_the_engine_loads_textual() -> None:
+    loaded = loaded_by(runnable(modules("engine")))
+    assert heavy(loaded, ["textual", "rich", "cubridge_tui"]) == set()
