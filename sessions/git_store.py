@@ -1,0 +1,384 @@
+"""The one module that runs git: object, tree, commit and ref plumbing on our bare repository.
+
+Everything goes through GitPython's `Git.execute`, with an explicit `--git-dir`, no user or system
+configuration, no hooks, no inherited `GIT_*` variables (the app may have been started inside a
+hook), `core.fsync=all`, and object names or our own checked ref names as the only arguments.
+The only visible step of a save is one ref transaction that names the old value.
+
+Measured facts behind the shape: GitPython's own writers skip fsync, `index.commit` runs hooks, and
+a `Repo` keeps two children and six descriptors open; one-shot plumbing does none of that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import signal
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.errors import MissingTool, StoreError
+
+if TYPE_CHECKING:
+    from git import Git
+
+SESSIONS = "refs/cubridge/sessions/"
+UNDONE = "refs/cubridge/undone/"
+NOTHING = "0" * 40
+OLDEST_GIT = (2, 36)  # core.fsync came with 2.36
+
+_OID = re.compile(r"[0-9a-f]{40}")
+_CONFIG = {
+    "core.fsync": "all",
+    "core.fsyncMethod": "fsync",
+    "core.hooksPath": "/dev/null",
+    "core.logAllRefUpdates": "always",
+    "core.autocrlf": "false",
+    "core.looseCompression": "1",
+    "commit.gpgSign": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+}
+_ENVIRONMENT = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_AUTHOR_NAME": "CuBridge",
+    "GIT_AUTHOR_EMAIL": "cubridge@localhost",
+    "GIT_COMMITTER_NAME": "CuBridge",
+    "GIT_COMMITTER_EMAIL": "cubridge@localhost",
+}
+
+
+class RefMoved(Exception):
+    """Someone else moved the ref since its old value was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """One ref's move; `old` is the value it must have now (`NOTHING`: it must not exist)."""
+
+    ref: str
+    new: str
+    old: str
+
+
+@dataclass(frozen=True, slots=True)
+class GitDir:
+    """A bare repository. Holds no process and no descriptor between calls."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path) -> GitDir:
+        """An empty bare repository at `path`, readable by its owner only."""
+        path.mkdir(mode=0o700)
+        git = cls(path)
+        git._run("init", "--quiet", "--bare", "--initial-branch=none", "--object-format=sha1")
+        for name, value in _CONFIG.items():
+            if name != "core.hooksPath":
+                git._run("config", "--local", name, value)
+        path.chmod(0o700)
+        return git
+
+    def write_blobs(self, contents: Sequence[bytes], scratch: Path) -> list[str]:
+        """Store contents and give their object names; `scratch` is a folder that is ours."""
+        if not contents:
+            return []
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True, mode=0o700)
+        try:
+            for index, content in enumerate(contents):
+                (scratch / str(index)).write_bytes(content)
+            names = "".join(f"{index}\n" for index in range(len(contents)))
+            out = self._run(
+                "hash-object", "-w", "--no-filters", "--stdin-paths",
+                stdin=names.encode(), cwd=scratch,
+            )  # fmt: skip
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return self._oids(out, len(contents))
+
+    def write_trees(self, listings: Sequence[bytes]) -> list[str]:
+        """Store trees given as `mktree` listings and give their object names."""
+        if not listings:
+            return []
+        out = self._run("mktree", "--batch", stdin=b"\n".join(listings) + b"\n")
+        return self._oids(out, len(listings))
+
+    def write_commit(self, tree: str, parent: str | None, message: str, seconds: int) -> str:
+        """Store a commit dated `seconds` after the epoch and give its object name."""
+        date = f"@{seconds} +0000"
+        out = self._run(
+            "commit-tree", tree, *(("-p", parent) if parent else ()),
+            stdin=message.encode(), env={"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date},
+        )  # fmt: skip
+        return self._oids(out, 1)[0]
+
+    def move_refs(self, updates: Sequence[Update], why: str) -> None:
+        """Move all refs or none, each from exactly its old value, with a reflog entry each.
+
+        Raises:
+            RefMoved: a ref no longer has its old value.
+            StoreError: the refs could not be written.
+        """
+        lines = [f"update {u.ref} {u.new} {u.old}\n" for u in updates]
+        try:
+            self._run(
+                "update-ref", "--create-reflog", "-m", why, "--stdin",
+                stdin="".join(["start\n", *lines, "prepare\n", "commit\n"]).encode(),
+            )  # fmt: skip
+        except StoreError:
+            for update in updates:
+                if (self.ref(update.ref) or NOTHING) != update.old:
+                    raise RefMoved(update.ref) from None
+            raise
+
+    def sync(self, oids: Iterable[str], refs: Iterable[str]) -> None:
+        """Make the folders' entries durable: git syncs files, but not the folders they are in."""
+        objects = self.path / "objects"
+        folders = {objects / oid[:2] for oid in oids}
+        folders |= {objects} if folders else set()
+        for ref in refs:
+            folders |= {(self.path / ref).parent, (self.path / "logs" / ref)}
+        for path in folders:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                fd = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+
+    def ref(self, ref: str) -> str | None:
+        """The ref's value, None when it does not exist or is unreadable.
+
+        A loose ref is read directly (this is called twice a second by whoever follows a session);
+        git is asked when it is packed.
+        """
+        with contextlib.suppress(OSError):
+            text = (self.path / ref).read_text("ascii", "replace").strip()
+            return text if _OID.fullmatch(text) else None
+        return self.refs(ref).get(ref)
+
+    def refs(self, prefix: str) -> dict[str, str]:
+        """All refs under a prefix, with their values."""
+        out = self._run("for-each-ref", "--format=%(objectname) %(refname)", prefix)
+        return {ref: oid for oid, ref in (line.split(" ", 1) for line in out.decode().splitlines())}
+
+    def reflog(self, ref: str) -> list[str]:
+        """The values that the ref had, newest first, as far as its log is readable."""
+        try:
+            lines = (self.path / "logs" / ref).read_bytes().splitlines()
+        except OSError:
+            return []
+        found = (line[41:81].decode("ascii", "replace") for line in reversed(lines))
+        return [oid for oid in dict.fromkeys(found) if _OID.fullmatch(oid) and oid != NOTHING]
+
+    def logged(self, prefix: str) -> list[str]:
+        """Refs under `prefix` that have a file or a log, broken ones included."""
+        found: set[str] = set()
+        for root in (self.path / prefix, self.path / "logs" / prefix):
+            with contextlib.suppress(OSError):
+                found |= {
+                    entry.name
+                    for entry in os.scandir(root)
+                    if entry.is_file() and not entry.name.endswith(".lock")
+                }
+        return [prefix + name for name in sorted(found)]
+
+    def read(self, names: Sequence[str]) -> list[bytes | None]:
+        """The contents of objects (`oid`, or `oid:path`); None for what is missing or damaged."""
+        contents: list[bytes | None] = []
+        while len(contents) < len(names):
+            rest = names[len(contents) :]
+            out = self._run("cat-file", "--batch", stdin=_lines(rest), check=False)
+            found = _parse_batch(out, rest)
+            contents += found
+            if len(found) < len(rest):
+                contents.append(None)  # git gave up at a damaged object: go on behind it
+        return contents
+
+    def missing(self, oids: Sequence[str]) -> set[str]:
+        """Which of these objects are not there, or are empty files."""
+        if not oids:
+            return set()
+        out = self._run("cat-file", "--batch-check", stdin=_lines(oids), check=False)
+        lines = out.decode("ascii", "replace").splitlines()
+        here = {line.split(" ", 1)[0] for line in lines if not line.endswith(" missing")}
+        return set(oids) - here
+
+    def list_tree(self, commit: str) -> dict[str, tuple[str, str]] | None:
+        """Every path of a commit with its type and object name; None when it is damaged."""
+        try:
+            out = self._run("ls-tree", "-r", "-t", "-z", commit)
+        except StoreError:
+            return None
+        entries: dict[str, tuple[str, str]] = {}
+        for line in out.decode("utf-8", "surrogateescape").split("\0"):
+            if line:
+                head, path = line.split("\t", 1)
+                _mode, kind, oid = head.split(" ")
+                entries[path] = (kind, oid)
+        return entries
+
+    def history(self, commit: str) -> list[tuple[str, int]]:
+        """The commits behind `commit`, newest first, with the length of each one's event log."""
+        trailer = "%(trailers:key=CuBridge-Events,valueonly,separator=)"
+        out = self._run("log", f"--format=%H %x09{trailer}", commit, "--")
+        found = []
+        for line in out.decode("ascii", "replace").splitlines():
+            oid, _, count = line.partition("\t")
+            found.append((oid.strip(), int(count) if count.strip().isdigit() else 0))
+        return found
+
+    def parent(self, commit: str) -> str | None:
+        """The first parent of a commit that can be read."""
+        content = self.read([commit])[0]
+        match = re.search(rb"^parent ([0-9a-f]{40})$", content or b"", re.MULTILINE)
+        return match[1].decode() if match else None
+
+    def pack(self) -> None:
+        """Pack loose objects; nothing that a ref or a reflog reaches is dropped."""
+        self._run("repack", "-q", "-a", "-d", "-l")
+
+    def lock_file(self, ref: str) -> Path:
+        """Where git keeps its own lock while it moves the ref."""
+        return self.path / f"{ref}.lock"
+
+    def _oids(self, out: bytes, count: int) -> list[str]:
+        oids = out.decode("ascii", "replace").split()
+        if len(oids) != count or not all(_OID.fullmatch(oid) for oid in oids):
+            raise StoreError(
+                "git answered with something that is not an object name",
+                fix=f"check the store with: git -C {self.path} fsck",
+            )
+        return oids
+
+    def _run(
+        self,
+        *args: str,
+        stdin: bytes = b"",
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> bytes:
+        git = _git(str(cwd or self.path))
+        command = [*_clean_environment(), git.GIT_PYTHON_GIT_EXECUTABLE or "git"]
+        command.append(f"--git-dir={self.path}")
+        for name, value in _CONFIG.items():
+            command += ("-c", f"{name}={value}")
+        process = git.execute(
+            [*command, *args],
+            istream=_PIPE,
+            as_process=True,
+            env={**_ENVIRONMENT, **(env or {})},
+            # A Ctrl-C is for us, not for git in the middle of a save.
+            start_new_session=True,
+        )
+        out, err = process.communicate(stdin)
+        if check and process.returncode != 0:
+            raise _error(self.path, args[0], process.returncode, err.decode("utf-8", "replace"))
+        return bytes(out)
+
+
+def blob_oid(content: bytes) -> str:
+    """The object name that git gives a content."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+_PIPE = -1  # subprocess.PIPE, without importing subprocess before git does
+
+
+@cache
+def _git_class() -> type[Git]:
+    """GitPython, imported on the first command; it looks for git while it is imported."""
+    try:
+        from git import Git
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "git":
+            raise MissingTool(
+                "the store needs GitPython", fix="python3 -m pip install gitpython"
+            ) from None
+        raise MissingTool(
+            "the store needs git, and no git was found on PATH",
+            fix="install git 2.36 or newer, for example: apt-get install git",
+        ) from None
+    version = tuple(Git().version_info[:2])
+    if version < OLDEST_GIT:
+        raise MissingTool(
+            f"the store needs git 2.36 or newer (it syncs every write); this is {version}",
+            fix="install a newer git",
+        )
+    return Git
+
+
+def _git(folder: str) -> Git:
+    return _git_class()(folder)
+
+
+def _clean_environment() -> list[str]:
+    """A prefix that drops inherited GIT_* variables; empty when there are none."""
+    kept = ("GIT_EXEC_PATH", "GIT_PYTHON_GIT_EXECUTABLE")
+    names = [n for n in os.environ if n.startswith("GIT_") and n not in kept + tuple(_ENVIRONMENT)]
+    return ["env", *(part for name in names for part in ("-u", name))] if names else []
+
+
+def _lines(names: Sequence[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode()
+
+
+def _parse_batch(out: bytes, names: Sequence[str]) -> list[bytes | None]:
+    contents: list[bytes | None] = []
+    at = 0
+    while len(contents) < len(names):
+        end = out.find(b"\n", at)
+        if end < 0:
+            break
+        head = out[at:end].split(b" ")
+        if len(head) == 3 and head[2].isdigit() and len(head[0]) == 40:
+            size = int(head[2])
+            content = out[end + 1 : end + 1 + size]
+            if len(content) < size:
+                break
+            contents.append(content)
+            at = end + 1 + size + 1
+        else:
+            contents.append(None)
+            at = end + 1
+    return contents
+
+
+def _error(path: Path, command: str, code: int, err: str) -> StoreError:
+    """What went wrong, in words, from git's own message (kept to one printable line)."""
+    lines = [line for line in err.splitlines() if line.strip()]
+    said = "".join(c if c.isprintable() else "?" for c in (lines[-1] if lines else "no message"))
+    if code == -signal.SIGXFSZ or "No space left" in err or "File too large" in err:
+        return StoreError("the store's disk is full", fix=f"free space for {path}, then save again")
+    if "Disk quota exceeded" in err:
+        return StoreError("the store's quota is used up", fix=f"free space for {path}")
+    if "Read-only file system" in err or "ermission" in err or "unable to create temporary" in err:
+        return StoreError(f"the store cannot be written: {said}", fix=writable_fix(path))
+    if ".lock': File exists" in err:
+        lock = err.split("'")[1] if "'" in err else "the lock file"
+        return StoreError(
+            f"another git process is writing, or was killed while it wrote: {said}",
+            fix=f"if no git is running on the store, remove {lock}",
+        )
+    return StoreError(f"git {command} failed ({code}): {said}", fix=f"git -C {path} fsck")
+
+
+def writable_fix(path: Path) -> str:
+    """The sentence for a store that cannot be written."""
+    try:
+        mode = stat.filemode(path.stat().st_mode)
+    except OSError:
+        mode = "unreadable"
+    return f"make {path} writable ({mode} now), or name another place with --store"

@@ -1,0 +1,77 @@
+"""The writer's lease: a kernel lock on one file per session, released when its holder dies.
+
+The lock decides; what the file says (who holds it, since when) is only a hint for the reader, so
+a file left behind by a dead process, or one that names a reused pid, blocks nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import platform
+from pathlib import Path
+
+from engine.types import JsonObject
+
+
+class Lease:
+    """An exclusive lock on `path`, or the knowledge of who has it."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this object has the lock."""
+        return self._fd is not None
+
+    def acquire(self, since: str) -> bool:
+        """Try once; False when another process has it.
+
+        Raises:
+            OSError: the file cannot be opened for writing (a read-only store), or the file system
+                has no locks.
+        """
+        if self._fd is not None:
+            return True
+        self.path.parent.mkdir(mode=0o700, exist_ok=True)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                return False
+            raise
+        self._fd = fd
+        hint = {"pid": os.getpid(), "host": platform.node(), "since": since}
+        with contextlib.suppress(OSError):  # the hint is a courtesy; a full disk may refuse it
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps(hint).encode(), 0)
+        return True
+
+    def holder(self) -> str:
+        """Who has the lock, in words, as far as the file tells."""
+        hint: JsonObject = {}
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads(self.path.read_bytes()[:4096])
+            hint = found if isinstance(found, dict) else {}
+        pid, host, since = (hint.get(key) for key in ("pid", "host", "since"))
+        if not isinstance(pid, int) or not isinstance(host, str) or not isinstance(since, str):
+            return "another process"
+        where = "" if host == platform.node() else f" on {host!r}"
+        return f"process {pid}{where}, since {since[:24]!a}".replace("'", "")
+
+    def release(self) -> None:
+        """Give the lock back. The file stays: removing it would race with the next holder."""
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, 0)
+            os.close(self._fd)
+            self._fd = None

@@ -1,0 +1,240 @@
+"""Reading a session: its log, state and contents at the tip, or at the last good state behind it.
+
+A damaged tip (power loss, a bad disk, a half-copied store) never hides a session: the reader walks
+the reflog and the parents to the newest state that is whole, and says so in `notices`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.errors import StoreError
+from engine.types import Artifact, Stage, sha256_of
+from sessions.events import Event, decode_log, encode
+from sessions.git_store import SESSIONS, GitDir, blob_oid
+from sessions.replay import describe
+from sessions.state import SessionState, fold
+from sessions.tree import Tree
+
+STORE_SCHEMA = 1
+LOG = "events.jsonl"
+SUMMARY = "session.json"
+_SEALED = re.compile(r"events/\d{6}\.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A session as one commit has it. `log` is the exact bytes of all event lines."""
+
+    commit: str
+    log: bytes
+    current: bytes
+    events: tuple[Event, ...]
+    state: SessionState
+    tree: Tree
+    schema: int
+    notices: tuple[str, ...] = ()
+    broken: bool = False
+
+
+def content_path(sha256: str) -> str:
+    """Where a content lies in a session's tree."""
+    return f"content/{sha256[:2]}/{sha256[2:]}"
+
+
+def load(git: GitDir, session: str) -> Loaded:
+    """The session at its tip, or at the last good state with `broken` set and a notice.
+
+    Raises:
+        StoreError: there is no such session, or nothing of it can be read.
+    """
+    ref = SESSIONS + session
+    tip = git.ref(ref)
+    first = None if tip is None else load_commit(git, tip)
+    if first is not None:
+        return first
+    queue = [*([tip] if tip else []), *git.reflog(ref)]
+    seen: set[str] = set()
+    while queue:
+        commit = queue.pop(0)
+        if commit in seen:
+            continue
+        seen.add(commit)
+        found = load_commit(git, commit) if commit != tip else None
+        if found is not None:
+            when = found.events[-1].time if found.events else "an unknown time"
+            notice = (
+                f"the latest state of {session} is damaged; this is the last good one, of {when} "
+                f"({found.state.count} events). The next change makes it the latest again."
+            )
+            return _replace(found, notices=(notice, *found.notices), broken=True)
+        parent = git.parent(commit)
+        if parent is not None:
+            queue.insert(0, parent)
+    if not seen and tip is None:
+        raise StoreError(f"there is no session {session}", fix="cubridge sessions list")
+    raise StoreError(
+        f"session {session} is damaged and no earlier state of it can be read",
+        fix=f"git -C {git.path} fsck --lost-found shows what is left",
+    )
+
+
+def load_commit(git: GitDir, commit: str) -> Loaded | None:
+    """The session as `commit` has it; None when the log or the tree is damaged."""
+    listing = git.list_tree(commit)
+    if listing is None or LOG not in listing:
+        return None
+    tree = Tree.of(listing)
+    parts = [*sorted(path for path in listing if _SEALED.fullmatch(path)), LOG]
+    oids = [listing[path][1] for path in parts] + [tree.get(SUMMARY) or ""]
+    *contents, summary = git.read([oid for oid in oids if oid])
+    logs: list[bytes] = []
+    for oid, content in zip(oids, contents, strict=False):
+        if content is None or blob_oid(content) != oid:
+            return None
+        logs.append(content)
+    notices = _drop_missing(git, tree)
+    log = b"".join(logs)
+    events = decode_log(log)
+    schema = _schema(summary)
+    return Loaded(commit, log, logs[-1], events, fold(events), tree, schema, notices)
+
+
+def summary_of(session: str, state: SessionState) -> bytes:
+    """`session.json`: what a list of sessions shows."""
+    created = state.created
+    summary = {
+        "schema_version": STORE_SCHEMA,
+        "session": session,
+        "title": state.title,
+        "kernel": created.kernel if created else "",
+        "spec": created.spec if created else "",
+        "stage": state.furthest.value if state.furthest else None,
+        "level": state.level.value,
+        "accepted": state.accepted_level.value if state.acceptance else None,
+        "last_step": describe(state.last) if state.last else "",
+        "events": state.count,
+        "created": state.started,
+        "updated": state.last.time if state.last else "",
+        "forked_from": state.forked_from.session if state.forked_from else None,
+    }
+    return (json.dumps(summary, indent=2) + "\n").encode("ascii")
+
+
+class Session:
+    """A session, read-only: its events, its state, its contents. `poll` follows a live writer."""
+
+    def __init__(self, git: GitDir, session: str, loaded: Loaded) -> None:
+        self.id = session
+        self._git = git
+        self._loaded = loaded
+
+    @property
+    def commit(self) -> str:
+        """The commit of the store that this is read from."""
+        return self._loaded.commit
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The whole history."""
+        return self._loaded.events
+
+    @property
+    def state(self) -> SessionState:
+        """What the history adds up to."""
+        return self._loaded.state
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the person must know: a recovery, damaged contents. Empty when all is well."""
+        return self._loaded.notices
+
+    def content(self, sha256: str) -> bytes:
+        """The content with this hash, checked against it.
+
+        Raises:
+            StoreError: the session never had it, or it is damaged.
+        """
+        oid = self._loaded.tree.get(content_path(sha256))
+        content = self._git.read([oid])[0] if oid else None
+        if content is None:
+            what = "is damaged or missing" if self._mentions(sha256) else "is not in this session"
+            raise StoreError(
+                f"content {sha256[:12]} {what} ({self.id})",
+                fix="run the step that made it again, or restore the store from a copy",
+            )
+        if sha256_of(content) != sha256:
+            raise StoreError(f"content {sha256[:12]} of {self.id} is damaged")
+        return content
+
+    def artifact(self, stage: Stage, name: str | None = None) -> Artifact:
+        """A stage's current artifact; its only one when no name is given.
+
+        Raises:
+            StoreError: the stage has no such artifact, or it is damaged.
+        """
+        artifacts = self.state.stage(stage).artifacts
+        if name is None and len(artifacts) == 1:
+            name = next(iter(artifacts))
+        if name is None or name not in artifacts:
+            have = ", ".join(sorted(artifacts)) or "none"
+            raise StoreError(f"{self.id} has no such {stage} artifact (it has: {have})")
+        return Artifact.of(stage, name, self.content(artifacts[name]))
+
+    def poll(self) -> tuple[Event, ...]:
+        """New events since the last look; cheap when nothing moved."""
+        if self._git.ref(SESSIONS + self.id) == self._loaded.commit:
+            return ()
+        before = self._loaded
+        after = load(self._git, self.id)
+        if after.broken and after.commit == before.commit:
+            self._loaded = after
+            return ()
+        self._loaded = after
+        old = len(before.events) if after.log.startswith(before.log) else 0
+        return after.events[old:]
+
+    def _mentions(self, sha256: str) -> bool:
+        return any(sha256.encode() in encode(event) for event in self.events)
+
+
+def _drop_missing(git: GitDir, tree: Tree) -> tuple[str, ...]:
+    """Take files whose objects are gone out of the tree (the log still names them)."""
+    blobs = tree.blobs()
+    missing = git.missing(sorted(set(blobs.values())))
+    lost = sorted(path for path, oid in blobs.items() if oid in missing)
+    for path in lost:
+        tree.remove(path)
+    return tuple(f"damaged: {path} cannot be read" for path in lost)
+
+
+def _schema(summary: bytes | None) -> int:
+    try:
+        found = json.loads(summary or b"")
+    except ValueError:
+        return STORE_SCHEMA
+    version = found.get("schema_version") if isinstance(found, Mapping) else None
+    return version if isinstance(version, int) else STORE_SCHEMA
+
+
+def _replace(loaded: Loaded, *, notices: tuple[str, ...], broken: bool) -> Loaded:
+    return Loaded(
+        loaded.commit,
+        loaded.log,
+        loaded.current,
+        loaded.events,
+        loaded.state,
+        loaded.tree,
+        loaded.schema,
+        notices,
+        broken,
+    )
+
+
+def scratch_folder(git: GitDir, session: str) -> Path:
+    """Where a session's writer puts contents on their way into git; the lease guards it."""
+    return git.path / "cubridge" / "tmp" / session

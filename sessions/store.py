@@ -1,0 +1,352 @@
+"""The store: a bare git repository with one ref per session.
+
+Opening looks and changes nothing; the repository is made by the first session. Whatever can go
+wrong is one `StoreError` that says what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from engine.errors import StoreError
+from engine.types import JsonObject, Level
+from sessions.events import Body, Event, Forked, SessionCreated, TitleSet, decode_log, stamp
+from sessions.git_store import NOTHING, SESSIONS, GitDir, RefMoved, Update, writable_fix
+from sessions.ids import is_session_id, new_session_id
+from sessions.session import (
+    STORE_SCHEMA,
+    SUMMARY,
+    Loaded,
+    Session,
+    load,
+    load_commit,
+    summary_of,
+)
+from sessions.state import SessionState, fold, problem_with
+from sessions.tree import Tree
+from sessions.writer import Blob, Writer, by_sha256, write_commit
+
+_MARKER = Path("cubridge") / "store.json"
+_WHAT = "CuBridge session store"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One line of the list of sessions. Texts are data: show them through `replay.plain`.
+
+    `damaged` is true when the latest state cannot be read and this is an earlier one.
+    """
+
+    id: str
+    title: str
+    kernel: str
+    spec: str
+    level: Level
+    accepted: Level | None
+    stage: str
+    last_step: str
+    events: int
+    created: str
+    updated: str
+    damaged: bool = False
+
+
+def default_path(environment: Mapping[str, str] | None = None) -> Path:
+    """$CUBRIDGE_STORE, else $XDG_DATA_HOME/cubridge/store.git, else below ~/.local/share."""
+    env = os.environ if environment is None else environment
+    named = env.get("CUBRIDGE_STORE")
+    if named:
+        return Path(named).expanduser()
+    data = env.get("XDG_DATA_HOME", "")
+    # The XDG rules: a relative path there is to be ignored.
+    base = Path(data) if data.startswith("/") else Path.home() / ".local" / "share"
+    return base / "cubridge" / "store.git"
+
+
+class Store:
+    """A store at a place. Make one with `Store.open`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._git = GitDir(path)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str] | None = None) -> Self:
+        """The store at `path`, or at the default place. It need not exist yet.
+
+        Raises:
+            StoreError: what is there is not our store, or cannot be read.
+        """
+        place = Path(path).expanduser() if path is not None else default_path()
+        store = cls(Path(os.path.abspath(place)))
+        store.exists()
+        return store
+
+    def exists(self) -> bool:
+        """Whether the store has been made.
+
+        Raises:
+            StoreError: something else is in its place.
+        """
+        other = "name another place with --store or $CUBRIDGE_STORE; nothing there was changed"
+        try:
+            entries = {entry.name for entry in os.scandir(self.path)}
+        except FileNotFoundError:
+            return False
+        except NotADirectoryError:
+            raise StoreError(f"{self.path} is not a folder, so not a store", fix=other) from None
+        except OSError as error:
+            raise StoreError(
+                f"the store {self.path} cannot be read ({error.strerror})",
+                fix=writable_fix(self.path),
+            ) from None
+        if not entries:
+            return False
+        marker = self._marker()
+        if marker is None or not {"objects", "refs", "HEAD"} <= entries:
+            what = "a git repository" if {".git", "HEAD"} & entries else "a folder with other files"
+            raise StoreError(f"{self.path} is {what}, not a CuBridge store", fix=other)
+        version = marker.get("schema_version")
+        if not isinstance(version, int) or version > STORE_SCHEMA:
+            raise StoreError(
+                f"the store {self.path} was written by a newer version of CuBridge",
+                fix="install that version, or name another place with --store",
+            )
+        return True
+
+    def sessions(self) -> list[SessionSummary]:
+        """All sessions, the one changed last first. Two git calls, however many there are."""
+        if not self.exists():
+            return []
+        refs = self._git.refs(SESSIONS)
+        ids = [ref for ref in refs if is_session_id(ref.removeprefix(SESSIONS))]
+        summaries = self._git.read([f"{refs[ref]}:{SUMMARY}" for ref in ids])
+        found = []
+        whole = set()
+        for ref, content in zip(ids, summaries, strict=True):
+            summary = _summary(ref.removeprefix(SESSIONS), content)
+            if summary is not None:
+                found.append(summary)
+                whole.add(ref)
+        for ref in sorted({*ids, *self._git.logged(SESSIONS)} - whole):
+            session = ref.removeprefix(SESSIONS)
+            if is_session_id(session):
+                found.append(self._damaged(session))
+        return sorted(found, key=lambda s: (s.updated, s.id), reverse=True)
+
+    def create(
+        self,
+        created: SessionCreated,
+        more: Sequence[Body] = (),
+        blobs: Iterable[Blob] = (),
+        *,
+        actor: str,
+    ) -> str:
+        """Start a session (and its first events) and give its id, made from the title.
+
+        Raises:
+            StoreError: the store cannot be made or written.
+        """
+        self._make()
+        contents = by_sha256(blobs)
+        events = stamp([created, *more], actor, None)
+        state = SessionState()
+        for event in events:
+            problem = problem_with(state, event)
+            if problem is not None:
+                raise StoreError(f"{event.type} cannot start a session: {problem}")
+            state = fold((event,), state)
+        empty = Loaded("", b"", b"", (), SessionState(), Tree(), STORE_SCHEMA)
+        while True:
+            session = new_session_id(created.title)
+            with contextlib.suppress(RefMoved):
+                self._start(session, empty, None, events, contents)
+                return session
+
+    def load(self, name: str) -> Session:
+        """The session with this id, or the only one whose id begins so, read-only.
+
+        Raises:
+            StoreError: no such session, several, or one that cannot be read.
+        """
+        session = self.find(name)
+        return Session(self._git, session, load(self._git, session))
+
+    def writer(self, name: str, *, wait: float = 0.0) -> Writer:
+        """The session open for writing, as a context manager.
+
+        Only one process writes a session. When another one does, and does not stop within `wait`
+        seconds, what is returned is a read-only view that says who writes. A command that must
+        write passes `wait` and gets the session as the other one left it.
+        """
+        return Writer(self._git, self.find(name), wait=wait)
+
+    def fork(
+        self, name: str, *, actor: str, title: str | None = None, at: str | None = None
+    ) -> str:
+        """A new session that begins with another one's history, up to and with event `at`.
+
+        Raises:
+            StoreError: no such session or event.
+        """
+        source = self.load(name)
+        base = load_commit(self._git, source.commit)
+        if base is None:  # it moved or broke since
+            raise StoreError(f"{source.id} cannot be read", fix="try again")
+        parent = source.commit
+        if at is not None:
+            base, parent = self._up_to(source, base, at)
+        name_ = title if title is not None else f"{source.state.title} (fork)"
+        last = base.events[-1].id if base.events else None
+        events = stamp([Forked(source.id, parent), TitleSet(name_)], actor, last)
+        while True:
+            session = new_session_id(name_)
+            with contextlib.suppress(RefMoved):
+                self._start(session, base, parent, events, {})
+                return session
+
+    def find(self, name: str) -> str:
+        """The id of the session that `name` is, or is the only beginning of."""
+        if not is_session_id(name):
+            raise StoreError(f"{name!r} cannot be a session's id", fix="cubridge sessions list")
+        if not self.exists():
+            raise StoreError(
+                f"there is no session {name}: the store {self.path} does not exist yet",
+                fix="cubridge adapt makes the first session, or name a store with --store",
+            )
+        refs = {*self._git.logged(SESSIONS), *self._git.refs(SESSIONS)}
+        ids = sorted(ref.removeprefix(SESSIONS) for ref in refs)
+        if name in ids:
+            return name
+        matches = [session for session in ids if session.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            some = ", ".join(matches[:5]) + (", ..." if len(matches) > 5 else "")
+            raise StoreError(f"{name} could be {some}", fix="type more of the id")
+        raise StoreError(f"there is no session {name}", fix="cubridge sessions list")
+
+    def pack(self) -> None:
+        """Pack the store's objects into one file; nothing reachable is dropped."""
+        if self.exists():
+            self._git.pack()
+
+    def _make(self) -> None:
+        """Create the repository beside its place and move it there, so that it is whole or not."""
+        if self.exists():
+            return
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix=".cubridge-", dir=self.path.parent))
+        except OSError as error:
+            raise StoreError(
+                f"no store can be made at {self.path} ({error.strerror})",
+                fix="name a writable place with --store or $CUBRIDGE_STORE",
+            ) from None
+        try:
+            made = folder / "store.git"
+            GitDir.create(made)
+            for name in ("", "locks", "tmp", "damaged"):
+                (made / "cubridge" / name).mkdir(mode=0o700)
+            marker = {"what": _WHAT, "schema_version": STORE_SCHEMA}
+            with (made / _MARKER).open("w") as file:
+                file.write(json.dumps(marker) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                made.rename(self.path)
+            except OSError as error:
+                # Another process made it first; `exists` says whether it is one of ours.
+                if not self.exists():
+                    raise StoreError(f"no store can be made at {self.path}: {error}") from None
+            fd = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise StoreError(
+                f"no store can be made at {self.path} ({error.strerror})",
+                fix="name a writable place with --store or $CUBRIDGE_STORE",
+            ) from None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _start(
+        self,
+        session: str,
+        base: Loaded,
+        parent: str | None,
+        events: Sequence[Event],
+        contents: Mapping[str, bytes],
+    ) -> None:
+        draft = write_commit(self._git, session, base, events, contents, parent)
+        self._git.sync(draft.oids, ())
+        ref = SESSIONS + session
+        self._git.move_refs([Update(ref, draft.loaded.commit, NOTHING)], "created")
+        self._git.sync((), [ref])
+
+    def _up_to(self, source: Session, base: Loaded, at: str) -> tuple[Loaded, str]:
+        """`base` cut after the event `at`, and the commit that its history then hangs on."""
+        index = next((i for i, event in enumerate(base.events) if event.id == at), None)
+        if index is None:
+            raise StoreError(
+                f"{source.id} has no event {at!r}", fix=f"cubridge replay {source.id} lists them"
+            )
+        history = self._git.history(source.commit)
+        parent = next((oid for oid, count in history if count <= index + 1), source.commit)
+        kept = [line for line in base.log.split(b"\n") if line][: index + 1]
+        log = b"".join(line + b"\n" for line in kept)
+        events = decode_log(log)
+        tree = base.tree.copy()
+        tree.keep_only("events", set())
+        return Loaded(parent, log, log, events, fold(events), tree, base.schema), parent
+
+    def _damaged(self, session: str) -> SessionSummary:
+        try:
+            loaded = load(self._git, session)
+        except StoreError as error:
+            return SessionSummary(
+                session, "", "", "", Level.NONE, None, "none", error.message, 0, "", "", True
+            )
+        summary = _summary(session, summary_of(session, loaded.state), damaged=True)
+        assert summary is not None
+        return summary
+
+    def _marker(self) -> JsonObject | None:
+        try:
+            found = json.loads((self.path / _MARKER).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and found.get("what") == _WHAT else None
+
+
+def _summary(session: str, content: bytes | None, damaged: bool = False) -> SessionSummary | None:
+    if content is None:
+        return None
+    try:
+        obj = json.loads(content)
+        return SessionSummary(
+            id=session,
+            title=str(obj["title"]),
+            kernel=str(obj["kernel"]),
+            spec=str(obj["spec"]),
+            level=Level(obj["level"]),
+            accepted=Level(obj["accepted"]) if obj["accepted"] else None,
+            stage=str(obj["stage"] or "none"),
+            last_step=str(obj["last_step"]),
+            events=int(obj["events"]),
+            created=str(obj["created"]),
+            updated=str(obj["updated"]),
+            damaged=damaged,
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,134 @@
+"""A session's files as a git tree, of which only changed folders are written again.
+
+Pure: object names of trees are computed here (git's tree format, SHA-1) and checked against what
+git says when they are written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_Entry = tuple[str, str]  # type ("blob" or "tree"), object name
+
+
+@dataclass(slots=True)
+class Tree:
+    """Folders (path, "" for the root) with their entries; `dirty` are those to be written."""
+
+    folders: dict[str, dict[str, _Entry]] = field(default_factory=lambda: {"": {}})
+    dirty: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, listing: Mapping[str, _Entry]) -> Tree:
+        """The tree that `git ls-tree -r -t` lists."""
+        tree = cls()
+        for path, (kind, oid) in listing.items():
+            folder, _, name = path.rpartition("/")
+            tree.folders.setdefault(folder, {})[name] = (kind, oid)
+        return tree
+
+    def copy(self) -> Tree:
+        """An independent copy."""
+        return Tree({path: dict(files) for path, files in self.folders.items()}, set(self.dirty))
+
+    def get(self, path: str) -> str | None:
+        """The object name of the file at `path`."""
+        folder, _, name = path.rpartition("/")
+        kind, oid = self.folders.get(folder, {}).get(name, ("", ""))
+        return oid if kind == "blob" else None
+
+    def files(self, folder: str) -> dict[str, str]:
+        """The files directly in a folder, by name."""
+        entries = self.folders.get(folder, {})
+        return {name: oid for name, (kind, oid) in entries.items() if kind == "blob"}
+
+    def blobs(self) -> dict[str, str]:
+        """Every file by path."""
+        return {
+            f"{folder}/{name}" if folder else name: oid
+            for folder in self.folders
+            for name, oid in self.files(folder).items()
+        }
+
+    def put(self, path: str, oid: str) -> None:
+        """Set a file; folders appear as needed."""
+        folder, _, name = path.rpartition("/")
+        if self.folders.get(folder, {}).get(name) != ("blob", oid):
+            self.folders.setdefault(folder, {})[name] = ("blob", oid)
+            self._touch(folder)
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there; folders left empty go too."""
+        folder, _, name = path.rpartition("/")
+        if self.folders.get(folder, {}).pop(name, None) is not None:
+            self._touch(folder)
+
+    def keep_only(self, folder: str, names: set[str]) -> None:
+        """Remove the files of a folder that are not named."""
+        for name in set(self.files(folder)) - names:
+            self.remove(f"{folder}/{name}")
+
+    def finish(self) -> tuple[str, list[bytes], list[str]]:
+        """Close the changed folders, deepest first.
+
+        Returns the root's object name, the `mktree` listings to write, and the object names
+        expected for them. The root is always the last one when anything changed.
+        """
+        listings: list[bytes] = []
+        oids: list[str] = []
+        for folder in sorted(self.dirty, key=lambda path: (-_depth(path), path)):
+            entries = self.folders[folder]
+            if not entries and folder:
+                del self.folders[folder]
+                self._enter(folder, None)
+                continue
+            listings.append(_listing(entries))
+            oids.append(_tree_oid(entries))
+            if folder:
+                self._enter(folder, oids[-1])
+        self.dirty.clear()
+        return _tree_oid(self.folders[""]), listings, oids
+
+    def _touch(self, folder: str) -> None:
+        while folder not in self.dirty:
+            self.dirty.add(folder)
+            if not folder:
+                break
+            parent = folder.rpartition("/")[0]
+            self.folders.setdefault(parent, {})
+            folder = parent
+
+    def _enter(self, folder: str, oid: str | None) -> None:
+        parent, _, name = folder.rpartition("/")
+        if oid is None:
+            self.folders[parent].pop(name, None)
+        else:
+            self.folders[parent][name] = ("tree", oid)
+
+
+def _depth(path: str) -> int:
+    return path.count("/") + 1 if path else 0
+
+
+_MODES = {"blob": "100644", "tree": "40000"}
+
+
+def _listing(entries: Mapping[str, _Entry]) -> bytes:
+    lines = (
+        f"{_MODES[kind].zfill(6)} {kind} {oid}\t{name}\n" for name, (kind, oid) in entries.items()
+    )
+    return "".join(lines).encode()
+
+
+def _tree_oid(entries: Mapping[str, _Entry]) -> str:
+    def order(item: tuple[str, _Entry]) -> bytes:
+        name, (kind, _) = item
+        return (name + "/" if kind == "tree" else name).encode()
+
+    body = b"".join(
+        f"{_MODES[kind]} {name}".encode() + b"\0" + bytes.fromhex(oid)
+        for name, (kind, oid) in sorted(entries.items(), key=order)
+    )
+    return hashlib.sha1(b"tree %d\0" % len(body) + body, usedforsecurity=False).hexdigest()

@@ -1,0 +1,390 @@
+"""Writing a session: append events, acknowledged once the ref has moved and is on the disk.
+
+When saving fails, the events wait in memory (`pending`), the state includes them, and `retry`
+saves them; what was acknowledged is never touched. When someone else moved the ref (a store on a
+file system without locks, a person with plain git), the writer reads again and retries.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from engine.errors import StoreError
+from engine.types import Artifact, Stage, sha256_of
+from sessions.events import (
+    ArtifactSet,
+    Body,
+    Event,
+    Note,
+    TranscriptAdded,
+    Undone,
+    Unknown,
+    encode_log,
+    now,
+    stamp,
+)
+from sessions.git_store import NOTHING, SESSIONS, UNDONE, GitDir, RefMoved, Update, blob_oid
+from sessions.lease import Lease
+from sessions.session import (
+    LOG,
+    SUMMARY,
+    Loaded,
+    Session,
+    content_path,
+    load,
+    scratch_folder,
+    summary_of,
+)
+from sessions.state import SessionState, fold, problem_with
+from sessions.tree import Tree
+
+Blob = bytes | str | Artifact
+
+_SEGMENT = 256 * 1024  # a log longer than this is sealed: later saves do not write it again
+_ATTEMPTS = 8
+_STALE_LOCK_SECONDS = 10.0
+
+
+class NotSaved(StoreError):
+    """Saving failed; the events wait in the writer's `pending`, and `retry` saves them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Objects written but not yet visible: a commit, and all that is new with it."""
+
+    loaded: Loaded
+    oids: tuple[str, ...]
+
+
+def write_commit(
+    git: GitDir,
+    session: str,
+    base: Loaded,
+    events: Sequence[Event],
+    contents: Mapping[str, bytes],
+    parent: str | None,
+) -> Draft:
+    """Write the objects of `base` plus `events`; no ref moves. `contents` are keyed by sha256."""
+    tree = base.tree.copy()
+    current = base.current
+    if len(current) > _SEGMENT:
+        number = len(tree.files("events")) + 1
+        tree.put(f"events/{number:06d}.jsonl", blob_oid(current))
+        current = b""
+    lines = encode_log(events)
+    current += lines
+    state = fold(events, base.state)
+    files = {content_path(sha256): content for sha256, content in contents.items()}
+    files |= {LOG: current, SUMMARY: summary_of(session, state)}
+    for verdict in state.verdicts:
+        text = json.dumps(verdict.to_json(), indent=2) + "\n"
+        files[f"verdicts/{verdict.gate}.json"] = text.encode("ascii")
+    known = set(base.tree.blobs().values())
+    new: dict[str, bytes] = {}
+    for path, content in files.items():
+        oid = blob_oid(content)
+        tree.put(path, oid)
+        if oid not in known:
+            new[oid] = content
+    _put_named(tree, state)
+    root, listings, oids = tree.finish()
+    _same(git.write_blobs(list(new.values()), scratch_folder(git, session)), list(new), git)
+    _same(git.write_trees(listings), oids, git)
+    message = _message(session, state, events)
+    commit = git.write_commit(root, parent, message, int(time.time()))
+    loaded = Loaded(
+        commit, base.log + lines, current, base.events + tuple(events), state, tree, base.schema
+    )
+    return Draft(loaded, (*new, *oids, commit))
+
+
+class Writer(Session):
+    """A session open for writing, as a context manager that holds the writer's lease.
+
+    Without the lease it is a read-only view: `read_only` says why, `holder` who writes.
+    """
+
+    def __init__(self, git: GitDir, session: str, *, wait: float = 0.0) -> None:
+        """Open the session; try for up to `wait` seconds to become its writer."""
+        self.holder = ""
+        self.read_only: str | None = None
+        self._lease = Lease(git.path / "cubridge" / "locks" / f"{session}.lock")
+        self._lock = threading.RLock()
+        self._pending: list[Event] = []
+        self._contents: dict[str, bytes] = {}
+        self._removed_lock: Path | None = None
+        try:
+            self._acquire(wait)
+            super().__init__(git, session, load(git, session))
+        except BaseException:
+            self._lease.release()
+            raise
+        if self._loaded.schema > 1:
+            self._lease.release()
+            self.read_only = "the session was written by a newer version of CuBridge"
+
+    @property
+    def state(self) -> SessionState:
+        """What the history adds up to, events that are still waiting to be saved included."""
+        return fold(self._pending, self._loaded.state)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The whole history, events that are still waiting to be saved included."""
+        return self._loaded.events + tuple(self._pending)
+
+    @property
+    def pending(self) -> tuple[Event, ...]:
+        """Events that could not be saved yet; empty when all is on the disk."""
+        return tuple(self._pending)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the person must know."""
+        removed = self._removed_lock
+        extra = (f"removed {removed}, left by a git that was killed",) if removed else ()
+        return self._loaded.notices + extra
+
+    def append(
+        self, bodies: Sequence[Body], blobs: Iterable[Blob] = (), *, actor: str
+    ) -> tuple[Event, ...]:
+        """Save what just happened, as one commit; returns once it is on the disk.
+
+        `blobs` are the contents that the events name by hash and the session does not have yet.
+
+        Raises:
+            NotSaved: it could not be saved; the events are in `pending`.
+            StoreError: the session is read-only, or an event makes no sense where it stands
+                (then nothing was changed).
+        """
+        with self._lock:
+            if self.read_only is not None:
+                raise StoreError(
+                    f"{self.id} is open read-only: {self.read_only}",
+                    fix="close the other one, or fork the session",
+                )
+            state = self.state
+            last = self.events[-1].id if self.events else None
+            events = stamp(bodies, actor, last)
+            contents = by_sha256(blobs)
+            for event in events:
+                problem = problem_with(state, event) or self._lacks(event, contents)
+                if problem is not None or isinstance(event.body, Unknown):
+                    raise StoreError(f"{event.type} was not added to {self.id}: {problem}")
+                state = fold((event,), state)
+            encode_log(events)  # refuses what JSON cannot hold before anything changes
+            self._pending += events
+            self._contents |= contents
+            self._save()
+            return events
+
+    def retry(self) -> None:
+        """Save what is pending, if anything.
+
+        Raises:
+            NotSaved: it still cannot be saved.
+        """
+        with self._lock:
+            if self._pending:
+                self._save()
+
+    def content(self, sha256: str) -> bytes:
+        """The content with this hash, also of an event that is still pending."""
+        if sha256 in self._contents:
+            return self._contents[sha256]
+        return super().content(sha256)
+
+    def poll(self) -> tuple[Event, ...]:
+        """New events of others: only a read-only view follows, a writer makes its own."""
+        return super().poll() if self.read_only is not None else ()
+
+    def close(self) -> None:
+        """Give the lease back; pending events are tried once more first.
+
+        Raises:
+            NotSaved: they still cannot be saved, and are lost with this writer.
+        """
+        try:
+            if self.read_only is None:
+                self.retry()
+        finally:
+            self._lease.release()
+            self.read_only = self.read_only or "it was closed"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # An error on its way out is the one to see, not that its events could not be saved.
+        with contextlib.suppress(*((NotSaved,) if kind is not None else ())):
+            self.close()
+
+    def _acquire(self, wait: float) -> None:
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                if self._lease.acquire(now()):
+                    return
+            except OSError as error:
+                self.read_only = f"the store cannot be locked ({error.strerror})"
+                return
+            if time.monotonic() >= deadline:
+                self.holder = self._lease.holder()
+                self.read_only = f"{self.holder} writes it"
+                return
+            time.sleep(0.05)
+
+    def _lacks(self, event: Event, contents: Mapping[str, bytes]) -> str | None:
+        match event.body:
+            case ArtifactSet(sha256=str(sha256)) | TranscriptAdded(sha256=sha256):
+                here = sha256 in contents or sha256 in self._contents
+                if not here and self._loaded.tree.get(content_path(sha256)) is None:
+                    return f"no content with the hash {sha256[:12]} was given"
+        return None
+
+    def _save(self) -> None:
+        try:
+            for attempt in range(_ATTEMPTS):
+                with contextlib.suppress(RefMoved):
+                    self._save_once()
+                    return
+                time.sleep(random.uniform(0, 0.02 * (attempt + 1)))
+                self._reread()
+            raise StoreError("others keep changing the session")
+        except (StoreError, OSError) as error:
+            message = error.message if isinstance(error, StoreError) else str(error)
+            fix = error.fix if isinstance(error, StoreError) else None
+            count = len(self._pending)
+            raise NotSaved(
+                f"{count} event{'s' * (count != 1)} of {self.id} not saved: {message}", fix=fix
+            ) from error
+
+    def _save_once(self) -> None:
+        if not self._pending:
+            return
+        ref = SESSIONS + self.id
+        base, events = self._loaded, list(self._pending)
+        if base.broken:
+            last = base.events[-1].id if base.events else None
+            events = [*stamp([Note(base.notices[0])], "store", last), *events]
+        draft = write_commit(self._git, self.id, base, events, self._contents, base.commit)
+        undone = [f"{UNDONE}{self.id}/{e.id}" for e in events if isinstance(e.body, Undone)]
+        updates = [Update(ref, draft.loaded.commit, self._old_value(ref))]
+        updates += [Update(name, base.commit, NOTHING) for name in undone]
+        self._git.sync(draft.oids, ())
+        self._remove_stale_lock(ref)
+        self._git.move_refs(updates, f"{len(events)} events")
+        self._git.sync((), [ref, *undone])
+        self._loaded = draft.loaded
+        self._pending.clear()
+        self._contents.clear()
+
+    def _old_value(self, ref: str) -> str:
+        """What the ref must hold now: our commit, or what recovery found in its place."""
+        if not self._loaded.broken:
+            return self._loaded.commit
+        found = self._git.ref(ref)
+        path = self._git.path / ref
+        kept = self._git.path / "cubridge" / "damaged"
+        kept.mkdir(mode=0o700, exist_ok=True)
+        if path.exists():
+            raw = path.read_bytes()
+            (kept / f"{self.id}-{time.time_ns()}").write_bytes(raw)
+            if found is None:  # not an object name: git itself would refuse to replace it
+                path.unlink()
+                found = self._git.ref(ref)
+        return found or NOTHING
+
+    def _reread(self) -> None:
+        """Take in what others saved, and check that what is pending still makes sense."""
+        self._loaded = load(self._git, self.id)
+        saved = {event.id for event in self._loaded.events}
+        self._pending = [event for event in self._pending if event.id not in saved]
+        state = self._loaded.state
+        for event in self._pending:
+            problem = problem_with(state, event)
+            if problem is not None:
+                self._pending.clear()
+                self._contents.clear()
+                raise StoreError(
+                    f"{self.id} was changed by someone else meanwhile, and {event.type} no longer "
+                    f"fits: {problem}",
+                    fix="look at the new state and decide again",
+                )
+            state = fold((event,), state)
+
+    def _remove_stale_lock(self, ref: str) -> None:
+        """Remove the lock file of a git that was killed: we hold the lease, so nobody writes."""
+        lock = self._git.lock_file(ref)
+        with contextlib.suppress(OSError):
+            if time.time() - lock.stat().st_mtime > _STALE_LOCK_SECONDS:
+                lock.unlink()
+                self._removed_lock = lock
+
+
+def by_sha256(blobs: Iterable[Blob]) -> dict[str, bytes]:
+    """Contents keyed by their hash."""
+    found = {}
+    for blob in blobs:
+        data = blob.data if isinstance(blob, Artifact) else blob
+        if isinstance(data, str):
+            data = data.encode("utf-8", "surrogateescape")
+        found[sha256_of(data)] = data
+    return found
+
+
+def _put_named(tree: Tree, state: SessionState) -> None:
+    """The folders for human readers: current artifacts, verdicts and transcripts by name."""
+    for stage, artifacts in _artifacts(state).items():
+        folder = f"artifacts/{stage}"
+        for name, sha256 in artifacts.items():
+            oid = tree.get(content_path(sha256))
+            if oid is not None:
+                tree.put(f"{folder}/{name}", oid)
+        tree.keep_only(folder, set(artifacts))
+    for transcript in state.transcripts:
+        oid = tree.get(content_path(transcript.sha256))
+        if oid is not None:
+            tree.put(f"transcripts/{transcript.name}", oid)
+    tree.keep_only("transcripts", {transcript.name for transcript in state.transcripts})
+    tree.keep_only("verdicts", {f"{verdict.gate}.json" for verdict in state.verdicts})
+
+
+def _artifacts(state: SessionState) -> dict[str, Mapping[str, str]]:
+    return {stage.value: state.stage(stage).artifacts for stage in Stage}
+
+
+def _message(session: str, state: SessionState, events: Sequence[Event]) -> str:
+    """The commit's message: our own words only, titles and reasons stay in the JSON."""
+    kinds = ["Unknown" if isinstance(e.body, Unknown) else e.type for e in events]
+    gates = " ".join(f"{verdict.gate}={verdict.kind}" for verdict in state.verdicts)
+    return (
+        f"{', '.join(dict.fromkeys(kinds))}\n\n"
+        f"CuBridge-Session: {session}\n"
+        f"CuBridge-Stage: {state.furthest or 'none'}\n"
+        f"CuBridge-Level: {state.level}\n"
+        f"CuBridge-Gates: {gates or 'none'}\n"
+        f"CuBridge-Events: {state.count}\n"
+    )
+
+
+def _same(found: Sequence[str], expected: Sequence[str], git: GitDir) -> None:
+    if list(found) != list(expected):
+        raise StoreError(
+            "git stored something else than it was given", fix=f"git -C {git.path} fsck"
+        )
