@@ -45,20 +45,6 @@ def put_distribution(site: Path, name: str, version: str, text: str = "") -> Pat
     return info
 
 
-def quick_venv(builder: type[venv.EnvBuilder]) -> type[venv.EnvBuilder]:
-    """A venv with a pip in name only, which is made in a blink."""
-
-    class Quick(builder):
-        def __init__(self, **options: bool) -> None:
-            super().__init__(symlinks=True)
-
-        def create(self, env_dir: str | os.PathLike[str]) -> None:
-            super().create(env_dir)
-            put_distribution(next(Path(env_dir).glob("lib/*/site-packages")), "pip", "99")
-
-    return Quick
-
-
 class Workshop:
     """A checkout in a temporary folder, its `dev`, and a pip that only says what it was asked."""
 
@@ -71,8 +57,13 @@ class Workshop:
         self.asked: list[list[str]] = []
         self.answer: Callable[[list[str]], int] = lambda arguments: 0
         monkeypatch.setattr(self.dev, "pip", self.pip)
-        monkeypatch.setattr(venv, "EnvBuilder", quick_venv(venv.EnvBuilder))
+        # A pip in name only makes a venv in a blink.
+        monkeypatch.setattr(self.dev, "bootstrap_pip", self.bootstrap_pip)
         self.only_torch_of([], monkeypatch)
+
+    def bootstrap_pip(self, checkout: object) -> int:
+        put_distribution(self.site, "pip", "99")
+        return 0
 
     def pip(self, checkout: object, arguments: list[str]) -> int:
         self.asked.append(arguments)
@@ -256,20 +247,15 @@ def test_what_an_interrupted_pip_left_half_is_installed_anew(workshop: Workshop)
 def test_a_venv_that_was_only_half_made_is_made_anew(
     workshop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick = venv.EnvBuilder
+    def stopped(checkout: object) -> int:
+        put_distribution(workshop.site, "pip", "99")
+        (workshop.root / ".venv" / "junk").write_text("")
+        raise KeyboardInterrupt
 
-    class Stopped:
-        def __init__(self, **options: bool) -> None: ...
-
-        def create(self, folder: str) -> None:
-            quick().create(folder)
-            (Path(folder) / "junk").write_text("")
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(venv, "EnvBuilder", Stopped)
+    monkeypatch.setattr(workshop.dev, "bootstrap_pip", stopped)
     with pytest.raises(KeyboardInterrupt):
         workshop.set_up()
-    monkeypatch.setattr(venv, "EnvBuilder", quick)
+    monkeypatch.setattr(workshop.dev, "bootstrap_pip", workshop.bootstrap_pip)
     workshop.set_up()
     assert not (workshop.root / ".venv" / "junk").exists()
     assert workshop.record["venv"] == "made"
@@ -277,6 +263,7 @@ def test_a_venv_that_was_only_half_made_is_made_anew(
 
 def test_a_venv_of_the_person_that_works_is_kept(workshop: Workshop) -> None:
     venv.EnvBuilder().create(workshop.root / ".venv")
+    workshop.bootstrap_pip(workshop.checkout)
     put_distribution(workshop.site, "mine", "1.0")
     workshop.set_up()
     assert (workshop.site / "mine").is_dir()
@@ -328,6 +315,32 @@ def test_a_second_run_waits_for_the_first_and_then_has_nothing_to_do(
     assert not second.is_alive()
     assert workshop.asked == []
     assert "waiting" in capsys.readouterr().err
+
+
+def test_a_pip_that_outlives_its_run_keeps_the_next_one_waiting(
+    workshop: Workshop, capfd: pytest.CaptureFixture[str]
+) -> None:
+    workshop.set_up()
+    record = workshop.record
+    (workshop.root / ".venv" / "cubridge-setup.json").unlink()
+    # What a killed run leaves behind: a child that holds the lock, and nobody else.
+    folder = os.open(workshop.root, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    workshop.checkout.lock = folder
+    done = workshop.root / "done"
+    child = f"import time, pathlib; time.sleep(0.6); pathlib.Path({str(done)!r}).touch()"
+    orphan = threading.Thread(target=workshop.dev.python, args=(workshop.checkout, ["-c", child]))
+    orphan.start()
+    time.sleep(0.2)
+    os.close(folder)
+    workshop.checkout.lock = None
+    workshop.checkout.save(record)
+    with open(workshop.root / "constraints.txt", "a") as file:
+        file.write("# changed\n")
+    workshop.set_up()
+    assert done.exists()
+    orphan.join()
+    assert "waiting" in capfd.readouterr().err
 
 
 @pytest.fixture
