@@ -161,6 +161,13 @@ def test_the_torch_of_the_starting_python_is_used(
     where = [workshop.checkout.python, "-I", "-c", "import torch; print(torch.__file__)"]
     assert subprocess.check_output(where, text=True).strip() == str(site / "torch" / "__init__.py")
 
+    workshop.only_torch_of([], monkeypatch)
+    workshop.asked.clear()
+    with open(workshop.root / "constraints.txt", "a") as file:
+        file.write("# changed\n")
+    workshop.set_up()
+    assert [asked[-1] for asked in workshop.asked] == [".[test]"], "another Python keeps it"
+
     shutil.rmtree(site)
     workshop.only_torch_of([], monkeypatch)
     workshop.asked.clear()
