@@ -1,0 +1,37 @@
+"""What the child can be asked: each command is payload -> result, both plain JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+Report = Callable[[str], None]
+Command = Callable[[dict[str, Any], Report], dict[str, Any]]
+
+
+def recipe(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Trace a spec: {"path", "options"} -> {"recipe"}."""
+    from engine.spec import read_recipe, recipe_to_json
+
+    report("tracing the spec")
+    return {"recipe": recipe_to_json(read_recipe(Path(payload["path"]), payload.get("options")))}
+
+
+def judge(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Run a module against a spec: G1 and G2. See engine.gates.judge."""
+    from engine.gates.judge import judge_json
+
+    return judge_json(payload, report)
+
+
+def ping(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Answer with the versions in use."""
+    import sys
+
+    import torch
+
+    return {"torch": torch.__version__, "python": sys.version.split()[0]}
+
+
+COMMANDS: Mapping[str, Command] = {"recipe": recipe, "judge": judge, "ping": ping}

@@ -1,0 +1,70 @@
+"""The inputs that the CPU gates run on: shapes off every tile edge, and flat and peaked logits.
+
+Constants of a mask (a window of 1024, a prefix of 64) add shapes that reach past them, because a
+deck that ends before the window does cannot see a wrong window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.cuir.nodes import Expr, Num, walk_expr
+
+MAX_CONSTANT = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run: sizes, how the values are drawn, and what is compared."""
+
+    B: int
+    Hq: int
+    Hkv: int
+    Nq: int
+    Nk: int
+    values: str = "random"  # random, peaked
+    modes: tuple[str, ...] = ("exact", "typed")
+    probe_keep: bool = False  # recover the weights with one-hot V
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {"B": self.B, "Hq": self.Hq, "Hkv": self.Hkv, "Nq": self.Nq, "Nk": self.Nk}
+
+    def __str__(self) -> str:
+        shape = f"B {self.B}, heads {self.Hq}/{self.Hkv}, Nq {self.Nq}, Nk {self.Nk}"
+        return shape if self.values == "random" else f"{shape}, {self.values}"
+
+
+QUICK: tuple[Case, ...] = (
+    Case(1, 2, 1, 5, 7),
+    Case(1, 2, 2, 128, 64, values="peaked"),
+    Case(2, 2, 1, 70, 33, probe_keep=True),
+    Case(1, 4, 2, 129, 200),
+    Case(1, 1, 1, 3, 0, modes=("exact",)),
+    Case(1, 1, 1, 0, 5, modes=("exact",)),
+    Case(1, 1, 1, 1, 130, probe_keep=True),
+    Case(1, 2, 1, 193, 193, values="peaked"),
+    Case(1, 2, 1, 150, 150, probe_keep=True),
+)
+
+
+def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
+    """Integer constants that may be a window, a prefix or a block: larger than 1, not too large."""
+    found = {
+        abs(node.value)
+        for expr in expressions
+        for node in walk_expr(expr)
+        if isinstance(node, Num) and isinstance(node.value, int) and not isinstance(node.value, bool)
+    }
+    return tuple(sorted(c for c in found if 8 < c <= MAX_CONSTANT))
+
+
+def quick_deck(expressions: Iterable[Expr]) -> tuple[Case, ...]:
+    """The quick deck, with one more case past the largest constant of the recipe's predicates."""
+    found = constants(expressions)
+    reach = max(found, default=0)
+    if reach + 3 <= 193:
+        return QUICK
+    rows = min(reach + 70, 300)
+    return (*QUICK, Case(1, 1, 1, rows, reach + 70, modes=("exact",)))

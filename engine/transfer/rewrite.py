@@ -1,0 +1,204 @@
+"""Small pure helpers to edit CuIR trees: substitution, replacement by path, dead-code removal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from engine.cuir.nodes import (
+    Assign, Attr, Binary, Bool, Call, Compare, Do, Expr, For, Function, If, Index, Lambda, Module,
+    Name, Opaque, Path, Return, Select, Slice, Stmt, Tuple, Unary, blocks, children,
+)  # fmt: skip
+
+Block = tuple[Stmt, ...]
+
+
+def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """`expr` with every node for which `change` returns something replaced by it, outermost first.
+
+    A replacement is taken as it is; `change` is not applied inside it.
+    """
+    changed = change(expr)
+    if changed is not None:
+        return changed
+    go = lambda e: map_expr(e, change)  # noqa: E731
+    match expr:
+        case Attr(base, name):
+            return Attr(go(base), name)
+        case Call(fn, args, kwargs, params):
+            return Call(
+                fn,
+                tuple(map(go, args)),
+                tuple((key, go(value)) for key, value in kwargs),
+                tuple(map(go, params)),
+            )
+        case Slice(start):
+            return Slice(go(start))
+        case Index(base, index):
+            return Index(go(base), tuple(map(go, index)))
+        case Unary(op, operand):
+            return Unary(op, go(operand))
+        case Binary(op, left, right):
+            return Binary(op, go(left), go(right))
+        case Compare(op, left, right):
+            return Compare(op, go(left), go(right))
+        case Bool(op, left, right):
+            return Bool(op, go(left), go(right))
+        case Select(cond, then, other):
+            return Select(go(cond), go(then), go(other))
+        case Lambda(params, body):
+            return Lambda(params, go(body))
+        case Tuple(items):
+            return Tuple(tuple(map(go, items)))
+        case _:
+            return expr
+
+
+def substitute(expr: Expr, names: Mapping[str, Expr]) -> Expr:
+    """`expr` with free names replaced. Lambda parameters shadow."""
+
+    def change(node: Expr) -> Expr | None:
+        if isinstance(node, Name):
+            return names.get(node.id)
+        if isinstance(node, Lambda):
+            inner = {k: v for k, v in names.items() if k not in node.params}
+            return Lambda(node.params, substitute(node.body, inner))
+        return None
+
+    return map_expr(expr, change)
+
+
+def free_names(expr: Expr) -> frozenset[str]:
+    """Names that `expr` reads (calls' own names are not reads)."""
+    if isinstance(expr, Lambda):
+        return free_names(expr.body) - set(expr.params)
+    if isinstance(expr, Name):
+        return frozenset((expr.id,))
+    return frozenset().union(*(free_names(child) for child in children(expr)))
+
+
+def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions in a statement's own header (not in its blocks)."""
+    match stmt:
+        case Assign(_, value):
+            return (value,)
+        case Do(call):
+            return (call,)
+        case For(_, start, stop, step, _):
+            return (start, stop, step)
+        case If(cond, _, _):
+            return (cond,)
+        case Return(value):
+            return () if value is None else (value,)
+        case _:
+            return ()
+
+
+def stmt_reads(stmt: Stmt) -> frozenset[str]:
+    """Names read by a statement and everything inside it."""
+    own = frozenset().union(*(free_names(e) for e in stmt_exprs(stmt)))
+    if isinstance(stmt, Opaque):
+        own |= frozenset(stmt.reads) | frozenset(stmt.writes)
+    for _, body in blocks(stmt):
+        own |= frozenset().union(*(stmt_reads(s) for s in body))
+    return own
+
+
+def map_stmt_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
+    """The statement with `change` applied to each header expression."""
+    match stmt:
+        case Assign(target, value):
+            return Assign(target, change(value))
+        case Do(call):
+            done = change(call)
+            assert isinstance(done, Call)
+            return Do(done)
+        case For(var, start, stop, step, body):
+            return For(var, change(start), change(stop), change(step), body)
+        case If(cond, then, other):
+            return If(change(cond), then, other)
+        case Return(value):
+            return Return(None if value is None else change(value))
+        case _:
+            return stmt
+
+
+def with_block(stmt: Stmt, branch: str, body: Block) -> Stmt:
+    """`stmt` with one of its blocks replaced."""
+    if isinstance(stmt, For) and branch == "body":
+        return replace(stmt, body=body)
+    if isinstance(stmt, If) and branch in ("then", "other"):
+        return If(stmt.cond, body if branch == "then" else stmt.then, body if branch == "other" else stmt.other)
+    if isinstance(stmt, Opaque) and branch == "meaning":
+        return replace(stmt, meaning=body)
+    raise KeyError(branch)
+
+
+def map_blocks(body: Block, change: Callable[[Block], Block]) -> Block:
+    """`change` applied to every statement list, innermost first, unchanged objects kept."""
+    out: list[Stmt] = []
+    for stmt in body:
+        for branch, inner in blocks(stmt):
+            new = map_blocks(inner, change)
+            if new is not inner and new != inner:
+                stmt = with_block(stmt, branch, new)
+        out.append(stmt)
+    done = tuple(out)
+    return change(body if done == body and all(a is b for a, b in zip(done, body, strict=True)) else done)
+
+
+def map_function(module: Module, name: str, change: Callable[[Function], Function]) -> Module:
+    functions = tuple(change(f) if f.name == name else f for f in module.functions)
+    return replace(module, functions=functions)
+
+
+def get(module: Module, path: Path) -> Stmt:
+    """The statement at `path`."""
+    body: Block = module.function(str(path[0])).body
+    stmt: Stmt | None = None
+    for step in path[1:]:
+        if isinstance(step, int):
+            stmt = body[step]
+        else:
+            assert stmt is not None
+            body = dict(blocks(stmt))[step]
+    assert stmt is not None
+    return stmt
+
+
+def read_names(body: Block) -> frozenset[str]:
+    """Every name read in `body`; a self-update such as `l = row_sum(s, l)` is no read of `l`."""
+    out: set[str] = set()
+    for stmt in body:
+        own = frozenset().union(*(free_names(e) for e in stmt_exprs(stmt)))
+        if isinstance(stmt, Assign):
+            own -= {stmt.target}
+        if isinstance(stmt, Opaque):
+            own |= frozenset(stmt.reads) | frozenset(stmt.writes)
+        out |= own
+        for _, inner in blocks(stmt):
+            out |= read_names(inner)
+    return frozenset(out)
+
+
+def drop_newly_dead(function: Function, was_read: frozenset[str]) -> Function:
+    """Remove assignments of names that were read before an edit (`was_read`) and no longer are.
+
+    Values in CuIR have no effects, so an unread assignment can go; what the expert left unread
+    stays as it was.
+    """
+    while True:
+        reads = read_names(function.body)
+
+        def prune(body: Block) -> Block:
+            kept = tuple(
+                s
+                for s in body
+                if not (isinstance(s, Assign) and s.target in was_read and s.target not in reads)
+            )
+            return kept if len(kept) != len(body) else body
+
+        body = map_blocks(function.body, prune)
+        if body == function.body:
+            return function
+        function = replace(function, body=body)
