@@ -17,6 +17,7 @@ PROJECT = "cubridge-tui"
 KERNEL_SOURCE = "kernel.cu"
 SPECS = "specs"
 INCLUDE = "include"
+CATALOGUE = "catalogue"
 
 
 def data_root() -> Path:
@@ -35,13 +36,18 @@ def _is_our_checkout(folder: Path) -> bool:
 
 
 def kernels_dir() -> Path:
-    """`kernels/`: a folder per expert kernel, `include/` with the primitives, `specs/`."""
+    """`kernels/`: a folder per expert kernel, `include/`, `catalogue/`, `specs/`."""
     return _folder("kernels")
 
 
 def include_dir() -> Path:
     """`kernels/include/`: the primitive headers that every kernel includes."""
     return kernels_dir() / INCLUDE
+
+
+def catalogue_dir() -> Path:
+    """`kernels/catalogue/`: tables that map C++ calls and PTX idioms to ops."""
+    return kernels_dir() / CATALOGUE
 
 
 def specs_dir() -> Path:

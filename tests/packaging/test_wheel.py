@@ -22,8 +22,12 @@ def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what a wheel is built from, so that an edit during the test changes nothing."""
     copy = tmp_path_factory.mktemp("wheel") / "checkout"
     for part in PARTS:
-        if (root / part).is_dir():
-            shutil.copytree(root / part, copy / part)
+        # As git has it: without byte code and without folders that hold no file.
+        for path in (root / part).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                target = copy / path.relative_to(root)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, target)
     for name in FILES:
         shutil.copy(root / name, copy / name)
     return copy
@@ -78,15 +82,30 @@ def test_the_same_lists_and_hashes(checkout: Path, installed: Path, kind: str) -
     assert in_checkout[kind]
 
 
+HASHES = """
+import json
+from engine.errors import MissingTool
+from engine.resources import content_hash, docs_dir, themes_dir
+
+def hashed(folder, name=""):
+    try:
+        return content_hash(folder() / name)
+    except MissingTool:
+        return None
+
+print(json.dumps([hashed(themes_dir), hashed(docs_dir, "cuir.md")]))
+"""
+
+
 def test_themes_and_documents_are_the_same_bytes(checkout: Path, installed: Path) -> None:
     python = str(installed.parent / "python")
-    code = (
-        "from engine.resources import *\n"
-        "print(content_hash(themes_dir()), content_hash(docs_dir() / 'cuir.md'))"
+    from_wheel = json.loads(run([python, "-P", "-c", HASHES], Path("/")))
+    in_checkout = json.loads(
+        run([sys.executable, "-P", "-c", HASHES], Path("/"), PYTHONPATH=str(checkout))
     )
-    from_wheel = run([python, "-P", "-c", code], Path("/"))
-    in_checkout = run([sys.executable, "-P", "-c", code], Path("/"), PYTHONPATH=str(checkout))
     assert from_wheel == in_checkout
+    there = [any((checkout / "themes").glob("*.toml")), (checkout / "docs" / "cuir.md").exists()]
+    assert [value is not None for value in from_wheel] == there
 
 
 def test_the_wheel_holds_only_our_names(wheel: Path) -> None:
