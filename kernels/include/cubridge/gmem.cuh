@@ -1,0 +1,108 @@
+// Views of global memory: any strides, 64-bit offsets, and nothing outside the shape. A tile is a
+// part of a view whose rows may lie outside: who reads it gets 0 there, who writes it writes nothing.
+#pragma once
+
+#include "args.cuh"
+#include "scalar.cuh"
+
+namespace cubridge {
+
+// Rows `first`, `first + 1`, ... of a matrix in global memory. `base` is row 0, so that a row's
+// offset is 64-bit and a row index outside [0, rows) is never turned into an address.
+template <typename T>
+struct GmemTile {
+  T* base;
+  long long row_stride;
+  long long column_stride;
+  int first;
+  int rows;
+  int columns;
+  bool vectors;  // rows are contiguous and start on 16 bytes: whole 16-byte accesses are legal
+
+  __device__ __forceinline__ bool has(int row) const {
+    return static_cast<unsigned>(first + row) < static_cast<unsigned>(rows);
+  }
+  __device__ __forceinline__ T* row(int row) const { return base + (first + row) * row_stride; }
+};
+
+// Elements `first`, `first + 1`, ... of a vector in global memory.
+template <typename T>
+struct GmemVector {
+  T* base;
+  long long stride;
+  int first;
+  int size;
+
+  __device__ __forceinline__ bool has(int index) const {
+    return static_cast<unsigned>(first + index) < static_cast<unsigned>(size);
+  }
+  __device__ __forceinline__ T* at(int index) const { return base + (first + index) * stride; }
+};
+
+// A tensor of rank RANK. `T` is f16, bf16, float, int or bool (one byte, 0 or 1).
+template <typename T, int RANK>
+struct Gmem {
+  T* data;
+  long long stride[RANK];
+  int shape[RANK];
+
+  // The element at `index...`, widened; 0 where any index is outside the shape.
+  template <typename... Index>
+  __device__ __forceinline__ auto operator()(Index... index) const {
+    static_assert(sizeof...(Index) == RANK, "one index per dimension");
+    const int indices[RANK] = {static_cast<int>(index)...};
+    bool inside = true;
+    long long offset = 0;
+#pragma unroll
+    for (int d = 0; d < RANK; ++d) {
+      inside = inside && static_cast<unsigned>(indices[d]) < static_cast<unsigned>(shape[d]);
+      offset += indices[d] * stride[d];
+    }
+    using Wide = decltype(widen(T{}));
+    return inside ? widen(data[offset]) : Wide(0);
+  }
+
+  // `tile(outer..., first)`: with RANK - 1 indices the matrix of the last two dimensions from row
+  // `first` on, with RANK indices the vector of the last dimension from element `first` on.
+  template <typename... Index>
+  __device__ __forceinline__ auto tile(Index... index) const {
+    constexpr int COUNT = sizeof...(Index);
+    static_assert(COUNT == RANK || COUNT + 1 == RANK, "a tile is a matrix or a vector of the view");
+    const int indices[COUNT] = {static_cast<int>(index)...};
+    long long offset = 0;
+#pragma unroll
+    for (int d = 0; d < COUNT - 1; ++d) offset += indices[d] * stride[d];
+    if constexpr (COUNT == RANK) {
+      return GmemVector<T>{data + offset, stride[RANK - 1], indices[COUNT - 1], shape[RANK - 1]};
+    } else {
+      return GmemTile<T>{data + offset,        stride[RANK - 2], stride[RANK - 1],
+                         indices[COUNT - 1],   shape[RANK - 2],  shape[RANK - 1],
+                         vectors()};
+    }
+  }
+
+  // Whether every row starts on 16 bytes and is contiguous; dimensions of size 1 have no stride.
+  __device__ __forceinline__ bool vectors() const {
+    constexpr int PER_VECTOR = 16 / sizeof(T);
+    bool aligned = reinterpret_cast<unsigned long long>(data) % 16 == 0;
+    aligned = aligned && stride[RANK - 1] == 1 && shape[RANK - 1] % PER_VECTOR == 0;
+#pragma unroll
+    for (int d = 0; d < RANK - 1; ++d) {
+      aligned = aligned && (shape[d] == 1 || stride[d] % PER_VECTOR == 0);
+    }
+    return aligned;
+  }
+};
+
+// A view of a tensor argument: `gmem<T>(args.k, args.B, args.Hkv, args.Nk, D)`.
+template <typename T, typename... Size>
+__device__ __forceinline__ auto gmem(const TensorArg& tensor, Size... size) {
+  constexpr int RANK = sizeof...(Size);
+  static_assert(1 <= RANK && RANK <= 4, "a tensor argument has one to four dimensions");
+  Gmem<T, RANK> view{static_cast<T*>(tensor.data), {}, {static_cast<int>(size)...}};
+#pragma unroll
+  for (int d = 0; d < RANK; ++d) view.stride[d] = tensor.stride[d];
+  return view;
+}
+
+}  // namespace cubridge

@@ -1,0 +1,384 @@
+// Tile operations of the architectures from sm_80 on that have mma.sync: cp.async copies into
+// swizzled shared memory, ldmatrix, mma.sync.m16n8k16, and the way back. Each function is one
+// operation on one tile; none holds a loop over keys, a second matmul, a reduction or a barrier.
+#pragma once
+
+#include "args.cuh"
+#include "gmem.cuh"
+#include "scalar.cuh"
+#include "shared.cuh"
+#include "tile.cuh"
+
+// sm_75 has neither cp.async nor mma.sync.m16n8k16 nor bf16 operands (PTX ISA: "Target ISA Notes"
+// of each), so there is nothing here that it could run.
+static_assert(CUBRIDGE_ARCH >= 800, "sm80.cuh needs sm_80 or newer: cp.async and mma.sync.m16n8k16");
+
+namespace cubridge {
+
+// --- layouts ----------------------------------------------------------------------------------
+
+// The accumulator of an M x N tile over WARPS warps: warp w has the rows w * M / WARPS and on, as
+// 16 x 8 fragments, row blocks outermost. In a fragment, lane t has the elements (t / 4, 2 (t % 4))
+// and the one right of it, then the same two eight rows further down.
+// (PTX ISA: "Matrix fragments for mma.m16n8k16 with floating point type", C and D)
+template <int M, int WARPS>
+struct MmaRows {
+  static constexpr Axis AXIS = Axis::ROW;
+  static constexpr int SIZE = M / (8 * WARPS);
+
+  __device__ static __forceinline__ int index(int slot) {
+    return threadIdx.x / 32 * (M / WARPS) + slot * 8 + threadIdx.x % 32 / 4;
+  }
+};
+template <int N>
+struct MmaCols {
+  static constexpr Axis AXIS = Axis::COL;
+  static constexpr int SIZE = N / 4;
+
+  __device__ static __forceinline__ int index(int slot) {
+    return slot / 2 * 8 + threadIdx.x % 4 * 2 + slot % 2;
+  }
+};
+template <int M, int N, int WARPS>
+struct MmaAcc {
+  static_assert(M % (16 * WARPS) == 0 && N % 16 == 0, "whole fragments, two along N at a time");
+  using Rows = MmaRows<M, WARPS>;
+  using Cols = MmaCols<N>;
+  static constexpr int ROW_BLOCKS = M / (16 * WARPS);
+  static constexpr int COL_BLOCKS = N / 8;
+  static constexpr int SIZE = ROW_BLOCKS * COL_BLOCKS * 4;
+
+  __device__ static constexpr int row_slot(int e) { return e / (COL_BLOCKS * 4) * 2 + e / 2 % 2; }
+  __device__ static constexpr int col_slot(int e) { return e / 4 % COL_BLOCKS * 2 + e % 2; }
+};
+
+// The left operand of an M x K tile, two elements of T to a register: 16 x 16 fragments. Its
+// registers are an accumulator's, rounded and packed in pairs, so that a score tile becomes the
+// operand of the second matmul without moving between lanes.
+// (PTX ISA: "Matrix fragments for mma.m16n8k16 with floating point type", A)
+template <typename T, int M, int K, int WARPS>
+struct MmaA {
+  static constexpr int ROW_BLOCKS = M / (16 * WARPS);
+  static constexpr int COL_BLOCKS = K / 16;
+  unsigned value[ROW_BLOCKS][COL_BLOCKS][4];
+};
+
+// --- instructions -----------------------------------------------------------------------------
+
+namespace detail {
+
+// (PTX ISA: ldmatrix.sync.aligned.m8n8.x4.shared.b16, and .trans)
+__device__ __forceinline__ void ldmatrix(unsigned (&r)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void ldmatrix_trans(unsigned (&r)[4], unsigned address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+// c += a b, 16 x 8 x 16. (PTX ISA: mma.sync.aligned.m16n8k16.row.col.f32.T.T.f32)
+template <typename T>
+__device__ __forceinline__ void mma(float* c, const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  if constexpr (std::is_same_v<T, f16>) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  } else {
+    static_assert(std::is_same_v<T, bf16>, "matrix operands are f16 or bf16");
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+}
+
+// The 16 x 16 fragments that gemm walks over, one ldmatrix.x4 each. A lane's address is fixed up to
+// the fragment: its row modulo 8 is its lane modulo 8, so the swizzle is one XOR of the chunk.
+
+// Left operand in shared memory: rows down, K across.
+template <typename T, int M, int K>
+struct LeftFragments {
+  unsigned lane_base;
+  int lane_chunk;
+
+  __device__ __forceinline__ LeftFragments(const Shared<T, M, K>& tile, int first_row) {
+    const int lane = threadIdx.x % 32;
+    lane_base = tile.base + (first_row + lane % 16) * Shared<T, M, K>::PITCH;
+    lane_chunk = lane / 16 ^ lane % 8;
+  }
+  __device__ __forceinline__ void load(unsigned (&r)[4], int row_block, int k_block) const {
+    ldmatrix(r, lane_base + row_block * 16 * Shared<T, M, K>::PITCH +
+                    ((lane_chunk ^ (k_block * 2)) << 4));
+  }
+};
+
+// Right operand stored as N x K (keys by head size) and read as K x N: ldmatrix gives columns.
+// r[0], r[1] are the operand of the left eight columns, r[2], r[3] of the right eight.
+template <typename T, int N, int K>
+struct RightFragmentsTransposed {
+  unsigned lane_base;
+  int lane_chunk;
+
+  __device__ __forceinline__ explicit RightFragmentsTransposed(const Shared<T, N, K>& tile) {
+    const int lane = threadIdx.x % 32;
+    lane_base = tile.base + (lane / 16 * 8 + lane % 8) * Shared<T, N, K>::PITCH;
+    lane_chunk = lane / 8 % 2 ^ lane % 8;
+  }
+  __device__ __forceinline__ void load(unsigned (&r)[4], int k_block, int n_block) const {
+    ldmatrix(r, lane_base + n_block * 16 * Shared<T, N, K>::PITCH +
+                    ((lane_chunk ^ (k_block * 2)) << 4));
+  }
+};
+
+// Right operand stored as K x N (keys by head size): ldmatrix.trans.
+template <typename T, int K, int N>
+struct RightFragments {
+  unsigned lane_base;
+  int lane_chunk;
+
+  __device__ __forceinline__ explicit RightFragments(const Shared<T, K, N>& tile) {
+    const int lane = threadIdx.x % 32;
+    lane_base = tile.base + lane % 16 * Shared<T, K, N>::PITCH;
+    lane_chunk = lane / 16 ^ lane % 8;
+  }
+  __device__ __forceinline__ void load(unsigned (&r)[4], int k_block, int n_block) const {
+    ldmatrix_trans(r, lane_base + k_block * 16 * Shared<T, K, N>::PITCH +
+                          ((lane_chunk ^ (n_block * 2)) << 4));
+  }
+};
+
+// The walk over a product's fragments: K outermost, then pairs of n8 columns. The right fragment of
+// the next step is loaded before the products of this one are issued, and the left fragments of the
+// next K block half a block ahead, so that ldmatrix's latency lies behind mma instructions.
+template <typename T, int M, int N, int WARPS, int K, typename Left, typename Right>
+__device__ __forceinline__ void gemm(Tile<MmaAcc<M, N, WARPS>>& acc, Left left, const Right& right) {
+  using Acc = MmaAcc<M, N, WARPS>;
+  constexpr int N_BLOCKS = N / 16;
+  constexpr int STEPS = K / 16 * N_BLOCKS;
+  unsigned b[2][4];
+  right.load(b[0], 0, 0);
+  left.load(0);
+#pragma unroll
+  for (int step = 0; step < STEPS; ++step) {
+    const int k_block = step / N_BLOCKS;
+    const int n_block = step % N_BLOCKS;
+    if (step + 1 < STEPS) right.load(b[(step + 1) % 2], (step + 1) / N_BLOCKS, (step + 1) % N_BLOCKS);
+    if (n_block == N_BLOCKS / 2 && k_block + 1 < K / 16) left.load(k_block + 1);
+#pragma unroll
+    for (int row_block = 0; row_block < Acc::ROW_BLOCKS; ++row_block) {
+      float* c = acc.value + (row_block * Acc::COL_BLOCKS + n_block * 2) * 4;
+      mma<T>(c, left.get(row_block, k_block), b[step % 2][0], b[step % 2][1]);
+      mma<T>(c + 4, left.get(row_block, k_block), b[step % 2][2], b[step % 2][3]);
+    }
+  }
+}
+
+// How gemm gets its left fragments: from shared memory, two K blocks at a time, or from registers.
+template <typename T, int M, int K, int WARPS>
+struct LeftFromShared {
+  LeftFragments<T, M, K> fragments;
+  unsigned a[2][M / (16 * WARPS)][4];
+
+  __device__ __forceinline__ explicit LeftFromShared(const Shared<T, M, K>& tile)
+      : fragments(tile, threadIdx.x / 32 * (M / WARPS)) {}
+  __device__ __forceinline__ void load(int k_block) {
+#pragma unroll
+    for (int r = 0; r < M / (16 * WARPS); ++r) fragments.load(a[k_block % 2][r], r, k_block);
+  }
+  __device__ __forceinline__ const unsigned (&get(int row_block, int k_block) const)[4] {
+    return a[k_block % 2][row_block];
+  }
+};
+template <typename T, int M, int K, int WARPS>
+struct LeftFromRegisters {
+  const MmaA<T, M, K, WARPS>& operand;
+
+  __device__ __forceinline__ void load(int) {}
+  __device__ __forceinline__ const unsigned (&get(int row_block, int k_block) const)[4] {
+    return operand.value[row_block][k_block];
+  }
+};
+
+template <typename T, int N, int K>
+__device__ __forceinline__ auto right_fragments(const Transposed<Shared<T, N, K>>& b) {
+  return RightFragmentsTransposed<T, N, K>(b.tile);
+}
+template <typename T, int K, int N>
+__device__ __forceinline__ auto right_fragments(const Shared<T, K, N>& b) {
+  return RightFragments<T, K, N>(b);
+}
+
+}  // namespace detail
+
+// --- movement ---------------------------------------------------------------------------------
+
+namespace detail {
+
+// Thread t of THREADS takes the 16-byte chunk t % CHUNKS of rows t / CHUNKS, then of every
+// (THREADS / CHUNKS)-th row: f(row, chunk) runs ROWS * CHUNKS / THREADS times per thread.
+template <int THREADS, int ROWS, int CHUNKS, typename F>
+__device__ __forceinline__ void for_chunks(F f) {
+#pragma unroll
+  for (int i = 0; i < ROWS * CHUNKS; i += THREADS) {
+    const int row = threadIdx.x / CHUNKS + i / CHUNKS;
+    if (ROWS * CHUNKS % THREADS == 0 || row < ROWS) f(row, threadIdx.x % CHUNKS);
+  }
+}
+template <int ROWS, int CHUNKS, typename F>
+__device__ __forceinline__ void for_chunks(F f) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < ROWS * CHUNKS; i += blockDim.x) f(i / CHUNKS, i % CHUNKS);
+}
+
+// Eight elements of one row, one by one: for rows that 16-byte accesses cannot reach.
+template <typename T>
+__device__ __forceinline__ uint4 gather(const T* from, long long stride) {
+  unsigned short bits[8];
+#pragma unroll
+  for (int k = 0; k < 8; ++k) bits[k] = reinterpret_cast<const unsigned short&>(from[k * stride]);
+  return make_uint4(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16, bits[4] | bits[5] << 16,
+                    bits[6] | bits[7] << 16);
+}
+template <typename T>
+__device__ __forceinline__ void scatter(T* to, long long stride, uint4 chunk) {
+  const unsigned words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+  for (int k = 0; k < 8; ++k) {
+    reinterpret_cast<unsigned short&>(to[k * stride]) =
+        static_cast<unsigned short>(words[k / 2] >> (k % 2 * 16));
+  }
+}
+
+// (PTX ISA: ld.shared.v4.b32, st.shared.v4.b32)
+__device__ __forceinline__ uint4 load_chunk(unsigned address) {
+  uint4 v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_chunk(unsigned address, uint4 v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+}  // namespace detail
+
+// Copies a tile of global memory to shared memory, by all threads of the block; rows outside the
+// tensor become 0. Asynchronous where the rows allow 16-byte accesses, element by element (and done
+// on return) where they do not; either way the thread may rely on it after wait_async, the others
+// after sync. (PTX ISA: cp.async.cg.shared.global, src-size 0 fills with zeros and reads nothing)
+template <typename T, int ROWS, int COLS>
+__device__ __forceinline__ void copy_async(const Shared<T, ROWS, COLS>& dst,
+                                           const GmemTile<T>& src) {
+  constexpr int CHUNKS = Shared<T, ROWS, COLS>::CHUNKS;
+  const auto copy_chunk = [&](int row, int chunk) {
+    const int bytes = src.has(row) ? 16 : 0;
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(
+                     dst.chunk(row, chunk)),
+                 "l"(src.row(row) + chunk * 8), "r"(bytes)
+                 : "memory");
+  };
+  if (!src.vectors) {
+    detail::for_chunks<ROWS, CHUNKS>([&](int row, int chunk) {
+      uint4 v = make_uint4(0, 0, 0, 0);
+      if (src.has(row)) {
+        v = detail::gather(src.row(row) + chunk * 8 * src.column_stride, src.column_stride);
+      }
+      detail::store_chunk(dst.chunk(row, chunk), v);
+    });
+  } else if (blockDim.x == 128) {
+    detail::for_chunks<128, ROWS, CHUNKS>(copy_chunk);
+  } else {
+    detail::for_chunks<ROWS, CHUNKS>(copy_chunk);
+  }
+}
+
+// Closes the group of copies that this thread has started. (PTX ISA: cp.async.commit_group)
+__device__ __forceinline__ void commit_async() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Waits until at most N of this thread's newest groups are in flight. (PTX ISA: cp.async.wait_group)
+template <int N>
+__device__ __forceinline__ void wait_async() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// All threads of the block have arrived, and see each other's shared memory. (PTX ISA: barrier.sync)
+__device__ __forceinline__ void sync() { __syncthreads(); }
+
+// Rounds an accumulator to T and writes it to shared memory.
+template <typename T, int M, int N, int WARPS>
+__device__ __forceinline__ void store(const Shared<T, M, N>& dst,
+                                      const Tile<MmaAcc<M, N, WARPS>>& tile) {
+  using Acc = MmaAcc<M, N, WARPS>;
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int e = 0; e < Acc::SIZE; e += 2) {
+    const int row = Acc::Rows::index(Acc::row_slot(e));
+    const unsigned address = dst.chunk(row, Acc::col_slot(e) / 2) + lane % 4 * 4;
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address),
+                 "r"(pack<T>(tile.value[e], tile.value[e + 1]))
+                 : "memory");
+  }
+}
+
+// Copies a tile of shared memory to global memory, by all threads of the block; rows outside the
+// tensor are dropped. 16 bytes at a time where the rows allow it, else element by element.
+template <typename T, int ROWS, int COLS>
+__device__ __forceinline__ void copy(const GmemTile<T>& dst, const Shared<T, ROWS, COLS>& src) {
+  constexpr int CHUNKS = Shared<T, ROWS, COLS>::CHUNKS;
+  detail::for_chunks<ROWS, CHUNKS>([&](int row, int chunk) {
+    if (!dst.has(row)) return;
+    const uint4 v = detail::load_chunk(src.chunk(row, chunk));
+    if (dst.vectors) {
+      *reinterpret_cast<uint4*>(dst.row(row) + chunk * 8) = v;
+    } else {
+      detail::scatter(dst.row(row) + chunk * 8 * dst.column_stride, dst.column_stride, v);
+    }
+  });
+}
+
+// --- matmul -----------------------------------------------------------------------------------
+
+// An accumulator rounded to T, as the left operand of the next matmul. The accumulator's fragments
+// 2 k and 2 k + 1 are the halves of operand fragment k, register by register.
+template <typename T, int M, int N, int WARPS>
+__device__ __forceinline__ MmaA<T, M, N, WARPS> to_operand(const Tile<MmaAcc<M, N, WARPS>>& tile) {
+  MmaA<T, M, N, WARPS> operand;
+#pragma unroll
+  for (int e = 0; e < MmaAcc<M, N, WARPS>::SIZE; e += 2) {
+    const int block = e / 8;
+    operand.value[block / (N / 16)][block % (N / 16)][e / 2 % 4] =
+        pack<T>(tile.value[e], tile.value[e + 1]);
+  }
+  return operand;
+}
+
+// acc += a b: a (M x K) in shared memory or an operand in registers, b (K x N) in shared memory as
+// it lies or as a transpose. Done on return. Products are exact, sums are float.
+template <typename T, int M, int N, int WARPS, int K, typename Right>
+__device__ __forceinline__ void gemm(Tile<MmaAcc<M, N, WARPS>>& acc, const Shared<T, M, K>& a,
+                                     const Right& b) {
+  detail::gemm<T, M, N, WARPS, K>(acc, detail::LeftFromShared<T, M, K, WARPS>(a),
+                                  detail::right_fragments(b));
+}
+template <typename T, int M, int N, int WARPS, int K, typename Right>
+__device__ __forceinline__ void gemm(Tile<MmaAcc<M, N, WARPS>>& acc,
+                                     const MmaA<T, M, K, WARPS>& a, const Right& b) {
+  detail::gemm<T, M, N, WARPS, K>(acc, detail::LeftFromRegisters<T, M, K, WARPS>{a},
+                                  detail::right_fragments(b));
+}
+
+}  // namespace cubridge

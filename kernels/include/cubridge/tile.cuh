@@ -1,0 +1,252 @@
+// Register tiles: values spread over the threads of a block (or a warpgroup) as a layout says, and
+// what is done to them element by element and row by row. Nothing here knows an instruction set. A
+// layout (MmaAcc in sm80.cuh, an accumulator of wgmma likewise) is a type with
+//
+//   SIZE                      elements that one thread holds, numbered e = 0 .. SIZE - 1
+//   Rows, Cols                the layouts of its row and column vectors: types with SIZE, AXIS, and
+//                             index(slot), the row or column of this thread's slot in the tile
+//   row_slot(e), col_slot(e)  the slots that element e lies in (constant expressions)
+//
+// where the four lanes of a quad (lanes 4 q .. 4 q + 3 of a warp) hold all columns of their rows, as
+// the accumulators of mma and wgmma do (PTX ISA: "Matrix fragments for mma.m16n8k16").
+#pragma once
+
+#include "gmem.cuh"
+#include "scalar.cuh"
+
+namespace cubridge {
+
+// The values of one thread. `E` is float, or int or bool where they were loaded as such.
+template <typename Layout, typename E = float>
+struct Tile {
+  E value[Layout::SIZE];
+};
+
+enum class Axis { ROW, COL };
+
+// One value per row of Layout, held by each of the four lanes that share the row; one per column,
+// held by every thread that has an element of the column. Accumulators of one height have the same
+// row vectors, those of one width the same column vectors.
+template <typename Layout>
+using RowOf = typename Layout::Rows;
+template <typename Layout>
+using ColOf = typename Layout::Cols;
+
+// Where a tile lies in the tensor: its element (r, c) has the coordinates (row + r, col + c).
+struct At {
+  int row;
+  int col;
+};
+__device__ __forceinline__ At at(int row, int col = 0) { return At{row, col}; }
+
+namespace detail {
+
+template <typename Layout, typename = void>
+struct IsVector : std::false_type {};
+template <typename Layout>
+struct IsVector<Layout, decltype(static_cast<void>(Layout::AXIS))> : std::true_type {};
+
+// Which value of an operand with layout L belongs to element e of Layout: its own, or that of its
+// row or column.
+template <typename Layout, typename L>
+__device__ __forceinline__ constexpr int slot(int e) {
+  if constexpr (std::is_same_v<L, Layout>) {
+    return e;
+  } else if constexpr (IsVector<Layout>::value) {
+    static_assert(std::is_same_v<L, Layout>, "vectors combine with vectors of the same layout");
+    return e;
+  } else if constexpr (std::is_same_v<L, RowOf<Layout>>) {
+    return Layout::row_slot(e);
+  } else {
+    static_assert(std::is_same_v<L, ColOf<Layout>>,
+                  "an operand of map or keep is a tile, or a row or column vector, of the first "
+                  "operand's layout");
+    return Layout::col_slot(e);
+  }
+}
+
+// f at element e of every operand.
+template <typename Layout, typename F, typename... L, typename... E>
+__device__ __forceinline__ auto call(F& f, int e, const Tile<L, E>&... operand) {
+  return f(operand.value[slot<Layout, L>(e)]...);
+}
+// The same followed by the coordinates of element e: i and j in a tile, i in a row vector, j in a
+// column vector.
+template <typename Layout, typename F, typename... L, typename... E>
+__device__ __forceinline__ auto call_at(F& f, At at, int e, const Tile<L, E>&... operand) {
+  if constexpr (!IsVector<Layout>::value) {
+    return f(operand.value[slot<Layout, L>(e)]...,
+             at.row + RowOf<Layout>::index(Layout::row_slot(e)),
+             at.col + ColOf<Layout>::index(Layout::col_slot(e)));
+  } else {
+    const int origin = Layout::AXIS == Axis::ROW ? at.row : at.col;
+    return f(operand.value[slot<Layout, L>(e)]..., origin + Layout::index(e));
+  }
+}
+
+template <typename Layout, typename F, typename... Operand>
+__device__ __forceinline__ auto map(F& f, const Operand&... operand) {
+  Tile<Layout, decltype(call<Layout>(f, 0, operand...))> result;
+#pragma unroll
+  for (int e = 0; e < Layout::SIZE; ++e) result.value[e] = call<Layout>(f, e, operand...);
+  return result;
+}
+template <typename Layout, typename F, typename... Operand>
+__device__ __forceinline__ auto map_at(F& f, At at, const Operand&... operand) {
+  Tile<Layout, decltype(call_at<Layout>(f, at, 0, operand...))> result;
+#pragma unroll
+  for (int e = 0; e < Layout::SIZE; ++e) result.value[e] = call_at<Layout>(f, at, e, operand...);
+  return result;
+}
+
+// `a` where `kept`, else minus infinity.
+template <typename Layout>
+__device__ __forceinline__ Tile<Layout> select(const Tile<Layout>& a,
+                                               const Tile<Layout, bool>& kept) {
+  Tile<Layout> result;
+#pragma unroll
+  for (int e = 0; e < Layout::SIZE; ++e) result.value[e] = kept.value[e] ? a.value[e] : -INFINITY;
+  return result;
+}
+
+}  // namespace detail
+
+template <typename Layout>
+__device__ __forceinline__ Tile<Layout> fill(float value) {
+  Tile<Layout> result;
+#pragma unroll
+  for (int e = 0; e < Layout::SIZE; ++e) result.value[e] = value;
+  return result;
+}
+
+template <typename Layout>
+__device__ __forceinline__ Tile<Layout> zeros() {
+  return fill<Layout>(0.0f);
+}
+
+// map(x, a.., [at(r0, c0)], f): element by element over x; row and column vectors of x's layout are
+// broadcast. f receives an element of each operand and then, if `at` is given, the coordinates.
+template <typename L, typename E, typename F>
+__device__ __forceinline__ auto map(const Tile<L, E>& x, F f) {
+  return detail::map<L>(f, x);
+}
+template <typename L, typename E, typename F>
+__device__ __forceinline__ auto map(const Tile<L, E>& x, At at, F f) {
+  return detail::map_at<L>(f, at, x);
+}
+template <typename L, typename E, typename A, typename F>
+__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, F f) {
+  return detail::map<L>(f, x, a);
+}
+template <typename L, typename E, typename A, typename F>
+__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, At at, F f) {
+  return detail::map_at<L>(f, at, x, a);
+}
+template <typename L, typename E, typename A, typename B, typename F>
+__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, const B& b, F f) {
+  return detail::map<L>(f, x, a, b);
+}
+template <typename L, typename E, typename A, typename B, typename F>
+__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, const B& b, At at, F f) {
+  return detail::map_at<L>(f, at, x, a, b);
+}
+
+// keep(s, [a, b], at(r0, c0), f): s where f holds, minus infinity elsewhere. f receives an element
+// of a and b (row or column vectors, where given) and the coordinates.
+template <typename L, typename F>
+__device__ __forceinline__ Tile<L> keep(const Tile<L>& s, At at, F f) {
+  const auto kept = [&](float, int i, int j) { return static_cast<bool>(f(i, j)); };
+  return detail::select(s, detail::map_at<L>(kept, at, s));
+}
+template <typename L, typename A, typename F>
+__device__ __forceinline__ Tile<L> keep(const Tile<L>& s, const A& a, At at, F f) {
+  const auto kept = [&](float, auto u, int i, int j) { return static_cast<bool>(f(u, i, j)); };
+  return detail::select(s, detail::map_at<L>(kept, at, s, a));
+}
+template <typename L, typename A, typename B, typename F>
+__device__ __forceinline__ Tile<L> keep(const Tile<L>& s, const A& a, const B& b, At at, F f) {
+  const auto kept = [&](float, auto u, auto v, int i, int j) {
+    return static_cast<bool>(f(u, v, i, j));
+  };
+  return detail::select(s, detail::map_at<L>(kept, at, s, a, b));
+}
+
+// The largest of `previous` and each row of s. NaN elements are passed over, as fmaxf does.
+// (PTX ISA: shfl.sync.bfly over the four lanes of a row)
+template <typename L>
+__device__ __forceinline__ Tile<RowOf<L>> row_max(const Tile<L>& s,
+                                                  const Tile<RowOf<L>>& previous) {
+  Tile<RowOf<L>> top = previous;
+#pragma unroll
+  for (int e = 0; e < L::SIZE; ++e) {
+    const int row = L::row_slot(e);
+    top.value[row] = fmaxf(top.value[row], s.value[e]);
+  }
+#pragma unroll
+  for (int row = 0; row < RowOf<L>::SIZE; ++row) {
+    top.value[row] = fmaxf(top.value[row], __shfl_xor_sync(0xffffffffu, top.value[row], 1));
+    top.value[row] = fmaxf(top.value[row], __shfl_xor_sync(0xffffffffu, top.value[row], 2));
+  }
+  return top;
+}
+
+// `partial` plus the columns of s that this thread holds: a partial sum, which may be scaled per row
+// and accumulated further, and is the row's sum only after row_reduce.
+template <typename L>
+__device__ __forceinline__ Tile<RowOf<L>> row_sum(const Tile<L>& s,
+                                                  const Tile<RowOf<L>>& partial) {
+  Tile<RowOf<L>> sum = partial;
+#pragma unroll
+  for (int e = 0; e < L::SIZE; ++e) sum.value[L::row_slot(e)] += s.value[e];
+  return sum;
+}
+
+// The row sums from their partial sums, in every lane of the row. Each lane adds in the same order.
+template <typename Rows>
+__device__ __forceinline__ Tile<Rows> row_reduce(const Tile<Rows>& partial) {
+  Tile<Rows> sum = partial;
+#pragma unroll
+  for (int row = 0; row < Rows::SIZE; ++row) {
+    sum.value[row] += __shfl_xor_sync(0xffffffffu, sum.value[row], 1);
+    sum.value[row] += __shfl_xor_sync(0xffffffffu, sum.value[row], 2);
+  }
+  return sum;
+}
+
+// Vectors of a tile of Layout: the element of each row (column) of the tile, widened, 0 outside.
+template <typename Layout, typename T>
+__device__ __forceinline__ auto load_rows(const GmemVector<T>& vector) {
+  using E = decltype(widen(T{}));
+  Tile<RowOf<Layout>, E> result;
+#pragma unroll
+  for (int slot = 0; slot < RowOf<Layout>::SIZE; ++slot) {
+    const int row = RowOf<Layout>::index(slot);
+    result.value[slot] = vector.has(row) ? widen(*vector.at(row)) : E(0);
+  }
+  return result;
+}
+template <typename Layout, typename T>
+__device__ __forceinline__ auto load_cols(const GmemVector<T>& vector) {
+  using E = decltype(widen(T{}));
+  Tile<ColOf<Layout>, E> result;
+#pragma unroll
+  for (int slot = 0; slot < ColOf<Layout>::SIZE; ++slot) {
+    const int col = ColOf<Layout>::index(slot);
+    result.value[slot] = vector.has(col) ? widen(*vector.at(col)) : E(0);
+  }
+  return result;
+}
+
+// Writes a row vector, one lane of each quad per row; elements outside are dropped.
+template <typename Rows, typename T>
+__device__ __forceinline__ void store_rows(const GmemVector<T>& vector, const Tile<Rows>& rows) {
+  static_assert(Rows::AXIS == Axis::ROW, "store_rows takes a row vector");
+  if (threadIdx.x % 4 != 0) return;
+#pragma unroll
+  for (int slot = 0; slot < Rows::SIZE; ++slot) {
+    const int row = Rows::index(slot);
+    if (vector.has(row)) *vector.at(row) = narrow<T>(rows.value[slot]);
+  }
+}
+
+}  // namespace cubridge
