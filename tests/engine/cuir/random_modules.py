@@ -143,7 +143,7 @@ def edit_at(body: tuple[Stmt, ...], path: Path, new: tuple[Stmt, ...]) -> tuple[
     assert isinstance(position, int)
     if not rest:
         return (*body[:position], *new, *body[position + 1 :])
-    inner = {name: block for name, block in blocks(body[position])}
+    inner = dict(blocks(body[position]))
     branch = str(rest[0])
     changed = replace(body[position], **{branch: edit_at(inner[branch], rest[1:], new)})
     return (*body[:position], changed, *body[position + 1 :])
