@@ -1,0 +1,25 @@
+"""Every op of CuIR, each declared once (see spec.py for what a declaration says)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from engine.cuir.ops import host, matmul, movement, pipeline, registers, views
+from engine.cuir.ops.spec import Effect, Operand, OpSpec, Pending, Proxy, Who
+
+_GROUPS = (views.OPS, registers.OPS, movement.OPS, matmul.OPS, pipeline.OPS, host.OPS)
+
+
+def _table() -> Mapping[str, OpSpec]:
+    table: dict[str, OpSpec] = {}
+    for spec in (s for group in _GROUPS for s in group):
+        if spec.name in table:
+            raise ValueError(f"op {spec.name} is declared twice")
+        table[spec.name] = spec
+    return MappingProxyType(table)
+
+
+OPS: Mapping[str, OpSpec] = _table()
+
+__all__ = ["OPS", "Effect", "OpSpec", "Operand", "Pending", "Proxy", "Who"]

@@ -1,0 +1,85 @@
+"""The host's side: tensor maps, launches, facts about the device."""
+
+from __future__ import annotations
+
+from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
+from engine.cuir.types import (
+    DTypeValue, FieldType, ListType, MapType, Nothing, Scalar, Type, Unknown,
+)  # fmt: skip
+
+
+def _tensor_map(
+    context: RuleContext, dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type
+) -> Type:
+    if not (isinstance(dtype, DTypeValue) and isinstance(field, FieldType)):
+        return Unknown()
+    if not (isinstance(dims, ListType) and isinstance(box, ListType)):
+        return Unknown()
+    if field.kind != "tensor":
+        mismatch(f"a tensor map needs a tensor field, and {field.name} is {field.kind}")
+    if len(box.items) != 2:
+        mismatch("the box of a tensor map is [rows, columns]")
+    sizes = tuple(
+        int(i.value) if isinstance(i, Scalar) and i.value is not None else None for i in box.items
+    )
+    span = swizzle.value if isinstance(swizzle, Scalar) else None
+    if span is not None and span not in (0, 32, 64, 128):
+        mismatch(f"a swizzle spans 0, 32, 64 or 128 bytes, not {span}")
+    if span and sizes[1] is not None and sizes[1] * dtype.dtype.size > span:
+        mismatch(
+            f"a box row of {sizes[1]} elements is wider than the swizzle's {span} bytes",
+            "misaligned",
+        )
+    if any(s is not None and not 1 <= s <= 256 for s in sizes):
+        mismatch(f"a box side has 1 to 256 elements, not {sizes[0]} x {sizes[1]}")
+    return MapType(field.name, dtype.dtype.name, len(dims.items), sizes)
+
+
+def _run(
+    context: RuleContext, kernel: Type, args: Type, grid: Type, threads: Type, shared: Type
+) -> Type:
+    if isinstance(grid, ListType) and not 1 <= len(grid.items) <= 3:
+        mismatch("a grid has 1 to 3 sizes", "launch_mismatch")
+    limit = context.arch.threads_block
+    if isinstance(threads, Scalar) and threads.value is not None:
+        if threads.value % 32 or not 32 <= threads.value <= limit:
+            mismatch(f"a block has 32 to {limit} threads in whole warps, not {threads.value}",
+                     "launch_mismatch")
+    if isinstance(shared, Scalar) and shared.value is not None:
+        most = context.arch.shared_block
+        if shared.value > most:
+            mismatch(f"{shared.value} bytes of shared memory per block, and {context.arch.name} "
+                     f"has {most}", "shared_over_limit")
+    return Nothing()
+
+
+def _int(context: RuleContext, *operands: Type) -> Type:
+    return Scalar("i32")
+
+
+def _shared_limit(context: RuleContext) -> Type:
+    return Scalar("i32", context.arch.shared_block)
+
+
+OPS = (
+    op(
+        "tensor_map[T: dtype](field: field, dims: list, *, box: coords, swizzle: int)", "host",
+        rule=_tensor_map, execute="host:tensor_map", who=Who.HOST,
+        doc="A tensor map of a field: sizes outermost first, strides from the argument, the box "
+            "[rows, columns] that one copy moves, and the swizzle in bytes.",
+    ),
+    op(
+        "run(kernel: kernel, args: list, *, grid: coords, threads: int, shared: int)", "host",
+        rule=_run, execute="host:run", who=Who.HOST, effects=(Effect.LAUNCHES,),
+        cuda="run<kernel<...>>(dim3(grid), threads, shared, stream, args...)",
+        doc="Launches a kernel; launches run in stream order.",
+    ),
+    op(
+        "shared_limit()", "host", rule=_shared_limit, execute="host:shared_limit", who=Who.HOST,
+        doc="Shared memory that a block of this arch can ask for, in bytes.",
+    ),
+    op(
+        "sm_count()", "host", rule=_int, execute="host:sm_count", who=Who.HOST,
+        doc="Multiprocessors of the device.",
+    ),
+)  # fmt: skip

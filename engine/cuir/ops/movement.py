@@ -1,0 +1,85 @@
+"""Tiles between global memory, shared memory and registers."""
+
+from __future__ import annotations
+
+from engine.cuir.ops.spec import Effect, Pending, Proxy, RuleContext, Who, mismatch, nothing, op
+from engine.cuir.types import GmemTileType, Nothing, SharedType, TileType, Type
+
+
+def _tile_and_shared(context: RuleContext, tile: Type, shared: Type) -> Type:
+    if isinstance(tile, GmemTileType) and isinstance(shared, SharedType):
+        if tile.view.dtype != shared.dtype:
+            mismatch(f"{tile.view.field} holds {tile.view.dtype} and the shared tile {shared.dtype}")
+        if tile.vector and shared.rows != 1:
+            mismatch(f"{tile} fits a shared tile of one row, not {shared}")
+    return Nothing()
+
+
+def _copy_async(context: RuleContext, dst: Type, src: Type) -> Type:
+    return _tile_and_shared(context, src, dst)
+
+
+def _store(context: RuleContext, dst: Type, src: Type) -> Type:
+    if isinstance(dst, SharedType) and isinstance(src, TileType):
+        _whole(src)
+        if src.layout.role != "acc":
+            mismatch(f"store writes an accumulator, not {src}", "layout_mismatch")
+        if (dst.rows, dst.cols) != (src.layout.rows, src.layout.cols):
+            mismatch(f"store: {src.layout} does not fit {dst}")
+    return Nothing()
+
+
+def _whole(row: TileType) -> None:
+    if row.partial == "yes":
+        mismatch("a share of a row sum is stored; row_reduce comes first", "partial_sum")
+
+
+def _store_rows(context: RuleContext, dst: Type, row: Type) -> Type:
+    if isinstance(row, TileType):
+        if row.layout.role != "row":
+            mismatch(f"store_rows writes a row vector, not {row}", "layout_mismatch")
+        _whole(row)
+    if isinstance(dst, GmemTileType) and not dst.vector:
+        mismatch(f"store_rows needs a vector, and {dst.view.field} gives a tile of rows: index all "
+                 "but its last dimension")
+    return Nothing()
+
+
+OPS = (
+    op(
+        "copy_async(dst: shared, src: tile)", "movement", rule=_copy_async,
+        execute="movement:copy_async", who=Who.PART, proxy=Proxy.GENERIC, pending=Pending.COPY,
+        effects=(Effect.WRITES_SHARED, Effect.READS_GLOBAL), needs="cp_async",
+        doc="Each thread starts copying its share of the tile to shared memory (cp.async, 16 bytes "
+            "at a time); rows outside the tensor are filled with zeros. It lands for the thread "
+            "that issued it at wait_async, and for others after a sync that follows.",
+    ),
+    op(
+        "commit_async()", "movement", rule=nothing, execute="movement:commit_async", who=Who.PART,
+        needs="cp_async",
+        doc="Closes the group of copies that this thread started since the last commit.",
+    ),
+    op(
+        "wait_async(n: int)", "movement", rule=nothing, execute="movement:wait_async",
+        who=Who.PART, effects=(Effect.SYNCS,), needs="cp_async", cuda="wait_async<n>()",
+        doc="Waits until at most the n newest committed groups of this thread are in flight.",
+    ),
+    op(
+        "store(dst: shared, src: reg)", "movement", rule=_store, execute="movement:store",
+        who=Who.PART, proxy=Proxy.GENERIC, effects=(Effect.WRITES_SHARED,),
+        doc="An accumulator to shared memory, rounded to the shared tile's element type; each warp "
+            "writes its own rows.",
+    ),
+    op(
+        "copy(dst: tile, src: shared)", "movement", rule=_tile_and_shared,
+        execute="movement:copy_out", who=Who.PART, proxy=Proxy.GENERIC,
+        effects=(Effect.READS_SHARED, Effect.WRITES_GLOBAL),
+        doc="A shared tile to global memory; rows outside the tensor are dropped. Every thread "
+            "copies other rows than its warp stored, so a sync comes first.",
+    ),
+    op(
+        "store_rows(dst: tile, row: reg)", "movement", rule=_store_rows,
+        execute="movement:store_rows", who=Who.PART, effects=(Effect.WRITES_GLOBAL,),
+        doc="A row vector to global memory; rows outside the tensor are dropped.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,280 @@
+"""Register tiles: made, mapped, reduced, converted."""
+
+from __future__ import annotations
+
+from engine.cuir.nodes import Binary, Expr, Lambda, Name, walk_expr
+from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
+from engine.cuir.types import (
+    DTypeValue, GmemTileType, LambdaType, Layout, LayoutValue, ListType, NameType, Partial, Scalar,
+    TileType, Type, Unknown, vector_layout,
+)  # fmt: skip
+
+
+def _fits_thread(context: RuleContext, tile: TileType) -> TileType:
+    """A tile's share of one thread must fit in what a thread can hold."""
+    layout = tile.layout
+    if layout.base is not None:
+        return tile
+    threads = (layout.warps or 4) * 32
+    size = 4 if tile.dtype in ("f32", "i32") else 2
+    registers = layout.rows * layout.cols * size // (4 * threads)
+    limit = context.arch.registers_thread
+    if registers > limit:
+        mismatch(
+            f"{layout} takes {registers} registers of every thread, and a thread of "
+            f"{context.arch.name} holds {limit}",
+            "registers_over_file",
+        )
+    return tile
+
+
+def needs_of(layout: Layout) -> str:
+    """The instruction that a layout belongs to."""
+    return layout.family.needs
+
+
+def _made(context: RuleContext, layout: Type, partial: Partial) -> Type:
+    if not isinstance(layout, LayoutValue):
+        return Unknown()
+    made = layout.layout
+    if not context.arch.has(needs_of(made)):
+        mismatch(f"{context.arch.name} has no {needs_of(made)}, which {made} is for", "not_on_arch")
+    return _fits_thread(context, TileType(made, "f32", partial if made.role == "row" else "no"))
+
+
+def _zeros(context: RuleContext, layout: Type) -> Type:
+    return _made(context, layout, "either")
+
+
+def _fill(context: RuleContext, layout: Type, value: Type) -> Type:
+    zero = isinstance(value, Scalar) and value.value == 0
+    return _made(context, layout, "either" if zero else "no")
+
+
+def is_linear(body: Expr, name: str, free: frozenset[str] = frozenset()) -> bool:
+    """Whether `body` is `name` times something free of `name` (or of other partial values)."""
+    match body:
+        case Name(id):
+            return id == name
+        case Binary("*", left, right):
+            for one, other in ((left, right), (right, left)):
+                uses = {e.id for e in walk_expr(other) if isinstance(e, Name)}
+                if is_linear(one, name, free) and not uses & (free | {name}):
+                    return True
+        case Binary("/", left, right):
+            uses = {e.id for e in walk_expr(right) if isinstance(e, Name)}
+            return is_linear(left, name, free) and not uses & (free | {name})
+    return False
+
+
+def _same_shape(op_name: str, tiles: tuple[Type, ...]) -> TileType | None:
+    first = tiles[0]
+    if not isinstance(first, TileType):
+        return None
+    for other in tiles[1:]:
+        if not isinstance(other, TileType) or other.layout == first.layout:
+            continue
+        layout = other.layout
+        if layout.role in ("row", "col") and layout.base == first.layout:
+            continue
+        # Row and column vectors belong to the tile whose rows or columns they share.
+        if layout.role == "row" and layout.rows == first.layout.rows and (
+            layout.family == first.layout.family and first.layout.role != "col"
+        ):
+            continue
+        if layout.role == "col" and layout.cols == first.layout.cols and (
+            layout.family == first.layout.family and first.layout.role != "row"
+        ):
+            continue
+        mismatch(f"{op_name}: {layout} does not fit {first.layout}", "layout_mismatch")
+    return first
+
+
+def _coordinates(op_name: str, first: TileType, f: Lambda, tiles: int, at: Type | None) -> None:
+    extra = len(f.params) - tiles
+    if at is None:
+        if extra:
+            mismatch(f"{op_name}: the lambda takes {len(f.params)} values and gets {tiles}; "
+                     "coordinates need at=[row, column]")
+        return
+    assert isinstance(at, ListType)
+    wanted = 1 if first.layout.role in ("row", "col") else 2
+    if extra != wanted:
+        mismatch(f"{op_name}: the lambda takes {tiles} values and then {wanted} coordinate"
+                 f"{'s' if wanted > 1 else ''}, not {extra}")
+    if len(at.items) not in ((1, 2) if wanted == 1 else (2,)):
+        mismatch(f"{op_name}: at= takes the row and the column where the tile starts")
+
+
+def _map(context: RuleContext, tiles: tuple[Type, ...], f: Type, at: Type | None) -> Type:
+    first = _same_shape("map", tiles)
+    if first is None or not isinstance(f, LambdaType):
+        return Unknown()
+    _coordinates("map", first, f.node, len(tiles), at)
+    if first.dtype != "f32" and first.layout.role not in ("row", "col"):
+        mismatch(f"map works on f32 tiles, not on {first}")
+    shares = {
+        name: t.partial
+        for name, t in zip(f.node.params, tiles, strict=False)
+        if isinstance(t, TileType) and t.partial != "no"
+    }
+    partial: Partial = "no"
+    used = {e.id for e in walk_expr(f.node.body) if isinstance(e, Name)}
+    for name, share in shares.items():
+        if name not in used:
+            continue
+        if is_linear(f.node.body, name, frozenset(shares) - {name}):
+            partial = share
+        elif share == "yes":
+            mismatch(
+                f"{name} is a row sum of which each thread holds its share: it may be scaled, "
+                "accumulated or given to row_reduce",
+                "partial_sum",
+            )
+    return TileType(first.layout, "f32", partial)
+
+
+def _keep(context: RuleContext, tile: Type, f: Type, at: Type) -> Type:
+    if not isinstance(tile, TileType) or not isinstance(f, LambdaType):
+        return Unknown()
+    if tile.layout.role != "acc" or tile.dtype != "f32":
+        mismatch(f"keep masks f32 scores in an accumulator layout, not {tile}", "layout_mismatch")
+    _coordinates("keep", tile, f.node, 0, at)
+    return tile
+
+
+def _reduction(name: str, tile: Type, old: Type) -> TileType | None:
+    if not isinstance(tile, TileType) or not isinstance(old, TileType):
+        return None
+    if tile.layout.role != "acc":
+        mismatch(f"{name} reduces an accumulator, not {tile}", "layout_mismatch")
+    if old.layout.role != "row" or old.layout.rows != tile.layout.rows or (
+        old.layout.family != tile.layout.family
+    ):
+        mismatch(f"{name}: {old} is not a row vector of {tile.layout}", "layout_mismatch")
+    return old
+
+
+def _row_max(context: RuleContext, tile: Type, old: Type) -> Type:
+    row = _reduction("row_max", tile, old)
+    if row is None:
+        return Unknown()
+    if row.partial == "yes":
+        mismatch("row_max takes whole row values, not a share of a sum", "partial_sum")
+    return TileType(row.layout, "f32")
+
+
+def _row_sum(context: RuleContext, tile: Type, old: Type) -> Type:
+    row = _reduction("row_sum", tile, old)
+    if row is None:
+        return Unknown()
+    if row.partial == "no":
+        mismatch(
+            "row_sum adds each thread's share to its share; this vector already holds whole "
+            "values, which row_reduce would count once per thread",
+            "partial_sum",
+        )
+    return TileType(row.layout, "f32", "yes")
+
+
+def _row_reduce(context: RuleContext, row: Type) -> Type:
+    if not isinstance(row, TileType):
+        return Unknown()
+    if row.layout.role != "row":
+        mismatch(f"row_reduce takes a row vector, not {row}", "layout_mismatch")
+    if row.partial == "no":
+        mismatch("row_reduce adds up shares, and this vector holds whole values", "partial_sum")
+    return TileType(row.layout, "f32")
+
+
+def _convert(context: RuleContext, tile: Type, dtype: Type, layout: Type) -> Type:
+    if not isinstance(tile, TileType) or not isinstance(dtype, DTypeValue):
+        return Unknown()
+    if isinstance(layout, NameType) and layout.name != "a_operand":
+        mismatch("convert's layout is a_operand")
+    if tile.layout.role != "acc" or tile.dtype != "f32":
+        mismatch(f"convert takes an f32 accumulator, not {tile}", "layout_mismatch")
+    if tile.layout.cols % 16:
+        mismatch(f"an operand has columns in steps of 16, and {tile.layout} has {tile.layout.cols}",
+                 "layout_mismatch")
+    return _fits_thread(context, TileType(tile.layout.operand(), dtype.dtype.name))
+
+
+def _load_vector(context: RuleContext, kind: str, layout: Type, tile: Type) -> Type:
+    if not isinstance(layout, LayoutValue) or not isinstance(tile, GmemTileType):
+        return Unknown()
+    if not tile.vector:
+        mismatch(f"load_{kind} takes a vector, and {tile.view.field} gives a tile of rows: index "
+                 "all but its last dimension")
+    made = layout.layout
+    if made.base is None:
+        made = vector_layout("row_of" if kind == "rows" else "col_of", made)
+    if made.role != kind[:-1]:
+        mismatch(f"load_{kind} cannot fill {made}", "layout_mismatch")
+    dtype = tile.view.dtype
+    return TileType(made, dtype if dtype in ("i32", "i64") else "f32")
+
+
+def _load_rows(context: RuleContext, layout: Type, tile: Type) -> Type:
+    return _load_vector(context, "rows", layout, tile)
+
+
+def _load_cols(context: RuleContext, layout: Type, tile: Type) -> Type:
+    return _load_vector(context, "cols", layout, tile)
+
+
+OPS = (
+    op(
+        "zeros(layout: layout)", "registers", rule=_zeros, execute="registers:zeros", who=Who.PART,
+        cuda="zeros<Layout>()", doc="An f32 register tile of zeros.",
+    ),
+    op(
+        "fill(layout: layout, value: number)", "registers", rule=_fill, execute="registers:fill",
+        who=Who.PART, cuda="fill<Layout>(value)", doc="An f32 register tile of one value.",
+    ),
+    op(
+        "map(tiles: reg..., f: lambda, *, at: coords?)", "registers", rule=_map,
+        execute="registers:map_tiles", who=Who.PART,
+        doc="Elementwise over the first tile; row and column vectors broadcast. The lambda takes "
+            "the tiles' values and then, where `at=[row, column]` says where the tile starts, the "
+            "element's global coordinates i, j (a row vector: i only, a column vector: j only).",
+    ),
+    op(
+        "keep(tile: reg, f: lambda, *, at: coords)", "registers", rule=_keep,
+        execute="registers:keep", who=Who.PART,
+        doc="Scores where the predicate of i, j holds, -inf elsewhere.",
+    ),
+    op(
+        "row_max(tile: reg, old: reg)", "registers", rule=_row_max, execute="registers:row_max",
+        who=Who.PART,
+        doc="The larger of the old row maximum and the row's largest value, over the whole row.",
+    ),
+    op(
+        "row_sum(tile: reg, old: reg)", "registers", rule=_row_sum, execute="registers:row_sum",
+        who=Who.PART,
+        doc="The old sum plus the row's values, as a share per thread: the result may only be "
+            "scaled, accumulated or given to row_reduce.",
+    ),
+    op(
+        "row_reduce(row: reg)", "registers", rule=_row_reduce, execute="registers:row_reduce",
+        who=Who.PART, doc="The threads' shares of a row sum added up: whole row sums.",
+    ),
+    op(
+        "convert(tile: reg, T: dtype, layout: word)", "registers", rule=_convert,
+        execute="registers:convert", who=Who.PART, cuda="to_operand<T>(tile)",
+        doc="An accumulator rounded to T and turned into the left operand of a matmul "
+            "(layout is the word `a_operand`).",
+    ),
+    op(
+        "load_rows[layout: layout](tile: tile)", "registers", rule=_load_rows,
+        execute="registers:load_rows", who=Who.PART, effects=(Effect.READS_GLOBAL,),
+        cuda="load_rows<Layout>(tile)",
+        doc="A row vector from global memory: one value for each row of the tile; 0 outside.",
+    ),
+    op(
+        "load_cols[layout: layout](tile: tile)", "registers", rule=_load_cols,
+        execute="registers:load_cols", who=Who.PART, effects=(Effect.READS_GLOBAL,),
+        cuda="load_cols<Layout>(tile)",
+        doc="A column vector from global memory: one value for each key of a tile; 0 outside.",
+    ),
+)  # fmt: skip

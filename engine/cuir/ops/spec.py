@@ -1,0 +1,225 @@
+"""What one op's declaration says. Syntax, types, execution and docs all read it.
+
+The signature is written as the op is:
+
+    copy_async(dst: shared, src: tile)
+    gmem[T: dtype](field: field, dims: int...)
+    map(tiles: reg..., f: lambda, *, at: coords?)
+
+`...` takes one or more operands, `?` may be left out, what follows `*` is given by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NoReturn
+
+from engine.cuir.arch import Arch
+from engine.cuir.types import (
+    BarriersType, DTypeValue, FieldType, GmemTileType, GmemType, KernelRef, LambdaType, LayoutValue,
+    ListType, MapType, NameType, Nothing, Scalar, SharedType, TileType, Type, Unknown,
+)  # fmt: skip
+
+
+class Who(StrEnum):
+    """What executes an op."""
+
+    HOST = "host"
+    THREAD = "one elected thread, or each thread for itself"
+    PART = "each warp for its share"
+    UNIT = "all threads of the unit together (a warpgroup, or the whole block)"
+    BLOCK = "all threads of the block together"
+    ANY = "nobody: it only names a value"
+
+
+class Effect(StrEnum):
+    """What an op does besides giving a value."""
+
+    READS_SHARED = "reads shared memory"
+    WRITES_SHARED = "writes shared memory"
+    READS_GLOBAL = "reads global memory"
+    WRITES_GLOBAL = "writes global memory"
+    WRITES_REGISTERS = "changes a register tile in place"
+    SYNCS = "orders parts"
+    LAUNCHES = "launches a kernel"
+
+
+class Proxy(StrEnum):
+    """Through which path an op reaches shared memory."""
+
+    NONE = "none"
+    GENERIC = "generic"
+    ASYNC = "async"
+
+
+class Pending(StrEnum):
+    """What an op leaves in flight, and which op ends it."""
+
+    NONE = "none"
+    COPY = "lands at wait_async, for the thread that issued it"
+    BULK_LOAD = "lands when the mbarrier's phase completes"
+    BULK_STORE = "reads its source until tma_wait"
+    MMA = "holds shared operands, register operands and the accumulator until mma_wait"
+
+
+class Mismatch(Exception):
+    """A type rule that does not hold: the kind of finding and what to say."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        self.kind = kind
+        self.message = message
+        super().__init__(message)
+
+
+def mismatch(message: str, kind: str = "type_mismatch") -> NoReturn:
+    raise Mismatch(kind, message)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleContext:
+    """What a type rule may ask besides the operands."""
+
+    arch: Arch
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One operand of a signature; `place` is params (in brackets), args or kwargs."""
+
+    name: str
+    kind: str
+    place: str
+    many: bool = False
+    optional: bool = False
+
+
+# What each operand kind is, in words, and the types it takes.
+OPERAND_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = MappingProxyType(
+    {
+        "int": ("a whole number", (Scalar,)),
+        "number": ("a number", (Scalar,)),
+        "scalar": ("a number", (Scalar,)),
+        "dtype": ("an element type", (DTypeValue,)),
+        "layout": ("a register layout", (LayoutValue,)),
+        "sized": ("an element type", (DTypeValue,)),
+        "field": ("a tensor field of args", (FieldType,)),
+        "tile": ("a tile of a view: V[b, h, row:]", (GmemTileType,)),
+        "shared": ("a shared tile", (SharedType,)),
+        "matrix": ("a shared tile or its transpose", (SharedType,)),
+        "reg": ("a register tile", (TileType,)),
+        "left": ("a shared tile, or a register tile in an operand layout", (SharedType, TileType)),
+        "barrier": ("one mbarrier", (BarriersType,)),
+        "map": ("a tensor map", (MapType,)),
+        "coords": ("a list of whole numbers", (ListType,)),
+        "list": ("a list", (ListType,)),
+        "kernel": ("a kernel with its constants", (KernelRef,)),
+        "lambda": ("a lambda", (LambdaType,)),
+        "word": ("a word", (NameType,)),
+        "view": ("a view of a tensor", (GmemType,)),
+    }
+)
+
+TypeRule = Callable[..., Type]
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """The one declaration of an op."""
+
+    name: str
+    group: str
+    operands: tuple[Operand, ...]
+    signature: str
+    rule: TypeRule
+    execute: str  # "module:function" below engine.cuir.execute
+    doc: str
+    who: Who
+    effects: frozenset[Effect] = frozenset()
+    proxy: Proxy = Proxy.NONE
+    pending: Pending = Pending.NONE
+    needs: str | None = None
+    cuda: str | None = None  # the C++ spelling where it differs from CuIR's
+
+    @property
+    def is_value(self) -> bool:
+        """Free of effects and of register tiles: may stand anywhere in an expression."""
+        return self.who is Who.ANY or self.who is Who.HOST and not self.effects
+
+    @property
+    def is_visible(self) -> bool:
+        """Other parts can see it: the scheduler may switch there."""
+        return bool(self.effects - {Effect.WRITES_REGISTERS, Effect.READS_GLOBAL}) or (
+            self.pending is not Pending.NONE
+        )
+
+
+_HEAD = re.compile(r"^(\w+)(?:\[(.*?)\])?\((.*)\)$")
+
+
+def _operand(text: str, place: str) -> Operand:
+    name, kind = (t.strip() for t in text.split(":"))
+    many, optional = kind.endswith("..."), kind.endswith("?")
+    return Operand(name, kind.rstrip(".?"), place, many, optional)
+
+
+def op(
+    signature: str,
+    group: str,
+    *,
+    rule: TypeRule,
+    execute: str,
+    doc: str,
+    who: Who,
+    effects: tuple[Effect, ...] = (),
+    proxy: Proxy = Proxy.NONE,
+    pending: Pending = Pending.NONE,
+    needs: str | None = None,
+    cuda: str | None = None,
+) -> OpSpec:
+    """An `OpSpec` from its signature text."""
+    found = _HEAD.match(signature)
+    if found is None:
+        raise ValueError(f"not a signature: {signature}")
+    name, params, args = found.groups()
+    operands = [_operand(p, "params") for p in (params or "").split(",") if p.strip()]
+    place = "args"
+    for piece in args.split(","):
+        if piece.strip() == "*":
+            place = "kwargs"
+        elif piece.strip():
+            operands.append(_operand(piece, place))
+    unknown = {o.kind for o in operands} - set(OPERAND_KINDS)
+    if unknown:
+        raise ValueError(f"{name}: unknown operand kinds {unknown}")
+    return OpSpec(
+        name, group, tuple(operands), signature, rule, execute, " ".join(doc.split()), who,
+        frozenset(effects), proxy, pending, needs, cuda,
+    )  # fmt: skip
+
+
+def check_operand(spec: OpSpec, operand: Operand, value: Type) -> None:
+    """Raises `Mismatch` when `value` is not what `operand` takes."""
+    if isinstance(value, Unknown):
+        return
+    words, types = OPERAND_KINDS[operand.kind]
+    ok = isinstance(value, types)
+    if ok and isinstance(value, Scalar) and operand.kind == "int":
+        ok = value.dtype in ("i32", "i64")
+    if ok and isinstance(value, SharedType):
+        ok = value.stages is None and (operand.kind in ("matrix",) or not value.transposed)
+    if ok and isinstance(value, BarriersType):
+        ok = value.single
+    if not ok:
+        from engine.cuir.types import describe
+
+        mismatch(f"{spec.name}: {operand.name} must be {words}, not {describe(value)}")
+
+
+def nothing(context: RuleContext, *operands: object) -> Type:
+    """The rule of an op that is done for its effect and asks nothing more of its operands."""
+    return Nothing()

@@ -1,0 +1,152 @@
+"""Names for places: ids, views of global tensors, shared tiles, barriers."""
+
+from __future__ import annotations
+
+from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, nothing, op
+from engine.cuir.types import (
+    BarriersType, DTypeValue, FieldType, GmemType, Scalar, SharedType, Type, Unknown,
+)  # fmt: skip
+
+I32 = Scalar("i32")
+
+
+def _known(value: Type) -> int | None:
+    return int(value.value) if isinstance(value, Scalar) and value.value is not None else None
+
+
+def _int(context: RuleContext, *operands: Type) -> Type:
+    return I32
+
+
+def _axis(context: RuleContext, axis: Type) -> Type:
+    if _known(axis) not in (0, 1, 2, None):
+        mismatch("the axis is 0, 1 or 2")
+    return I32
+
+
+def _bool(context: RuleContext, *operands: Type) -> Type:
+    return Scalar("bool")
+
+
+def _gmem(context: RuleContext, dtype: Type, field: Type, dims: tuple[Type, ...]) -> Type:
+    if isinstance(dtype, Unknown) or isinstance(field, Unknown):
+        return Unknown()
+    assert isinstance(dtype, DTypeValue) and isinstance(field, FieldType)
+    if field.kind != "tensor":
+        mismatch(f"gmem views a tensor field, and {field.name} is {field.kind}")
+    if not 1 <= len(dims) <= 4:
+        mismatch(f"a view has 1 to 4 dimensions, not {len(dims)}")
+    return GmemType(field.name, dtype.dtype.name, len(dims))
+
+
+def _shared(
+    context: RuleContext, dtype: Type, rows: Type, cols: Type, offset: Type, stages: Type | None
+) -> Type:
+    sizes = (_known(rows), _known(cols))
+    if not isinstance(dtype, DTypeValue) or None in sizes:
+        return Unknown()
+    count = None if stages is None else _known(stages)
+    if min(s for s in sizes if s is not None) <= 0 or (count is not None and count <= 0):
+        mismatch(f"a shared tile needs sizes above 0, not {sizes[0]} x {sizes[1]}")
+    start = _known(offset)
+    if start is not None and start % 16:
+        mismatch(f"a shared tile starts at a multiple of 16 bytes, not {start}", "misaligned")
+    made = SharedType(dtype.dtype.name, sizes[0] or 0, sizes[1] or 0, start, count)
+    if start is not None:
+        end = start + made.tile_bytes * (count or 1)
+        limit = context.arch.shared_block
+        if start < 0 or end > limit:
+            mismatch(
+                f"the tile ends at byte {end}, and a block of {context.arch.name} has at most "
+                f"{limit} bytes of shared memory",
+                "shared_over_limit",
+            )
+    return made
+
+
+def _one_shared(
+    context: RuleContext, dtype: Type, rows: Type, cols: Type, offset: Type
+) -> Type:
+    return _shared(context, dtype, rows, cols, offset, None)
+
+
+def _staged_shared(
+    context: RuleContext, dtype: Type, stages: Type, rows: Type, cols: Type, offset: Type
+) -> Type:
+    return _shared(context, dtype, rows, cols, offset, stages)
+
+
+def _transpose(context: RuleContext, tile: Type) -> Type:
+    if not isinstance(tile, SharedType):
+        return Unknown()
+    return SharedType(tile.dtype, tile.rows, tile.cols, tile.offset, tile.stages, True)
+
+
+def _barriers(context: RuleContext, count: Type, offset: Type) -> Type:
+    start = _known(offset)
+    if start is not None and start % 8:
+        mismatch(f"an mbarrier starts at a multiple of 8 bytes, not {start}", "misaligned")
+    return BarriersType(_known(count), offset=start)
+
+
+def _sizeof(context: RuleContext, dtype: Type) -> Type:
+    return Scalar("i32", dtype.dtype.size) if isinstance(dtype, DTypeValue) else I32
+
+
+OPS = (
+    op(
+        "block_id(axis: int)", "ids", rule=_axis, execute="views:block_id", who=Who.ANY,
+        cuda="blockIdx.x", doc="The block's place in the grid along axis 0, 1 or 2.",
+    ),
+    op(
+        "grid_dim(axis: int)", "ids", rule=_axis, execute="views:grid_dim", who=Who.ANY,
+        cuda="gridDim.x", doc="Blocks in the grid along axis 0, 1 or 2.",
+    ),
+    op(
+        "warpgroup_id()", "ids", rule=_int, execute="views:warpgroup_id", who=Who.ANY,
+        doc="Which warpgroup of the block this is, counted from 0.",
+    ),
+    op(
+        "elect()", "ids", rule=_bool, execute="views:elect", who=Who.ANY,
+        doc="True in exactly one thread of the unit (the warpgroup, or the block where no "
+            "warpgroups are used). What `if elect():` holds is done by that one thread.",
+    ),
+    op(
+        "gmem[T: dtype](field: field, dims: int...)", "views", rule=_gmem, execute="views:gmem",
+        who=Who.ANY,
+        doc="A view of a tensor field with the given shape, outermost first; strides come with the "
+            "argument, offsets are 64-bit. `V[b, h, row:]` is the tile of rows from `row` on (all "
+            "columns; a vector where the rows are the last dimension); rows outside the shape are "
+            "absent. `V[b, h, i, j]` is one element, 0 outside.",
+    ),
+    op(
+        "shared[T: dtype, R: int, C: int](offset: int)", "views", rule=_one_shared,
+        execute="views:shared", who=Who.ANY,
+        doc="A tile of R rows and C columns in dynamic shared memory at a byte offset. Tiles "
+            "overlap only where their offsets say so. The swizzle is the primitives' own.",
+    ),
+    op(
+        "shared_stages[T: dtype, S: int, R: int, C: int](offset: int)", "views",
+        rule=_staged_shared, execute="views:shared_stages", who=Who.ANY,
+        doc="S tiles one after another; `tiles[s]` is one of them.",
+    ),
+    op(
+        "transpose(tile: shared)", "views", rule=_transpose, execute="views:transpose",
+        who=Who.ANY, doc="The same shared tile read with rows and columns exchanged.",
+    ),
+    op(
+        "mbarriers[S: int](offset: int)", "views", rule=_barriers, execute="views:mbarriers",
+        who=Who.ANY, needs="mbarrier",
+        doc="S mbarriers of 8 bytes each in shared memory; `bars[s]` is one of them.",
+    ),
+    op(
+        "sizeof(T: sized)", "ids", rule=_sizeof, execute="views:sizeof", who=Who.ANY,
+        doc="Bytes of one element.",
+    ),
+    op(
+        "sync()", "synchronisation", rule=nothing, execute="pipeline:sync", who=Who.BLOCK,
+        effects=(Effect.SYNCS,), cuda="__syncthreads()",
+        doc="All threads of the block wait for each other; what they wrote is visible after it. "
+            "A copy that has not landed is not.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,494 @@
+"""The scalar expression language, evaluated on numbers and on torch tensors alike.
+
+Every expression is compiled once to a Python closure `fn(env)`. Two modes:
+
+* exact: every float is a float64 and approximate functions are exact; this judges the algebra.
+* typed: every float is an f32 (tensors are float32, Python floats are rounded after each step),
+  casts to f16 and bf16 round; this judges the rounding.
+
+Integers are exact in both. `//` and `%` truncate toward zero as in C. Loads outside a tensor are 0.
+torch is never imported here unless a tensor is already in play.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal
+
+from engine.cuir.nodes import (
+    Attr, Binary, Bool, Call, Compare, Expr, Index, Name, Num, Select, Unary,
+)  # fmt: skip
+from engine.cuir.printer import print_expr
+from engine.errors import CuirError
+
+Mode = Literal["exact", "typed"]
+Env = dict[str, Any]
+Fn = Callable[[Env], Any]
+
+CONSTANTS: Mapping[str, float] = MappingProxyType({"LOG2E": math.log2(math.e), "LN2": math.log(2)})
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarFunction:
+    """A function of the language: what it takes and gives, exactly, and how C++ spells it.
+
+    `gives`: float, int, or same (as its operands). `approximate` functions have a hardware
+    instruction behind them in CUDA and are exact in exact mode.
+    """
+
+    name: str
+    arity: int
+    gives: Literal["float", "int", "same"]
+    number: Callable[..., Any]
+    tensor: Callable[..., Any]
+    doc: str
+    approximate: bool = False
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
+
+
+def f32(value: float) -> float:
+    """`value` rounded to the nearest f32; overflow gives an infinity."""
+    return ctypes.c_float(value).value
+
+
+# --- functions on Python numbers: C's results instead of Python's exceptions -------------------
+
+
+def _guard(fn: Callable[[float], float], at_pole: float) -> Callable[[float], float]:
+    def guarded(x: float) -> float:
+        try:
+            return fn(x)
+        except OverflowError:
+            return math.inf
+        except ValueError:
+            return at_pole if x == 0 else math.nan
+
+    return guarded
+
+
+def divide(a: float, b: float) -> float:
+    """IEEE division."""
+    if b == 0:
+        if a == 0 or math.isnan(a):
+            return math.nan
+        return math.copysign(math.inf, a) * math.copysign(1.0, b)
+    return a / b
+
+
+def _fmin(a: Any, b: Any) -> Any:
+    return b if a != a else a if b != b else min(a, b)
+
+
+def _fmax(a: Any, b: Any) -> Any:
+    return b if a != a else a if b != b else max(a, b)
+
+
+def _sigmoid(x: float) -> float:
+    return 1.0 / (1.0 + math.exp(-x)) if x > -700 else 0.0
+
+
+def _rounded(x: float, to: Callable[[float], int]) -> float:
+    return float(to(x)) if math.isfinite(x) else x
+
+
+def truncating_div(a: int, b: int) -> int:
+    """C's integer quotient. Raises `ZeroDivisionError`."""
+    q = abs(a) // abs(b)
+    return q if (a < 0) == (b < 0) else -q
+
+
+def truncating_mod(a: int, b: int) -> int:
+    """C's remainder: the sign of the dividend. Raises `ZeroDivisionError`."""
+    return a - truncating_div(a, b) * b
+
+
+# --- the same on tensors -----------------------------------------------------------------------
+
+
+def _lift(name: str) -> Callable[[Any], Any]:
+    def on_tensor(x: Any) -> Any:
+        return getattr(_torch(), name)(x)
+
+    return on_tensor
+
+
+def _pair_lift(on_float: str, on_int: str) -> Callable[[Any, Any], Any]:
+    def on_tensors(a: Any, b: Any) -> Any:
+        torch = _torch()
+        like = a if isinstance(a, torch.Tensor) else b
+        a, b = (torch.as_tensor(v, dtype=like.dtype) for v in (a, b))
+        return getattr(torch, on_float if like.dtype.is_floating_point else on_int)(a, b)
+
+    return on_tensors
+
+
+def _tensor_floor_div(a: Any, b: Any) -> Any:
+    return _torch().div(a, b, rounding_mode="floor")
+
+
+def _tensor_floor_mod(a: Any, b: Any) -> Any:
+    return _torch().remainder(a, b)
+
+
+def _f(
+    name: str, number: Callable[[float], float], tensor: str, doc: str, approximate: bool = False
+) -> ScalarFunction:
+    return ScalarFunction(name, 1, "float", number, _lift(tensor), doc, approximate)
+
+
+_exp2 = _guard(math.exp2, math.nan)
+FUNCTIONS: Mapping[str, ScalarFunction] = MappingProxyType(
+    {
+        f.name: f
+        for f in (
+            _f("exp2", _exp2, "exp2", "2 to the x"),
+            _f("exp2_approx", _exp2, "exp2", "2 to the x (ex2.approx)", True),
+            _f("exp", _guard(math.exp, math.nan), "exp", "e to the x"),
+            _f("log", _guard(math.log, -math.inf), "log", "natural logarithm; -inf at 0"),
+            _f("log2", _guard(math.log2, -math.inf), "log2", "base-2 logarithm; -inf at 0"),
+            _f("tanh", math.tanh, "tanh", "hyperbolic tangent"),
+            _f("tanh_approx", math.tanh, "tanh", "hyperbolic tangent (tanh.approx)", True),
+            _f("rcp", lambda x: divide(1.0, x), "reciprocal", "1 / x"),
+            _f("rcp_approx", lambda x: divide(1.0, x), "reciprocal", "1 / x (rcp.approx)", True),
+            _f("sqrt", _guard(math.sqrt, math.nan), "sqrt", "square root; NaN below 0"),
+            _f("rsqrt", lambda x: divide(1.0, math.sqrt(x)) if x >= 0 else math.nan, "rsqrt",
+               "1 / sqrt(x)"),
+            _f("sigmoid", _sigmoid, "sigmoid", "1 / (1 + exp(-x))"),
+            _f("erf", math.erf, "erf", "error function"),
+            _f("sin", _guard(math.sin, math.nan), "sin", "sine of x radians"),
+            _f("cos", _guard(math.cos, math.nan), "cos", "cosine of x radians"),
+            _f("floor", lambda x: _rounded(x, math.floor), "floor", "largest whole number <= x"),
+            _f("ceil", lambda x: _rounded(x, math.ceil), "ceil", "smallest whole number >= x"),
+            ScalarFunction("abs", 1, "same", abs, _lift("abs"), "magnitude"),
+            ScalarFunction("min", 2, "same", _fmin, _pair_lift("fmin", "minimum"),
+                           "smaller one; the number where the other is NaN"),
+            ScalarFunction("max", 2, "same", _fmax, _pair_lift("fmax", "maximum"),
+                           "larger one; the number where the other is NaN"),
+            ScalarFunction("fma", 3, "float", lambda a, b, c: a * b + c,
+                           lambda a, b, c: a * b + c, "a * b + c, rounded once"),
+            ScalarFunction("floor_div", 2, "int", operator.floordiv, _tensor_floor_div,
+                           "integer quotient, rounded down"),
+            ScalarFunction("floor_mod", 2, "int", operator.mod, _tensor_floor_mod,
+                           "what floor_div leaves: the sign of the divisor"),
+            ScalarFunction("ceil_div", 2, "int", lambda a, b: -(-a // b),
+                           lambda a, b: -_tensor_floor_div(-a, b),
+                           "integer quotient, rounded up"),
+        )
+    }
+)  # fmt: skip
+
+# Casts: what the value becomes. f16 and bf16 round (in typed mode) and stay floats.
+CASTS: Mapping[str, str] = MappingProxyType(
+    {"float": "f32", "f32": "f32", "int": "i32", "i32": "i32", "i64": "i64", "bool": "bool",
+     "f16": "f16", "bf16": "bf16"}
+)  # fmt: skip
+
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor,
+    "<<": operator.lshift, ">>": operator.rshift,
+}  # fmt: skip
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+_NUMBER = (int, float, bool)
+
+
+def float_dtype(mode: Mode) -> Any:
+    """The torch dtype that stands for a CuIR float in this mode."""
+    torch = _torch()
+    return torch.float64 if mode == "exact" else torch.float32
+
+
+def round_to(value: Any, dtype: str, mode: Mode) -> Any:
+    """`value` (number or float tensor) rounded to f16 or bf16 and back; unchanged in exact mode."""
+    if mode == "exact":
+        return value
+    torch = _torch()
+    low = torch.float16 if dtype == "f16" else torch.bfloat16
+    if type(value) in _NUMBER:
+        return torch.tensor(float(value), dtype=low).item()
+    return value.to(low).to(torch.float32)
+
+
+class Compiler:
+    """Turns expressions into closures. Subclasses give meaning to names, calls and indexing."""
+
+    def __init__(self, mode: Mode) -> None:
+        self.mode = mode
+        self._exact = mode == "exact"
+
+    # --- what a subclass may widen -----------------------------------------------------------
+
+    def name(self, id: str) -> Fn:
+        constant = self.constant(id)
+        if constant is None:
+            return lambda env: env[id]
+        return lambda env: env[id] if id in env else constant
+
+    def call(self, expr: Call) -> Fn:
+        if not expr.kwargs and not expr.params:
+            if expr.fn in FUNCTIONS:
+                return self.function(FUNCTIONS[expr.fn], expr)
+            if expr.fn in CASTS and len(expr.args) == 1:
+                return self.cast(CASTS[expr.fn], self.compile(expr.args[0]))
+        raise CuirError(f"{expr.fn} is no scalar function", fix="see the table in docs/cuir.md")
+
+    def index(self, expr: Index) -> Fn:
+        base = self.compile(expr.base)
+        items = [self.compile(item) for item in expr.index]
+        mode = self.mode
+        return lambda env: load(base(env), [item(env) for item in items], mode)
+
+    # --- the closed language -----------------------------------------------------------------
+
+    def compile(self, expr: Expr) -> Fn:
+        """A closure over an environment of numbers and tensors."""
+        match expr:
+            case Num(value):
+                if type(value) is float and not self._exact:
+                    value = f32(value)
+                return lambda env: value
+            case Name(id):
+                return self.name(id)
+            case Attr(Name(base), field):
+                return lambda env: env[base][field]
+            case Unary(op, operand):
+                return self.unary(op, self.compile(operand))
+            case Binary(op, left, right):
+                return self.binary(op, self.compile(left), self.compile(right))
+            case Compare(op, left, right):
+                return self.compare(op, self.compile(left), self.compile(right))
+            case Bool(op, left, right):
+                return self.logic(op, self.compile(left), self.compile(right))
+            case Select(cond, then, other):
+                return self.select(*(self.compile(e) for e in (cond, then, other)))
+            case Call():
+                return self.call(expr)
+            case Index():
+                return self.index(expr)
+        raise CuirError(f"not a scalar expression: {print_expr(expr)}")
+
+    def constant(self, id: str) -> float | None:
+        value = CONSTANTS.get(id)
+        return value if value is None or self._exact else f32(value)
+
+    def unary(self, op: str, operand: Fn) -> Fn:
+        if op == "-":
+            return lambda env: -operand(env)
+        if op == "~":
+            return lambda env: ~operand(env)
+
+        def negate(env: Env) -> Any:
+            value = operand(env)
+            return (not value) if type(value) in _NUMBER else _torch().logical_not(value)
+
+        return negate
+
+    def binary(self, op: str, left: Fn, right: Fn) -> Fn:
+        exact = self._exact
+        if op in ("//", "%"):
+            whole = truncating_div if op == "//" else truncating_mod
+
+            def integral(env: Env) -> Any:
+                a, b = left(env), right(env)
+                if type(a) is int and type(b) is int:
+                    return whole(a, b)
+                if op == "//":
+                    return _torch().div(a, b, rounding_mode="trunc")
+                return _torch().fmod(a, b)
+
+            return integral
+        if op == "/":
+
+            def quotient(env: Env) -> Any:
+                a, b = left(env), right(env)
+                if type(a) in _NUMBER and type(b) in _NUMBER:
+                    result = divide(a, b)
+                    return result if exact else f32(result)
+                a, b = self.floats(a, b)
+                return a / b
+
+            return quotient
+        apply = _ARITHMETIC[op]
+
+        def arithmetic(env: Env) -> Any:
+            a, b = left(env), right(env)
+            if type(a) in _NUMBER and type(b) in _NUMBER:
+                try:
+                    result = apply(a, b)
+                except OverflowError:
+                    result = math.inf
+                return result if exact or type(result) is not float else f32(result)
+            a, b = self.mixed(a, b)
+            return apply(a, b)
+
+        return arithmetic
+
+    def compare(self, op: str, left: Fn, right: Fn) -> Fn:
+        apply = _COMPARE[op]
+
+        def comparison(env: Env) -> Any:
+            a, b = left(env), right(env)
+            if type(a) not in _NUMBER or type(b) not in _NUMBER:
+                a, b = self.mixed(a, b)
+            return apply(a, b)
+
+        return comparison
+
+    def logic(self, op: str, left: Fn, right: Fn) -> Fn:
+        both = op == "and"
+
+        def connective(env: Env) -> Any:
+            a = left(env)
+            if type(a) in _NUMBER:
+                # Short-circuit, as in C++.
+                if bool(a) != both:
+                    return bool(a)
+                b = right(env)
+                return bool(b) if type(b) in _NUMBER else b
+            b = right(env)
+            torch = _torch()
+            if type(b) in _NUMBER:
+                b = torch.tensor(bool(b))
+            return torch.logical_and(a, b) if both else torch.logical_or(a, b)
+
+        return connective
+
+    def select(self, cond: Fn, then: Fn, other: Fn) -> Fn:
+        def choice(env: Env) -> Any:
+            test = cond(env)
+            if type(test) in _NUMBER:
+                return then(env) if test else other(env)
+            a, b = then(env), other(env)
+            torch = _torch()
+            if any(_is_float(v) for v in (a, b)):
+                a, b = (torch.as_tensor(v, dtype=float_dtype(self.mode)) for v in (a, b))
+            else:
+                a, b = torch.as_tensor(a), torch.as_tensor(b)
+            return torch.where(test, a, b)
+
+        return choice
+
+    def function(self, fn: ScalarFunction, expr: Call) -> Fn:
+        if len(expr.args) != fn.arity:
+            raise CuirError(f"{fn.name} takes {fn.arity} operands, not {len(expr.args)}")
+        args = [self.compile(a) for a in expr.args]
+        exact, to_float = self._exact, fn.gives == "float"
+
+        def apply(env: Env) -> Any:
+            values = [a(env) for a in args]
+            if all(type(v) in _NUMBER for v in values):
+                result = fn.number(*values)
+                return result if exact or type(result) is not float else f32(result)
+            if to_float:
+                values = self.floats(*values)
+            elif len(values) == 2:
+                values = list(self.mixed(*values))
+            return fn.tensor(*values)
+
+        return apply
+
+    def cast(self, to: str, operand: Fn) -> Fn:
+        def convert(env: Env) -> Any:
+            value = operand(env)
+            if type(value) in _NUMBER:
+                if to == "bool":
+                    return bool(value)
+                if to in ("i32", "i64"):
+                    return int(value)
+                value = float(value) if self._exact else f32(float(value))
+            else:
+                torch = _torch()
+                if to == "bool":
+                    return value.to(torch.bool)
+                if to in ("i32", "i64"):
+                    return value.to(torch.int64)
+                value = value.to(float_dtype(self.mode))
+            return round_to(value, to, self.mode) if to in ("f16", "bf16") else value
+
+        return convert
+
+    # --- promotion ---------------------------------------------------------------------------
+
+    def mixed(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """An integer tensor beside a float becomes a float tensor of the mode, never of torch's."""
+        a_float, b_float = _is_float(a), _is_float(b)
+        if a_float != b_float:
+            if a_float:
+                b = self.to_float(b)
+            else:
+                a = self.to_float(a)
+        return a, b
+
+    def floats(self, *values: Any) -> list[Any]:
+        return [v if _is_float(v) else self.to_float(v) for v in values]
+
+    def to_float(self, value: Any) -> Any:
+        if type(value) in _NUMBER:
+            return float(value) if self._exact else f32(float(value))
+        return value.to(float_dtype(self.mode))
+
+
+def _is_float(value: Any) -> bool:
+    if type(value) in _NUMBER:
+        return type(value) is float
+    return bool(value.dtype.is_floating_point)
+
+
+def load(base: Any, index: list[Any], mode: Mode) -> Any:
+    """One element of a tensor per index (numbers or tensors that broadcast); 0 outside.
+
+    `base` is a torch tensor, or anything with `load(index)`.
+    """
+    loader = getattr(base, "load", None)
+    if loader is not None:
+        return loader(index)
+    return gather(base, index, mode)
+
+
+def gather(tensor: Any, index: list[Any], mode: Mode) -> Any:
+    """`tensor[index]` with 0 outside. Floats come back in the mode's float, integers exact."""
+    if len(index) != tensor.dim():
+        raise CuirError(f"{len(index)} indices for a tensor of rank {tensor.dim()}")
+    if all(type(i) is int for i in index):
+        inside = all(0 <= i < size for i, size in zip(index, tensor.shape, strict=True))
+        if not inside:
+            return 0.0 if tensor.dtype.is_floating_point else 0
+        return tensor[tuple(index)].item()
+    torch = _torch()
+    valid: Any = True
+    places = []
+    for i, size in zip(index, tensor.shape, strict=True):
+        valid = ((i >= 0) & (i < size)) & valid
+        i = torch.as_tensor(i)
+        places.append(i.clamp(0, max(size - 1, 0)))
+    if tensor.numel() == 0:
+        found = torch.zeros(torch.broadcast_shapes(*(p.shape for p in places)), dtype=tensor.dtype)
+    else:
+        found = tensor[tuple(places)]
+    if tensor.dtype.is_floating_point:
+        found = found.to(float_dtype(mode))
+    elif tensor.dtype != torch.bool:
+        found = found.to(torch.int64)
+    return torch.where(torch.as_tensor(valid), found, torch.zeros((), dtype=found.dtype))
+
+
+def evaluate(expr: Expr, env: Mapping[str, Any], mode: Mode = "exact") -> Any:
+    """The value of `expr` where `env` binds its free names to numbers or torch tensors.
+
+    Tensors broadcast against each other. An `Index` of a tensor is an element load, 0 outside.
+    Raises `CuirError` for what is not a scalar expression, `KeyError` for a name without a value.
+    """
+    return Compiler(mode).compile(expr)(dict(env))
