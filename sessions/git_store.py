@@ -12,6 +12,7 @@ a `Repo` keeps two children and six descriptors open; one-shot plumbing does non
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -60,6 +61,10 @@ _ENVIRONMENT = {
 
 class RefMoved(Exception):
     """Someone else moved the ref since its old value was read."""
+
+
+class GitKilled(StoreError):
+    """Git did not run to its end, so nothing is known about what it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +201,8 @@ class GitDir:
 
     def read(self, names: Sequence[str]) -> list[bytes | None]:
         """The contents of objects (`oid`, or `oid:path`); None for what is missing or damaged."""
+        if not names:
+            return []
         contents: list[bytes | None] = []
         while len(contents) < len(names):
             rest = names[len(contents) :]
@@ -205,6 +212,19 @@ class GitDir:
             if len(found) < len(rest):
                 contents.append(None)  # git gave up at a damaged object: go on behind it
         return contents
+
+    def clear_damaged(self, oids: Iterable[str]) -> None:
+        """Move damaged object files of these names away, so that they can be written again.
+
+        Git takes an object whose file exists for stored, even when the file is empty.
+        """
+        here = [oid for oid in oids if self._object(oid).exists()]
+        for oid, content in zip(here, self.read(here), strict=True):
+            kind = b"blob" if content is None else self._kind(oid)
+            if content is None or _oid(kind, content) != oid:
+                kept = self.path / "cubridge" / "damaged"
+                kept.mkdir(mode=0o700, exist_ok=True)
+                self._object(oid).rename(kept / oid)
 
     def missing(self, oids: Sequence[str]) -> set[str]:
         """Which of these objects are not there, or are empty files."""
@@ -219,6 +239,8 @@ class GitDir:
         """Every path of a commit with its type and object name; None when it is damaged."""
         try:
             out = self._run("ls-tree", "-r", "-t", "-z", commit)
+        except GitKilled:
+            raise
         except StoreError:
             return None
         entries: dict[str, tuple[str, str]] = {}
@@ -253,6 +275,12 @@ class GitDir:
         """Where git keeps its own lock while it moves the ref."""
         return self.path / f"{ref}.lock"
 
+    def _object(self, oid: str) -> Path:
+        return self.path / "objects" / oid[:2] / oid[2:]
+
+    def _kind(self, oid: str) -> bytes:
+        return self._run("cat-file", "-t", oid).strip()
+
     def _oids(self, out: bytes, count: int) -> list[str]:
         oids = out.decode("ascii", "replace").split()
         if len(oids) != count or not all(_OID.fullmatch(oid) for oid in oids):
@@ -275,23 +303,37 @@ class GitDir:
         command.append(f"--git-dir={self.path}")
         for name, value in _CONFIG.items():
             command += ("-c", f"{name}={value}")
-        process = git.execute(
-            [*command, *args],
-            istream=_PIPE,
-            as_process=True,
-            env={**_ENVIRONMENT, **(env or {})},
-            # A Ctrl-C is for us, not for git in the middle of a save.
-            start_new_session=True,
-        )
-        out, err = process.communicate(stdin)
-        if check and process.returncode != 0:
-            raise _error(self.path, args[0], process.returncode, err.decode("utf-8", "replace"))
-        return bytes(out)
+        try:
+            process = git.execute(
+                [*command, *args],
+                istream=_PIPE,
+                as_process=True,
+                env={**_ENVIRONMENT, **(env or {})},
+                # A Ctrl-C is for us, not for git in the middle of a save.
+                start_new_session=True,
+            )
+            out, err = process.communicate(stdin)
+        except (OSError, _git_not_found()) as error:
+            if not self.path.is_dir():
+                raise GitKilled(
+                    f"the store {self.path} is gone", fix="restore the folder"
+                ) from None
+            raise GitKilled(f"git could not be started: {error}", fix="cubridge doctor") from None
+        code = process.returncode
+        if code == 0 or (code > 0 and not check):
+            return bytes(out)
+        error_ = _error(self.path, args[0], code, err.decode("utf-8", "replace"))
+        raise error_ if code > 0 else GitKilled(error_.message, fix=error_.fix)
 
 
 def blob_oid(content: bytes) -> str:
     """The object name that git gives a content."""
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    return _oid(b"blob", content)
+
+
+def _oid(kind: bytes, content: bytes) -> str:
+    head = kind + b" %d\0" % len(content)
+    return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
 
 
 _PIPE = -1  # subprocess.PIPE, without importing subprocess before git does
@@ -318,6 +360,12 @@ def _git_class() -> type[Git]:
             fix="install a newer git",
         )
     return Git
+
+
+def _git_not_found() -> type[Exception]:
+    from git.exc import GitCommandNotFound
+
+    return GitCommandNotFound
 
 
 def _git(folder: str) -> Git:
@@ -356,23 +404,33 @@ def _parse_batch(out: bytes, names: Sequence[str]) -> list[bytes | None]:
     return contents
 
 
+def store_error(path: Path, error: OSError) -> StoreError:
+    """An operating system's refusal, in words and with what to do."""
+    if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        return StoreError("the store's disk is full", fix=f"free space for {path}, then save again")
+    said = error.strerror or str(error)
+    return StoreError(f"the store cannot be written ({said})", fix=writable_fix(path))
+
+
 def _error(path: Path, command: str, code: int, err: str) -> StoreError:
     """What went wrong, in words, from git's own message (kept to one printable line)."""
+    if code == -signal.SIGXFSZ or any(words in err for words in _FULL):
+        return store_error(path, OSError(errno.ENOSPC, ""))
     lines = [line for line in err.splitlines() if line.strip()]
     said = "".join(c if c.isprintable() else "?" for c in (lines[-1] if lines else "no message"))
-    if code == -signal.SIGXFSZ or "No space left" in err or "File too large" in err:
-        return StoreError("the store's disk is full", fix=f"free space for {path}, then save again")
-    if "Disk quota exceeded" in err:
-        return StoreError("the store's quota is used up", fix=f"free space for {path}")
-    if "Read-only file system" in err or "ermission" in err or "unable to create temporary" in err:
+    if any(words in err for words in _NOT_WRITABLE):
         return StoreError(f"the store cannot be written: {said}", fix=writable_fix(path))
     if ".lock': File exists" in err:
-        lock = err.split("'")[1] if "'" in err else "the lock file"
+        lock = err.split("'")[1] if err.count("'") > 1 else "the lock file"
         return StoreError(
             f"another git process is writing, or was killed while it wrote: {said}",
             fix=f"if no git is running on the store, remove {lock}",
         )
     return StoreError(f"git {command} failed ({code}): {said}", fix=f"git -C {path} fsck")
+
+
+_FULL = "No space left on device", "File too large", "Disk quota exceeded"
+_NOT_WRITABLE = "Read-only file system", "ermission denied", "insufficient permission"
 
 
 def writable_fix(path: Path) -> str:

@@ -132,6 +132,7 @@ class Session:
         self.id = session
         self._git = git
         self._loaded = loaded
+        self._damaged: set[str] = set()  # objects found damaged while reading
 
     @property
     def commit(self) -> str:
@@ -161,15 +162,16 @@ class Session:
         """
         oid = self._loaded.tree.get(content_path(sha256))
         content = self._git.read([oid])[0] if oid else None
-        if content is None:
-            what = "is damaged or missing" if self._mentions(sha256) else "is not in this session"
-            raise StoreError(
-                f"content {sha256[:12]} {what} ({self.id})",
-                fix="run the step that made it again, or restore the store from a copy",
-            )
-        if sha256_of(content) != sha256:
-            raise StoreError(f"content {sha256[:12]} of {self.id} is damaged")
-        return content
+        if content is not None and sha256_of(content) == sha256:
+            return content
+        if oid is not None:
+            self._damaged.add(oid)
+        elif not self._mentions(sha256):
+            raise StoreError(f"content {sha256[:12]} is not in this session ({self.id})")
+        raise StoreError(
+            f"content {sha256[:12]} of {self.id} is damaged or missing",
+            fix="run the step that made it again, or restore the store from a copy",
+        )
 
     def artifact(self, stage: Stage, name: str | None = None) -> Artifact:
         """A stage's current artifact; its only one when no name is given.

@@ -19,7 +19,15 @@ from typing import Self
 from engine.errors import StoreError
 from engine.types import JsonObject, Level
 from sessions.events import Body, Event, Forked, SessionCreated, TitleSet, decode_log, stamp
-from sessions.git_store import NOTHING, SESSIONS, GitDir, RefMoved, Update, writable_fix
+from sessions.git_store import (
+    NOTHING,
+    SESSIONS,
+    GitDir,
+    RefMoved,
+    Update,
+    store_error,
+    writable_fix,
+)
 from sessions.ids import is_session_id, new_session_id
 from sessions.session import (
     STORE_SCHEMA,
@@ -288,11 +296,14 @@ class Store:
         events: Sequence[Event],
         contents: Mapping[str, bytes],
     ) -> None:
-        draft = write_commit(self._git, session, base, events, contents, parent)
-        self._git.sync(draft.oids, ())
         ref = SESSIONS + session
-        self._git.move_refs([Update(ref, draft.loaded.commit, NOTHING)], "created")
-        self._git.sync((), [ref])
+        try:
+            draft = write_commit(self._git, session, base, events, contents, parent)
+            self._git.sync(draft.oids, ())
+            self._git.move_refs([Update(ref, draft.loaded.commit, NOTHING)], "created")
+            self._git.sync((), [ref])
+        except OSError as error:
+            raise store_error(self.path, error) from None
 
     def _up_to(self, source: Session, base: Loaded, at: str) -> tuple[Loaded, str]:
         """`base` cut after the event `at`, and the commit that its history then hangs on."""

@@ -32,7 +32,16 @@ from sessions.events import (
     now,
     stamp,
 )
-from sessions.git_store import NOTHING, SESSIONS, UNDONE, GitDir, RefMoved, Update, blob_oid
+from sessions.git_store import (
+    NOTHING,
+    SESSIONS,
+    UNDONE,
+    GitDir,
+    RefMoved,
+    Update,
+    blob_oid,
+    store_error,
+)
 from sessions.lease import Lease
 from sessions.session import (
     LOG,
@@ -51,7 +60,7 @@ Blob = bytes | str | Artifact
 
 _SEGMENT = 256 * 1024  # a log longer than this is sealed: later saves do not write it again
 _ATTEMPTS = 8
-_STALE_LOCK_SECONDS = 10.0
+_STALE_LOCK_SECONDS = 2.0
 
 
 class NotSaved(StoreError):
@@ -73,8 +82,12 @@ def write_commit(
     events: Sequence[Event],
     contents: Mapping[str, bytes],
     parent: str | None,
+    damaged: frozenset[str] = frozenset(),
 ) -> Draft:
-    """Write the objects of `base` plus `events`; no ref moves. `contents` are keyed by sha256."""
+    """Write the objects of `base` plus `events`; no ref moves. `contents` are keyed by sha256.
+
+    `damaged` are objects of `base` that must be written again where they are needed.
+    """
     tree = base.tree.copy()
     current = base.current
     if len(current) > _SEGMENT:
@@ -89,7 +102,7 @@ def write_commit(
     for verdict in state.verdicts:
         text = json.dumps(verdict.to_json(), indent=2) + "\n"
         files[f"verdicts/{verdict.gate}.json"] = text.encode("ascii")
-    known = set(base.tree.blobs().values())
+    known = set(base.tree.blobs().values()) - damaged
     new: dict[str, bytes] = {}
     for path, content in files.items():
         oid = blob_oid(content)
@@ -98,6 +111,7 @@ def write_commit(
             new[oid] = content
     _put_named(tree, state)
     root, listings, oids = tree.finish()
+    git.clear_damaged([*new, *oids])
     _same(git.write_blobs(list(new.values()), scratch_folder(git, session)), list(new), git)
     _same(git.write_trees(listings), oids, git)
     message = _message(session, state, events)
@@ -267,11 +281,11 @@ class Writer(Session):
                 self._reread()
             raise StoreError("others keep changing the session")
         except (StoreError, OSError) as error:
-            message = error.message if isinstance(error, StoreError) else str(error)
-            fix = error.fix if isinstance(error, StoreError) else None
+            told = error if isinstance(error, StoreError) else store_error(self._git.path, error)
             count = len(self._pending)
             raise NotSaved(
-                f"{count} event{'s' * (count != 1)} of {self.id} not saved: {message}", fix=fix
+                f"{count} event{'s' * (count != 1)} of {self.id} not saved: {told.message}",
+                fix=told.fix,
             ) from error
 
     def _save_once(self) -> None:
@@ -282,7 +296,15 @@ class Writer(Session):
         if base.broken:
             last = base.events[-1].id if base.events else None
             events = [*stamp([Note(base.notices[0])], "store", last), *events]
-        draft = write_commit(self._git, self.id, base, events, self._contents, base.commit)
+        draft = write_commit(
+            self._git,
+            self.id,
+            base,
+            events,
+            self._contents,
+            base.commit,
+            frozenset(self._damaged),
+        )
         undone = [f"{UNDONE}{self.id}/{e.id}" for e in events if isinstance(e.body, Undone)]
         updates = [Update(ref, draft.loaded.commit, self._old_value(ref))]
         updates += [Update(name, base.commit, NOTHING) for name in undone]
@@ -298,17 +320,15 @@ class Writer(Session):
         """What the ref must hold now: our commit, or what recovery found in its place."""
         if not self._loaded.broken:
             return self._loaded.commit
-        found = self._git.ref(ref)
+        if not load(self._git, self.id).broken:
+            raise RefMoved(ref)  # someone else has repaired it meanwhile
         path = self._git.path / ref
         kept = self._git.path / "cubridge" / "damaged"
         kept.mkdir(mode=0o700, exist_ok=True)
         if path.exists():
-            raw = path.read_bytes()
-            (kept / f"{self.id}-{time.time_ns()}").write_bytes(raw)
-            if found is None:  # not an object name: git itself would refuse to replace it
-                path.unlink()
-                found = self._git.ref(ref)
-        return found or NOTHING
+            (kept / f"{self.id}-{time.time_ns()}").write_bytes(path.read_bytes())
+            path.unlink()  # git itself refuses to replace what is not an object name
+        return self._git.ref(ref) or NOTHING
 
     def _reread(self) -> None:
         """Take in what others saved, and check that what is pending still makes sense."""
@@ -329,12 +349,22 @@ class Writer(Session):
             state = fold((event,), state)
 
     def _remove_stale_lock(self, ref: str) -> None:
-        """Remove the lock file of a git that was killed: we hold the lease, so nobody writes."""
+        """Wait for git's own lock on the ref, and remove one that a killed git left behind.
+
+        We hold the lease, so no writer of ours is behind that lock, and git itself holds it for
+        milliseconds: one that stays the same is left over. Its removal is told in `notices`.
+        """
         lock = self._git.lock_file(ref)
-        with contextlib.suppress(OSError):
-            if time.time() - lock.stat().st_mtime > _STALE_LOCK_SECONDS:
-                lock.unlink()
-                self._removed_lock = lock
+        with contextlib.suppress(FileNotFoundError):
+            seen = lock.stat()
+            deadline = time.monotonic() + _STALE_LOCK_SECONDS
+            while time.monotonic() < deadline:
+                time.sleep(0.05)
+                now_ = lock.stat()
+                if (now_.st_ino, now_.st_mtime_ns) != (seen.st_ino, seen.st_mtime_ns):
+                    return
+            lock.unlink()
+            self._removed_lock = lock
 
 
 def by_sha256(blobs: Iterable[Blob]) -> dict[str, bytes]:
