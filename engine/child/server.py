@@ -46,8 +46,21 @@ def main() -> None:
             traceback.print_exc()
             message = f"{type(error).__name__}: {error}"
             frames = traceback.extract_tb(error.__traceback__)
-            where = f" (at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-            send({"error": {"type": "ChildFailed", "message": message + where, "fix": None, "where": None}})
+            where = (
+                f" (at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
+                if frames
+                else ""
+            )
+            send(
+                {
+                    "error": {
+                        "type": "ChildFailed",
+                        "message": message + where,
+                        "fix": None,
+                        "where": None,
+                    }
+                }
+            )
 
 
 if __name__ == "__main__":

@@ -12,8 +12,33 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from engine.cuir.nodes import (
-    Assign, Attr, Binary, Bool, Call, Compare, Do, Expr, Field, For, Function, If, Index, Lambda,
-    Module, Name, Num, Opaque, Param, Path, Return, Select, Slice, Stmt, Str, Tuple, Unary,
+    Assign,
+    Attr,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Do,
+    Expr,
+    Field,
+    For,
+    Function,
+    If,
+    Index,
+    Lambda,
+    Module,
+    Name,
+    Num,
+    Opaque,
+    Param,
+    Path,
+    Return,
+    Select,
+    Slice,
+    Stmt,
+    Str,
+    Tuple,
+    Unary,
 )  # fmt: skip
 from engine.errors import CuirError, Where
 
@@ -96,7 +121,9 @@ class _Parser:
             match node:
                 case ast.Expr(ast.Call(ast.Name("specialisation"), [], keywords)) if spec is None:
                     spec = tuple((self.keyword(k), self.expr(k.value)) for k in keywords)
-                case ast.ClassDef(name="Args", bases=[], keywords=[], decorator_list=[]) if fields is None:
+                case ast.ClassDef(name="Args", bases=[], keywords=[], decorator_list=[]) if (
+                    fields is None
+                ):
                     fields = self.fields(node)
                 case ast.FunctionDef():
                     functions.append(self.function(node))
@@ -105,7 +132,9 @@ class _Parser:
         names = [f.name for f in functions]
         for function in functions:
             if names.count(function.name) > 1:
-                raise CuirError(f"function {function.name} is defined twice", where=Where(self.file))
+                raise CuirError(
+                    f"function {function.name} is defined twice", where=Where(self.file)
+                )
         module = Module(spec or (), fields or (), tuple(functions))
         return Parsed(module, self.ids, self.lines)
 
@@ -120,7 +149,9 @@ class _Parser:
                 case ast.Pass():
                     pass
                 case _:
-                    self.fail(item, f"a field is `name: type` with a type of {', '.join(FIELD_TYPES)}")
+                    self.fail(
+                        item, f"a field is `name: type` with a type of {', '.join(FIELD_TYPES)}"
+                    )
         return tuple(out)
 
     def function(self, node: ast.FunctionDef) -> Function:
@@ -243,7 +274,11 @@ class _Parser:
                 return Index(self.expr(base), tuple(self.index(i) for i in items))
             case ast.UnaryOp(op, operand) if type(op) in _UNARY:
                 inner = self.expr(operand)
-                if isinstance(op, ast.USub) and isinstance(inner, Num) and not isinstance(inner.value, bool):
+                if (
+                    isinstance(op, ast.USub)
+                    and isinstance(inner, Num)
+                    and not isinstance(inner.value, bool)
+                ):
                     return Num(-inner.value)
                 return Unary(_UNARY[type(op)], inner)
             case ast.BinOp(left, op, right) if type(op) in _BINARY:

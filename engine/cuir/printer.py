@@ -6,8 +6,31 @@ import math
 from collections.abc import Mapping
 
 from engine.cuir.nodes import (
-    Assign, Attr, Binary, Bool, Call, Compare, Do, Expr, For, Function, If, Index, Lambda, Module,
-    Name, Num, Opaque, Path, Return, Select, Slice, Stmt, Str, Tuple, Unary,
+    Assign,
+    Attr,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Do,
+    Expr,
+    For,
+    Function,
+    If,
+    Index,
+    Lambda,
+    Module,
+    Name,
+    Num,
+    Opaque,
+    Path,
+    Return,
+    Select,
+    Slice,
+    Stmt,
+    Str,
+    Tuple,
+    Unary,
 )  # fmt: skip
 
 INDENT = "    "
@@ -62,7 +85,10 @@ def _expr(expr: Expr) -> tuple[str, int]:
             own = _BINARY[op]
             return f"{print_expr(left, own)} {op} {print_expr(right, own + 1)}", own
         case Compare(op, left, right):
-            return f"{print_expr(left, _COMPARE + 1)} {op} {print_expr(right, _COMPARE + 1)}", _COMPARE
+            return (
+                f"{print_expr(left, _COMPARE + 1)} {op} {print_expr(right, _COMPARE + 1)}",
+                _COMPARE,
+            )
         case Bool(op, left, right):
             own = _AND if op == "and" else _OR
             return f"{print_expr(left, own)} {op} {print_expr(right, own + 1)}", own
@@ -76,7 +102,9 @@ def _expr(expr: Expr) -> tuple[str, int]:
     raise TypeError(f"not a CuIR expression: {expr!r}")
 
 
-def print_stmts(body: tuple[Stmt, ...], depth: int, path: Path, ids: Mapping[Path, str]) -> list[str]:
+def print_stmts(
+    body: tuple[Stmt, ...], depth: int, path: Path, ids: Mapping[Path, str]
+) -> list[str]:
     pad = INDENT * depth
     if not body:
         return [f"{pad}pass"]

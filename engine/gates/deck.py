@@ -55,7 +55,9 @@ def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
         abs(node.value)
         for expr in expressions
         for node in walk_expr(expr)
-        if isinstance(node, Num) and isinstance(node.value, int) and not isinstance(node.value, bool)
+        if isinstance(node, Num)
+        and isinstance(node.value, int)
+        and not isinstance(node.value, bool)
     }
     return tuple(sorted(c for c in found if 8 < c <= MAX_CONSTANT))
 

@@ -10,8 +10,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.cuir.nodes import (
-    Assign, Attr, Call, Do, Expr, For, Function, If, Index, Module, Name, Path, Slice, Stmt, Tuple,
-    Unary, walk_block, walk_expr,
+    Assign,
+    Attr,
+    Call,
+    Do,
+    Expr,
+    For,
+    Function,
+    If,
+    Index,
+    Module,
+    Name,
+    Path,
+    Slice,
+    Stmt,
+    Tuple,
+    Unary,
+    walk_block,
+    walk_expr,
 )  # fmt: skip
 from engine.errors import TransferError
 from engine.transfer.rewrite import free_names, get
@@ -235,7 +251,7 @@ def _roles(
             field = views.get(source or "") or maps.get(source or "")
             if field:
                 loaded[_base(call.args[0]) or ""] = field
-        elif call.fn == "copy" or call.fn == "store" and _base(call.args[0]) in views:
+        elif call.fn == "copy" or (call.fn == "store" and _base(call.args[0]) in views):
             stored["o"] = views[_base(call.args[0]) or ""]
         elif call.fn == "tma_store":
             stored["o"] = maps[_base(call.args[0]) or ""]
@@ -267,7 +283,11 @@ def _tensor_maps(kernel: Function, host: Function) -> dict[str, str]:
     made: dict[str, str] = {}
     out: dict[str, str] = {}
     for _, stmt in walk_block(host.body, (host.name,)):
-        if isinstance(stmt, Assign) and isinstance(stmt.value, Call) and stmt.value.fn == "tensor_map":
+        if (
+            isinstance(stmt, Assign)
+            and isinstance(stmt.value, Call)
+            and stmt.value.fn == "tensor_map"
+        ):
             source = stmt.value.args[0]
             if isinstance(source, Attr):
                 made[stmt.target] = source.field
@@ -294,7 +314,13 @@ def _coordinates(
     q_view = views.get(fields.get("lse", "")) or views.get(fields["o"]) or views.get(fields["q"])
     batch = head = kv = None
     for _, stmt in statements:
-        exprs = (stmt.value,) if isinstance(stmt, Assign) else (stmt.call,) if isinstance(stmt, Do) else ()
+        exprs = (
+            (stmt.value,)
+            if isinstance(stmt, Assign)
+            else (stmt.call,)
+            if isinstance(stmt, Do)
+            else ()
+        )
         for expr in exprs:
             for node in walk_expr(expr):
                 match node:
@@ -302,7 +328,9 @@ def _coordinates(
                         batch, head = b, h
                     case Index(Name(view), (_, hk, Slice())) if view == views.get(fields["k"]):
                         kv = hk
-                    case Call("tma_load", (_, _, Tuple(items), *_)) if len(items) == 4 and kv is None:
+                    case Call("tma_load", (_, _, Tuple(items), *_)) if (
+                        len(items) == 4 and kv is None
+                    ):
                         kv = items[2] if _loads_keys(node, statements) else None
     if batch is None or head is None or kv is None:
         raise TransferError("batch, head and key/value head of the tiles were not found")

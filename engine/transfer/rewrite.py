@@ -6,8 +6,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from engine.cuir.nodes import (
-    Assign, Attr, Binary, Bool, Call, Compare, Do, Expr, For, Function, If, Index, Lambda, Module,
-    Name, Opaque, Path, Return, Select, Slice, Stmt, Tuple, Unary, blocks, children,
+    Assign,
+    Attr,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Do,
+    Expr,
+    For,
+    Function,
+    If,
+    Index,
+    Lambda,
+    Module,
+    Name,
+    Opaque,
+    Path,
+    Return,
+    Select,
+    Slice,
+    Stmt,
+    Tuple,
+    Unary,
+    blocks,
+    children,
 )  # fmt: skip
 
 Block = tuple[Stmt, ...]
@@ -128,7 +151,11 @@ def with_block(stmt: Stmt, branch: str, body: Block) -> Stmt:
     if isinstance(stmt, For) and branch == "body":
         return replace(stmt, body=body)
     if isinstance(stmt, If) and branch in ("then", "other"):
-        return If(stmt.cond, body if branch == "then" else stmt.then, body if branch == "other" else stmt.other)
+        return If(
+            stmt.cond,
+            body if branch == "then" else stmt.then,
+            body if branch == "other" else stmt.other,
+        )
     if isinstance(stmt, Opaque) and branch == "meaning":
         return replace(stmt, meaning=body)
     raise KeyError(branch)
@@ -144,7 +171,9 @@ def map_blocks(body: Block, change: Callable[[Block], Block]) -> Block:
                 stmt = with_block(stmt, branch, new)
         out.append(stmt)
     done = tuple(out)
-    return change(body if done == body and all(a is b for a, b in zip(done, body, strict=True)) else done)
+    return change(
+        body if done == body and all(a is b for a, b in zip(done, body, strict=True)) else done
+    )
 
 
 def map_function(module: Module, name: str, change: Callable[[Function], Function]) -> Module:

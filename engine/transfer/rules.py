@@ -6,12 +6,32 @@ spec's text: they match the attention that `match` found and the expressions of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 
 from engine.cuir.nodes import (
-    Assign, Attr, Binary, Bool, Call, Compare, Do, Expr, Field, Function, If, Index, Lambda,
-    Module, Name, Num, Return, Select, Stmt, Tuple, blocks, walk_expr,
+    Assign,
+    Attr,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Do,
+    Expr,
+    Field,
+    Function,
+    If,
+    Index,
+    Lambda,
+    Module,
+    Name,
+    Num,
+    Return,
+    Select,
+    Stmt,
+    Tuple,
+    blocks,
+    walk_expr,
 )  # fmt: skip
 from engine.errors import TransferError
 from engine.spec.recipe import Input, Recipe
@@ -20,8 +40,17 @@ from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, Tens
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention, Site, block_at, find_attention
 from engine.transfer.rewrite import (
-    Block, drop_newly_dead, free_names, map_blocks, map_expr, map_function, map_stmt_exprs,
-    read_names, stmt_exprs, substitute, with_block,
+    Block,
+    drop_newly_dead,
+    free_names,
+    map_blocks,
+    map_expr,
+    map_function,
+    map_stmt_exprs,
+    read_names,
+    stmt_exprs,
+    substitute,
+    with_block,
 )  # fmt: skip
 
 X = Name("x")
@@ -52,8 +81,9 @@ def plan(module: Module, recipe: Recipe) -> Plan:
     _check_heads(module, found, recipe)
     words = _Words(module, found, recipe)
     steps: list[Step] = []
-    extra = recipe.extra()
-    used = [i for i in extra if _is_read(i.name, recipe)]
+    factor, rest = words.split_scale(recipe.score)
+    read = [rest, recipe.keep, recipe.weight, recipe.output_factor]
+    used = [i for i in recipe.extra() if _is_read(i.name, read)]
     if used:
         steps.append(
             Step(
@@ -63,7 +93,6 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 lambda m: _add_inputs(m, found, used),
             )
         )
-    factor, rest = words.split_scale(recipe.score)
     if rest is not None and recipe.weight is None:
         steps += _score_steps(found, recipe, words, rest)
     if recipe.keep != Num(True):
@@ -124,6 +153,8 @@ class _Words:
         for size in ("D", "Dv"):
             if size in kernel.consts:
                 self.sizes[size] = Name(size)
+        # A scalar input may be the scale: the caller passes it, so it is as good as a constant.
+        self.scalars = {i.name for i in recipe.extra() if not i.dims}
         if "Dv" not in self.sizes and "D" in self.sizes:
             self.sizes["Dv"] = self.sizes["D"]
 
@@ -152,10 +183,12 @@ class _Words:
 
         def scaled(node: Expr) -> Expr | None:
             match node:
-                case Binary("*", Name("x"), factor) | Binary("*", factor, Name("x")) if _is_constant(factor):
+                case Binary("*", Name("x"), factor) | Binary("*", factor, Name("x")) if (
+                    self.is_known(factor)
+                ):
                     factors.append(factor)
                     return Binary("*", X, self.scale)
-                case Binary("/", Name("x"), divisor) if _is_constant(divisor):
+                case Binary("/", Name("x"), divisor) if self.is_known(divisor):
                     factors.append(Binary("/", Num(1.0), divisor))
                     return Binary("*", X, self.scale)
                 case Lambda():
@@ -168,34 +201,37 @@ class _Words:
         if not factors or not same or reads != len(factors):
             # x is used bare somewhere: keep the spec's own expression, and no scale.
             return Num(1.0), (None if score == X else score)
-        if rest == Binary("*", X, self.scale) and _is_positive(factors[0]):
+        if rest == Binary("*", X, self.scale) and _is_positive(factors[0], self.scalars):
             return factors[0], None
         return factors[0], rest
 
+    def is_known(self, expr: Expr) -> bool:
+        """True for numbers, scalar inputs and functions of them and of the sizes: what a caller
+        knows before the launch."""
+        known = set(SIZES) | self.scalars
+        return free_names(expr) <= known and not any(isinstance(e, Index) for e in walk_expr(expr))
 
-def _is_constant(expr: Expr) -> bool:
-    """True for numbers and functions of the sizes that a caller knows before the launch."""
-    return free_names(expr) <= set(SIZES) and not any(isinstance(e, Index) for e in walk_expr(expr))
 
-
-def _is_positive(expr: Expr) -> bool:
+def _is_positive(expr: Expr, promised: Set[str] = frozenset()) -> bool:
+    """True when the value is certainly positive; `promised` names are checked by the caller."""
+    if isinstance(expr, Name) and expr.id in promised:
+        return True
     match expr:
         case Num(value):
             return value > 0
         case Binary("*" | "/" | "+", left, right):
-            return _is_positive(left) and _is_positive(right)
+            return _is_positive(left, promised) and _is_positive(right, promised)
         case Call("sqrt" | "rsqrt" | "exp" | "exp2", (inner,)):
-            return _is_positive(inner)
+            return _is_positive(inner, promised)
         case Call("f32", (inner,)):
-            return _is_positive(inner)
+            return _is_positive(inner, promised)
         case Name("D" | "Dv"):
             return True
     return False
 
 
-def _is_read(name: str, recipe: Recipe) -> bool:
-    exprs = [recipe.score, recipe.keep, *(e for e in (recipe.weight, recipe.output_factor) if e)]
-    return any(n == Name(name) for e in exprs for n in walk_expr(e))
+def _is_read(name: str, exprs: list[Expr | None]) -> bool:
+    return any(n == Name(name) for e in exprs if e is not None for n in walk_expr(e))
 
 
 def _check_heads(module: Module, found: Attention, recipe: Recipe) -> None:
@@ -224,8 +260,11 @@ def _fold(expr: Expr) -> int:
             return value
         case Binary(op, left, right):
             a, b = _fold(left), _fold(right)
-            return {"+": a + b, "-": a - b, "*": a * b}.get(op) if op in "+-*" else (  # type: ignore[return-value]
-                a // b if op == "//" else a % b
+            return (
+                {"+": a + b, "-": a - b, "*": a * b}.get(op)
+                if op in "+-*"
+                # type: ignore[return-value]
+                else (a // b if op == "//" else a % b)
             )
         case Call("floor_div", (left, right)):
             return _fold(left) // _fold(right)
@@ -245,11 +284,17 @@ def _all(body: Block) -> Iterator[Stmt]:
 
 
 def _field_type(item: Input) -> str:
-    return "tensor" if item.dims else {"i32": "i32", "i64": "i64", "bool": "i32"}.get(item.dtype, "f32")
+    return (
+        "tensor"
+        if item.dims
+        else {"i32": "i32", "i64": "i64", "bool": "i32"}.get(item.dtype, "f32")
+    )
 
 
 def _element(dtype: str) -> Expr:
-    return Name({"T": "T", "f32": "f32", "f16": "f16", "bf16": "bf16", "bool": "bool"}.get(dtype, "i32"))
+    return Name(
+        {"T": "T", "f32": "f32", "f16": "f16", "bf16": "bf16", "bool": "bool"}.get(dtype, "i32")
+    )
 
 
 def _size(dim: str) -> Expr:
@@ -311,16 +356,16 @@ def _put_block(module: Module, block: tuple[str | int, ...], body: Block) -> Mod
         assert isinstance(index, int)
         stmt = stmts[index]
         inner = dict(blocks(stmt))[str(branch)]
-        return (*stmts[:index], with_block(stmt, str(branch), put(inner, path[2:])), *stmts[index + 1 :])
+        return (
+            *stmts[:index],
+            with_block(stmt, str(branch), put(inner, path[2:])),
+            *stmts[index + 1 :],
+        )
 
-    return map_function(
-        module, str(block[0]), lambda f: replace(f, body=put(f.body, block[1:]))
-    )
+    return map_function(module, str(block[0]), lambda f: replace(f, body=put(f.body, block[1:])))
 
 
-def _score_steps(
-    found: Attention, recipe: Recipe, words: _Words, rest: Expr
-) -> list[Step]:
+def _score_steps(found: Attention, recipe: Recipe, words: _Words, rest: Expr) -> list[Step]:
     body = words.of_kernel(_scalar_inputs(rest, recipe))
     return [
         Step(
@@ -366,9 +411,7 @@ def _unfold_scale(module: Module, found: Attention, words: _Words) -> Module:
     def edit(body: Block) -> Block:
         return tuple(s if _is_score_map(s, found) else map_stmt_exprs(s, change) for s in body)
 
-    return map_function(
-        module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit))
-    )
+    return map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
 
 
 def _is_score_map(stmt: Stmt, found: Attention) -> bool:
@@ -391,7 +434,12 @@ def _drop_ones(expr: Expr) -> Expr:
             if a == Num(1.0):
                 return b
             return a if b == Num(1.0) else Binary("*", a, b)
-    return map_expr(expr, lambda n: _drop_ones(n) if isinstance(n, Binary) and n.op == "*" and n is not expr else None)
+    return map_expr(
+        expr,
+        lambda n: (
+            _drop_ones(n) if isinstance(n, Binary) and n.op == "*" and n is not expr else None
+        ),
+    )
 
 
 # --- mask ---------------------------------------------------------------------------------------
@@ -424,7 +472,9 @@ def _edit_keep(module: Module, found: Attention, pred: Expr) -> Module:
         def change(expr: Expr) -> Expr | None:
             match expr:
                 case Call("keep", (score, Lambda(("i", "j"), body)), kwargs, params):
-                    return Call("keep", (score, Lambda(("i", "j"), Bool("and", body, pred))), kwargs, params)
+                    return Call(
+                        "keep", (score, Lambda(("i", "j"), Bool("and", body, pred))), kwargs, params
+                    )
                 case Call("keep"):
                     raise TransferError("the kernel's keep has an unexpected lambda")
             return None
@@ -465,7 +515,9 @@ def _edit_schedule(module: Module, found: Attention, words: _Words, keep: Expr) 
     zero = Num(0)
 
     def tiles_until(high: Expr) -> Expr:
-        return intervals.maximum(zero, Call("ceil_div", (tidy(Binary("+", high, Num(1))), tile_keys)))
+        return intervals.maximum(
+            zero, Call("ceil_div", (tidy(Binary("+", high, Num(1))), tile_keys))
+        )
 
     if ranges.rest is None:
         high = ranges.prefix.high if ranges.prefix else Num(-1)
@@ -480,7 +532,11 @@ def _edit_schedule(module: Module, found: Attention, words: _Words, keep: Expr) 
                 count,
                 (
                     Assign("first", first),
-                    Return(intervals.maximum(zero, Binary("-", tiles_until(ranges.rest.high), Name("first")))),
+                    Return(
+                        intervals.maximum(
+                            zero, Binary("-", tiles_until(ranges.rest.high), Name("first"))
+                        )
+                    ),
                 ),
             )
             first_i = Binary("//", ranges_i.rest.low, tile_keys)
@@ -489,7 +545,9 @@ def _edit_schedule(module: Module, found: Attention, words: _Words, keep: Expr) 
             assert ranges_i.prefix is not None
             head = Assign("prefix", tiles_until(ranges.prefix.high))
             first = intervals.maximum(Name("prefix"), Binary("//", ranges.rest.low, tile_keys))
-            beyond = intervals.maximum(zero, Binary("-", tiles_until(ranges.rest.high), Name("first")))
+            beyond = intervals.maximum(
+                zero, Binary("-", tiles_until(ranges.rest.high), Name("first"))
+            )
             new[count.name] = finish(
                 count, (head, Assign("first", first), Return(Binary("+", Name("prefix"), beyond)))
             )
@@ -534,7 +592,13 @@ def _guard_empty_rows(module: Module, found: Attention) -> Module:
         safe = f"{top}_safe"
         guard = Assign(
             safe,
-            Call("map", (Name(top), Lambda(("x",), Select(Compare("==", Name("x"), NEG_INF), Num(0.0), Name("x"))))),
+            Call(
+                "map",
+                (
+                    Name(top),
+                    Lambda(("x",), Select(Compare("==", Name("x"), NEG_INF), Num(0.0), Name("x"))),
+                ),
+            ),
         )
         head, tail = stmts[: site.row_max + 1], stmts[site.row_max + 1 :]
         out: list[Stmt] = []
@@ -549,7 +613,9 @@ def _guard_use(expr: Expr, top: str, safe: str) -> Expr:
     """Uses of the row max as an operand of `map` in the same iteration read the guarded one."""
     match expr:
         case Call("map", args, kwargs, params):
-            return Call("map", tuple(Name(safe) if a == Name(top) else a for a in args), kwargs, params)
+            return Call(
+                "map", tuple(Name(safe) if a == Name(top) else a for a in args), kwargs, params
+            )
     return expr
 
 
@@ -593,7 +659,11 @@ def _replace_softmax(
                 case If(_, then, other) if not then and not other:
                     continue
             out.append(stmt)
-        return tuple(out) if len(out) != len(stmts) or any(a is not b for a, b in zip(out, stmts, strict=False)) else stmts
+        return (
+            tuple(out)
+            if len(out) != len(stmts) or any(a is not b for a, b in zip(out, stmts, strict=False))
+            else stmts
+        )
 
     module = map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
     module = map_function(module, found.kernel, lambda f: drop_newly_dead(f, was_read))
@@ -666,14 +736,20 @@ def _scale_output(module: Module, found: Attention, value: Expr) -> Module:
 def _binding(
     module: Module, found: Attention, recipe: Recipe, used: list[Input], factor: Expr
 ) -> Binding:
-    dims = {"q": ("B", "Hq", "Nq", "D"), "k": ("B", "Hkv", "Nk", "D"), "v": ("B", "Hkv", "Nk", "Dv")}
+    dims = {
+        "q": ("B", "Hq", "Nq", "D"),
+        "k": ("B", "Hkv", "Nk", "D"),
+        "v": ("B", "Hkv", "Nk", "Dv"),
+    }
     tensors = [
         TensorField(found.fields[i.role], i.name, i.dims, dims[i.role], "T")
         for i in recipe.inputs
         if i.role != "extra"
     ]
     tensors.append(
-        TensorField(found.fields["o"], "O", recipe.output_dims, ("B", "Hq", "Nq", "Dv"), "T", output=True)
+        TensorField(
+            found.fields["o"], "O", recipe.output_dims, ("B", "Hq", "Nq", "Dv"), "T", output=True
+        )
     )
     if recipe.weight is None and "lse" in found.fields:
         lse = ("B", "Hq", "Nq")
@@ -684,9 +760,13 @@ def _binding(
     for item in used:
         if item.dims:
             tensors.append(TensorField(item.name, item.name, item.dims, item.dims, item.dtype))
-            new_sizes += [d for d in item.dims if not d.isdigit() and d not in own and d not in new_sizes]
+            new_sizes += [
+                d for d in item.dims if not d.isdigit() and d not in own and d not in new_sizes
+            ]
         else:
             scalars.append(ScalarField(item.name, Name(item.name)))
-    sizes = [SizeField(f.name, f.name) for f in module.fields if f.type == "i32" and f.name in SIZES]
+    sizes = [
+        SizeField(f.name, f.name) for f in module.fields if f.type == "i32" and f.name in SIZES
+    ]
     sizes += [SizeField(d, d) for d in new_sizes if d not in ("D", "Dv")]
     return Binding(tuple(tensors), tuple(sizes), tuple(scalars))

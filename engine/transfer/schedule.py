@@ -90,9 +90,13 @@ def normal(expr: Expr) -> Expr:
             yes, no = normal(cond), negate(cond)
             return normal(Bool("or", Bool("and", yes, then), Bool("and", no, other)))
         case Compare(op, Call("abs", (inner,)), bound) if op in ("<", "<="):
-            return normal(Bool("and", Compare(op, inner, bound), Compare(op, Unary("-", inner), bound)))
+            return normal(
+                Bool("and", Compare(op, inner, bound), Compare(op, Unary("-", inner), bound))
+            )
         case Compare(op, Call("abs", (inner,)), bound) if op in (">", ">="):
-            return normal(Bool("or", Compare(op, inner, bound), Compare(op, Unary("-", inner), bound)))
+            return normal(
+                Bool("or", Compare(op, inner, bound), Compare(op, Unary("-", inner), bound))
+            )
         case Compare(op, bound, Call("abs", (inner,)) as call) if op in ("<", "<=", ">", ">="):
             mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
             return normal(Compare(mirrored, call, bound))
@@ -155,7 +159,10 @@ def interval(expr: Expr, name: Name, low: Expr, high: Expr) -> tuple[Expr, Expr]
             return inner and (Binary("//", inner[0], divisor), Binary("//", inner[1], divisor))
         case Call("floor_div", (left, divisor)) if _positive(divisor):
             inner = go(left)
-            return inner and (Call("floor_div", (inner[0], divisor)), Call("floor_div", (inner[1], divisor)))
+            return inner and (
+                Call("floor_div", (inner[0], divisor)),
+                Call("floor_div", (inner[1], divisor)),
+            )
         case Call(("min" | "max") as fn, (left, right)):
             a, b = go(left), go(right)
             return (Call(fn, (a[0], b[0])), Call(fn, (a[1], b[1]))) if a and b else None
@@ -302,7 +309,9 @@ def _full(expr: Expr, rows: Rows, j0: Expr, j1: Expr) -> Expr:
             return normal(_readable(op, value))
         case _:
             # A condition without i and j (a flag, a size) may stand as it is.
-            return expr if not {"i", "j"} & free_names(expr) and isinstance(expr, Compare) else FALSE
+            return (
+                expr if not {"i", "j"} & free_names(expr) and isinstance(expr, Compare) else FALSE
+            )
 
 
 def _readable(op: str, difference: Expr) -> Expr:

@@ -1,0 +1,231 @@
+"""Proposals as reviewable hunks, and the target that a person's decisions make of them.
+
+A proposal is kept as a whole proposed text; its hunks are the diff against the base. The target is
+the base with the accepted hunks, edited ones with the person's own text in their place.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from engine.cuir.diff import (
+    Diff,
+    Edit,
+    EditHunk,
+    EditKind,
+    after_text,
+    apply,
+    before_text,
+    diff,
+    head_of,
+    hunks,
+)  # fmt: skip
+from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks
+from engine.cuir.parser import parse_block, parse_module
+from engine.cuir.printer import print_module
+from engine.errors import CuirError, TransferError
+from engine.transfer.rewrite import with_block
+from engine.transfer.rules import Step
+from engine.types import Decision, DecisionKind, Hunk, Origin, Proposal
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What a hunk is for, in words."""
+
+    title: str
+    reason: str
+    clause: str = ""
+
+
+def propose(
+    base: Module,
+    proposed: Module,
+    *,
+    id: str,
+    origin: Origin,
+    reason: str,
+    ids: Mapping[Path, str],
+    trail: Iterable[tuple[Step, Module]] = (),
+    transcript: str | None = None,
+) -> Proposal:
+    """The proposal whose hunks turn `base` into `proposed`.
+
+    `ids` are the base's statement ids; `trail` is the module after each rule, which says why.
+    """
+    difference = diff(base, proposed)
+    causes = _causes(base, trail)
+    made = []
+    for number, hunk in enumerate(hunks(difference), start=1):
+        why = _why(hunk, causes, reason)
+        touched = tuple(
+            ids[e.old_path] for e in hunk.edits if e.old_path is not None and e.old_path in ids
+        )
+        made.append(
+            Hunk(
+                f"h{number}", why.title, why.reason, why.clause,
+                before_text(hunk, base), after_text(hunk, proposed), touched, origin,
+            )
+        )  # fmt: skip
+    return Proposal(id, origin, reason, tuple(made), transcript)
+
+
+def compose(
+    base: Module, proposed: Module, proposal: Proposal, decisions: Mapping[str, Decision]
+) -> Module:
+    """`base` with the hunks that `decisions` (by hunk id) accept.
+
+    Raises:
+        TransferError: the proposal's hunks are not those of this base and proposed text.
+        CuirError: an edited hunk's text does not parse.
+    """
+    difference = diff(base, proposed)
+    found = hunks(difference)
+    if len(found) != len(proposal.hunks):
+        raise TransferError(
+            f"proposal {proposal.id} was made against another base", fix="propose again from here"
+        )
+    chosen: list[EditHunk] = []
+    for hunk, shown in zip(found, proposal.hunks, strict=True):
+        decision = decisions.get(shown.id)
+        if decision is None or decision.kind is DecisionKind.REJECTED:
+            continue
+        chosen.append(hunk)
+    edited = [
+        (hunk, decisions[shown.id])
+        for hunk, shown in zip(found, proposal.hunks, strict=True)
+        if shown.id in decisions and decisions[shown.id].kind is DecisionKind.EDITED
+    ]
+    if not edited:
+        return apply(difference, base, chosen)
+    changed = proposed
+    for hunk, decision in edited:
+        changed = _replace_hunk(changed, proposed, hunk, decision.replacement or "")
+    # The other hunks are the same edits in the diff against the edited text.
+    again = diff(base, changed)
+    kept = [h for h in hunks(again) if _is_chosen(h, chosen, found)]
+    return apply(again, base, kept)
+
+
+def _is_chosen(hunk: EditHunk, chosen: list[EditHunk], found: tuple[EditHunk, ...]) -> bool:
+    """A hunk of the edited diff stands unless it is one that the person left out."""
+    left_out = [h for h in found if all(h is not c for c in chosen)]
+    mine = {(e.kind, e.old_path, head_of(e.new)) for e in hunk.edits}
+    return not any(
+        mine == {(e.kind, e.old_path, head_of(e.new)) for e in h.edits} for h in left_out
+    )
+
+
+def _replace_hunk(module: Module, proposed: Module, hunk: EditHunk, text: str) -> Module:
+    """`module` (the proposed text, perhaps edited before) with a hunk's statements replaced."""
+    text = textwrap.dedent(text).strip("\n")
+    paths = [e.new_path for e in hunk.edits if e.new_path is not None]
+    if not paths:
+        raise TransferError(
+            "this hunk only deletes: reject it, or accept it, or write a new hunk",
+            fix="edit the hunk before or after it",
+        )
+    first = paths[0]
+    function = next((f for f in proposed.functions if f.name == first[0]), None)
+    if first[0] == "class Args":
+        return _replace_fields(module, hunk, text)
+    if function is None:
+        raise TransferError(f"nothing is called {first[0]}")
+    if function.kind == "device" or len(first) == 1:
+        parsed = _parse_function(module, text)
+        functions = tuple(parsed if f.name == function.name else f for f in module.functions)
+        return Module(module.spec, module.fields, functions)
+    top = min(paths, key=len)
+    block = top[:-1]
+    indexes = [p[len(block)] for p in paths if p[: len(block)] == block]
+    low, high = min(map(_int, indexes)), max(map(_int, indexes))
+    statements = parse_block(text, "hunk") if text else ()
+    return _splice(module, block, low, high, statements)
+
+
+def _int(value: str | int) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _parse_function(module: Module, text: str) -> Function:
+    head = print_module(Module(module.spec, module.fields, ()))
+    parsed = parse_module(f"{head}\n\n{text}\n", "hunk")
+    if len(parsed.functions) != 1:
+        raise CuirError("the hunk's text must be one function")
+    return parsed.functions[0]
+
+
+def _replace_fields(module: Module, hunk: EditHunk, text: str) -> Module:
+    body = "\n".join(f"    {line}" for line in text.split("\n")) or "    pass"
+    parsed = parse_module(f"specialisation()\n\n\nclass Args:\n{body}\n", "hunk")
+    gone = {e.new.name for e in hunk.edits if isinstance(e.new, Field)}
+    kept = tuple(f for f in module.fields if f.name not in gone)
+    return Module(module.spec, kept + parsed.fields, module.functions)
+
+
+def _splice(
+    module: Module, block: Path, low: int, high: int, statements: tuple[Stmt, ...]
+) -> Module:
+    def put(body: tuple[Stmt, ...], path: Path) -> tuple[Stmt, ...]:
+        if not path:
+            return (*body[:low], *statements, *body[high + 1 :])
+        index, branch = _int(path[0]), str(path[1])
+        stmt = body[index]
+        inner = put(dict(blocks(stmt))[branch], path[2:])
+        return (*body[:index], with_block(stmt, branch, inner), *body[index + 1 :])
+
+    functions = tuple(
+        Function(f.kind, f.name, f.params, f.consts, f.options, put(f.body, block[1:]))
+        if f.name == block[0]
+        else f
+        for f in module.functions
+    )
+    return Module(module.spec, module.fields, functions)
+
+
+# --- why a hunk is there ------------------------------------------------------------------------
+
+_Cause = tuple[Step, Diff]
+
+
+def _causes(base: Module, trail: Iterable[tuple[Step, Module]]) -> list[_Cause]:
+    out: list[_Cause] = []
+    before = base
+    for step, after in trail:
+        out.append((step, diff(before, after)))
+        before = after
+    return out
+
+
+def _why(hunk: EditHunk, causes: list[_Cause], reason: str) -> Why:
+    mine = {key for e in hunk.edits for key in _keys(e)}
+    steps = [step for step, made in causes if any(k in mine for e in made.edits for k in _keys(e))]
+    if not steps:
+        return Why(_summary(hunk), reason)
+    titles = dict.fromkeys(step.title for step in steps)
+    reasons = dict.fromkeys(step.reason for step in steps)
+    return Why("; ".join(titles), "; ".join(reasons), steps[0].clause)
+
+
+def _keys(edit: Edit) -> tuple[object, ...]:
+    """What identifies an edit across steps: the text it puts there, and the text it takes away."""
+    out: list[object] = []
+    if edit.new is not None and edit.kind is not EditKind.MOVE:
+        out.append(("new", head_of(edit.new)))
+    if edit.old is not None:
+        out.append(("old", head_of(edit.old)))
+    return tuple(out)
+
+
+def _summary(hunk: EditHunk) -> str:
+    kinds = {edit.kind for edit in hunk.edits}
+    verb = kinds.pop().value if len(kinds) == 1 else "change"
+    return f"{verb} in {hunk.function}"
+
+
+def proposed_text(module: Module) -> str:
+    """The whole proposed text, as the store keeps it."""
+    return print_module(module)
