@@ -31,7 +31,15 @@ OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 6)
 # git learnt core.fsync in 2.36; older ones ignore it and may lose the last event on a power cut.
 GIT_WITH_FSYNC = (2, 36)
-LIBRARIES = ("textual", "openai", "pygments", "gitpython", "tree-sitter", "tree-sitter-cuda")
+LIBRARIES = (
+    "textual",
+    "openai",
+    "numpy",
+    "pygments",
+    "gitpython",
+    "tree-sitter",
+    "tree-sitter-cuda",
+)
 INSTALL = "pip install cubridge-tui (in a checkout: ./dev setup)"
 
 
@@ -128,15 +136,15 @@ def _torch_build(folder: Path) -> str:
 
 
 def _libraries() -> Check:
-    missing = []
+    found, missing = [], []
     for name in LIBRARIES:
         try:
-            metadata.version(name)
+            found.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:
             missing.append(name)
     if missing:
         return Check("libraries", Status.MISSING, f"missing: {', '.join(missing)}", INSTALL)
-    return Check("libraries", Status.OK, ", ".join(LIBRARIES))
+    return Check("libraries", Status.OK, ", ".join(found))
 
 
 def _git(environ: Mapping[str, str]) -> Check:

@@ -94,6 +94,17 @@ def test_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install" in check.fix
 
 
+def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name in ("textual", "numpy"):
+            raise metadata.PackageNotFoundError(name)
+        return "1.0"
+
+    monkeypatch.setattr(metadata, "version", version)
+    check = doctor._libraries()
+    assert (check.status, check.detail) == (Status.MISSING, "missing: textual, numpy")
+
+
 def test_a_gpu_is_named_and_none_is_no_fault(bare: dict[str, str], tmp_path: Path) -> None:
     assert examine(bare, tmp_path)["gpu"].status is Status.ABSENT
     put(tmp_path / "bin" / "nvidia-smi", "echo 'NVIDIA H100, 9.0, 81559 MiB, 580.1'")

@@ -442,17 +442,13 @@ def ci(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
     """Run `.ci/run` over a `dev` that records its arguments and fails where told to."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
-    (tmp_path / "dev").write_text('#!/bin/sh\necho "$@" >> log\n[ "$1" != "$FAILING" ]\n')
+    (tmp_path / "dev").write_text(
+        '#!/bin/sh\necho "$*" >> log\ncase "$FAILING" in *"[$*]"*) exit 5 ;; esac\n'
+    )
     (tmp_path / "dev").chmod(0o755)
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in ("bash", "dirname", "env", "sh"):
-        (tools / name).symlink_to(str(shutil.which(name)))
 
-    def run(*, failing: str = "", nvcc: bool = True) -> tuple[int, list[str]]:
-        if nvcc:
-            (tools / "nvcc").symlink_to("/bin/true")
-        environ = {"PATH": str(tools), "FAILING": failing}
+    def run(*failing: str) -> tuple[int, list[str]]:
+        environ = {**os.environ, "FAILING": "".join(f"[{command}]" for command in failing)}
         result = subprocess.run(
             ["bash", ".ci/run"], cwd=tmp_path, env=environ, capture_output=True, check=False
         )
@@ -461,26 +457,20 @@ def ci(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
     return run
 
 
-def test_ci_sets_up_lints_and_tests(ci: Callable[..., tuple[int, list[str]]]) -> None:
-    assert ci() == (0, ["setup", "lint", "test"])
-
-
-def test_ci_takes_nvcc_from_wheels_where_there_is_none(
+@pytest.mark.parametrize(
+    ("failing", "code", "ran"),
+    [
+        ((), 0, ["setup --cuda", "lint", "test"]),
+        (("setup --cuda",), 0, ["setup --cuda", "setup", "lint", "test"]),
+        (("setup --cuda", "setup"), 5, ["setup --cuda", "setup"]),
+        (("lint",), 5, ["setup --cuda", "lint", "test"]),
+        (("test",), 5, ["setup --cuda", "lint", "test"]),
+    ],
+)
+def test_ci_sets_up_lints_and_tests_and_fails_when_either_fails(
     ci: Callable[..., tuple[int, list[str]]],
+    failing: tuple[str, ...],
+    code: int,
+    ran: list[str],
 ) -> None:
-    assert ci(nvcc=False) == (0, ["setup --cuda", "lint", "test"])
-
-
-@pytest.mark.parametrize("failing", ["lint", "test"])
-def test_ci_fails_when_either_fails_and_always_tests(
-    ci: Callable[..., tuple[int, list[str]]], failing: str
-) -> None:
-    code, ran = ci(failing=failing)
-    assert code != 0
-    assert ran == ["setup", "lint", "test"]
-
-
-def test_ci_stops_where_setting_up_failed(ci: Callable[..., tuple[int, list[str]]]) -> None:
-    code, ran = ci(failing="setup")
-    assert code != 0
-    assert ran == ["setup"]
+    assert ci(*failing) == (code, ran)
