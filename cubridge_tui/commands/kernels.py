@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import tomllib
+from typing import Any
 
 from cubridge_tui.console import show, show_json
 from engine import resources
+from engine.errors import InputError, Where
+
+ABOUT = "kernel.toml"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -14,19 +19,36 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    names = resources.list_kernels()
+    kernels = [describe(name) for name in resources.list_kernels()]
     if args.json:
         show_json(
             {
                 "folder": str(resources.kernels_dir()),
-                "kernels": [
-                    {"name": name, "sha256": resources.content_hash(resources.kernel_dir(name))}
-                    for name in names
-                ],
+                "kernels": kernels,
                 "include_sha256": resources.content_hash(resources.include_dir()),
             }
         )
         return 0
-    for name in names:
-        show(f"{name}  {resources.kernel_path(name)}")
+    for kernel in kernels:
+        show(f"{kernel['name']}  {', '.join(kernel['archs'])}")
+        show(f"  {kernel['title']}")
     return 0
+
+
+def describe(name: str) -> dict[str, Any]:
+    """A kernel's name, content hash, and what its `kernel.toml` says of it."""
+    folder = resources.kernel_dir(name)
+    try:
+        about = tomllib.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        about = {}
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(
+            f"not TOML: {error}", where=Where(str(folder / ABOUT)), fix="correct the file"
+        ) from error
+    return {
+        "name": name,
+        "title": str(about.get("title", "")),
+        "archs": [str(arch) for arch in about.get("archs", [])],
+        "sha256": resources.content_hash(folder),
+    }

@@ -69,7 +69,8 @@ def test_lists_are_one_json_object(cubridge, command: str, key: str) -> None:
     assert result.returncode == 0, result.stderr
     shown = json.loads(result.stdout)
     plain = cubridge(command, "list").stdout.splitlines()
-    assert [entry["name"] for entry in shown[key]] == [line.split()[0] for line in plain]
+    names = [line.split()[0] for line in plain if not line.startswith(" ")]
+    assert [entry["name"] for entry in shown[key]] == names
     assert all(len(entry["sha256"]) == 64 for entry in shown[key])
 
 
