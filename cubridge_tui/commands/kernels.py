@@ -30,8 +30,9 @@ def run(args: argparse.Namespace) -> int:
         )
         return 0
     for kernel in kernels:
-        show(f"{kernel['name']}  {', '.join(kernel['archs'])}")
-        show(f"  {kernel['title']}")
+        show(f"{kernel['name']}  {', '.join(kernel['archs'])}".rstrip())
+        if kernel["title"]:
+            show(f"  {kernel['title']}")
     return 0
 
 
