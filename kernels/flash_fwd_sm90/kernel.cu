@@ -1,0 +1,235 @@
+#include "cubridge/sm90.cuh"
+
+using namespace cubridge;
+
+struct Args {
+  TensorArg q, k, v, o, lse;
+  int B, Hq, Hkv, Nq, Nk;
+  float scale;
+};
+
+// The tile schedule: which key tiles a block of query rows visits, in which order, and which hold
+// only kept pairs.
+template <int BM, int BN>
+__device__ int tile_count(const Args& args, int b, int h, int q0) {
+  return ceil_div(args.Nk, BN);
+}
+
+template <int BM, int BN>
+__device__ int tile_index(const Args& args, int b, int h, int q0, int step) {
+  return ceil_div(args.Nk, BN) - 1 - step;
+}
+
+template <int BM, int BN>
+__device__ bool tile_full(const Args& args, int b, int h, int q0, int n) {
+  return (n + 1) * BN <= args.Nk;
+}
+
+// The work order: heads in sections whose keys and values stay in L2 together; within a section the
+// last rows first, which are the longest wherever rows are uneven.
+template <int BM>
+__device__ int work_head(const Args& args, int section, int work) {
+  const int blocks = ceil_div(args.Nq, BM);
+  const int first = work / (section * blocks) * section;
+  const int heads = min(section, args.B * args.Hq - first);
+  return first + (work - first * blocks) % heads;
+}
+
+template <int BM>
+__device__ int work_row(const Args& args, int section, int work) {
+  const int blocks = ceil_div(args.Nq, BM);
+  const int first = work / (section * blocks) * section;
+  const int heads = min(section, args.B * args.Hq - first);
+  return (blocks - 1 - (work - first * blocks) / heads) * BM;
+}
+
+template <typename T, int D, int DV, int BM, int BN, int STAGES, int LOW, int HIGH>
+__global__ void __launch_bounds__(BM * 2 + 128, 1)
+    flash_fwd(const __grid_constant__ Args args, const __grid_constant__ TensorMap q_map,
+              const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map,
+              const int section) {
+  constexpr int GROUPS = BM / 64;
+  constexpr int K_AT = BM * D * sizeof(T);
+  constexpr int V_AT = K_AT + STAGES * BN * D * sizeof(T);
+  constexpr int BARRIERS_AT = V_AT + STAGES * BN * DV * sizeof(T);
+  const auto O = gmem<T>(args.o, args.B, args.Hq, args.Nq, DV);
+  const auto LSE = gmem<float>(args.lse, args.B, args.Hq, args.Nq);
+  const auto sQ = shared_stages<T, GROUPS, 64, D>(0);
+  const auto sK = shared_stages<T, STAGES, BN, D>(K_AT);
+  const auto sV = shared_stages<T, STAGES, BN, DV>(V_AT);
+  const auto q_full = mbarriers<GROUPS>(BARRIERS_AT);
+  const auto q_empty = mbarriers<GROUPS>(BARRIERS_AT + 8 * GROUPS);
+  const auto k_full = mbarriers<STAGES>(BARRIERS_AT + 16 * GROUPS);
+  const auto k_empty = mbarriers<STAGES>(BARRIERS_AT + 16 * GROUPS + 8 * STAGES);
+  const auto v_full = mbarriers<STAGES>(BARRIERS_AT + 16 * GROUPS + 16 * STAGES);
+  const auto v_empty = mbarriers<STAGES>(BARRIERS_AT + 16 * GROUPS + 24 * STAGES);
+  const int wg = warpgroup_id();
+  const int works = ceil_div(args.Nq, BM) * args.Hq * args.B;
+  if (wg == 0) {
+    if (elect()) {
+      for (int g = 0; g < GROUPS; ++g) {
+        mbarrier_init(q_full[g], 1);
+        mbarrier_init(q_empty[g], 1);
+      }
+      for (int stage = 0; stage < STAGES; ++stage) {
+        mbarrier_init(k_full[stage], 1);
+        mbarrier_init(k_empty[stage], GROUPS);
+        mbarrier_init(v_full[stage], 1);
+        mbarrier_init(v_empty[stage], GROUPS);
+      }
+      fence_barrier_init();
+    }
+  }
+  sync();
+  if (wg == 0) {
+    lower_registers<LOW>();
+    if (elect()) {
+      int round = 0;
+      int load = 0;
+      for (int work = blockIdx.x; work < works; work += gridDim.x) {
+        const int b = work_head<BM>(args, section, work) / args.Hq;
+        const int h = work_head<BM>(args, section, work) % args.Hq;
+        const int h_kv = h / (args.Hq / args.Hkv);
+        const int q0 = work_row<BM>(args, section, work);
+        const int tiles = tile_count<BM, BN>(args, b, h, q0);
+        for (int step = 0; step < tiles; ++step) {
+          const int n = tile_index<BM, BN>(args, b, h, q0, step);
+          const int stage = load % STAGES;
+          const int parity = load / STAGES % 2;
+          wait(k_empty[stage], 1 - parity);
+          arrive_expect(k_full[stage], BN * D * sizeof(T));
+          tma_load(sK[stage], k_map, {0, n * BN, h_kv, b}, k_full[stage]);
+          if (step == 0) {
+            for (int g = 0; g < GROUPS; ++g) {
+              wait(q_empty[g], 1 - round % 2);
+              arrive_expect(q_full[g], 64 * D * sizeof(T));
+              tma_load(sQ[g], q_map, {0, q0 + g * 64, h, b}, q_full[g]);
+            }
+            round = round + 1;
+          }
+          wait(v_empty[stage], 1 - parity);
+          arrive_expect(v_full[stage], BN * DV * sizeof(T));
+          tma_load(sV[stage], v_map, {0, n * BN, h_kv, b}, v_full[stage]);
+          load = load + 1;
+        }
+      }
+    }
+  } else {
+    raise_registers<HIGH>();
+    const int group = wg - 1;
+    const int after = wg % GROUPS + 1;
+    const float scale_log2 = args.scale * LOG2E;
+    int round = 0;
+    int load = 0;
+    if (wg == GROUPS) {
+      named_arrive(1, 256);
+    }
+    for (int work = blockIdx.x; work < works; work += gridDim.x) {
+      const int b = work_head<BM>(args, section, work) / args.Hq;
+      const int h = work_head<BM>(args, section, work) % args.Hq;
+      const int q0 = work_row<BM>(args, section, work);
+      const int row0 = q0 + group * 64;
+      const int tiles = tile_count<BM, BN>(args, b, h, q0);
+      auto o = zeros<WgmmaAcc<64, DV>>();
+      auto m = fill<RowOf<WgmmaAcc<64, BN>>>(-INFINITY);
+      auto l = zeros<RowOf<WgmmaAcc<64, BN>>>();
+      if (tiles > 0) {
+        const int n0 = tile_index<BM, BN>(args, b, h, q0, 0);
+        auto s = zeros<WgmmaAcc<64, BN>>();
+        wait(q_full[group], round % 2);
+        wait(k_full[load % STAGES], load / STAGES % 2);
+        named_sync(wg, 256);
+        mma_fence();
+        gemm_async_init(s, sQ[group], transpose(sK[load % STAGES]));
+        mma_commit();
+        named_arrive(after, 256);
+        mma_wait<0>();
+        if (elect()) {
+          arrive(k_empty[load % STAGES]);
+        }
+        if (!tile_full<BM, BN>(args, b, h, q0, n0)) {
+          s = keep(s, at(row0, n0 * BN), [&](int i, int j) { return j < args.Nk; });
+        }
+        m = row_max(s, m);
+        const auto top0 = map(m, [&](float x) { return x * scale_log2; });
+        s = map(s, top0, [&](float x, float t) { return exp2_approx(x * scale_log2 - t); });
+        l = row_sum(s, l);
+        wait(v_full[load % STAGES], load / STAGES % 2);
+        auto p = to_operand<T>(s);
+        for (int step = 1; step < tiles; ++step) {
+          const int n = tile_index<BM, BN>(args, b, h, q0, step);
+          const int stage = (load + 1) % STAGES;
+          const int parity = (load + 1) / STAGES % 2;
+          wait(k_full[stage], parity);
+          named_sync(wg, 256);
+          mma_fence();
+          gemm_async_init(s, sQ[group], transpose(sK[stage]));
+          mma_commit();
+          gemm_async(o, p, sV[load % STAGES]);
+          mma_commit();
+          named_arrive(after, 256);
+          mma_wait<1>();
+          if (elect()) {
+            arrive(k_empty[stage]);
+          }
+          if (!tile_full<BM, BN>(args, b, h, q0, n)) {
+            s = keep(s, at(row0, n * BN), [&](int i, int j) { return j < args.Nk; });
+          }
+          const auto m_prev = m;
+          m = row_max(s, m);
+          const auto alpha = map(m_prev, m, [&](float prev, float now) { return exp2_approx((prev - now) * scale_log2); });
+          const auto top = map(m, [&](float x) { return x * scale_log2; });
+          s = map(s, top, [&](float x, float t) { return exp2_approx(x * scale_log2 - t); });
+          l = map(l, alpha, [&](float x, float a) { return x * a; });
+          l = row_sum(s, l);
+          wait(v_full[stage], parity);
+          mma_wait<0>();
+          if (elect()) {
+            arrive(v_empty[load % STAGES]);
+          }
+          o = map(o, alpha, [&](float x, float a) { return x * a; });
+          p = to_operand<T>(s);
+          load = load + 1;
+        }
+        if (elect()) {
+          arrive(q_empty[group]);
+        }
+        mma_fence();
+        gemm_async(o, p, sV[load % STAGES]);
+        mma_commit();
+        l = row_reduce(l);
+        mma_wait<0>();
+        if (elect()) {
+          arrive(v_empty[load % STAGES]);
+        }
+        load = load + 1;
+        round = round + 1;
+      }
+      const auto inverse = map(l, [&](float sum) { return sum > 0.0f ? 1.0f / sum : 0.0f; });
+      const auto lse = map(m, l, [&](float top, float sum) { return sum > 0.0f ? top * args.scale + log(sum) : -INFINITY; });
+      o = map(o, inverse, [&](float x, float r) { return x * r; });
+      store(O.tile(b, h, row0), o);
+      store_rows(LSE.tile(b, h, row0), lse);
+    }
+  }
+}
+
+template <typename T, int D>
+cudaError_t launch(const Args& args, cudaStream_t stream) {
+  constexpr int DV = D == 192 ? 128 : D;
+  constexpr int BM = D == 64 ? 192 : 128;
+  constexpr int BN = D == 128 ? 176 : D == 256 ? 80 : 128;
+  constexpr int STAGES = 2;
+  constexpr int LOW = BM == 192 ? 32 : 24;
+  constexpr int HIGH = BM == 192 ? 160 : 240;
+  constexpr int BYTES = 1024 + BM * D * sizeof(T) + STAGES * BN * (D + DV) * sizeof(T) + 16 * BM / 64 + 32 * STAGES;
+  const int works = ceil_div(args.Nq, BM) * args.Hq * args.B;
+  if (works == 0) {
+    return cudaSuccess;
+  }
+  const auto q_map = tensor_map<T, 64, D>(args.q, args.B, args.Hq, args.Nq, D);
+  const auto k_map = tensor_map<T, BN, D>(args.k, args.B, args.Hkv, args.Nk, D);
+  const auto v_map = tensor_map<T, BN, DV>(args.v, args.B, args.Hkv, args.Nk, DV);
+  const int section = 4;
+  return run<flash_fwd<T, D, DV, BM, BN, STAGES, LOW, HIGH>>(dim3(min(works, sm_count())), BM * 2 + 128, BYTES, stream, args, q_map, k_map, v_map, section);
+}

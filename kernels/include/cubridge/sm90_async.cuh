@@ -1,0 +1,232 @@
+// Hopper's asynchronous machinery, one operation each: who runs (warpgroup_id, elect), register
+// reallocation, mbarriers, named barriers, the tensor memory accelerator (TMA).
+//
+// Shared memory is addressed here by its 32-bit window address (`SharedTile::address`), which is what
+// the instructions take.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <cstdint>
+
+#include "args.cuh"
+
+namespace cubridge {
+
+// ---- who runs -------------------------------------------------------------------------------
+
+// The warpgroup (4 warps) of this thread. The shuffle tells the compiler that a warp never diverges
+// on it, so that roles become uniform branches.
+__device__ __forceinline__ int warpgroup_id() {
+  return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 128, 0);
+}
+
+// True in one thread of each warpgroup (its first).
+__device__ __forceinline__ bool elect() { return threadIdx.x % 128 == 0; }
+
+// Registers per thread of this warpgroup from here on; the kernel needs a register cap at entry
+// (__launch_bounds__(threads, 1)), and every warp of the warpgroup executes it.
+template <int REGISTERS>
+__device__ __forceinline__ void raise_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+template <int REGISTERS>
+__device__ __forceinline__ void lower_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+// ---- shared memory --------------------------------------------------------------------------
+
+// Start of the block's dynamic shared memory, rounded up to the 1024 bytes that a 128-byte swizzled
+// tile needs (launch asks for 1024 bytes more than the tiles take).
+__device__ __forceinline__ uint32_t shared_base() {
+  extern __shared__ unsigned char cubridge_shared[];
+  const uint32_t start = static_cast<uint32_t>(__cvta_generic_to_shared(cubridge_shared));
+  return (start + 1023u) & ~1023u;
+}
+
+// ROWS x COLS elements as the TMA writes them with its 128-byte swizzle: panels of 64 two-byte
+// columns, each panel ROWS rows of 128 bytes whose 16-byte units are permuted by (row mod 8).
+template <typename T, int ROWS_, int COLS_>
+struct SharedTile {
+  using Element = T;
+  static constexpr int ROWS = ROWS_;
+  static constexpr int COLS = COLS_;
+  static constexpr int PANEL_COLS = 128 / static_cast<int>(sizeof(T));
+  static constexpr int PANELS = COLS / PANEL_COLS;
+  static constexpr int PANEL_BYTES = ROWS * 128;
+  static constexpr int BYTES = ROWS * COLS * static_cast<int>(sizeof(T));
+  static_assert(COLS % PANEL_COLS == 0, "a swizzled tile is a multiple of 128 bytes wide");
+  static_assert(ROWS % 8 == 0, "the swizzle repeats every 8 rows");
+  uint32_t address;
+};
+
+template <typename T, int STAGES, int ROWS, int COLS>
+struct SharedStages {
+  uint32_t address;
+  __device__ __forceinline__ SharedTile<T, ROWS, COLS> operator[](int stage) const {
+    return {address + static_cast<uint32_t>(stage) * SharedTile<T, ROWS, COLS>::BYTES};
+  }
+};
+
+template <typename T, int ROWS, int COLS>
+__device__ __forceinline__ SharedTile<T, ROWS, COLS> shared(int offset) {
+  return {shared_base() + static_cast<uint32_t>(offset)};
+}
+
+template <typename T, int STAGES, int ROWS, int COLS>
+__device__ __forceinline__ SharedStages<T, STAGES, ROWS, COLS> shared_stages(int offset) {
+  return {shared_base() + static_cast<uint32_t>(offset)};
+}
+
+// The transposed view of a shared tile: the same bytes, read as COLS x ROWS.
+template <typename Tile>
+struct Transposed {
+  Tile tile;
+};
+
+template <typename T, int ROWS, int COLS>
+__device__ __forceinline__ Transposed<SharedTile<T, ROWS, COLS>> transpose(
+    SharedTile<T, ROWS, COLS> tile) {
+  return {tile};
+}
+
+// All threads of the block.
+__device__ __forceinline__ void sync() { __syncthreads(); }
+
+// ---- mbarriers ------------------------------------------------------------------------------
+
+struct Barrier {
+  uint32_t address;
+};
+
+template <int COUNT>
+struct Barriers {
+  uint32_t address;
+  __device__ __forceinline__ Barrier operator[](int index) const {
+    return {address + static_cast<uint32_t>(index) * 8u};
+  }
+};
+
+template <int COUNT>
+__device__ __forceinline__ Barriers<COUNT> mbarriers(int offset) {
+  return {shared_base() + static_cast<uint32_t>(offset)};
+}
+
+// A phase of `barrier` ends after `count` arrivals and once all expected bytes have landed.
+__device__ __forceinline__ void mbarrier_init(Barrier barrier, int count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier.address), "r"(count)
+               : "memory");
+}
+
+// Makes initialised barriers visible to the asynchronous proxy; a sync() follows.
+__device__ __forceinline__ void fence_barrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ void arrive(Barrier barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier.address) : "memory");
+}
+
+// One arrival that also adds `bytes` to what the phase waits for.
+__device__ __forceinline__ void arrive_expect(Barrier barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier.address),
+               "r"(bytes)
+               : "memory");
+}
+
+// Returns once the phase of that parity has ended: parity 0 is the first phase, and waiting for
+// parity 1 on a fresh barrier returns at once.
+__device__ __forceinline__ void wait(Barrier barrier, int parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred landed;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 landed, [%0], %1;\n"
+      "@landed bra.uni done;\n"
+      "bra.uni again;\n"
+      "done:\n"
+      "}" ::"r"(barrier.address),
+      "r"(parity)
+      : "memory");
+}
+
+// ---- named barriers -------------------------------------------------------------------------
+
+// Waits until `threads` threads have come to barrier `id` (1 to 15; 0 is sync()'s), arriving itself.
+__device__ __forceinline__ void named_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// Arrives at barrier `id` without waiting.
+__device__ __forceinline__ void named_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// ---- TMA ------------------------------------------------------------------------------------
+
+// A tensor map and, on the host, whether it could be made (see sm90_host.cuh). Passed to the kernel
+// by value as a __grid_constant__ parameter.
+struct TensorMap {
+  CUtensorMap map;
+  int status;
+};
+
+__device__ __forceinline__ void prefetch_map(const TensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<uint64_t>(&map.map)) : "memory");
+}
+
+// The box at `coordinate` (innermost first: column, row, head, batch) into a swizzled shared tile,
+// panel by panel; elements outside the tensor become zero. Completes on `barrier`, by bytes.
+template <typename T, int ROWS, int COLS>
+__device__ __forceinline__ void tma_load(SharedTile<T, ROWS, COLS> tile, const TensorMap& map,
+                                         const int (&coordinate)[4], Barrier barrier) {
+  using Tile = SharedTile<T, ROWS, COLS>;
+#pragma unroll
+  for (int panel = 0; panel < Tile::PANELS; ++panel) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(tile.address + panel * Tile::PANEL_BYTES),
+        "l"(reinterpret_cast<uint64_t>(&map.map)), "r"(barrier.address),
+        "r"(coordinate[0] + panel * Tile::PANEL_COLS), "r"(coordinate[1]), "r"(coordinate[2]),
+        "r"(coordinate[3])
+        : "memory");
+  }
+}
+
+// A swizzled shared tile to the box at `coordinate`; elements outside the tensor are dropped.
+template <typename T, int ROWS, int COLS>
+__device__ __forceinline__ void tma_store(const TensorMap& map, const int (&coordinate)[4],
+                                          SharedTile<T, ROWS, COLS> tile) {
+  using Tile = SharedTile<T, ROWS, COLS>;
+#pragma unroll
+  for (int panel = 0; panel < Tile::PANELS; ++panel) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.global.shared::cta.bulk_group"
+        " [%0, {%2, %3, %4, %5}], [%1];" ::"l"(reinterpret_cast<uint64_t>(&map.map)),
+        "r"(tile.address + panel * Tile::PANEL_BYTES),
+        "r"(coordinate[0] + panel * Tile::PANEL_COLS), "r"(coordinate[1]), "r"(coordinate[2]),
+        "r"(coordinate[3])
+        : "memory");
+  }
+}
+
+__device__ __forceinline__ void tma_commit() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+// At most PENDING of this thread's newest store groups still read shared memory.
+template <int PENDING>
+__device__ __forceinline__ void tma_wait() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+
+// Orders this thread's ordinary shared-memory writes before later reads by the TMA or the tensor
+// cores (the asynchronous proxy); a barrier among the writers follows.
+__device__ __forceinline__ void fence_async() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+}  // namespace cubridge

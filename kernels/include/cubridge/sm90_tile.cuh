@@ -1,0 +1,224 @@
+// Register tiles of a warpgroup: the accumulator of wgmma, the register operand made from it, and its
+// store to global memory. Element-wise and row operations are those of tile.cuh.
+#pragma once
+
+#include <cstdint>
+
+#include "gmem.cuh"
+#include "scalar.cuh"
+#include "tile.cuh"
+
+namespace cubridge {
+
+// The rows and columns of a warpgroup's accumulator that this thread holds (PTX ISA, "wgmma.mma_async
+// accumulator D fragment"): warp w of the warpgroup holds rows 16 w .. 16 w + 15; lane l holds rows
+// l / 4 and l / 4 + 8 of them, and of each 8 columns the two from 2 (l mod 4) on.
+template <int M>
+struct WgmmaRows {
+  static constexpr Axis AXIS = Axis::ROW;
+  static constexpr int SIZE = 2;
+  __device__ static __forceinline__ int index(int slot) {
+    const int thread = static_cast<int>(threadIdx.x);
+    return thread % 128 / 32 * 16 + thread % 32 / 4 + slot * 8;
+  }
+};
+template <int N>
+struct WgmmaCols {
+  static constexpr Axis AXIS = Axis::COL;
+  static constexpr int SIZE = N / 4;
+  __device__ static __forceinline__ int index(int slot) {
+    return slot / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + slot % 2;
+  }
+};
+
+// The accumulator of m64nNk16: 64 rows per warpgroup.
+template <int M, int N>
+struct WgmmaAcc {
+  static_assert(M == 64, "a warpgroup's accumulator has 64 rows");
+  static_assert(N % 8 == 0 && N <= 256, "wgmma is a multiple of 8 wide, up to 256");
+  using Rows = WgmmaRows<M>;
+  using Cols = WgmmaCols<N>;
+  static constexpr int SIZE = N / 2;
+  __device__ static constexpr int row_slot(int e) { return e / 2 % 2; }
+  __device__ static constexpr int col_slot(int e) { return e / 4 * 2 + e % 2; }
+};
+
+// The register operand a of m64nNk16, for a tile of 64 x K: four packed registers per 16 columns.
+template <int M, int K>
+struct WgmmaA {
+  static_assert(M == 64 && K % 16 == 0, "a register operand is 64 rows by a multiple of 16");
+};
+
+template <typename Layout, typename T>
+struct Operand;
+
+template <int M, int K, typename T>
+struct Operand<WgmmaA<M, K>, T> {
+  uint32_t value[K / 16][4];
+};
+
+// ---- element by element ---------------------------------------------------------------------
+
+namespace detail {
+
+// Holds the values of a tile in place between the asynchronous instructions around it: a statement
+// on an accumulator that a matmul has just left, or will take up, must not move past its mma_wait or
+// mma_fence. No instruction comes of it.
+template <typename Layout>
+__device__ __forceinline__ void settle(Tile<Layout>& tile) {
+#pragma unroll
+  for (int e = 0; e < Layout::SIZE; ++e) asm volatile("" : "+f"(tile.value[e])::"memory");
+}
+
+template <int N, typename F, typename... Operand>
+__device__ __forceinline__ auto settled_map(Tile<WgmmaAcc<64, N>>& x, F& f, const Operand&... a) {
+  settle(x);
+  auto result = map<WgmmaAcc<64, N>>(f, x, a...);
+  if constexpr (std::is_same_v<decltype(result), Tile<WgmmaAcc<64, N>>>) settle(result);
+  return result;
+}
+template <int N, typename F, typename... Operand>
+__device__ __forceinline__ auto settled_map_at(Tile<WgmmaAcc<64, N>>& x, At at, F& f,
+                                               const Operand&... a) {
+  settle(x);
+  auto result = map_at<WgmmaAcc<64, N>>(f, at, x, a...);
+  if constexpr (std::is_same_v<decltype(result), Tile<WgmmaAcc<64, N>>>) settle(result);
+  return result;
+}
+
+}  // namespace detail
+
+// map (tile.cuh) over an accumulator of wgmma.
+template <int N, typename F>
+__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, F f) {
+  return detail::settled_map(x, f);
+}
+template <int N, typename F>
+__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, At at, F f) {
+  return detail::settled_map_at(x, at, f);
+}
+template <int N, typename A, typename F>
+__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, F f) {
+  return detail::settled_map(x, f, a);
+}
+template <int N, typename A, typename F>
+__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, At at, F f) {
+  return detail::settled_map_at(x, at, f, a);
+}
+template <int N, typename A, typename B, typename F>
+__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const B& b, F f) {
+  return detail::settled_map(x, f, a, b);
+}
+template <int N, typename A, typename B, typename F>
+__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const B& b, At at, F f) {
+  return detail::settled_map_at(x, at, f, a, b);
+}
+
+// The accumulator rounded to T (to nearest even) in the layout of operand a: both hold the same
+// elements in the same lanes, so nothing moves between threads.
+template <typename T, int N>
+__device__ __forceinline__ Operand<WgmmaA<64, N>, T> to_operand(
+    const Tile<WgmmaAcc<64, N>>& tile) {
+  Operand<WgmmaA<64, N>, T> operand;
+#pragma unroll
+  for (int pair = 0; pair < N / 4; ++pair) {
+    operand.value[pair / 4][pair % 4] =
+        pack<T>(tile.value[2 * pair], tile.value[2 * pair + 1]);
+    asm volatile("" : "+r"(operand.value[pair / 4][pair % 4])::"memory");
+  }
+  return operand;
+}
+
+// The largest of `previous` and each row, with two running maxima per row so that the chain of
+// dependent instructions is half as long.
+template <int N>
+__device__ __forceinline__ Tile<WgmmaRows<64>> row_max(
+    Tile<WgmmaAcc<64, N>>& s, const Tile<WgmmaRows<64>>& previous) {
+  detail::settle(s);
+  Tile<WgmmaRows<64>> top;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    float even = fmaxf(previous.value[row], s.value[2 * row]);
+    float odd = s.value[2 * row + 1];
+#pragma unroll
+    for (int e = 2 * row + 4; e < N / 2; e += 4) {
+      even = fmaxf(even, s.value[e]);
+      odd = fmaxf(odd, s.value[e + 1]);
+    }
+    top.value[row] = fmaxf(even, odd);
+    top.value[row] = fmaxf(top.value[row], __shfl_xor_sync(0xffffffffu, top.value[row], 1));
+    top.value[row] = fmaxf(top.value[row], __shfl_xor_sync(0xffffffffu, top.value[row], 2));
+  }
+  return top;
+}
+
+// `partial` plus this thread's columns (see tile.cuh), in two running sums per row.
+template <int N>
+__device__ __forceinline__ Tile<WgmmaRows<64>> row_sum(
+    const Tile<WgmmaAcc<64, N>>& s, const Tile<WgmmaRows<64>>& partial) {
+  Tile<WgmmaRows<64>> sum;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    float even = partial.value[row] + s.value[2 * row];
+    float odd = s.value[2 * row + 1];
+#pragma unroll
+    for (int e = 2 * row + 4; e < N / 2; e += 4) {
+      even += s.value[e];
+      odd += s.value[e + 1];
+    }
+    sum.value[row] = even + odd;
+  }
+  return sum;
+}
+
+// Writes a tile to global memory, rounded to T; rows outside are dropped. Where whole 16-byte
+// accesses are legal, the four lanes of a quad first exchange their pairs, so that each writes 8
+// neighbouring columns.
+template <typename T, int N>
+__device__ __forceinline__ void store(const GmemTile<T>& out, const Tile<WgmmaAcc<64, N>>& tile) {
+  using Layout = WgmmaAcc<64, N>;
+  const int lane = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+  for (int slot = 0; slot < 2; ++slot) {
+    const int row = WgmmaRows<64>::index(slot);
+    if (out.vectors) {
+#pragma unroll
+      for (int block = 0; block < N / 8; block += 4) {
+        uint32_t pair[4];  // columns 2 lane, 2 lane + 1 of each of four blocks of 8
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int e = (block + i) * 4 + slot * 2;
+          pair[i] = pack<T>(tile.value[e], tile.value[e + 1]);
+        }
+        // A 4 x 4 transpose among the quad: lane l ends with the four pairs of block l.
+        const bool odd = lane % 2 != 0;
+        const bool high = lane / 2 != 0;
+        const uint32_t give0 = __shfl_xor_sync(0xffffffffu, odd ? pair[0] : pair[1], 1);
+        const uint32_t give1 = __shfl_xor_sync(0xffffffffu, odd ? pair[2] : pair[3], 1);
+        const uint32_t a0 = odd ? give0 : pair[0];  // block 0 or 1, lanes 0 and 1 or 2 and 3
+        const uint32_t a1 = odd ? pair[1] : give0;
+        const uint32_t b0 = odd ? give1 : pair[2];  // block 2 or 3
+        const uint32_t b1 = odd ? pair[3] : give1;
+        const uint32_t far0 = __shfl_xor_sync(0xffffffffu, high ? a0 : b0, 2);
+        const uint32_t far1 = __shfl_xor_sync(0xffffffffu, high ? a1 : b1, 2);
+        uint4 packed;
+        packed.x = high ? far0 : a0;
+        packed.y = high ? far1 : a1;
+        packed.z = high ? b0 : far0;
+        packed.w = high ? b1 : far1;
+        if (out.has(row)) {
+          *reinterpret_cast<uint4*>(out.row(row) + (block + lane) * 8) = packed;
+        }
+      }
+    } else if (out.has(row)) {
+#pragma unroll
+      for (int e = slot * 2; e < N / 2; e += 4) {
+        const int col = WgmmaCols<N>::index(Layout::col_slot(e));
+        out.row(row)[col * out.column_stride] = narrow<T>(tile.value[e]);
+        out.row(row)[(col + 1) * out.column_stride] = narrow<T>(tile.value[e + 1]);
+      }
+    }
+  }
+}
+
+}  // namespace cubridge
