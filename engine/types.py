@@ -40,7 +40,7 @@ class Gate(StrEnum):
 
     @property
     def stage(self) -> Stage:
-        """The stage whose artifact this gate judges."""
+        """The stage that this gate completes."""
         return _GATE_STAGE[self]
 
 

@@ -98,6 +98,8 @@ class GitDir:
         """Store contents and give their object names; `scratch` is a folder that is ours."""
         if not contents:
             return []
+        if not self._here():
+            raise self._gone()  # or the scratch folder would make it anew
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True, mode=0o700)
         try:
@@ -275,6 +277,12 @@ class GitDir:
         """Where git keeps its own lock while it moves the ref."""
         return self.path / f"{ref}.lock"
 
+    def _here(self) -> bool:
+        return (self.path / "HEAD").exists()
+
+    def _gone(self) -> GitKilled:
+        return GitKilled(f"the store {self.path} is gone", fix="restore the folder")
+
     def _object(self, oid: str) -> Path:
         return self.path / "objects" / oid[:2] / oid[2:]
 
@@ -342,6 +350,10 @@ _PIPE = -1  # subprocess.PIPE, without importing subprocess before git does
 @cache
 def _git_class() -> type[Git]:
     """GitPython, imported on the first command; it looks for git while it is imported."""
+    no_git = MissingTool(
+        "the store needs git, and no git was found on PATH",
+        fix="install git 2.36 or newer, for example: apt-get install git",
+    )
     try:
         from git import Git
     except ImportError as error:
@@ -349,11 +361,11 @@ def _git_class() -> type[Git]:
             raise MissingTool(
                 "the store needs GitPython", fix="python3 -m pip install gitpython"
             ) from None
-        raise MissingTool(
-            "the store needs git, and no git was found on PATH",
-            fix="install git 2.36 or newer, for example: apt-get install git",
-        ) from None
-    version = tuple(Git().version_info[:2])
+        raise no_git from None
+    try:
+        version = tuple(Git().version_info[:2])
+    except _git_not_found():
+        raise no_git from None
     if version < OLDEST_GIT:
         raise MissingTool(
             f"the store needs git 2.36 or newer (it syncs every write); this is {version}",

@@ -231,7 +231,7 @@ class Store:
                 fix="cubridge adapt makes the first session, or name a store with --store",
             )
         refs = {*self._git.logged(SESSIONS), *self._git.refs(SESSIONS)}
-        ids = sorted(ref.removeprefix(SESSIONS) for ref in refs)
+        ids = sorted(filter(is_session_id, (ref.removeprefix(SESSIONS) for ref in refs)))
         if name in ids:
             return name
         matches = [session for session in ids if session.startswith(name)]

@@ -509,6 +509,61 @@ def test_a_machine_without_a_git_identity_or_git_configuration_saves(
     assert store.create(created(), actor="a")
 
 
+@pytest.mark.parametrize("refresh", ["", "quiet"])
+def test_a_machine_without_git_is_told_what_to_install(tmp_path: Path, refresh: str) -> None:
+    script = (
+        "import sys\nfrom sessions.store import Store\nfrom engine.errors import MissingTool\n"
+        "from tests.sessions.conftest import created\n"
+        "try:\n    Store.open(sys.argv[1]).create(created(), actor='a')\n"
+        "except MissingTool as error:\n    print(error)"
+    )
+    env = {**os.environ, "PATH": "/nonexistent"} | (
+        {"GIT_PYTHON_REFRESH": refresh} if refresh else {}
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "s")],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "no git was found" in done.stdout and "install git" in done.stdout, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_with_a_strange_path(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "-x 'y\n\"é\t\\" / "--bare")
+    session = store.create(created(), actor="a")
+    with store.writer(session) as writer:
+        writer.append([Note("x")], actor="a")
+    assert texts(store.load(session)) == ["x"]
+
+
+def test_a_store_that_disappears_is_told(store: Store, session: str) -> None:
+    import shutil
+
+    with pytest.raises(NotSaved, match="is gone"), store.writer(session) as writer:
+        shutil.rmtree(store.path)
+        writer.append([Note("x")], actor="a")
+    assert not store.path.exists()
+
+
+def test_a_mirror_made_by_plain_git_is_a_store(store: Store, session: str, tmp_path: Path) -> None:
+    with store.writer(session) as writer:
+        writer.append([Note("x")], actor="a")
+    copy = tmp_path / "copy.git"
+    subprocess.run(["git", "clone", "-q", "--mirror", str(store.path), str(copy)], check=True)
+    with pytest.raises(StoreError, match="not a CuBridge store"):
+        Store.open(copy)
+    (copy / "cubridge").mkdir()
+    marker = (store.path / "cubridge" / "store.json").read_text()
+    (copy / "cubridge" / "store.json").write_text(marker)
+    other = Store.open(copy)
+    with other.writer(session) as writer:
+        writer.append([Note("y")], actor="b")
+    assert texts(other.load(session)) == ["x", "y"] and texts(store.load(session)) == ["x"]
+
+
 def test_opening_200_times_leaves_no_descriptor_and_no_child(store: Store, session: str) -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
