@@ -1,0 +1,117 @@
+"""Names and kinds while a function is lifted.
+
+C++ scopes are blocks, CuIR's are functions: a name that an inner block declares anew gets a name of
+its own (`n_1`). Names that Python's syntax keeps for itself get an underscore.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from engine.cuir.nodes import Expr
+from engine.lift.catalogue import Catalogue
+
+NUMBERS = ("bool", "i32", "i64", "f32")  # in the order of C++'s usual conversions
+RESERVED = frozenset({"inf", "nan", "args", "opaque", "success"})
+
+# Types of variables, parameters and results that the kernel language has.
+C_TYPES = {
+    "int": "i32",
+    "int32_t": "i32",
+    "long long": "i64",
+    "int64_t": "i64",
+    "float": "f32",
+    "bool": "bool",
+    "void": "none",
+    "cudaError_t": "status",
+    "cudaStream_t": "stream",
+    "TensorMap": "tensor_map",
+    "CUtensorMap": "tensor_map",
+}
+FIELD_TYPES = {"TensorArg": "tensor", "int": "i32", "long long": "i64", "float": "f32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What a C++ name means: its CuIR expression and its kind."""
+
+    cuir: Expr
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A function of the file as its callers see it."""
+
+    name: str
+    kind: str  # host, kernel, device
+    params: tuple[str, ...]  # kinds
+    consts: tuple[str, ...]
+    result: str  # kind
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What every function of the file may name."""
+
+    catalogue: Catalogue
+    fields: Mapping[str, str]  # of the argument struct
+    functions: Mapping[str, Signature]
+    templates: frozenset[str]
+    struct: str  # the C++ name of the argument struct
+
+
+@dataclass
+class Scope:
+    """The names of one function; blocks open and close."""
+
+    blocks: list[dict[str, Local]] = field(default_factory=lambda: [{}])
+    args: str = "args"  # the C++ name of the argument struct's parameter
+
+    def find(self, name: str) -> Local | None:
+        for block in reversed(self.blocks):
+            if name in block:
+                return block[name]
+        return None
+
+    def open(self) -> None:
+        self.blocks.append({})
+
+    def close(self) -> None:
+        self.blocks.pop()
+
+    def fresh(self, name: str, shadows: bool = False) -> str:
+        """The CuIR name for a C++ name that is declared here.
+
+        `shadows`: CuIR has this scope too (a lambda's), so hiding the same C++ name is right.
+        """
+        visible = {
+            getattr(local.cuir, "id", "")
+            for block in self.blocks
+            for known, local in block.items()
+            if not (shadows and known == name)
+        }
+        plain = safe(name)
+        chosen, count = plain, 0
+        while chosen in visible:
+            count += 1
+            chosen = f"{plain}_{count}"
+        return chosen
+
+    def declare(self, name: str, local: Local) -> None:
+        self.blocks[-1][name] = local
+
+
+def safe(name: str) -> str:
+    """`name`, unless Python's or CuIR's syntax keeps it for itself."""
+    taken = keyword.iskeyword(name) or name in RESERVED
+    return f"{name}_" if taken else name
+
+
+def common(kinds: list[str]) -> str | None:
+    """C++'s common type of scalars, or None when one is no scalar. bool counts as int."""
+    if not kinds or any(k not in NUMBERS for k in kinds):
+        return None
+    return max((k if k != "bool" else "i32" for k in kinds), key=NUMBERS.index)
