@@ -62,7 +62,8 @@ class Tree:
     def remove(self, path: str) -> None:
         """Remove a file, if it is there; folders left empty go too."""
         folder, _, name = path.rpartition("/")
-        if self.folders.get(folder, {}).pop(name, None) is not None:
+        if self.get(path) is not None:
+            del self.folders[folder][name]
             self._touch(folder)
 
     def keep_only(self, folder: str, names: set[str]) -> None:
