@@ -519,50 +519,69 @@ def _edit_schedule(module: Module, found: Attention, words: _Words, keep: Expr) 
             zero, Call("ceil_div", (tidy(Binary("+", high, Num(1))), tile_keys))
         )
 
+    def tile_of(key: Expr) -> Expr:
+        return Binary("//", key, tile_keys)
+
+    step: Expr = Name(index.params[4].name)
+    if _descends(index):
+        arguments = tuple(Name(p.name) for p in index.params[:4])
+        visits = Call(count.name, arguments, (), tuple(Name(c) for c in index.consts))
+        step = Binary("-", Binary("-", visits, Num(1)), step)
     if ranges.rest is None:
         high = ranges.prefix.high if ranges.prefix else Num(-1)
         new[count.name] = finish(count, (Return(tiles_until(high)),))
+        new[index.name] = finish(index, (Return(step),))
     else:
         ranges_i = intervals.key_ranges(words.of_schedule(keep, index), rows_of(index), keys)
         assert ranges_i.rest is not None
-        step = Name(index.params[4].name)
         if ranges.prefix is None:
-            first = Binary("//", ranges.rest.low, tile_keys)
-            new[count.name] = finish(
-                count,
-                (
-                    Assign("first", first),
-                    Return(
-                        intervals.maximum(
-                            zero, Binary("-", tiles_until(ranges.rest.high), Name("first"))
-                        )
-                    ),
-                ),
+            beyond = Binary("-", tiles_until(ranges.rest.high), Name("first"))
+            body: Block = (
+                Assign("first", tile_of(ranges.rest.low)),
+                Return(intervals.maximum(zero, beyond)),
             )
-            first_i = Binary("//", ranges_i.rest.low, tile_keys)
-            new[index.name] = finish(index, (Return(Binary("+", first_i, step)),))
+            new[count.name] = finish(count, body)
+            first = tile_of(ranges_i.rest.low)
+            new[index.name] = finish(index, (Return(Binary("+", first, step)),))
         else:
             assert ranges_i.prefix is not None
-            head = Assign("prefix", tiles_until(ranges.prefix.high))
-            first = intervals.maximum(Name("prefix"), Binary("//", ranges.rest.low, tile_keys))
-            beyond = intervals.maximum(
-                zero, Binary("-", tiles_until(ranges.rest.high), Name("first"))
+            prefix = Name("prefix")
+            first = intervals.maximum(prefix, tile_of(ranges.rest.low))
+            beyond = Binary("-", tiles_until(ranges.rest.high), Name("first"))
+            body = (
+                Assign("prefix", tiles_until(ranges.prefix.high)),
+                Assign("first", first),
+                Return(Binary("+", prefix, intervals.maximum(zero, beyond))),
             )
-            new[count.name] = finish(
-                count, (head, Assign("first", first), Return(Binary("+", Name("prefix"), beyond)))
+            new[count.name] = finish(count, body)
+            first_i = intervals.maximum(prefix, tile_of(ranges_i.rest.low))
+            visit = Name("visit")
+            later = Binary("+", first_i, Binary("-", visit, prefix))
+            body = (
+                Assign("prefix", tiles_until(ranges_i.prefix.high)),
+                Assign("visit", step),
+                Return(Select(Compare("<", visit, prefix), visit, later)),
             )
-            head_i = Assign("prefix", tiles_until(ranges_i.prefix.high))
-            first_i = intervals.maximum(Name("prefix"), Binary("//", ranges_i.rest.low, tile_keys))
-            later = Binary("+", first_i, Binary("-", step, Name("prefix")))
-            new[index.name] = finish(
-                index, (head_i, Return(Select(Compare("<", step, Name("prefix")), step, later)))
-            )
+            new[index.name] = finish(index, body)
     tile = Name(full.params[4].name)
     first_key = Binary("*", tile, tile_keys)
     last_key = Binary("-", Binary("+", first_key, tile_keys), Num(1))
     extra = intervals.tile_full(words.of_schedule(keep, full), rows_of(full), first_key, last_key)
     new[full.name] = finish(full, _and_return(full, extra))
     return replace(module, functions=tuple(new.get(f.name, f) for f in module.functions))
+
+
+def _descends(index: Function) -> bool:
+    """True when the kernel visits its tiles from the last to the first."""
+    from engine.transfer.linear import linear
+
+    last = index.body[-1]
+    if not isinstance(last, Return) or last.value is None:
+        raise TransferError(f"{index.name} does not end in a return")
+    slope = linear(last.value).coefficient(Name(index.params[4].name))
+    if abs(slope) != 1:
+        raise TransferError(f"{index.name} visits tiles in an order that no rule reads")
+    return slope < 0
 
 
 def _and_return(function: Function, extra: Expr) -> Block:
@@ -640,35 +659,47 @@ def _replace_softmax(
     kernel = module.function(found.kernel)
     was_read = read_names(kernel.body)
     vectors = _row_vectors(kernel.body)
-    sites = {s.score: s for s in found.sites}
 
-    def edit(stmts: Block) -> Block:
-        out: list[Stmt] = []
-        for stmt in stmts:
-            match stmt:
-                case Assign(target, _) if target in vectors:
-                    continue
-                case Do(Call("store_rows", (_, Name(name)))) if name in vectors:
-                    continue
-                case Assign(target, Call("map", args, _)) if any(
-                    isinstance(a, Name) and a.id in vectors for a in args[1:]
-                ):
-                    if target in sites:
-                        out.append(_score_map(sites[target], value))
-                    continue
-                case If(_, then, other) if not then and not other:
-                    continue
-            out.append(stmt)
-        return (
-            tuple(out)
-            if len(out) != len(stmts) or any(a is not b for a, b in zip(out, stmts, strict=False))
-            else stmts
+    def weigh(site: Site, stmts: Block) -> Block:
+        return tuple(
+            _score_map(site, value) if _is_exponential(s, site.score, vectors) else s for s in stmts
         )
 
-    module = map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    def clean(stmts: Block) -> Block:
+        kept = tuple(s for s in stmts if not _serves_softmax(s, vectors))
+        return kept if len(kept) != len(stmts) else stmts
+
+    module = _edit_site(module, found, weigh)
+    module = map_function(
+        module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, clean))
+    )
     module = map_function(module, found.kernel, lambda f: drop_newly_dead(f, was_read))
     lse = found.fields.get("lse")
     return replace(module, fields=tuple(f for f in module.fields if f.name != lse))
+
+
+def _is_exponential(stmt: Stmt, score: str, vectors: frozenset[str]) -> bool:
+    """`s = map(s, m, ...)`: the score tile against its row maximum."""
+    match stmt:
+        case Assign(target, Call("map", (Name(first), *rest))):
+            return target == first == score and any(
+                isinstance(a, Name) and a.id in vectors for a in rest
+            )
+    return False
+
+
+def _serves_softmax(stmt: Stmt, vectors: frozenset[str]) -> bool:
+    """Statements that only compute, apply or store row statistics."""
+    match stmt:
+        case Assign(target, _) if target in vectors:
+            return True
+        case Do(Call("store_rows", (_, Name(name)))):
+            return name in vectors
+        case Assign(_, Call("map", (_, *rest))):
+            return any(isinstance(a, Name) and a.id in vectors for a in rest)
+        case If(_, (), ()):
+            return True
+    return False
 
 
 def _row_vectors(body: Block) -> frozenset[str]:

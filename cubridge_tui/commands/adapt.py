@@ -1,0 +1,163 @@
+"""`cubridge adapt`: one adaptation from source to an accepted kernel, without the app."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from cubridge_tui.console import say, show, show_json
+from cubridge_tui.headless import (
+    actor, add_json, add_specialisation, add_store, narrator, spec_options, specialisation,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from engine.service.adaptation import Adaptation
+    from engine.types import Verdict
+
+GATE_MISSING = 3
+GATE_FAILED = 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--kernel", required=True, help="a bundled kernel's name, or a package's folder"
+    )
+    parser.add_argument("--spec", required=True, help="a bundled spec's name, or a Python file")
+    parser.add_argument("--transfer", choices=["rules", "llm"], default="rules")
+    parser.add_argument(
+        "--accept", action="store_true", help="accept at the level the verdicts earn"
+    )
+    parser.add_argument("--require", choices=["G4"], help="exit 3 unless this gate passed")
+    parser.add_argument("--title", help="the session's title")
+    parser.add_argument(
+        "--set", action="append", metavar="NAME=VALUE", help="a parameter of the spec"
+    )
+    parser.add_argument("--export", metavar="DIR", help="write the accepted kernel's package there")
+    parser.add_argument("--quiet", action="store_true", help="no narration")
+    add_specialisation(parser)
+    add_store(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine.service.adaptation import Adaptation, choose_options, start
+    from engine.service.bench import Bench, find_kernel, find_spec
+    from sessions.store import Store
+
+    package = find_kernel(args.kernel)
+    spec = find_spec(args.spec)
+    options = choose_options(package, args.arch, specialisation(args), spec_options(args.set))
+    store = Store.open(args.store)
+    store.exists()
+    with Bench(store, progress=narrator(args.quiet)) as bench:
+        bench.child.start()
+        session = start(bench, package, spec, options, actor(), args.title)
+        say(f"session {session}")
+        with store.writer(session, wait=5.0) as writer:
+            work = Adaptation(bench, writer, actor())
+            stages = _Stages()
+            code = _walk(work, stages, args)
+            return _finish(work, stages, args, code)
+
+
+class _Stages:
+    """What every stage gave, as the JSON shows it."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def add(
+        self, name: str, gate: str | None, verdict: str | None, reason: str, seconds: float
+    ) -> None:
+        row = {
+            "name": name,
+            "gate": gate,
+            "verdict": verdict,
+            "reason": reason,
+            "seconds": round(seconds, 3),
+        }
+        self.rows.append(row)
+        word = f"{gate} {verdict}" if gate else "done"
+        say(f"{name:<9} {word:<12} {reason}")
+
+    def gate(self, name: str, verdict: Verdict) -> None:
+        self.add(name, verdict.gate.value, verdict.kind.value, verdict.reason, verdict.seconds)
+
+
+def _walk(work: Adaptation, stages: _Stages, args: argparse.Namespace) -> int:
+    from engine.errors import TransferError
+    from engine.types import VerdictKind
+
+    begin = time.monotonic()
+    work.take_source()
+    stages.add(
+        "source",
+        None,
+        None,
+        f"{work.package.name}, {len(work.package.source)} bytes",
+        time.monotonic() - begin,
+    )
+    verdict = work.lift()
+    stages.gate("lifted", verdict)
+    if verdict.kind is VerdictKind.FAIL:
+        return GATE_FAILED
+    if args.transfer == "llm":
+        raise TransferError("no model is set up", fix="use --transfer rules, or configure a model")
+    proposal = work.propose_by_rules()
+    work.accept_all(proposal)
+    verdict = work.judge_target()
+    stages.gate("target", verdict)
+    if verdict.kind is VerdictKind.FAIL:
+        return GATE_FAILED
+    lowering = work.lower()
+    verdict = work.judge_lowered(lowering)
+    stages.gate("lowered", verdict)
+    if verdict.kind is VerdictKind.FAIL:
+        return GATE_FAILED
+    verdict = work.skip_gpu("no GPU runner was asked for; `cubridge verify` packs a job")
+    stages.gate("verified", verdict)
+    return 0
+
+
+def _finish(work: Adaptation, stages: _Stages, args: argparse.Namespace, code: int) -> int:
+    from engine.types import Level, VerdictKind
+
+    state = work.state
+    level = state.level
+    passed = {v.gate.value for v in state.verdicts if v.kind is VerdictKind.PASS}
+    missing = args.require if args.require and args.require not in passed else None
+    if args.accept and code == 0 and not missing:
+        if level is Level.NONE:
+            say("not accepted: " + ", ".join(f"{v.gate} {v.kind}" for v in state.verdicts))
+        else:
+            level = work.accept().level
+            say(f"accepted, {level}")
+            if args.export:
+                from pathlib import Path
+
+                from engine.service.export import export_session
+
+                say(f"package written to {export_session(work, Path(args.export))}")
+    artifacts = {
+        name: sha
+        for name, sha in work.state.hashes.items()
+        if "/" in name or name in ("kernel", "spec")
+    }
+    result = {
+        "session": work.writer.id,
+        "level": level.value,
+        "accepted": state.acceptance is not None or work.state.acceptance is not None,
+        "stages": stages.rows,
+        "artifacts": artifacts,
+    }
+    if args.json:
+        show_json(result)
+    else:
+        show(f"{work.writer.id}  {level.value}")
+    if code == 0 and missing:
+        say(
+            f"cubridge: {missing} was required and did not pass\n  fix: cubridge verify {work.writer.id}"
+        )
+        return GATE_MISSING
+    return code

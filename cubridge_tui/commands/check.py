@@ -1,0 +1,75 @@
+"""`cubridge check FILE.cuir|SESSION`: parse and type-check CuIR, or run a session's G1 and G2."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from cubridge_tui.console import say, show, show_json
+from cubridge_tui.headless import actor, add_json, add_store, narrator
+
+FAILED = 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", help="a .cuir file, or a session's id")
+    add_store(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    path = Path(args.what)
+    if path.suffix == ".cuir" or path.is_file():
+        return _check_file(path, args)
+    return _check_session(args)
+
+
+def _check_file(path: Path, args: argparse.Namespace) -> int:
+    from engine.cuir.check import check
+    from engine.cuir.parser import parse_with_tables
+    from engine.errors import CuirError, Where
+
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CuirError(f"not UTF-8: {error.reason}", where=Where(str(path))) from None
+    parsed = parse_with_tables(text, str(path))
+    findings = check(parsed.module)
+    rows = [
+        {"line": parsed.lines.get(f.path), "kind": f.kind, "message": f.message} for f in findings
+    ]
+    if args.json:
+        show_json({"file": str(path), "findings": rows})
+    else:
+        for row in rows:
+            show(f"{path}:{row['line'] or 1}: {row['kind']}: {row['message']}")
+        if not rows:
+            show(f"{path}: {len(parsed.lines)} ops, no findings")
+    return FAILED if rows else 0
+
+
+def _check_session(args: argparse.Namespace) -> int:
+    from engine.service.adaptation import Adaptation
+    from engine.service.bench import Bench
+    from engine.types import VerdictKind
+    from sessions.store import Store
+
+    store = Store.open(args.store)
+    rows: list[dict[str, Any]] = []
+    with (
+        Bench(store, progress=narrator(args.json)) as bench,
+        store.writer(args.what, wait=5.0) as writer,
+    ):
+        work = Adaptation(bench, writer, actor())
+        for name, step in (("lifted", work.judge_lifted), ("target", work.judge_target)):
+            verdict = step()
+            say(f"{name:<9} {verdict.gate} {verdict.kind}  {verdict.reason}")
+            rows.append(
+                {"name": name, "gate": verdict.gate.value, "verdict": verdict.kind.value,
+                 "reason": verdict.reason, "seconds": verdict.seconds}
+            )  # fmt: skip
+        failed = any(row["verdict"] == VerdictKind.FAIL.value for row in rows)
+        if args.json:
+            show_json({"session": writer.id, "stages": rows})
+    return FAILED if failed else 0

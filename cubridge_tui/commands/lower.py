@@ -1,0 +1,50 @@
+"""`cubridge lower SESSION`: write the accepted target back into the source, and judge G3."""
+
+from __future__ import annotations
+
+import argparse
+
+from cubridge_tui.console import say, show, show_json
+from cubridge_tui.headless import actor, add_json, add_store, narrator
+
+FAILED = 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", help="a session's id, or the beginning of one")
+    parser.add_argument("--out", help="write the lowered source to this file")
+    add_store(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from engine.service.adaptation import Adaptation
+    from engine.service.bench import Bench
+    from engine.types import VerdictKind
+    from sessions.store import Store
+
+    store = Store.open(args.store)
+    with (
+        Bench(store, progress=narrator(args.json)) as bench,
+        store.writer(args.session, wait=5.0) as writer,
+    ):
+        work = Adaptation(bench, writer, actor())
+        lowering = work.lower()
+        verdict = work.judge_lowered(lowering)
+        say(f"lowered   {verdict.gate} {verdict.kind}  {verdict.reason}")
+        if args.out:
+            Path(args.out).write_bytes(lowering.source)
+        if args.json:
+            show_json(
+                {
+                    "session": writer.id,
+                    "verdict": verdict.to_json(),
+                    "changed_lines": lowering.changed_lines,
+                    "total_lines": lowering.total_lines,
+                }
+            )
+        elif not args.out:
+            show(lowering.source.decode("utf-8", "replace").rstrip("\n"))
+    return FAILED if verdict.kind is VerdictKind.FAIL else 0

@@ -1,0 +1,94 @@
+"""`cubridge sessions list|show`: what is in the store."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from cubridge_tui.console import say, show, show_json
+from cubridge_tui.headless import add_json, add_store
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["list", "show"])
+    parser.add_argument("session", nargs="?", help="a session's id, or the beginning of one")
+    add_store(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine.errors import InputError
+    from sessions.store import Store
+
+    store = Store.open(args.store)
+    if args.action == "list":
+        return _list(store, args)
+    if not args.session:
+        raise InputError("which session?", fix="cubridge sessions list shows them")
+    return _show(store, args)
+
+
+def _list(store: Any, args: argparse.Namespace) -> int:
+    found = store.sessions()
+    if args.json:
+        rows = [
+            {"session": s.id, "title": s.title, "kernel": s.kernel, "spec": s.spec,
+             "level": s.level.value, "accepted": s.accepted.value if s.accepted else None,
+             "stage": s.stage, "last_step": s.last_step, "events": s.events, "updated": s.updated,
+             "damaged": s.damaged}
+            for s in found
+        ]  # fmt: skip
+        show_json({"store": str(store.path), "sessions": rows})
+        return 0
+    for s in found:
+        mark = "  DAMAGED" if s.damaged else ""
+        show(f"{s.id}  {s.level.value:<13} {s.updated[:16].replace('T', ' ')}  {s.last_step}{mark}")
+    if not found:
+        say(f"no sessions in {store.path}")
+    return 0
+
+
+def _show(store: Any, args: argparse.Namespace) -> int:
+    session = store.load(args.session)
+    state = session.state
+    created = state.created
+    for notice in session.notices:
+        say(notice)
+    verdicts = [v.to_json() for v in state.verdicts]
+    hunks = [
+        {"proposal": p.id, "hunk": h.id, "title": h.title, "origin": h.origin.value,
+         "decision": d.kind.value if (d := state.decision(p.id, h.id)) else None}
+        for p in state.proposals
+        for h in p.hunks
+    ]  # fmt: skip
+    if args.json:
+        show_json(
+            {
+                "session": session.id,
+                "title": state.title,
+                "kernel": created.kernel if created else None,
+                "spec": created.spec if created else None,
+                "stage": state.furthest.value if state.furthest else None,
+                "level": state.level.value,
+                "accepted": state.accepted_level.value if state.acceptance else None,
+                "verdicts": verdicts,
+                "hunks": hunks,
+                "artifacts": dict(state.hashes),
+                "events": state.count,
+            }
+        )
+        return 0
+    show(f"{session.id}  {state.title}")
+    show(
+        f"  level {state.level}"
+        + (f", accepted as {state.accepted_level}" if state.acceptance else "")
+    )
+    for verdict in state.verdicts:
+        show(f"  {verdict.gate} {verdict.kind:<10} {verdict.reason}")
+    for row in hunks:
+        show(
+            f"  {row['proposal']}/{row['hunk']}  {row['decision'] or 'undecided':<9} {row['title']}"
+        )
+    for name, sha in sorted(state.hashes.items()):
+        show(f"  {sha[:12]}  {name}")
+    return 0

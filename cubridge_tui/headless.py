@@ -1,0 +1,77 @@
+"""What the headless commands share: options, the actor's name, progress on standard error."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cubridge_tui.console import say
+from engine.errors import InputError
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store", help="where sessions are kept (default: $CUBRIDGE_STORE, else XDG)"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def add_specialisation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--arch", help="the arch to build for, e.g. sm_80 (default: the kernel's first)"
+    )
+    parser.add_argument(
+        "--dtype", choices=["f16", "bf16"], help="the element type shown and judged"
+    )
+    parser.add_argument("--head-dim", help="the head size shown and judged")
+
+
+def specialisation(args: argparse.Namespace) -> dict[str, str]:
+    """The launch template's bindings that the person named."""
+    out: dict[str, str] = {}
+    if args.dtype:
+        out["T"] = args.dtype
+    if args.head_dim:
+        out["D"] = args.head_dim
+    return out
+
+
+def spec_options(pairs: list[str] | None) -> Mapping[str, Any]:
+    """`--set window=64` pairs: numbers and booleans as Python writes them, else text."""
+    import ast
+
+    out: dict[str, Any] = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputError(f"--set {pair}: not NAME=VALUE", fix="for example --set window=64")
+        try:
+            out[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            out[name] = value
+    return out
+
+
+def actor() -> str:
+    """Who acts, in the event log: the login name."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return os.environ.get("USER") or "person"
+
+
+def narrator(quiet: bool) -> Callable[[str], None]:
+    """Progress lines on standard error, or none."""
+
+    def tell(text: str) -> None:
+        if not quiet:
+            say(f"  {text}")
+
+    return tell

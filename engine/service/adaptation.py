@@ -1,0 +1,182 @@
+"""One adaptation: what each step of the pipeline does to a session.
+
+Every method does one step's work and appends its events as one commit. Nothing downstream runs by
+itself.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.cuir.ids import assign
+from engine.cuir.printer import print_module
+from engine.errors import StoreError
+from engine.gates.g3 import Lowering
+from engine.lift.package import KernelPackage
+from engine.service.bench import Bench
+from engine.service.options import Options
+from engine.service.work import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TARGET, Work
+from engine.spec.text import recipe_to_json
+from engine.transfer.review import propose
+from engine.transfer.rules import apply, plan
+from engine.types import (
+    Artifact, Decision, DecisionKind, Gate, Level, Origin, Proposal, Stage, Verdict, VerdictKind,
+    sha256_of,
+)  # fmt: skip
+from sessions.events import (
+    Accepted, ArtifactSet, Body, HunkDecided, ProposalMade, Redone, SessionCreated,
+    TranscriptAdded, Undone, VerdictGiven,
+)  # fmt: skip
+from sessions.state import acceptance_of
+from sessions.writer import Writer
+
+RULES = "rules"
+
+
+def start(
+    bench: Bench,
+    package: KernelPackage,
+    spec: Path,
+    options: Options,
+    actor: str,
+    title: str | None = None,
+) -> str:
+    """Create a session for a kernel and a spec and give its id."""
+    text = spec.read_bytes()
+    created = SessionCreated(
+        title or f"{spec.stem} on {package.name}",
+        package.name,
+        package.sha256,
+        spec.name,
+        sha256_of(text),
+        options.to_json() | {"kernel_path": str(package.path), "spec_path": str(spec)},
+    )
+    source = Artifact.of(Stage.SOURCE, SOURCE, package.source)
+    kept = TranscriptAdded("spec.py", sha256_of(text), "spec")
+    return bench.store.create(created, [_set_of(source), kept], [source.data, text], actor=actor)
+
+
+class Adaptation(Work):
+    """A session open for writing; `writer` keeps the lease for as long as this lives."""
+
+    def __init__(self, bench: Bench, writer: Writer, actor: str) -> None:
+        super().__init__(bench, writer)
+        self.writer = writer
+        self.actor = actor
+
+    def lift(self) -> Verdict:
+        """Lift the source and judge G1."""
+        self.bench.progress("lifting")
+        self._set([Artifact.of(Stage.LIFTED, LIFTED, print_module(self.lifted.module))])
+        return self.judge_lifted()
+
+    def judge_lifted(self) -> Verdict:
+        return self.give(self.weigh_lifted())
+
+    def propose_by_rules(self) -> Proposal:
+        """Read the spec and let the rules propose; nothing is accepted yet."""
+        self.bench.progress("reading the spec")
+        recipe = self.read_recipe(self.spec, self.options.spec)
+        base = self.lifted.module
+        planned = plan(base, recipe)
+        trail = list(apply(base, planned.steps))
+        proposed = trail[-1][1] if trail else base
+        proposal = propose(
+            base, proposed, id=RULES, origin=Origin.RULES,
+            reason="the rules carry every clause of the recipe", ids=assign(base), trail=trail,
+        )  # fmt: skip
+        text = print_module(proposed)
+        kept = TranscriptAdded(f"{proposal.id}.proposed.cuir", sha256_of(text), proposal.id)
+        artifacts = [
+            Artifact.of(Stage.TARGET, RECIPE, pretty_json(recipe_to_json(recipe))),
+            Artifact.of(Stage.TARGET, BINDING, pretty_json(planned.binding.to_json())),
+            Artifact.of(Stage.TARGET, TARGET, print_module(base)),
+        ]
+        self._set(artifacts, [kept, ProposalMade(proposal)], [text.encode()], actor=RULES)
+        return proposal
+
+    def decide(self, decision: Decision) -> None:
+        """Record a decision and make the target that all decisions give.
+
+        Raises:
+            CuirError: an edited text that does not parse; nothing is recorded then.
+        """
+        artifact = Artifact.of(Stage.TARGET, TARGET, print_module(self.compose(decision)))
+        self._set([artifact], [HunkDecided(decision)])
+
+    def accept_all(self, proposal: Proposal) -> None:
+        """Accept every hunk of a proposal."""
+        if proposal.hunks:
+            self.decide(Decision(proposal.id, DecisionKind.ACCEPTED, self.actor))
+
+    def undo(self) -> bool:
+        """Take the latest decision back; False when there is none."""
+        frames = self.state.undo
+        if frames:
+            self.writer.append([Undone(frames[-1].event)], actor=self.actor)
+        return bool(frames)
+
+    def redo(self) -> bool:
+        """Make the decision undone last again; False when there is none."""
+        frames = self.state.redo
+        if frames:
+            self.writer.append([Redone(frames[-1].event)], actor=self.actor)
+        return bool(frames)
+
+    def judge_target(self) -> Verdict:
+        return self.give(self.weigh_target())
+
+    def lower(self) -> Lowering:
+        """Write the target back into the source; the lowered artifact is set."""
+        lowering = self.make_lowering()
+        self._set([Artifact.of(Stage.LOWERED, LOWERED, lowering.source)])
+        return lowering
+
+    def judge_lowered(self, lowering: Lowering | None = None) -> Verdict:
+        return self.give(self.weigh_lowered(lowering))
+
+    def skip_gpu(self, reason: str) -> Verdict:
+        """Say that G4 was not run, and why."""
+        verdict = self.verdict(Gate.G4, VerdictKind.NOT_RUN, time.monotonic(), reason, {})
+        return self.give(verdict)
+
+    def give(self, verdict: Verdict) -> Verdict:
+        """Record a verdict, also one that was reached elsewhere (a GPU result, an override)."""
+        self.writer.append([VerdictGiven(verdict)], actor=self.actor)
+        return verdict
+
+    def accept(self) -> Accepted:
+        """Accept the current content at the level that its verdicts earn.
+
+        Raises:
+            StoreError: nothing is accepted without a level.
+        """
+        accepted = acceptance_of(self.state)
+        if accepted.level is Level.NONE:
+            reasons = ", ".join(f"{v.gate} {v.kind}" for v in self.state.verdicts) or "no verdicts"
+            raise StoreError(f"nothing is accepted without a level ({reasons})")
+        self.writer.append([accepted], actor=self.actor)
+        return accepted
+
+    def _set(
+        self,
+        artifacts: Sequence[Artifact],
+        before: Sequence[Body] = (),
+        blobs: Sequence[bytes] = (),
+        actor: str | None = None,
+    ) -> None:
+        bodies = [*before, *map(_set_of, artifacts)]
+        contents = [*blobs, *(a.data for a in artifacts)]
+        self.writer.append(bodies, contents, actor=actor or self.actor)
+
+
+def _set_of(artifact: Artifact) -> ArtifactSet:
+    return ArtifactSet(artifact.stage, artifact.name, artifact.sha256)
+
+
+def pretty_json(data: object) -> str:
+    """JSON as the store keeps it: indented, one text per value."""
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,97 @@
+"""`replay --check`: do a session's work again and compare hashes; no model and no GPU needed.
+
+The source, the decisions and the texts of proposals come from the session; everything that is
+computed (lift, recipe, rules, target, lowered source, G1, G2) is computed again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.child.client import Child
+from engine.cuir.printer import print_module
+from engine.errors import CuBridgeError
+from engine.service.adaptation import pretty_json
+from engine.service.bench import Bench
+from engine.service.work import Work
+from engine.spec.text import recipe_from_json
+from engine.transfer.rules import apply, plan
+from engine.types import Gate, Origin, Stage, VerdictKind, sha256_of
+from sessions.session import Session
+from sessions.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing made again: its hash (or verdict) then and now."""
+
+    name: str
+    was: str
+    now: str
+
+    @property
+    def same(self) -> bool:
+        return self.was == self.now
+
+
+def recheck(session: Session, progress: Callable[[str], None]) -> list[Check]:
+    """Every check, in pipeline order; stops after the first difference."""
+    rows: list[Check] = []
+    for row in _checks(session, progress):
+        rows.append(row)
+        if not row.same:
+            break
+    return rows
+
+
+def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check]:
+    state = session.state
+    with tempfile.TemporaryDirectory() as folder, Child() as child:
+        bench = Bench(Store.open(Path(folder) / "store.git"), child, progress=progress)
+        work = Work(bench, session)
+        source = session.artifact(Stage.SOURCE, "kernel.cu")
+        yield Check("source", state.hashes["kernel"], work.package.with_source(source.data).sha256)
+        yield Check("spec", state.hashes["spec"], sha256_of(work.spec.read_bytes()))
+        if not state.stage(Stage.LIFTED).artifacts:
+            return
+        lifted = work.lifted.module
+        yield _artifact(session, Stage.LIFTED, "lifted.cuir", print_module(lifted))
+        if (given := state.verdict(Gate.G1)) is not None and given.kind is not VerdictKind.NOT_RUN:
+            progress("G1 again")
+            yield Check("G1", given.kind.value, work.weigh_lifted().kind.value)
+        if not state.stage(Stage.TARGET).artifacts:
+            return
+        progress("the recipe again")
+        answer = child.call("recipe", {"path": str(work.spec), "options": dict(work.options.spec)})
+        text = pretty_json(answer["recipe"])
+        yield _artifact(session, Stage.TARGET, "recipe.json", text)
+        recipe = recipe_from_json(answer["recipe"])
+        for proposal in state.proposals:
+            if proposal.origin is Origin.RULES:
+                module = lifted
+                for _, module in apply(lifted, plan(lifted, recipe).steps):
+                    pass
+                was = sha256_of(work.proposed_text(proposal))
+                yield Check(f"proposal {proposal.id}", was, sha256_of(print_module(module)))
+        target = work.compose()
+        yield _artifact(session, Stage.TARGET, "target.cuir", print_module(target))
+        if (given := state.verdict(Gate.G2)) is not None and given.kind is not VerdictKind.NOT_RUN:
+            progress("G2 again")
+            yield Check("G2", given.kind.value, work.weigh_target().kind.value)
+        if not state.stage(Stage.LOWERED).artifacts:
+            return
+        progress("lowering again")
+        try:
+            lowered = work.make_lowering().source
+        except CuBridgeError as error:
+            yield Check("lowered", state.hashes["lowered"], f"error: {error.message}")
+            return
+        yield _artifact(session, Stage.LOWERED, "kernel.cu", lowered)
+
+
+def _artifact(session: Session, stage: Stage, name: str, content: str | bytes) -> Check:
+    was = session.state.stage(stage).artifacts.get(name, "absent")
+    return Check(f"{stage.value}/{name}", was, sha256_of(content))

@@ -1,0 +1,233 @@
+"""What a session's content means and what its gates say: computed, never recorded.
+
+`Adaptation` records these results in a session; `recheck` computes them again and compares.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine.child.client import ChildFailed
+from engine.cuir.nodes import Module
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
+from engine.errors import StoreError
+from engine.gates.g3 import Lowering, judge_lowered, lower_target
+from engine.lift import lift
+from engine.lift.provenance import Lifted
+from engine.service.bench import Bench, find_kernel
+from engine.service.options import Options
+from engine.spec.recipe import Recipe
+from engine.spec.text import recipe_from_json, recipe_to_json
+from engine.transfer.binding import Binding
+from engine.transfer.review import compose
+from engine.transfer.rules import plan
+from engine.types import Decision, Gate, Hunk, Proposal, Stage, Verdict, VerdictKind
+from sessions.session import Session
+from sessions.state import SessionState
+
+GATE_SECONDS = 300.0
+SOURCE, LIFTED, TARGET, LOWERED = "kernel.cu", "lifted.cuir", "target.cuir", "kernel.cu"
+RECIPE, BINDING = "recipe.json", "binding.json"
+
+
+class Work:
+    """A session's content, read-only."""
+
+    def __init__(self, bench: Bench, session: Session) -> None:
+        self.bench = bench
+        self.session = session
+        created = session.state.created
+        if created is None:
+            raise StoreError(f"session {session.id} has no beginning")
+        self.options = Options.from_json(created.options)
+        self.package = find_kernel(str(created.options.get("kernel_path") or created.kernel))
+        self.spec = Path(str(created.options["spec_path"]))
+        self._lifted: Lifted | None = None
+
+    @property
+    def state(self) -> SessionState:
+        return self.session.state
+
+    def text(self, stage: Stage, name: str) -> str:
+        """An artifact as text."""
+        return self.session.artifact(stage, name).text
+
+    @property
+    def lifted(self) -> Lifted:
+        """The lifted source, made again from the session's own bytes."""
+        source = self.session.artifact(Stage.SOURCE, SOURCE).data
+        if self._lifted is None or self._lifted.source != source:
+            package = self.package.with_source(source)
+            self._lifted = lift(package, self.options.specialisation, self.options.arch)
+        return self._lifted
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """What the spec asks for, when it was read."""
+        if RECIPE not in self.state.stage(Stage.TARGET).artifacts:
+            return None
+        return recipe_from_json(json.loads(self.text(Stage.TARGET, RECIPE)))
+
+    @property
+    def binding(self) -> Binding:
+        return Binding.from_json(json.loads(self.text(Stage.TARGET, BINDING)))
+
+    @property
+    def target(self) -> Module:
+        return parse_module(self.text(Stage.TARGET, TARGET), TARGET)
+
+    def hunks(self) -> tuple[tuple[Proposal, Hunk, Decision | None], ...]:
+        """Every hunk with its standing decision."""
+        return tuple(
+            (p, h, self.state.decision(p.id, h.id)) for p in self.state.proposals for h in p.hunks
+        )
+
+    def proposed_text(self, proposal: Proposal) -> str:
+        """The whole CuIR text that a proposal proposes."""
+        for transcript in reversed(self.state.transcripts):
+            if transcript.about == proposal.id and transcript.name.endswith(".proposed.cuir"):
+                return self.session.content(transcript.sha256).decode()
+        raise StoreError(f"the text of proposal {proposal.id} is not in the session")
+
+    def compose(self, latest: Decision | None = None) -> Module:
+        """The target that all standing decisions give, with `latest` on top of them."""
+        module = self.lifted.module
+        for proposal in self.state.proposals:
+            decisions = {
+                h.id: d for h in proposal.hunks if (d := self.state.decision(proposal.id, h.id))
+            }
+            for hunk in proposal.hunks if latest is not None else ():
+                if latest.target in (proposal.id, hunk.id, f"{proposal.id}/{hunk.id}"):
+                    decisions[hunk.id] = latest
+            proposed = parse_module(self.proposed_text(proposal), f"{proposal.id}.cuir")
+            module = compose(module, proposed, proposal, decisions)
+        return module
+
+    # --- gates -----------------------------------------------------------------------------------
+
+    def read_recipe(self, path: Path, options: Mapping[str, Any]) -> Recipe:
+        """Trace a spec in the child."""
+        answer = self.bench.child.call(
+            "recipe",
+            {"path": str(path), "options": dict(options)},
+            cancel=self.bench.cancel,
+            progress=self.bench.progress,
+        )
+        return recipe_from_json(answer["recipe"])
+
+    def weigh_lifted(self) -> Verdict:
+        """G1: the lifted program computes the kernel's declared reference, soundly."""
+        self.bench.progress("G1: running the lifted CuIR against the kernel's reference")
+        begin = time.monotonic()
+        lifted = self.lifted
+        if lifted.opaque:
+            first = lifted.opaque[0]
+            reason = f"line {first.span.start_line} is opaque ({first.reason}): give it a meaning"
+            details = {"op": "/".join(map(str, first.path)), "opaque": len(lifted.opaque)}
+            return self.verdict(Gate.G1, VerdictKind.NOT_RUN, begin, reason, details)
+        reference = self.package.reference
+        recipe = self.read_recipe(reference, {})
+        planned = plan(lifted.module, recipe)
+        if planned.steps:
+            reason = (
+                "the lifted kernel is not its own declared reference: the rules would "
+                + planned.steps[0].title.lower()
+            )
+            return self.verdict(Gate.G1, VerdictKind.FAIL, begin, reason, {})
+        return self._judge(Gate.G1, begin, lifted.module, recipe, planned.binding, reference, {})
+
+    def weigh_target(self) -> Verdict:
+        """G2: the target equals the person's function."""
+        self.bench.progress("G2: running the target CuIR against the spec")
+        begin = time.monotonic()
+        recipe = self.recipe
+        if recipe is None:
+            return self.verdict(Gate.G2, VerdictKind.NOT_RUN, begin, "the spec was not read", {})
+        options = self.options.spec
+        return self._judge(Gate.G2, begin, self.target, recipe, self.binding, self.spec, options)
+
+    def make_lowering(self) -> Lowering:
+        """The target written back into the source."""
+        self.bench.progress("lowering")
+        return lower_target(self.package, self.lifted, self.target, self.options.arch)
+
+    def weigh_lowered(self, lowering: Lowering | None = None) -> Verdict:
+        """G3: the lowered bytes lift to the target again, only allowed bytes changed, and nvcc
+        builds them without losing what the source had."""
+        self.bench.progress("G3: lifting the lowered source again, and compiling it")
+        begin = time.monotonic()
+        lowered = self.session.artifact(Stage.LOWERED, LOWERED).data
+        result = judge_lowered(
+            self.package, self.lifted, self.target, lowered, self.options.arch,
+            cancel=self.bench.cancel, progress=self.bench.progress,
+        )  # fmt: skip
+        details = dict(result.details)
+        if lowering is not None:
+            details["changed_lines"] = lowering.changed_lines
+            details["total_lines"] = lowering.total_lines
+        return self.verdict(
+            Gate.G3, result.kind, begin, result.reason, details, compiler=result.compiler
+        )
+
+    def verdict(
+        self,
+        gate: Gate,
+        kind: VerdictKind,
+        begin: float,
+        reason: str,
+        details: Mapping[str, Any],
+        **more: str,
+    ) -> Verdict:
+        """A verdict about the session's present content."""
+        stage = Stage.LOWERED if gate is Gate.G4 else gate.stage
+        seconds = round(time.monotonic() - begin, 3)
+        return Verdict(gate, kind, reason, seconds, self.subject(stage, **more), details)
+
+    def subject(self, stage: Stage, **more: str) -> tuple[tuple[str, str], ...]:
+        """The hashes that a verdict about `stage` belongs to."""
+        hashes = self.state.hashes
+        out = {"headers": self.package.headers_sha256}
+        if stage.value in hashes:
+            out["artifact"] = hashes[stage.value]
+        wanted = {
+            Stage.LIFTED: ("kernel",),
+            Stage.TARGET: ("kernel", "spec", "lifted"),
+            Stage.LOWERED: ("kernel", "spec", "lifted", "target"),
+        }[stage]
+        out |= {name: hashes[name] for name in wanted if name in hashes}
+        return tuple((out | {k: v for k, v in more.items() if v}).items())
+
+    def _judge(
+        self,
+        gate: Gate,
+        begin: float,
+        module: Module,
+        recipe: Recipe,
+        binding: Binding,
+        spec: Path,
+        options: Mapping[str, Any],
+    ) -> Verdict:
+        payload = {
+            "module": print_module(module),
+            "recipe": recipe_to_json(recipe),
+            "binding": binding.to_json(),
+            "spec": str(spec),
+            "options": dict(options),
+        }
+        try:
+            answer = self.bench.child.call(
+                "judge",
+                payload,
+                seconds=GATE_SECONDS,
+                cancel=self.bench.cancel,
+                progress=self.bench.progress,
+            )
+        except ChildFailed as error:
+            return self.verdict(gate, VerdictKind.FAIL, begin, error.message, {})
+        kind = VerdictKind.PASS if answer["ok"] else VerdictKind.FAIL
+        return self.verdict(gate, kind, begin, str(answer["reason"]), answer["details"])
