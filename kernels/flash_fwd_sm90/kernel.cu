@@ -151,8 +151,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           s = keep(s, at(row0, n0 * BN), [&](int i, int j) { return j < args.Nk; });
         }
         m = row_max(s, m);
-        const auto top0 = map(m, [&](float x) { return x * scale_log2; });
-        s = map(s, top0, [&](float x, float t) { return exp2_approx(x * scale_log2 - t); });
+        s = map(s, m, [&](float x, float top) { return exp2_approx(x * scale_log2 - top * scale_log2); });
         l = row_sum(s, l);
         wait(v_full[load % STAGES], load / STAGES % 2);
         auto p = to_operand<T>(s);
@@ -178,9 +177,8 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           const auto m_prev = m;
           m = row_max(s, m);
           const auto alpha = map(m_prev, m, [&](float prev, float now) { return exp2_approx((prev - now) * scale_log2); });
-          const auto top = map(m, [&](float x) { return x * scale_log2; });
-          s = map(s, top, [&](float x, float t) { return exp2_approx(x * scale_log2 - t); });
-          l = map(l, alpha, [&](float x, float a) { return x * a; });
+          s = map(s, m, [&](float x, float top) { return exp2_approx(x * scale_log2 - top * scale_log2); });
+          l = map(l, alpha, [&](float sum, float a) { return sum * a; });
           l = row_sum(s, l);
           wait(v_full[stage], parity);
           mma_wait<0>();
@@ -205,8 +203,8 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
         load = load + 1;
         round = round + 1;
       }
-      const auto inverse = map(l, [&](float sum) { return sum > 0.0f ? 1.0f / sum : 0.0f; });
-      const auto lse = map(m, l, [&](float top, float sum) { return sum > 0.0f ? top * args.scale + log(sum) : -INFINITY; });
+      const auto inverse = map(l, [&](float sum) { return sum == 0.0f ? 0.0f : rcp_approx(sum); });
+      const auto lse = map(m, l, [&](float top, float sum) { return sum == 0.0f ? -INFINITY : top * args.scale + log(sum); });
       o = map(o, inverse, [&](float x, float r) { return x * r; });
       store(O.tile(b, h, row0), o);
       store_rows(LSE.tile(b, h, row0), lse);

@@ -1,0 +1,25 @@
+"""What flash_fwd_sm90 computes: full attention, in eager PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+
+def attention(
+    q: Float[Tensor, "B Hq Nq D"],
+    k: Float[Tensor, "B Hkv Nk D"],
+    v: Float[Tensor, "B Hkv Nk Dv"],
+    scale: float,
+) -> Float[Tensor, "B Hq Nq Dv"]:
+    """softmax(scale q k^T) v; query head h uses key head h // (Hq // Hkv)."""
+    group = q.shape[1] // k.shape[1]
+    k = k.repeat_interleave(group, dim=1)
+    v = v.repeat_interleave(group, dim=1)
+    scores = torch.matmul(q, k.transpose(-2, -1)) * scale
+    return torch.matmul(torch.softmax(scores, dim=-1), v)
