@@ -72,10 +72,18 @@ class Catalogue:
     attributes: frozenset[str]
     qualifiers: frozenset[str]
 
-    def candidates(self, node: Node) -> tuple[Pattern, ...]:
-        found = self.by_head.get(head(node), ())
-        # A pattern that begins with a hole fits any head of its own shape.
-        return (*found, *self.by_head.get(_shape(node), ()))
+    def candidates(self, node: Node, only_general: bool = False) -> tuple[Pattern, ...]:
+        """The patterns that may match `node`.
+
+        `only_general`: the source gives the name in `node` a meaning of its own, so only patterns
+        that begin with a hole may apply.
+        """
+        general = self.by_head.get(_shape(node), ())
+        if only_general:
+            # `{v:view}.tile(...)` has a head, yet its meaning hangs on the variable.
+            named = self.by_head.get(head(node), ()) if head(node).startswith("call member") else ()
+            return (*named, *general)
+        return (*self.by_head.get(head(node), ()), *general)
 
 
 def head(node: Node) -> str:

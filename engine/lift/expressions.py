@@ -52,8 +52,12 @@ class Translator:
     def meaning(self, node: Node) -> Typed:
         local = self.scope.find(node.text) if node.kind == "name" else None
         if local is not None:
+            if local.kind == "opaque":
+                raise Unknown(f"`{node.text}` comes from an opaque op")
             return Typed(replace(local.cuir), local.kind)
-        for pattern in self.program.catalogue.candidates(node):
+        own = named(node)
+        hidden = own in self.program.defined or self.scope.find(own) is not None
+        for pattern in self.program.catalogue.candidates(node, only_general=hidden):
             found = self.instance(pattern, node)
             if found is not None:
                 return found
@@ -143,6 +147,8 @@ class Translator:
 
     def name(self, node: Node) -> Typed:
         catalogue = self.program.catalogue
+        if node.text in self.program.defined and node.text not in self.program.functions:
+            raise Unknown(f"`{node.text}` is defined in this file in a way that has no meaning here")
         if node.text == self.scope.args:
             return Typed(Name("args"), "args")
         if node.text in ("true", "false"):
@@ -157,7 +163,7 @@ class Translator:
     def template(self, node: Node) -> Typed:
         args = tuple(self.translate(kid).expr for kid in node.kids)
         known = self.program.catalogue.types.get(node.text)
-        if known is not None:
+        if known is not None and node.text not in self.program.defined:
             return Typed(Index(replace(known.cuir), args), known.kind)
         signature = self.program.functions.get(node.text)
         if signature is not None and signature.kind == "kernel":
@@ -309,6 +315,13 @@ class Translator:
                 expr = self.converted(self.translate(arg), kind).expr
             values.append(expr)
         return Typed(Call(safe(callee.text), tuple(values), (), params), signature.result)
+
+
+def named(node: Node) -> str:
+    """The name that decides what `node` means: of a call its callee, of `x.f` its base."""
+    while node.kind in ("call", "index", "member"):
+        node = node.kids[0]
+    return node.text if node.kind in ("name", "template") else ""
 
 
 def number(text: str) -> Typed:

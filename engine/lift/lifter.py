@@ -12,25 +12,26 @@ from tree_sitter import Node as Tree
 from engine.cuir import arch as archs
 from engine.cuir.nodes import (
     Call, Expr, Field, For, Function, If, Index, Module, Name, Num, Opaque, Return, Stmt, Str,
-    walk, walk_block, walk_expr,
+    walk_block, walk_expr,
 )  # fmt: skip
 from engine.errors import LiftError
 from engine.lift.catalogue import Catalogue, default_catalogue
 from engine.lift.constants import TYPE_BYTES, Constant, Evaluator, Facts, NotConstant, TypeName
 from engine.lift.expressions import Translator, Unknown
 from engine.lift.provenance import BOM, Lifted, Lines, OpaqueOp
-from engine.lift.scope import Local, Program, Scope, safe
+from engine.lift.scope import Local, Program, Scope, Signature, safe
 from engine.lift.statements import (
     FunctionLifter, Source, check_static_assert, note_expression, read_alias,
 )  # fmt: skip
 from engine.lift.syntax import NotAnExpression, parse_expression
 from engine.lift.tokens import Tokens, join
 from engine.lift.toplevel import (
-    ARGS, FunctionItem, OtherItem, Unsupported, definition_of, function_name, is_struct, items,
+    ARGS, FunctionItem, OtherItem, Unsupported, defined_names, definition_of, function_name, is_struct, items,
     not_liftable, other_name, read_args, read_function,
 )  # fmt: skip
 
 MAX_BYTES = 4 << 20
+OUR_HEADERS = "cubridge/"
 
 
 @cache
@@ -54,6 +55,15 @@ def lift_source(
     program of ours, and `InputError` for an unknown arch.
     """
     return _Lifter(data, specialisation, arch, file, entry, catalogue or default_catalogue()).run()
+
+
+def template_parameters(data: bytes, entry: str = "launch") -> dict[str, str]:
+    """The launch template's parameters with their kinds: type, i32, i64 or bool."""
+    lifter = _Lifter(data, {}, next(iter(archs.archs())), "kernel.cu", entry, default_catalogue())
+    lifter.find_macros()
+    lifter.read_top_level()
+    launch = lifter.find_launch()
+    return dict(zip(launch.signature.consts, launch.const_kinds, strict=True))
 
 
 class _Lifter:
@@ -159,7 +169,7 @@ class _Lifter:
         taken = {function_name(d) for _, d in definitions}
         self.asserts = [t for t in trees if t.type == "static_assert_declaration"]
         pending: list[Tree] = []
-        signatures = {}
+        signatures: dict[str, Signature] = {}
         for tree in trees:
             definition = definition_of(tree)
             if tree is struct or tree.type == "static_assert_declaration":
@@ -182,16 +192,24 @@ class _Lifter:
                 pending.append(tree)
                 self.order.append(OtherItem(tree, "", ""))
         templates = self.catalogue.templates | {n for n, s in signatures.items() if s.consts}
+        defined = set(signatures) | self.source.macros
+        for entry in self.order:
+            if isinstance(entry, OtherItem):
+                defined |= defined_names(self.source, entry.tree)
+        fields = {f.name: f.type for f in self.fields}
         self.program = Program(
-            self.catalogue, {f.name: f.type for f in self.fields}, signatures, templates, ARGS
+            self.catalogue, fields, signatures, templates, frozenset(defined - {""})
         )
         self.name_others(taken)
 
     def is_silent(self, tree: Tree, functions: set[str]) -> bool:
         """Items that say nothing of their own: includes, pragmas, our namespace, prototypes."""
         tokens = [t.text for t in self.source.within(tree)]
-        if tree.type == "preproc_include" or tokens in ([], [";"]):
+        if tokens in ([], [";"]):
             return True
+        if tree.type == "preproc_include":
+            # Headers of ours and of the system; what another one defines is unknown.
+            return tokens[2:3] == ["<"] or tokens[2][1:].startswith(OUR_HEADERS)
         if tree.type == "preproc_call":
             return tokens[1:2] == ["pragma"] and tokens[2:3] != [] and tokens[2] in self.catalogue.pragmas
         if tree.type == "using_declaration":
@@ -440,6 +458,3 @@ def _callee(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
 
 def _spec_value(value: Constant) -> Expr:
     return Name(value.name) if isinstance(value, TypeName) else Num(value)
-
-
-__all__ = ["lift_source", "walk"]

@@ -60,7 +60,8 @@ class Program:
     fields: Mapping[str, str]  # of the argument struct
     functions: Mapping[str, Signature]
     templates: frozenset[str]
-    struct: str  # the C++ name of the argument struct
+    # Every name that the file itself gives a meaning: it hides the catalogue's.
+    defined: frozenset[str] = frozenset()
 
 
 @dataclass

@@ -323,6 +323,22 @@ def other_name(tree: Tree, taken: set[str]) -> str:
     return chosen
 
 
+def defined_names(source: Source, tree: Tree) -> set[str]:
+    """The names that an item without meaning may define: whatever stands where a name is declared."""
+    out: set[str] = set()
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if node.type == "compound_statement":
+            continue
+        for role in ("name", "declarator"):
+            for child in node.children_by_field_name(role):
+                if child.child_count == 0 and child.text is not None:
+                    out.add(child.text.decode("utf-8", "replace"))
+        pending += node.children
+    return out
+
+
 def not_liftable(source: Source, root: Tree, message: str, fix: str) -> LiftError:
     """The error for a text as a whole: at its first syntax error, if there is one."""
     offset = root.start_byte
