@@ -100,66 +100,53 @@ __device__ __forceinline__ void mma(float* c, const unsigned (&a)[4], unsigned b
   }
 }
 
-// The 16 x 16 fragments that gemm walks over, one ldmatrix.x4 each. A lane's address is fixed up to
-// the fragment: its row modulo 8 is its lane modulo 8, so the swizzle is one XOR of the chunk.
-
-// Left operand in shared memory: rows down, K across.
-template <typename T, int M, int K>
-struct LeftFragments {
+// The 16 x 16 fragments of a shared tile, one ldmatrix.x4 each: lane t gives the address of row
+// t % 8 of 8 x 8 matrix t / 8, and r[t / 8] receives it. A lane's row modulo 8 is the lane modulo 8,
+// so its swizzled chunk is one XOR.
+template <typename T, int ROWS, int COLS>
+struct Fragments {
+  using Memory = Shared<T, ROWS, COLS>;
   unsigned lane_base;
-  int lane_chunk;
+  unsigned lane_chunk;
 
-  __device__ __forceinline__ LeftFragments(const Shared<T, M, K>& tile, int first_row) {
-    const int lane = threadIdx.x % 32;
-    lane_base = tile.base + (first_row + lane % 16) * Shared<T, M, K>::PITCH;
-    lane_chunk = lane / 16 ^ lane % 8;
-  }
-  __device__ __forceinline__ void load(unsigned (&r)[4], int row_block, int k_block) const {
-    ldmatrix(r, lane_base + row_block * 16 * Shared<T, M, K>::PITCH +
-                    ((lane_chunk ^ (k_block * 2)) << 4));
+  // `lane_row` and `lane_chunk` place this lane's row in a fragment: 0 to 15, and 0 or 1.
+  __device__ __forceinline__ Fragments(const Memory& tile, int lane_row, int chunk)
+      : lane_base(tile.base + lane_row * Memory::PITCH), lane_chunk(chunk ^ threadIdx.x % 8) {}
+
+  __device__ __forceinline__ unsigned address(int row_block, int col_block) const {
+    return lane_base + row_block * 16 * Memory::PITCH + col_block / 4 * 128 +
+           ((lane_chunk ^ (col_block % 4 * 2)) << 4);
   }
 };
 
-// Right operand stored as N x K (keys by head size) and read as K x N: ldmatrix gives columns.
-// r[0], r[1] are the operand of the left eight columns, r[2], r[3] of the right eight.
+// The right operand, b[0] and b[1] for the left eight columns, b[2] and b[3] for the right eight:
+// stored as N x K (keys by head size) and read as its transpose, or stored as K x N.
 template <typename T, int N, int K>
-struct RightFragmentsTransposed {
-  unsigned lane_base;
-  int lane_chunk;
+struct RightTransposed {
+  Fragments<T, N, K> fragments;
 
-  __device__ __forceinline__ explicit RightFragmentsTransposed(const Shared<T, N, K>& tile) {
-    const int lane = threadIdx.x % 32;
-    lane_base = tile.base + (lane / 16 * 8 + lane % 8) * Shared<T, N, K>::PITCH;
-    lane_chunk = lane / 8 % 2 ^ lane % 8;
-  }
-  __device__ __forceinline__ void load(unsigned (&r)[4], int k_block, int n_block) const {
-    ldmatrix(r, lane_base + n_block * 16 * Shared<T, N, K>::PITCH +
-                    ((lane_chunk ^ (k_block * 2)) << 4));
+  __device__ __forceinline__ explicit RightTransposed(const Shared<T, N, K>& tile)
+      : fragments(tile, threadIdx.x % 32 / 16 * 8 + threadIdx.x % 8, threadIdx.x / 8 % 2) {}
+  __device__ __forceinline__ void load(unsigned (&b)[4], int k_block, int n_block) const {
+    ldmatrix(b, fragments.address(n_block, k_block));
   }
 };
-
-// Right operand stored as K x N (keys by head size): ldmatrix.trans.
 template <typename T, int K, int N>
-struct RightFragments {
-  unsigned lane_base;
-  int lane_chunk;
+struct Right {
+  Fragments<T, K, N> fragments;
 
-  __device__ __forceinline__ explicit RightFragments(const Shared<T, K, N>& tile) {
-    const int lane = threadIdx.x % 32;
-    lane_base = tile.base + lane % 16 * Shared<T, K, N>::PITCH;
-    lane_chunk = lane / 16 ^ lane % 8;
-  }
-  __device__ __forceinline__ void load(unsigned (&r)[4], int k_block, int n_block) const {
-    ldmatrix_trans(r, lane_base + k_block * 16 * Shared<T, K, N>::PITCH +
-                          ((lane_chunk ^ (n_block * 2)) << 4));
+  __device__ __forceinline__ explicit Right(const Shared<T, K, N>& tile)
+      : fragments(tile, threadIdx.x % 16, threadIdx.x % 32 / 16) {}
+  __device__ __forceinline__ void load(unsigned (&b)[4], int k_block, int n_block) const {
+    ldmatrix_trans(b, fragments.address(k_block, n_block));
   }
 };
 
 // The walk over a product's fragments: K outermost, then pairs of n8 columns. The right fragment of
 // the next step is loaded before the products of this one are issued, and the left fragments of the
 // next K block half a block ahead, so that ldmatrix's latency lies behind mma instructions.
-template <typename T, int M, int N, int WARPS, int K, typename Left, typename Right>
-__device__ __forceinline__ void gemm(Tile<MmaAcc<M, N, WARPS>>& acc, Left left, const Right& right) {
+template <typename T, int M, int N, int WARPS, int K, typename L, typename R>
+__device__ __forceinline__ void gemm(Tile<MmaAcc<M, N, WARPS>>& acc, L left, const R& right) {
   using Acc = MmaAcc<M, N, WARPS>;
   constexpr int N_BLOCKS = N / 16;
   constexpr int STEPS = K / 16 * N_BLOCKS;
@@ -184,14 +171,14 @@ __device__ __forceinline__ void gemm(Tile<MmaAcc<M, N, WARPS>>& acc, Left left, 
 // How gemm gets its left fragments: from shared memory, two K blocks at a time, or from registers.
 template <typename T, int M, int K, int WARPS>
 struct LeftFromShared {
-  LeftFragments<T, M, K> fragments;
+  Fragments<T, M, K> fragments;
   unsigned a[2][M / (16 * WARPS)][4];
 
   __device__ __forceinline__ explicit LeftFromShared(const Shared<T, M, K>& tile)
-      : fragments(tile, threadIdx.x / 32 * (M / WARPS)) {}
+      : fragments(tile, threadIdx.x / 32 * (M / WARPS) + threadIdx.x % 16, threadIdx.x % 32 / 16) {}
   __device__ __forceinline__ void load(int k_block) {
 #pragma unroll
-    for (int r = 0; r < M / (16 * WARPS); ++r) fragments.load(a[k_block % 2][r], r, k_block);
+    for (int r = 0; r < M / (16 * WARPS); ++r) ldmatrix(a[k_block % 2][r], fragments.address(r, k_block));
   }
   __device__ __forceinline__ const unsigned (&get(int row_block, int k_block) const)[4] {
     return a[k_block % 2][row_block];
@@ -208,12 +195,12 @@ struct LeftFromRegisters {
 };
 
 template <typename T, int N, int K>
-__device__ __forceinline__ auto right_fragments(const Transposed<Shared<T, N, K>>& b) {
-  return RightFragmentsTransposed<T, N, K>(b.tile);
+__device__ __forceinline__ auto right_operand(const Transposed<Shared<T, N, K>>& b) {
+  return RightTransposed<T, N, K>(b.tile);
 }
 template <typename T, int K, int N>
-__device__ __forceinline__ auto right_fragments(const Shared<T, K, N>& b) {
-  return RightFragments<T, K, N>(b);
+__device__ __forceinline__ auto right_operand(const Shared<T, K, N>& b) {
+  return Right<T, K, N>(b);
 }
 
 }  // namespace detail
@@ -368,17 +355,17 @@ __device__ __forceinline__ MmaA<T, M, N, WARPS> to_operand(const Tile<MmaAcc<M, 
 
 // acc += a b: a (M x K) in shared memory or an operand in registers, b (K x N) in shared memory as
 // it lies or as a transpose. Done on return. Products are exact, sums are float.
-template <typename T, int M, int N, int WARPS, int K, typename Right>
+template <typename T, int M, int N, int WARPS, int K, typename B>
 __device__ __forceinline__ void gemm(Tile<MmaAcc<M, N, WARPS>>& acc, const Shared<T, M, K>& a,
-                                     const Right& b) {
+                                     const B& b) {
   detail::gemm<T, M, N, WARPS, K>(acc, detail::LeftFromShared<T, M, K, WARPS>(a),
-                                  detail::right_fragments(b));
+                                  detail::right_operand(b));
 }
-template <typename T, int M, int N, int WARPS, int K, typename Right>
+template <typename T, int M, int N, int WARPS, int K, typename B>
 __device__ __forceinline__ void gemm(Tile<MmaAcc<M, N, WARPS>>& acc,
-                                     const MmaA<T, M, K, WARPS>& a, const Right& b) {
+                                     const MmaA<T, M, K, WARPS>& a, const B& b) {
   detail::gemm<T, M, N, WARPS, K>(acc, detail::LeftFromRegisters<T, M, K, WARPS>{a},
-                                  detail::right_fragments(b));
+                                  detail::right_operand(b));
 }
 
 }  // namespace cubridge
