@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import (
-    actor, add_json, add_specialisation, add_store, narrator, spec_options, specialisation,
+    actor,
+    add_json,
+    add_specialisation,
+    add_store,
+    narrator,
+    spec_options,
+    specialisation,
 )  # fmt: skip
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ fresh one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -72,7 +73,7 @@ class Child:
         environment["PYTHONSAFEPATH"] = "1"
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             environment.setdefault(name, "1")
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "engine.child.server"],
             stdin=subprocess.PIPE,
@@ -87,16 +88,12 @@ class Child:
         process, self._process = self._process, None
         if process is None:
             return
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                try:
+                with contextlib.suppress(OSError):
                     stream.close()
-                except OSError:
-                    pass
         process.wait()
         if self._log is not None:
             self._log.close()

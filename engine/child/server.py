@@ -5,6 +5,7 @@ What specs print goes to standard error, so it can never be taken for an answer.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -21,10 +22,8 @@ def main() -> None:
     os.dup2(2, 1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    try:
+    with contextlib.suppress(OSError):
         os.nice(5)
-    except OSError:
-        pass
     from engine.child.commands import COMMANDS
 
     def send(message: dict[str, Any]) -> None:

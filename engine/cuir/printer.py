@@ -37,7 +37,10 @@ INDENT = "    "
 
 # Binding strengths, as in Python's grammar; a child prints in parentheses when it binds weaker.
 _LAMBDA, _SELECT, _OR, _AND, _NOT, _COMPARE = range(6)
-_BINARY = {"|": 6, "^": 7, "&": 8, "<<": 9, ">>": 9, "+": 10, "-": 10, "*": 11, "/": 11, "//": 11, "%": 11}  # fmt: skip
+_BINARY = {
+    "|": 6, "^": 7, "&": 8, "<<": 9, ">>": 9,
+    "+": 10, "-": 10, "*": 11, "/": 11, "//": 11, "%": 11,
+}  # fmt: skip
 _UNARY, _ATOM = 12, 14
 
 

@@ -23,12 +23,29 @@ from engine.spec.text import recipe_to_json
 from engine.transfer.review import propose
 from engine.transfer.rules import apply, plan
 from engine.types import (
-    Artifact, Decision, DecisionKind, Gate, Level, Origin, Proposal, Stage, Verdict, VerdictKind,
+    Artifact,
+    Decision,
+    DecisionKind,
+    Gate,
+    Level,
+    Origin,
+    Proposal,
+    Stage,
+    Verdict,
+    VerdictKind,
     sha256_of,
 )  # fmt: skip
 from sessions.events import (
-    Accepted, ArtifactSet, Body, HunkDecided, ProposalMade, Redone, SessionCreated,
-    TranscriptAdded, Undone, VerdictGiven,
+    Accepted,
+    ArtifactSet,
+    Body,
+    HunkDecided,
+    ProposalMade,
+    Redone,
+    SessionCreated,
+    TranscriptAdded,
+    Undone,
+    VerdictGiven,
 )  # fmt: skip
 from sessions.state import acceptance_of
 from sessions.writer import Writer

@@ -79,7 +79,8 @@ def find_attention(module: Module) -> Attention:
     hosts = [f for f in module.functions if f.kind == "host"]
     if len(kernels) != 1 or len(hosts) != 1:
         raise TransferError(
-            f"rules carry programs with one kernel and one launch; this one has {len(kernels)} and {len(hosts)}"
+            f"rules carry programs with one kernel and one launch; this one has {len(kernels)} "
+            f"and {len(hosts)}"
         )
     kernel, host = kernels[0], hosts[0]
     statements = list(walk_block(kernel.body, (kernel.name,)))
@@ -187,7 +188,7 @@ def _schedule(
         full = _resolve(mask.cond.operand, values, module)
     index = _resolve(site.keys, values, module)
     count = None
-    for path, stmt in statements:
+    for _, stmt in statements:
         if isinstance(stmt, For) and index is not None and _contains_call(stmt, index.fn):
             # The innermost loop that asks for tile indices runs over the tile count.
             found = _resolve(stmt.stop, values, module) or _resolve(stmt.start, values, module)

@@ -217,17 +217,18 @@ def drop_newly_dead(function: Function, was_read: frozenset[str]) -> Function:
     stays as it was.
     """
     while True:
-        reads = read_names(function.body)
+        dead = was_read - read_names(function.body)
 
-        def prune(body: Block) -> Block:
-            kept = tuple(
-                s
-                for s in body
-                if not (isinstance(s, Assign) and s.target in was_read and s.target not in reads)
-            )
+        def prune(body: Block, dead: frozenset[str] = dead) -> Block:
+            kept = tuple(s for s in body if not (isinstance(s, Assign) and s.target in dead))
             return kept if len(kept) != len(body) else body
 
         body = map_blocks(function.body, prune)
         if body == function.body:
             return function
         function = replace(function, body=body)
+
+
+def substitute_expr(expr: Expr, old: Expr, new: Expr) -> Expr:
+    """`expr` with every occurrence of the subexpression `old` replaced."""
+    return map_expr(expr, lambda node: new if node == old else None)

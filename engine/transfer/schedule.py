@@ -14,7 +14,7 @@ from engine.cuir.nodes import Binary, Bool, Call, Compare, Expr, Name, Num, Sele
 from engine.transfer.linear import Linear, linear, linear_difference, tidy
 from engine.transfer.rewrite import free_names, substitute
 
-I, J = Name("i"), Name("j")
+ROW, KEY = Name("i"), Name("j")
 TRUE, FALSE = Num(True), Num(False)
 _NEGATE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _MAX_TERMS = 32
@@ -67,7 +67,7 @@ def negate(expr: Expr) -> Expr:
             return Bool("or", negate(left), negate(right))
         case Bool("or", left, right):
             return Bool("and", negate(left), negate(right))
-        case Select(cond, then, other):
+        case Select():
             return negate(normal(expr))
         case _:
             return Unary("not", expr)
@@ -231,9 +231,11 @@ def _conjunction(atoms: tuple[Expr, ...], rows: Rows, keys: Expr) -> KeyRange | 
             return None
         bound = _bound(atom)
         if bound is not None:
-            if bound.low is not None and (over := interval(bound.low, I, rows.first, rows.last)):
+            if bound.low is not None and (over := interval(bound.low, ROW, rows.first, rows.last)):
                 low = maximum(low, tidy(over[0]))
-            if bound.high is not None and (over := interval(bound.high, I, rows.first, rows.last)):
+            if bound.high is not None and (
+                over := interval(bound.high, ROW, rows.first, rows.last)
+            ):
                 high = minimum(high, tidy(over[1]))
         elif isinstance(atom, Compare) and "j" not in free_names(atom):
             possible = _possible(atom, rows)
@@ -249,7 +251,7 @@ def _conjunction(atoms: tuple[Expr, ...], rows: Rows, keys: Expr) -> KeyRange | 
 def _possible(atom: Compare, rows: Rows) -> Expr | None:
     """A condition on the block that is true when the atom may hold for one of its rows."""
     form = linear_difference(atom.left, atom.right).to_expr()
-    over = interval(form, I, rows.first, rows.last)
+    over = interval(form, ROW, rows.first, rows.last)
     if over is None:
         return None
     low, high = tidy(over[0]), tidy(over[1])
@@ -281,7 +283,7 @@ def key_ranges(keep: Expr, rows: Rows, keys: Expr) -> KeyRanges:
 
 
 def tile_full(keep: Expr, rows: Rows, first_key: Expr, last_key: Expr) -> Expr:
-    """A condition under which every (row, key) of the tile is kept (sufficient, exact if linear)."""
+    """A condition under which all of the tile is kept (sufficient; exact where it is linear)."""
     return _full(normal(keep), rows, first_key, last_key)
 
 
@@ -298,11 +300,11 @@ def _full(expr: Expr, rows: Rows, j0: Expr, j1: Expr) -> Expr:
             return _full(both, rows, j0, j1)
         case Compare(op, left, right):
             form = linear_difference(left, right).to_expr()
-            over_j = interval(form, J, j0, j1)
+            over_j = interval(form, KEY, j0, j1)
             if over_j is None:
                 return FALSE
             worst = over_j[1] if op in ("<", "<=") else over_j[0]
-            over_i = interval(worst, I, rows.first, rows.last)
+            over_i = interval(worst, ROW, rows.first, rows.last)
             if over_i is None or {"i", "j"} & free_names(over_i[0]):
                 return FALSE
             value = tidy(over_i[1] if op in ("<", "<=") else over_i[0])

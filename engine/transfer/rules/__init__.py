@@ -1,0 +1,90 @@
+"""The rules: each one turns a clause of the recipe into an edit of the module.
+
+A rule is a pure function Module -> Module with a reason. Rules never look at names or at the spec's
+text: they match the attention that `match` found and the expressions of the recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.cuir.nodes import Binary, Expr, Module, Name, Num, walk_expr
+from engine.spec.recipe import Recipe
+from engine.transfer.match import find_attention
+from engine.transfer.rules.bind import binding_of
+from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
+from engine.transfer.rules.heads import check_heads
+from engine.transfer.rules.inputs import add_inputs
+from engine.transfer.rules.mask import mask_steps
+from engine.transfer.rules.normaliser import replace_softmax, scale_output
+from engine.transfer.rules.score import score_steps
+from engine.transfer.rules.sites import X
+from engine.transfer.rules.steps import Plan, Step
+from engine.transfer.rules.words import Words
+
+
+def plan(module: Module, recipe: Recipe) -> Plan:
+    """The steps that carry `recipe` to `module`. Raises `TransferError` when no rule does."""
+    found = find_attention(module)
+    check_heads(module, found, recipe)
+    words = Words(module, found, recipe)
+    steps: list[Step] = []
+    factor, rest = words.split_scale(recipe.score)
+    read = [rest, recipe.keep, recipe.weight, recipe.output_factor]
+    used = [i for i in recipe.extra() if _is_read(i.name, read)]
+    if used:
+        steps.append(
+            Step(
+                "Pass " + ", ".join(i.name for i in used) + " to the kernel",
+                "the spec reads extra inputs: each gets a field in the argument struct and a view",
+                "inputs",
+                lambda m: add_inputs(m, found, used),
+            )
+        )
+    if rest is not None and recipe.weight is None:
+        steps += score_steps(found, recipe, words, rest)
+    if recipe.keep != Num(True):
+        steps += mask_steps(found, recipe, words)
+    if recipe.weight is None and rows_may_be_empty(recipe):
+        steps.append(
+            Step(
+                "Guard rows without a kept key",
+                "a row whose keys are all masked so far has row max -inf, and -inf - (-inf) is NaN",
+                "empty_rows",
+                lambda m: guard_empty_rows(m, found),
+            )
+        )
+    if recipe.weight is not None:
+        score = rest if rest is not None else Binary("*", X, words.scale)
+        steps.append(
+            Step(
+                "Replace softmax by the spec's own weight",
+                "the spec does not normalise over keys: row max, row sum and LSE go away",
+                "normaliser",
+                lambda m: replace_softmax(m, found, words, recipe, score, factor),
+            )
+        )
+    if recipe.output_factor is not None:
+        value = words.of_kernel(recipe.output_factor)
+        steps.append(
+            Step(
+                "Scale the output",
+                "the spec multiplies the result by a factor",
+                "output",
+                lambda m: scale_output(m, found, value),
+            )
+        )
+    return Plan(tuple(steps), binding_of(module, found, recipe, used, factor))
+
+
+def _is_read(name: str, exprs: list[Expr | None]) -> bool:
+    return any(n == Name(name) for e in exprs if e is not None for n in walk_expr(e))
+
+
+def apply(module: Module, steps: tuple[Step, ...]) -> Iterator[tuple[Step, Module]]:
+    """The module after each step."""
+    for step in steps:
+        module = step.apply(module)
+        yield step, module
+
+
+__all__ = ["Plan", "Step", "apply", "plan"]

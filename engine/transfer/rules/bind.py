@@ -1,0 +1,47 @@
+"""How the target's arguments are filled from the spec's inputs."""
+
+from __future__ import annotations
+
+from engine.cuir.nodes import Expr, Module, Name
+from engine.spec.recipe import Input, Recipe
+from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField
+from engine.transfer.match import Attention
+
+
+def binding_of(
+    module: Module, found: Attention, recipe: Recipe, used: list[Input], factor: Expr
+) -> Binding:
+    dims = {
+        "q": ("B", "Hq", "Nq", "D"),
+        "k": ("B", "Hkv", "Nk", "D"),
+        "v": ("B", "Hkv", "Nk", "Dv"),
+    }
+    tensors = [
+        TensorField(found.fields[i.role], i.name, i.dims, dims[i.role], "T")
+        for i in recipe.inputs
+        if i.role != "extra"
+    ]
+    tensors.append(
+        TensorField(
+            found.fields["o"], "O", recipe.output_dims, ("B", "Hq", "Nq", "Dv"), "T", output=True
+        )
+    )
+    if recipe.weight is None and "lse" in found.fields:
+        lse = ("B", "Hq", "Nq")
+        tensors.append(TensorField(found.fields["lse"], "LSE", lse, lse, "f32", output=True))
+    scalars = [ScalarField(found.fields["scale"], factor)]
+    own = {f.name for f in module.fields}
+    new_sizes: list[str] = []
+    for item in used:
+        if item.dims:
+            tensors.append(TensorField(item.name, item.name, item.dims, item.dims, item.dtype))
+            new_sizes += [
+                d for d in item.dims if not d.isdigit() and d not in own and d not in new_sizes
+            ]
+        else:
+            scalars.append(ScalarField(item.name, Name(item.name)))
+    sizes = [
+        SizeField(f.name, f.name) for f in module.fields if f.type == "i32" and f.name in SIZES
+    ]
+    sizes += [SizeField(d, d) for d in new_sizes if d not in ("D", "Dv")]
+    return Binding(tuple(tensors), tuple(sizes), tuple(scalars))

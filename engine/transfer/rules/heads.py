@@ -1,0 +1,49 @@
+"""The kernel's map from query head to key/value head must be the spec's."""
+
+from __future__ import annotations
+
+from engine.cuir.nodes import Assign, Attr, Binary, Call, Expr, Module, Name, Num
+from engine.errors import TransferError
+from engine.spec.recipe import Recipe
+from engine.transfer.match import Attention
+from engine.transfer.rewrite import map_expr, substitute
+from engine.transfer.rules.sites import statements
+
+
+def check_heads(module: Module, found: Attention, recipe: Recipe) -> None:
+    """The kernel's own map from query head to key/value head must be the spec's."""
+    kernel = module.function(found.kernel)
+    own = found.kv_head
+    for stmt in statements(kernel.body):
+        if isinstance(stmt, Assign) and own == Name(stmt.target):
+            own = stmt.value
+    sizes = {"Hq": Attr(Name("args"), "Hq"), "Hkv": Attr(Name("args"), "Hkv")}
+    wanted = substitute(recipe.kv_head, {**sizes, "h": found.head})
+    for hq, hkv in ((1, 1), (4, 1), (4, 2), (6, 3), (8, 8), (12, 4)):
+        for head in range(hq):
+            values = {sizes["Hq"]: Num(hq), sizes["Hkv"]: Num(hkv), found.head: Num(head)}
+            results = [_fold(map_expr(e, values.get)) for e in (own, wanted)]
+            if results[0] != results[1]:
+                raise TransferError(
+                    f"the spec reads key/value head {results[1]} for query head {head} of {hq} "
+                    f"(with {hkv} key/value heads); the kernel reads {results[0]}"
+                )
+
+
+def _fold(expr: Expr) -> int:
+    match expr:
+        case Num(int() as value):
+            return value
+        case Binary(op, left, right):
+            a, b = _fold(left), _fold(right)
+            return (
+                {"+": a + b, "-": a - b, "*": a * b}.get(op)
+                if op in "+-*"
+                # type: ignore[return-value]
+                else (a // b if op == "//" else a % b)
+            )
+        case Call("floor_div", (left, right)):
+            return _fold(left) // _fold(right)
+        case Call("floor_mod", (left, right)):
+            return _fold(left) % _fold(right)
+    raise TransferError("the map from query head to key/value head is not integer arithmetic")

@@ -1,0 +1,64 @@
+"""Extra inputs: a field of the argument struct and a view in the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.cuir.nodes import Assign, Attr, Call, Expr, Field, Function, Module, Name, Num, Stmt
+from engine.errors import TransferError
+from engine.spec.recipe import Input, Recipe
+from engine.transfer.match import Attention
+from engine.transfer.rewrite import map_function, substitute
+
+
+def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
+    have = {f.name for f in module.fields}
+    fields = list(module.fields)
+    views: list[Stmt] = []
+    for item in used:
+        for dim in item.dims:
+            if not dim.isdigit() and dim not in have and dim not in ("D", "Dv"):
+                fields.append(Field(dim, "i32"))
+                have.add(dim)
+        if item.name in have:
+            raise TransferError(f"the spec's input {item.name} has the name of a field of Args")
+        fields.append(Field(item.name, _field_type(item)))
+        have.add(item.name)
+        if item.dims:
+            args = (Attr(Name("args"), item.name), *map(_size, item.dims))
+            views.append(Assign(item.name, Call("gmem", args, (), (_element(item.dtype),))))
+
+    def change(function: Function) -> Function:
+        last = max(i for i, s in enumerate(function.body) if _is_view(s))
+        body = function.body[: last + 1] + tuple(views) + function.body[last + 1 :]
+        return replace(function, body=body)
+
+    return map_function(replace(module, fields=tuple(fields)), found.kernel, change)
+
+
+def _field_type(item: Input) -> str:
+    return (
+        "tensor"
+        if item.dims
+        else {"i32": "i32", "i64": "i64", "bool": "i32"}.get(item.dtype, "f32")
+    )
+
+
+def _element(dtype: str) -> Expr:
+    return Name(
+        {"T": "T", "f32": "f32", "f16": "f16", "bf16": "bf16", "bool": "bool"}.get(dtype, "i32")
+    )
+
+
+def _size(dim: str) -> Expr:
+    return Num(int(dim)) if dim.isdigit() else Attr(Name("args"), dim)
+
+
+def _is_view(stmt: Stmt) -> bool:
+    return isinstance(stmt, Assign) and isinstance(stmt.value, Call) and stmt.value.fn == "gmem"
+
+
+def scalar_inputs(expr: Expr, recipe: Recipe) -> Expr:
+    """Scalar inputs are read from the argument struct."""
+    scalars = {i.name: Attr(Name("args"), i.name) for i in recipe.extra() if not i.dims}
+    return substitute(expr, scalars)

@@ -1,0 +1,180 @@
+"""The mask: the keep predicate of partial tiles and the tile schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.cuir.nodes import (
+    Assign,
+    Attr,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Function,
+    If,
+    Lambda,
+    Module,
+    Name,
+    Num,
+    Return,
+    Select,
+)
+from engine.errors import TransferError
+from engine.spec.recipe import Recipe
+from engine.transfer import schedule as intervals
+from engine.transfer.linear import tidy
+from engine.transfer.match import Attention, Site
+from engine.transfer.rewrite import Block, free_names, map_expr, map_stmt_exprs, stmt_exprs
+from engine.transfer.rules.inputs import scalar_inputs
+from engine.transfer.rules.sites import edit_site
+from engine.transfer.rules.steps import Step
+from engine.transfer.rules.words import Words
+
+
+def mask_steps(found: Attention, recipe: Recipe, words: Words) -> list[Step]:
+    pred = words.of_kernel(scalar_inputs(recipe.keep, recipe))
+    keep = scalar_inputs(recipe.keep, recipe)
+    return [
+        Step(
+            "Keep what the spec keeps",
+            "the keep predicate of partial tiles gets the spec's mask",
+            "mask",
+            lambda m: _edit_keep(m, found, pred),
+        ),
+        Step(
+            "Visit only tiles that hold a kept pair",
+            "interval analysis of the mask over a block of rows gives the range of key tiles, and "
+            "which of them need no mask",
+            "mask",
+            lambda m: _edit_schedule(m, found, words, keep),
+        ),
+    ]
+
+
+def _edit_keep(module: Module, found: Attention, pred: Expr) -> Module:
+    def edit(site: Site, stmts: Block) -> Block:
+        assert site.mask is not None
+
+        def change(expr: Expr) -> Expr | None:
+            match expr:
+                case Call("keep", (score, Lambda(("i", "j"), body)), kwargs, params):
+                    return Call(
+                        "keep", (score, Lambda(("i", "j"), Bool("and", body, pred))), kwargs, params
+                    )
+                case Call("keep"):
+                    raise TransferError("the kernel's keep has an unexpected lambda")
+            return None
+
+        stmt = stmts[site.mask]
+        if isinstance(stmt, If):
+            inner = tuple(map_stmt_exprs(s, lambda e: map_expr(e, change)) for s in stmt.then)
+            stmt = If(stmt.cond, inner, stmt.other)
+        else:
+            stmt = map_stmt_exprs(stmt, lambda e: map_expr(e, change))
+        return (*stmts[: site.mask], stmt, *stmts[site.mask + 1 :])
+
+    return edit_site(module, found, edit)
+
+
+def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -> Module:
+    names = found.schedule
+    count, index, full = (module.function(n) for n in (names.count, names.index, names.full))
+    tile_rows, tile_keys = (Name(c) for c in count.consts[:2])
+    keys = Attr(Name("args"), "Nk")
+    queries = Attr(Name("args"), "Nq")
+
+    def rows_of(function: Function) -> intervals.Rows:
+        first = Name(function.params[3].name)
+        return intervals.Rows(first, Name("last"))
+
+    def last_row(function: Function) -> Assign:
+        first = Name(function.params[3].name)
+        value = Binary("-", Call("min", (Binary("+", first, tile_rows), queries)), Num(1))
+        return Assign("last", value)
+
+    def finish(function: Function, body: Block) -> Function:
+        needs_last = any("last" in free_names(e) for s in body for e in stmt_exprs(s))
+        return replace(function, body=((last_row(function),) if needs_last else ()) + body)
+
+    ranges = intervals.key_ranges(words.of_schedule(keep, count), rows_of(count), keys)
+    new: dict[str, Function] = {}
+    zero = Num(0)
+
+    def tiles_until(high: Expr) -> Expr:
+        return intervals.maximum(
+            zero, Call("ceil_div", (tidy(Binary("+", high, Num(1))), tile_keys))
+        )
+
+    def tile_of(key: Expr) -> Expr:
+        return Binary("//", key, tile_keys)
+
+    step: Expr = Name(index.params[4].name)
+    if _descends(index):
+        arguments = tuple(Name(p.name) for p in index.params[:4])
+        visits = Call(count.name, arguments, (), tuple(Name(c) for c in index.consts))
+        step = Binary("-", Binary("-", visits, Num(1)), step)
+    if ranges.rest is None:
+        high = ranges.prefix.high if ranges.prefix else Num(-1)
+        new[count.name] = finish(count, (Return(tiles_until(high)),))
+        new[index.name] = finish(index, (Return(step),))
+    else:
+        ranges_i = intervals.key_ranges(words.of_schedule(keep, index), rows_of(index), keys)
+        assert ranges_i.rest is not None
+        if ranges.prefix is None:
+            beyond = Binary("-", tiles_until(ranges.rest.high), Name("first"))
+            body: Block = (
+                Assign("first", tile_of(ranges.rest.low)),
+                Return(intervals.maximum(zero, beyond)),
+            )
+            new[count.name] = finish(count, body)
+            first = tile_of(ranges_i.rest.low)
+            new[index.name] = finish(index, (Return(Binary("+", first, step)),))
+        else:
+            assert ranges_i.prefix is not None
+            prefix = Name("prefix")
+            first = intervals.maximum(prefix, tile_of(ranges.rest.low))
+            beyond = Binary("-", tiles_until(ranges.rest.high), Name("first"))
+            body = (
+                Assign("prefix", tiles_until(ranges.prefix.high)),
+                Assign("first", first),
+                Return(Binary("+", prefix, intervals.maximum(zero, beyond))),
+            )
+            new[count.name] = finish(count, body)
+            first_i = intervals.maximum(prefix, tile_of(ranges_i.rest.low))
+            visit = Name("visit")
+            later = Binary("+", first_i, Binary("-", visit, prefix))
+            body = (
+                Assign("prefix", tiles_until(ranges_i.prefix.high)),
+                Assign("visit", step),
+                Return(Select(Compare("<", visit, prefix), visit, later)),
+            )
+            new[index.name] = finish(index, body)
+    tile = Name(full.params[4].name)
+    first_key = Binary("*", tile, tile_keys)
+    last_key = Binary("-", Binary("+", first_key, tile_keys), Num(1))
+    extra = intervals.tile_full(words.of_schedule(keep, full), rows_of(full), first_key, last_key)
+    new[full.name] = finish(full, _and_return(full, extra))
+    return replace(module, functions=tuple(new.get(f.name, f) for f in module.functions))
+
+
+def _descends(index: Function) -> bool:
+    """True when the kernel visits its tiles from the last to the first."""
+    from engine.transfer.linear import linear
+
+    last = index.body[-1]
+    if not isinstance(last, Return) or last.value is None:
+        raise TransferError(f"{index.name} does not end in a return")
+    slope = linear(last.value).coefficient(Name(index.params[4].name))
+    if abs(slope) != 1:
+        raise TransferError(f"{index.name} visits tiles in an order that no rule reads")
+    return slope < 0
+
+
+def _and_return(function: Function, extra: Expr) -> Block:
+    """The function's body with `extra` added to what it returns."""
+    *head, last = function.body
+    if not isinstance(last, Return) or last.value is None:
+        raise TransferError(f"{function.name} does not end in a return")
+    return (*head, Return(intervals.normal(Bool("and", last.value, extra))))

@@ -1,0 +1,55 @@
+"""Edits at the places where a score tile is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from engine.cuir.nodes import Assign, Call, Expr, Lambda, Module, Name, Num, Stmt, Tuple, blocks
+from engine.transfer.match import Attention, Site, block_at, find_attention
+from engine.transfer.rewrite import Block, free_names, map_function, with_block
+
+X = Name("x")
+NEG_INF = Num(float("-inf"))
+
+
+def edit_site(module: Module, found: Attention, edit: Callable[[Site, Block], Block]) -> Module:
+    """`edit` applied to the statement list of every site (found again: indices may have moved)."""
+    for number in range(len(found.sites)):
+        site = find_attention(module).sites[number]
+        body = block_at(module, site.block)
+        module = _put_block(module, site.block, edit(site, body))
+    return module
+
+
+def _put_block(module: Module, block: tuple[str | int, ...], body: Block) -> Module:
+    def put(stmts: Block, path: tuple[str | int, ...]) -> Block:
+        if not path:
+            return body
+        index, branch = path[0], path[1]
+        assert isinstance(index, int)
+        stmt = stmts[index]
+        inner = dict(blocks(stmt))[str(branch)]
+        return (
+            *stmts[:index],
+            with_block(stmt, str(branch), put(inner, path[2:])),
+            *stmts[index + 1 :],
+        )
+
+    return map_function(module, str(block[0]), lambda f: replace(f, body=put(f.body, block[1:])))
+
+
+def score_map(site: Site, body: Expr) -> Assign:
+    reads = free_names(body)
+    if {"i", "j"} & reads:
+        params, kwargs = ("x", "i", "j"), (("at", Tuple((site.rows, site.keys))),)
+    else:
+        params, kwargs = ("x",), ()
+    return Assign(site.score, Call("map", (Name(site.score), Lambda(params, body)), kwargs))
+
+
+def statements(body: Block) -> Iterator[Stmt]:
+    for stmt in body:
+        yield stmt
+        for _, inner in blocks(stmt):
+            yield from statements(inner)
