@@ -1,9 +1,8 @@
-"""The one module that runs git: object, tree, commit and ref plumbing on our bare repository.
+"""Object, tree, commit and ref plumbing on our bare repository.
 
-Everything goes through GitPython's `Git.execute`, with an explicit `--git-dir`, no user or system
-configuration, no hooks, no inherited `GIT_*` variables (the app may have been started inside a
-hook), `core.fsync=all`, and object names or our own checked ref names as the only arguments.
-The only visible step of a save is one ref transaction that names the old value.
+Every command has an explicit `--git-dir`, no user or system configuration, no hooks,
+`core.fsync=all`, and object names or our own checked ref names as its only arguments. The only
+visible step of a save is one ref transaction that names the old value.
 
 Measured facts behind the shape: GitPython's own writers skip fsync, `index.commit` runs hooks, and
 a `Repo` keeps two children and six descriptors open; one-shot plumbing does none of that.
@@ -21,19 +20,14 @@ import signal
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from engine.errors import MissingTool, StoreError
-
-if TYPE_CHECKING:
-    from git import Git
+from engine.errors import StoreError
+from sessions.git_run import GitKilled, run_git
 
 SESSIONS = "refs/cubridge/sessions/"
 UNDONE = "refs/cubridge/undone/"
 NOTHING = "0" * 40
-OLDEST_GIT = (2, 36)  # core.fsync came with 2.36
 
 _OID = re.compile(r"[0-9a-f]{40}")
 _CONFIG = {
@@ -61,10 +55,6 @@ _ENVIRONMENT = {
 
 class RefMoved(Exception):
     """Someone else moved the ref since its old value was read."""
-
-
-class GitKilled(StoreError):
-    """Git did not run to its end, so nothing is known about what it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,32 +296,18 @@ class GitDir:
         env: Mapping[str, str] | None = None,
         check: bool = True,
     ) -> bytes:
-        git = _git(str(cwd or self.path))
-        command = [*_clean_environment(), git.GIT_PYTHON_GIT_EXECUTABLE or "git"]
-        command.append(f"--git-dir={self.path}")
-        for name, value in _CONFIG.items():
-            command += ("-c", f"{name}={value}")
+        options = [part for name, value in _CONFIG.items() for part in ("-c", f"{name}={value}")]
+        command = [f"--git-dir={self.path}", *options, *args]
         try:
-            process = git.execute(
-                [*command, *args],
-                istream=_PIPE,
-                as_process=True,
-                env={**_ENVIRONMENT, **(env or {})},
-                # A Ctrl-C is for us, not for git in the middle of a save.
-                start_new_session=True,
-            )
-            out, err = process.communicate(stdin)
-        except (OSError, _git_not_found()) as error:
-            if not self.path.is_dir():
-                raise GitKilled(
-                    f"the store {self.path} is gone", fix="restore the folder"
-                ) from None
-            raise GitKilled(f"git could not be started: {error}", fix="cubridge doctor") from None
-        code = process.returncode
-        if code == 0 or (code > 0 and not check):
-            return bytes(out)
-        error_ = _error(self.path, args[0], code, err.decode("utf-8", "replace"))
-        raise error_ if code > 0 else GitKilled(error_.message, fix=error_.fix)
+            done = run_git(cwd or self.path, command, stdin, {**_ENVIRONMENT, **(env or {})})
+        except GitKilled:
+            if not self._here():
+                raise self._gone() from None
+            raise
+        if done.code == 0 or (done.code > 0 and not check):
+            return done.out
+        error = _error(self.path, args[0], done.code, done.err)
+        raise error if done.code > 0 else GitKilled(error.message, fix=error.fix)
 
 
 def blob_oid(content: bytes) -> str:
@@ -342,53 +318,6 @@ def blob_oid(content: bytes) -> str:
 def _oid(kind: bytes, content: bytes) -> str:
     head = kind + b" %d\0" % len(content)
     return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
-
-
-_PIPE = -1  # subprocess.PIPE, without importing subprocess before git does
-
-
-@cache
-def _git_class() -> type[Git]:
-    """GitPython, imported on the first command; it looks for git while it is imported."""
-    no_git = MissingTool(
-        "the store needs git, and no git was found on PATH",
-        fix="install git 2.36 or newer, for example: apt-get install git",
-    )
-    try:
-        from git import Git
-    except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "git":
-            raise MissingTool(
-                "the store needs GitPython", fix="python3 -m pip install gitpython"
-            ) from None
-        raise no_git from None
-    try:
-        version = tuple(Git().version_info[:2])
-    except _git_not_found():
-        raise no_git from None
-    if version < OLDEST_GIT:
-        raise MissingTool(
-            f"the store needs git 2.36 or newer (it syncs every write); this is {version}",
-            fix="install a newer git",
-        )
-    return Git
-
-
-def _git_not_found() -> type[Exception]:
-    from git.exc import GitCommandNotFound
-
-    return GitCommandNotFound
-
-
-def _git(folder: str) -> Git:
-    return _git_class()(folder)
-
-
-def _clean_environment() -> list[str]:
-    """A prefix that drops inherited GIT_* variables; empty when there are none."""
-    kept = ("GIT_EXEC_PATH", "GIT_PYTHON_GIT_EXECUTABLE")
-    names = [n for n in os.environ if n.startswith("GIT_") and n not in kept + tuple(_ENVIRONMENT)]
-    return ["env", *(part for name in names for part in ("-u", name))] if names else []
 
 
 def _lines(names: Sequence[str]) -> bytes:
