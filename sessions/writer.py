@@ -45,6 +45,7 @@ from sessions.git_store import (
 from sessions.lease import Lease
 from sessions.session import (
     LOG,
+    STORE_SCHEMA,
     SUMMARY,
     Loaded,
     Session,
@@ -134,7 +135,7 @@ class Writer(Session):
         self.read_only: str | None = None
         self._lease = Lease(git.path / "cubridge" / "locks" / f"{session}.lock")
         self._lock = threading.RLock()
-        self._pending: list[Event] = []
+        self._pending: tuple[Event, ...] = ()
         self._contents: dict[str, bytes] = {}
         self._removed_lock: Path | None = None
         try:
@@ -143,24 +144,27 @@ class Writer(Session):
         except BaseException:
             self._lease.release()
             raise
-        if self._loaded.schema > 1:
+        self._set(self._loaded, ())
+        if self._loaded.schema > STORE_SCHEMA:
             self._lease.release()
             self.read_only = "the session was written by a newer version of CuBridge"
 
     @property
     def state(self) -> SessionState:
         """What the history adds up to, events that are still waiting to be saved included."""
-        return fold(self._pending, self._loaded.state)
+        loaded, pending = self._view
+        return fold(pending, loaded.state)
 
     @property
     def events(self) -> tuple[Event, ...]:
         """The whole history, events that are still waiting to be saved included."""
-        return self._loaded.events + tuple(self._pending)
+        loaded, pending = self._view
+        return loaded.events + pending
 
     @property
     def pending(self) -> tuple[Event, ...]:
         """Events that could not be saved yet; empty when all is on the disk."""
-        return tuple(self._pending)
+        return self._view[1]
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -197,8 +201,8 @@ class Writer(Session):
                     raise StoreError(f"{event.type} was not added to {self.id}: {problem}")
                 state = fold((event,), state)
             encode_log(events)  # refuses what JSON cannot hold before anything changes
-            self._pending += events
             self._contents |= contents
+            self._set(self._loaded, self._pending + events)
             self._save()
             return events
 
@@ -214,13 +218,16 @@ class Writer(Session):
 
     def content(self, sha256: str) -> bytes:
         """The content with this hash, also of an event that is still pending."""
-        if sha256 in self._contents:
-            return self._contents[sha256]
-        return super().content(sha256)
+        waiting = self._contents.get(sha256)
+        return super().content(sha256) if waiting is None else waiting
 
     def poll(self) -> tuple[Event, ...]:
         """New events of others: only a read-only view follows, a writer makes its own."""
-        return super().poll() if self.read_only is not None else ()
+        if self.read_only is None:
+            return ()
+        found = super().poll()
+        self._set(self._loaded, self._pending)
+        return found
 
     def close(self) -> None:
         """Give the lease back; pending events are tried once more first.
@@ -247,6 +254,11 @@ class Writer(Session):
         # An error on its way out is the one to see, not that its events could not be saved.
         with contextlib.suppress(*((NotSaved,) if kind is not None else ())):
             self.close()
+
+    def _set(self, loaded: Loaded, pending: tuple[Event, ...]) -> None:
+        """Change both at once: another thread that reads the state sees before or after."""
+        self._view = (loaded, pending)
+        self._loaded, self._pending = loaded, pending
 
     def _acquire(self, wait: float) -> None:
         deadline = time.monotonic() + wait
@@ -312,8 +324,7 @@ class Writer(Session):
         self._remove_stale_lock(ref)
         self._git.move_refs(updates, f"{len(events)} events")
         self._git.sync((), [ref, *undone])
-        self._loaded = draft.loaded
-        self._pending.clear()
+        self._set(draft.loaded, ())
         self._contents.clear()
 
     def _old_value(self, ref: str) -> str:
@@ -332,14 +343,14 @@ class Writer(Session):
 
     def _reread(self) -> None:
         """Take in what others saved, and check that what is pending still makes sense."""
-        self._loaded = load(self._git, self.id)
-        saved = {event.id for event in self._loaded.events}
-        self._pending = [event for event in self._pending if event.id not in saved]
-        state = self._loaded.state
+        loaded = load(self._git, self.id)
+        saved = {event.id for event in loaded.events}
+        self._set(loaded, tuple(event for event in self._pending if event.id not in saved))
+        state = loaded.state
         for event in self._pending:
             problem = problem_with(state, event)
             if problem is not None:
-                self._pending.clear()
+                self._set(loaded, ())
                 self._contents.clear()
                 raise StoreError(
                     f"{self.id} was changed by someone else meanwhile, and {event.type} no longer "

@@ -311,6 +311,48 @@ def test_the_second_writer_reads_follows_and_forks(store: Store, session: str) -
         assert third.read_only is None
 
 
+def test_another_thread_always_sees_a_whole_state(store: Store, session: str) -> None:
+    """What a screen reads while another thread saves: no event twice, none missing."""
+    import threading
+
+    seen: list[tuple[int, int, int]] = []
+    with store.writer(session) as writer:
+        stop = threading.Event()
+
+        def watch() -> None:
+            while not stop.is_set():
+                state, events = writer.state, writer.events
+                seen.append((state.count, len(state.problems), len(events) - len(set(events))))
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        for number in range(15):
+            writer.append([Note(str(number))], actor="a")
+        stop.set()
+        thread.join()
+    counts = [count for count, _, _ in seen]
+    assert counts == sorted(counts) and {(p, d) for _, p, d in seen} == {(0, 0)}
+
+
+def test_a_session_of_a_newer_version_is_read_and_not_written(
+    store: Store, session: str, git: Git, tmp_path: Path
+) -> None:
+    ref = SESSIONS + session
+    summary = json.loads(git("show", f"{ref}:session.json")) | {"schema_version": 2}
+    (tmp_path / "session.json").write_text(json.dumps(summary))
+    blob = git("hash-object", "-w", str(tmp_path / "session.json")).strip()
+    log = git("rev-parse", f"{ref}:events.jsonl").strip()
+    listing = f"100644 blob {blob}\tsession.json\n100644 blob {log}\tevents.jsonl\n"
+    make = ["git", "-C", str(store.path), "mktree"]
+    tree = subprocess.run(make, input=listing, capture_output=True, text=True, check=True).stdout
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    commit = git(*who, "commit-tree", "-m", "newer", tree.strip()).strip()
+    git("update-ref", ref, commit)
+    assert len(store.load(session).events) == 1
+    with store.writer(session) as writer:
+        assert writer.read_only is not None and "newer version" in writer.read_only
+
+
 @pytest.mark.parametrize("left", [b'{"pid": 1, "host": "h", "since": "t"}', b"\xff{", b"[1]", b""])
 def test_a_lock_file_left_behind_blocks_nobody(store: Store, session: str, left: bytes) -> None:
     (store.path / "cubridge" / "locks" / f"{session}.lock").write_bytes(left)
