@@ -66,10 +66,10 @@ def start(
     created = SessionCreated(
         title or f"{spec.stem} on {package.name}",
         package.name,
-        package.sha256,
+        package.hashes["package"],
         spec.name,
         sha256_of(text),
-        options.to_json() | {"kernel_path": str(package.path), "spec_path": str(spec)},
+        options.to_json() | {"kernel_path": str(package.folder), "spec_path": str(spec)},
     )
     source = Artifact.of(Stage.SOURCE, SOURCE, package.source)
     kept = TranscriptAdded("spec.py", sha256_of(text), "spec")

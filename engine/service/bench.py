@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.child.client import Child
-from engine.errors import InputError
-from engine.lift.package import KernelPackage, load_package
-from engine.resources import kernel_dir, list_kernels, spec_path
+from engine.lift import KernelPackage, Lifted, lift, load_package
+from engine.resources import kernel_dir, spec_path
 from sessions.store import Store
 
 Progress = Callable[[str], None]
@@ -48,22 +47,22 @@ def cache_dir() -> Path:
 
 
 def find_kernel(name_or_path: str) -> KernelPackage:
-    """A bundled kernel by name, or the kernel package in a folder.
+    """A bundled kernel by name, or the kernel package at a path.
 
     Raises:
         InputError: neither exists, or the package is not whole.
     """
-    path = Path(name_or_path).expanduser()
-    if "/" in name_or_path or path.is_dir() or name_or_path.endswith(".cu"):
-        if path.suffix == ".cu":
-            path = path.parent
-        if not path.is_dir():
-            raise InputError(
-                f"there is no kernel at {name_or_path}",
-                fix=f"name one of: {', '.join(list_kernels())}; or give a kernel package's folder",
-            )
-        return load_package(path)
+    if "/" in name_or_path or name_or_path.endswith(".cu"):
+        return load_package(Path(name_or_path).expanduser())
     return load_package(kernel_dir(name_or_path))
+
+
+def lift_any(name_or_path: str, arch: str | None, specialisation: Mapping[str, str]) -> Lifted:
+    """A kernel, a package or a bare `.cu` file, lifted under the named bindings."""
+    package = find_kernel(name_or_path)
+    if not package.specialisations:
+        return lift(package, specialisation or None, arch)
+    return lift(package, dict(package.specialisations[-1]) | dict(specialisation), arch)
 
 
 def find_spec(name_or_path: str) -> Path:

@@ -42,18 +42,11 @@ def choose_options(
         InputError: an arch or a specialisation that the kernel refuses, with its reason.
     """
     chosen = arch or package.archs[0]
-    if chosen in package.refusals:
-        raise InputError(f"{package.name} is not built for {chosen}: {package.refusals[chosen]}")
-    if chosen not in package.archs:
+    package.check_arch(chosen)
+    if not package.specialisations:
         raise InputError(
-            f"{package.name} is not declared for {chosen}",
-            fix=f"--arch one of: {', '.join(package.archs)}",
+            f"{package.file} is a bare source: adapt needs a package with a reference",
+            fix="put kernel.toml and a reference spec beside it (see docs/kernels)",
         )
-    legal = package.specialisations
-    wanted = {name: values[-1] for name, values in legal.items()}
-    for name, value in (specialisation or {}).items():
-        if name not in legal or value not in legal[name]:
-            have = "; ".join(f"{n}: {', '.join(v)}" for n, v in legal.items())
-            raise InputError(f"{package.name} has no {name} = {value}", fix=f"choose from {have}")
-        wanted[name] = value
-    return Options(chosen, wanted, spec or {})
+    wanted = dict(package.specialisations[-1]) | dict(specialisation or {})
+    return Options(chosen, dict(package.specialisation(wanted)), spec or {})

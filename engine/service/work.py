@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class Work:
         """The lifted source, made again from the session's own bytes."""
         source = self.session.artifact(Stage.SOURCE, SOURCE).data
         if self._lifted is None or self._lifted.source != source:
-            package = self.package.with_source(source)
+            package = replace(self.package, source=source)
             self._lifted = lift(package, self.options.specialisation, self.options.arch)
         return self._lifted
 
@@ -131,6 +132,9 @@ class Work:
             details = {"op": "/".join(map(str, first.path)), "opaque": len(lifted.opaque)}
             return self.verdict(Gate.G1, VerdictKind.NOT_RUN, begin, reason, details)
         reference = self.package.reference
+        if reference is None:
+            reason = "the kernel declares no reference to compare with"
+            return self.verdict(Gate.G1, VerdictKind.NOT_RUN, begin, reason, {})
         recipe = self.read_recipe(reference, {})
         planned = plan(lifted.module, recipe)
         if planned.steps:
@@ -191,7 +195,7 @@ class Work:
     def subject(self, stage: Stage, **more: str) -> tuple[tuple[str, str], ...]:
         """The hashes that a verdict about `stage` belongs to."""
         hashes = self.state.hashes
-        out = {"headers": self.package.headers_sha256}
+        out = {"headers": self.package.hashes["headers"]}
         if stage.value in hashes:
             out["artifact"] = hashes[stage.value]
         wanted = {

@@ -25,8 +25,7 @@ def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
         fields.append(Field(item.name, _field_type(item)))
         have.add(item.name)
         if item.dims:
-            args = (Attr(Name("args"), item.name), *map(_size, item.dims))
-            views.append(Assign(item.name, Call("gmem", args, (), (_element(item.dtype),))))
+            views.append(view_of(item))
 
     def change(function: Function) -> Function:
         last = max(i for i, s in enumerate(function.body) if _is_view(s))
@@ -34,6 +33,12 @@ def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
         return replace(function, body=body)
 
     return map_function(replace(module, fields=tuple(fields)), found.kernel, change)
+
+
+def view_of(item: Input) -> Assign:
+    """The statement that makes a tensor input readable in a function."""
+    args = (Attr(Name("args"), item.name), *map(_size, item.dims))
+    return Assign(item.name, Call("gmem", args, (), (_element(item.dtype),)))
 
 
 def _field_type(item: Input) -> str:

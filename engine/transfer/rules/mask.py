@@ -27,7 +27,7 @@ from engine.transfer import schedule as intervals
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import Block, free_names, map_expr, map_stmt_exprs, stmt_exprs
-from engine.transfer.rules.inputs import scalar_inputs
+from engine.transfer.rules.inputs import scalar_inputs, view_of
 from engine.transfer.rules.sites import edit_site
 from engine.transfer.rules.steps import Step
 from engine.transfer.rules.words import Words
@@ -95,8 +95,9 @@ def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -
         return Assign("last", value)
 
     def finish(function: Function, body: Block) -> Function:
-        needs_last = any("last" in free_names(e) for s in body for e in stmt_exprs(s))
-        return replace(function, body=((last_row(function),) if needs_last else ()) + body)
+        read = frozenset[str]().union(*(free_names(e) for s in body for e in stmt_exprs(s)))
+        body = tuple(view_of(i) for i in words.tensors if i.name in read) + body
+        return replace(function, body=((last_row(function),) if "last" in read else ()) + body)
 
     ranges = intervals.key_ranges(words.of_schedule(keep, count), rows_of(count), keys)
     new: dict[str, Function] = {}

@@ -40,6 +40,7 @@ class Words:
             if size in kernel.consts:
                 self.sizes[size] = Name(size)
         # A scalar input may be the scale: the caller passes it, so it is as good as a constant.
+        self.tensors = tuple(i for i in recipe.extra() if i.dims)
         self.scalars = {i.name for i in recipe.extra() if not i.dims}
         if "Dv" not in self.sizes and "D" in self.sizes:
             self.sizes["Dv"] = self.sizes["D"]
@@ -52,12 +53,7 @@ class Words:
         """A recipe expression inside a schedule function: (args, b, h, q0, step or n)."""
         names = [p.name for p in function.params]
         renamed = {"b": Name(names[1]), "h": Name(names[2])}
-        out = substitute(expr, {**self.sizes, **renamed})
-        known = set(names) | set(function.consts) | {"i", "j", "args"}
-        unknown = free_names(out) - known
-        if unknown:
-            raise TransferError(f"the schedule cannot read {', '.join(sorted(unknown))}")
-        return out
+        return substitute(expr, {**self.sizes, **renamed})
 
     def split_scale(self, score: Expr) -> tuple[Expr, Expr | None]:
         """(the factor that multiplies x first, the rest): score = rest[x := x * factor].

@@ -1,0 +1,64 @@
+"""Recipes and kernels for the tests of the rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.cuir.nodes import Module
+from engine.cuir.parser import parse_expr
+from engine.lift import lift
+from engine.lift.package import load_package
+from engine.spec.recipe import Input, Recipe
+
+ROOT = Path(__file__).resolve().parents[3]
+QKV = (
+    Input("q", "q", "T", ("B", "Hq", "Nq", "D")),
+    Input("k", "k", "T", ("B", "Hkv", "Nk", "D")),
+    Input("v", "v", "T", ("B", "Hkv", "Nk", "D")),
+)
+
+
+def recipe(
+    score: str = "x * 0.125",
+    keep: str = "True",
+    extra: tuple[Input, ...] = (),
+    weight: str | None = None,
+    kv_head: str = "h // (Hq // Hkv)",
+) -> Recipe:
+    """A recipe from expression texts."""
+    return Recipe(
+        "eager",
+        QKV + extra,
+        parse_expr(score),
+        parse_expr(keep),
+        parse_expr(weight) if weight is not None else None,
+        parse_expr(kv_head),
+        ("B", "Hq", "Nq", "D"),
+        "nan",
+    )
+
+
+def lifted(name: str) -> Module:
+    """The largest specialisation of a bundled kernel."""
+    package = load_package(ROOT / "kernels" / name)
+    return lift(package, package.specialisations[-1], package.archs[0]).module
+
+
+VARIANTS = {
+    "softcap_causal": recipe("30.0 * tanh(x * 0.125 / 30.0)", "j <= i + (Nk - Nq)"),
+    "alibi_causal": recipe(
+        "x * 0.125 + slope[h] * (j - (i + (Nk - Nq)))",
+        "j <= i + (Nk - Nq)",
+        (Input("slope", "extra", "f32", ("Hq",)),),
+    ),
+    "window": recipe(keep="j <= i + (Nk - Nq) and j > i + (Nk - Nq) - 128"),
+    "global_window": recipe(keep="(j <= i and (i - j <= 8 or j < 4)) or (j >= i and j - i <= 8)"),
+    "document": recipe(
+        keep="doc[j] == doc[i] and j <= i", extra=(Input("doc", "extra", "i32", ("Nk",)),)
+    ),
+    "bias": recipe(
+        "x * 0.125 + bias[0, h, i, j]",
+        extra=(Input("bias", "extra", "f32", ("1", "Hq", "Nq", "Nk")),),
+    ),
+    "sigmoid": recipe("x * 0.125 - 3.0", weight="1.0 / (1.0 + exp(-s))"),
+}

@@ -1,0 +1,90 @@
+"""The rules on both bundled kernels: what they change, and that they say why."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.cuir.ids import assign
+from engine.cuir.nodes import Call, walk
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
+from engine.errors import CuirError, TransferError
+from engine.transfer.review import compose, propose
+from engine.transfer.rules import apply, plan
+from engine.types import Decision, DecisionKind, Origin
+from tests.engine.transfer.recipes import VARIANTS, lifted, recipe
+
+KERNELS = ("flash_fwd_sm80", "flash_fwd_sm90")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("variant", sorted(VARIANTS))
+def test_every_variant_is_carried_and_reviewable(kernel: str, variant: str) -> None:
+    base = lifted(kernel)
+    steps = plan(base, VARIANTS[variant]).steps
+    trail = list(apply(base, steps))
+    target = trail[-1][1]
+    assert parse_module(print_module(target)) == target
+    proposal = propose(
+        base, target, id="p", origin=Origin.RULES, reason="r", ids=assign(base), trail=trail
+    )
+    assert proposal.hunks and all(h.title and h.reason and h.clause for h in proposal.hunks)
+    every = {h.id: Decision(h.id, DecisionKind.ACCEPTED, "me") for h in proposal.hunks}
+    assert compose(base, target, proposal, every) == target
+    assert compose(base, target, proposal, {}) == base
+    for left_out in proposal.hunks:
+        some = {k: d for k, d in every.items() if k != left_out.id}
+        assert compose(base, target, proposal, some) != target
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_plain_scale_changes_nothing(kernel: str) -> None:
+    planned = plan(lifted(kernel), recipe("x * rsqrt(f32(D))"))
+    assert planned.steps == ()
+    assert [s.field for s in planned.binding.scalars] == ["scale"]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_negative_scale_is_not_folded(kernel: str) -> None:
+    """exp2 after the row maximum of the raw scores is wrong for a negative multiplier."""
+    titles = [s.title for s in plan(lifted(kernel), recipe("x * -0.5")).steps]
+    assert "Compute the spec's score" in titles
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_sigmoid_sends_the_softmax_away(kernel: str) -> None:
+    *_, (_, target) = apply(lifted(kernel), plan(lifted(kernel), VARIANTS["sigmoid"]).steps)
+    used = {
+        e.fn
+        for _, s in walk(target)
+        for e in [getattr(s, "value", None) or getattr(s, "call", None)]
+        if isinstance(e, Call)
+    }
+    assert not used & {"row_max", "row_sum", "row_reduce", "store_rows"}
+    assert all(f.name != "lse" for f in target.fields)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_another_head_map_is_refused(kernel: str) -> None:
+    with pytest.raises(TransferError, match="key/value head"):
+        plan(lifted(kernel), recipe(kv_head="h % Hkv"))
+
+
+def test_an_edited_hunk_takes_its_place() -> None:
+    base = lifted("flash_fwd_sm80")
+    trail = list(apply(base, plan(base, VARIANTS["softcap_causal"]).steps))
+    target = trail[-1][1]
+    proposal = propose(base, target, id="p", origin=Origin.RULES, reason="", ids=assign(base))
+    decisions = {h.id: Decision(h.id, DecisionKind.ACCEPTED, "me") for h in proposal.hunks}
+    hunk = next(h for h in proposal.hunks if "keep(" in h.after)
+    text = hunk.after.replace("j <= i", "j < i")
+    decisions[hunk.id] = Decision(hunk.id, DecisionKind.EDITED, "me", replacement=text)
+    edited = compose(base, target, proposal, decisions)
+    assert print_module(edited) == print_module(target).replace(
+        "and j <= i + (args.Nk - args.Nq), at=", "and j < i + (args.Nk - args.Nq), at="
+    )
+    broken = decisions | {
+        hunk.id: Decision(hunk.id, DecisionKind.EDITED, "me", replacement="s = keep(s,")
+    }
+    with pytest.raises(CuirError):
+        compose(base, target, proposal, broken)
