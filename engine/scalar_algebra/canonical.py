@@ -1,0 +1,229 @@
+"""Canonical forms: equal meaning, equal text (for what the algebra knows).
+
+Values are polynomials over atoms whose arguments are canonical; predicates are minimised
+disjunctive normal forms. `abs`, `min`, `max` and selects inside a comparison are opened up.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from engine.cuir.nodes import Binary, Bool, Call, Compare, Expr, Index, Name, Num, Select, Unary
+from engine.cuir.printer import print_expr
+from engine.scalar_algebra import predicate as dnf
+from engine.scalar_algebra.evaluate import FUNCTIONS
+from engine.scalar_algebra.kinds import Kinds, is_nonnegative, kind_of
+from engine.scalar_algebra.polynomial import Poly, nice, to_expr, to_poly
+from engine.scalar_algebra.rewrite import FALSE, TRUE, all_of, any_of, map_children
+
+_ODD = frozenset(("tanh", "erf", "sin"))
+_EVEN = frozenset(("abs", "cos"))
+
+
+def canonical(expr: Expr, kinds: Kinds) -> Expr:
+    """The canonical form of a value or a predicate. `kinds` names the inputs that are not float."""
+    if kind_of(expr, kinds) == "bool":
+        return canonical_predicate(expr, kinds)
+    if isinstance(expr, Num) and not math.isfinite(expr.value):
+        return expr
+    return to_expr(polynomial(expr, kinds), kinds)
+
+
+def canonical_predicate(expr: Expr, kinds: Kinds) -> Expr:
+    """The minimised normal form of a predicate; a sorted negation normal form when that is large."""
+    try:
+        return dnf.dnf_expr(normal_form(expr, kinds), kinds)
+    except dnf.TooLarge:
+        return _pushed(expr, True, kinds)
+
+
+def polynomial(expr: Expr, kinds: Kinds) -> Poly:
+    """`expr` as a polynomial over canonical atoms."""
+    return to_poly(expr, lambda atom: _atom(atom, kinds))
+
+
+def _leading_negative(poly: Poly) -> bool:
+    return bool(poly.terms) and poly.sorted_terms()[0][1] < 0
+
+
+def _atom(expr: Expr, kinds: Kinds) -> Poly:
+    match expr:
+        case Binary("/", left, right):
+            return polynomial(left, kinds) * Poly.atom(canonical(right, kinds), Fraction(-1))
+        case Binary("//", left, right) | Call("floor_div", (left, right)):
+            return _division(left, right, "//", "floor_div", isinstance(expr, Call), kinds)
+        case Binary("%", left, right) | Call("floor_mod", (left, right)):
+            return _division(left, right, "%", "floor_mod", isinstance(expr, Call), kinds)
+        case Select(cond, then, other):
+            return _select(cond, then, other, kinds)
+        case Call("abs", (arg,)) if is_nonnegative(canonical(arg, kinds)):
+            return polynomial(arg, kinds)
+        case Call(fn, (arg,)) if fn in _ODD or fn in _EVEN:
+            inner = polynomial(arg, kinds)
+            flip = _leading_negative(inner)
+            call = Poly.atom(_folded(Call(fn, (to_expr(-inner if flip else inner, kinds),))))
+            return -call if flip and fn in _ODD else call
+        case Call("min" | "max" as fn, args):
+            return _extremum(fn, args, kinds)
+        case Call("int", (arg,)) if kind_of(arg, kinds) != "float":
+            return polynomial(arg, kinds)
+        case Compare() | Bool() | Unary("not", _):
+            return _select(expr, Num(1), Num(0), kinds)
+        case Index(Name() as base, index):
+            return Poly.atom(Index(base, tuple(canonical(i, kinds) for i in index)))
+        case Call(fn):
+            folded = _folded(map_children(expr, lambda e: canonical(e, kinds)))
+            if isinstance(folded, Num) and math.isfinite(folded.value):
+                return Poly.number(nice(float(folded.value)))
+            return Poly.atom(folded)
+        case Binary(op, _, _):
+            return Poly.atom(map_children(expr, lambda e: canonical(e, kinds)))
+        case Num(bool() as value):
+            return Poly.number(int(value))
+    return Poly.atom(expr)
+
+
+def _folded(call: Expr) -> Expr:
+    if isinstance(call, Call) and call.fn in FUNCTIONS and all(isinstance(a, Num) for a in call.args):
+        values = [a.value for a in call.args if isinstance(a, Num)]
+        return Num(float(FUNCTIONS[call.fn](*values)))
+    return call
+
+
+def _division(left: Expr, right: Expr, op: str, fn: str, floors: bool, kinds: Kinds) -> Poly:
+    a, b = canonical(left, kinds), canonical(right, kinds)
+    if isinstance(a, Num) and isinstance(b, Num) and b.value:
+        return Poly.number(Fraction(a.value // b.value if op == "//" else a.value % b.value))
+    if b == Num(1):
+        return polynomial(a, kinds) if op == "//" else Poly()
+    # On operands that cannot be negative, flooring and truncating agree.
+    if not floors or (is_nonnegative(a) and is_nonnegative(b)):
+        return Poly.atom(Binary(op, a, b))
+    return Poly.atom(Call(fn, (a, b)))
+
+
+def _select(cond: Expr, then: Expr, other: Expr, kinds: Kinds) -> Poly:
+    yes, no = canonical_predicate(cond, kinds), canonical_predicate(Unary("not", cond), kinds)
+    if yes == TRUE:
+        return polynomial(then, kinds)
+    if yes == FALSE:
+        return polynomial(other, kinds)
+    a, b = polynomial_or_atom(then, kinds), polynomial_or_atom(other, kinds)
+    if a == b:
+        return a
+    if (len(print_expr(no)), print_expr(no)) < (len(print_expr(yes)), print_expr(yes)):
+        yes, a, b = no, b, a
+    return Poly.atom(Select(yes, to_expr(a, kinds), to_expr(b, kinds)))
+
+
+def polynomial_or_atom(expr: Expr, kinds: Kinds) -> Poly:
+    if isinstance(expr, Num) and not math.isfinite(expr.value):
+        return Poly.atom(expr)
+    return polynomial(expr, kinds)
+
+
+def _extremum(fn: str, args: tuple[Expr, ...], kinds: Kinds) -> Poly:
+    flat: list[Expr] = []
+    for arg in args:
+        inner = canonical(arg, kinds)
+        flat += inner.args if isinstance(inner, Call) and inner.fn == fn else [inner]
+    unique = sorted(set(flat), key=print_expr)
+    numbers = [u.value for u in unique if isinstance(u, Num)]
+    rest = [u for u in unique if not isinstance(u, Num)]
+    if numbers:
+        rest.append(Num((min if fn == "min" else max)(numbers)))
+    out = rest[0]
+    for item in rest[1:]:
+        out = Call(fn, (out, item))
+    return polynomial(out, kinds) if isinstance(out, Num) else Poly.atom(out)
+
+
+# --- predicates ----------------------------------------------------------------------------------
+
+_RELATION: dict[str, tuple[dnf.Relation, int]] = {
+    "<": ("gt", -1), "<=": ("ge", -1), ">": ("gt", 1), ">=": ("ge", 1), "==": ("eq", 1), "!=": ("ne", 1),
+}  # fmt: skip
+
+
+def normal_form(expr: Expr, kinds: Kinds) -> dnf.Dnf:
+    """The minimised disjunctive normal form. Raises `predicate.TooLarge`."""
+    match expr:
+        case Num(value):
+            return dnf.YES if value else dnf.NO
+        case Bool("and", left, right):
+            return dnf.conjoin(normal_form(left, kinds), normal_form(right, kinds))
+        case Bool("or", left, right):
+            return dnf.disjoin(normal_form(left, kinds), normal_form(right, kinds))
+        case Unary("not", operand):
+            return dnf.negate(normal_form(operand, kinds))
+        case Select(cond, then, other):
+            c = normal_form(cond, kinds)
+            yes = dnf.conjoin(c, normal_form(then, kinds))
+            return dnf.disjoin(yes, dnf.conjoin(dnf.negate(c), normal_form(other, kinds)))
+        case Compare("==" | "!=" as op, left, right) if kind_of(left, kinds) == "bool" == kind_of(right, kinds):
+            a, b = normal_form(left, kinds), normal_form(right, kinds)
+            same = dnf.disjoin(dnf.conjoin(a, b), dnf.conjoin(dnf.negate(a), dnf.negate(b)))
+            return same if op == "==" else dnf.negate(same)
+        case Compare(op, left, right):
+            relation, sign = _RELATION[op]
+            poly = polynomial_or_atom(left, kinds) - polynomial_or_atom(right, kinds)
+            return _open(relation, poly.scaled(sign), kinds)
+        case Index() | Name() | Call():
+            return dnf.truth_value(canonical_load(expr, kinds))
+    raise ValueError(f"not a predicate: {print_expr(expr)}")
+
+
+def canonical_load(expr: Expr, kinds: Kinds) -> Expr:
+    return map_children(expr, lambda e: canonical(e, kinds))
+
+
+def _open(relation: dnf.Relation, poly: Poly, kinds: Kinds) -> dnf.Dnf:
+    """`poly REL 0` with one abs, min, max or select of a linear term opened, recursively."""
+    for mono, coefficient in poly.sorted_terms():
+        if len(mono) != 1 or mono[0][1] != 1:
+            continue
+        atom = mono[0][0]
+        if not isinstance(atom, Select) and not (
+            isinstance(atom, Call) and atom.fn in ("abs", "min", "max")
+        ):
+            continue
+        if relation == "eq":
+            return dnf.conjoin(_open("ge", poly, kinds), _open("ge", -poly, kinds))
+        if relation == "ne":
+            return dnf.disjoin(_open("gt", poly, kinds), _open("gt", -poly, kinds))
+        rest = Poly({m: c for m, c in poly.terms.items() if m != mono})
+
+        def put(value: Expr, rest: Poly = rest, coefficient: Fraction = coefficient) -> dnf.Dnf:
+            inner = rest + polynomial_or_atom(value, kinds).scaled(coefficient)
+            return _open(relation, inner, kinds)
+
+        if isinstance(atom, Select):
+            cond = normal_form(atom.cond, kinds)
+            yes = dnf.conjoin(cond, put(atom.then))
+            return dnf.disjoin(yes, dnf.conjoin(dnf.negate(cond), put(atom.other)))
+        options = (atom.args[0], Unary("-", atom.args[0])) if atom.fn == "abs" else atom.args
+        # abs and max grow with their larger option: p >= 0 needs one of them when they help.
+        grows = atom.fn != "min"
+        combine = dnf.disjoin if grows == (coefficient > 0) else dnf.conjoin
+        out = put(options[0])
+        for option in options[1:]:
+            out = combine(out, put(option))
+        return out
+    return dnf.compare(relation, poly, kinds)
+
+
+def _pushed(expr: Expr, positive: bool, kinds: Kinds) -> Expr:
+    """Negation normal form with sorted, deduplicated parts."""
+    match expr:
+        case Unary("not", operand):
+            return _pushed(operand, not positive, kinds)
+        case Bool(op, left, right):
+            parts = {_pushed(left, positive, kinds), _pushed(right, positive, kinds)}
+            order = sorted(parts, key=print_expr)
+            return (all_of if (op == "and") == positive else any_of)(order)
+    atom = expr if positive else Unary("not", expr)
+    try:
+        return dnf.dnf_expr(normal_form(atom, kinds), kinds)
+    except dnf.TooLarge:
+        return atom

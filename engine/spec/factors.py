@@ -1,0 +1,275 @@
+"""Take a traced value apart into factors, with what cancels brought together.
+
+A weight may be written as softmax, as exp over its own sum, as exp of a log-softmax, divided before
+or after the second matmul: as factors all of these are exp(s) and 1 / sum exp(s).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.cuir.nodes import Binary, Call, Expr, Lambda, Name, Num, Select, Unary, walk_expr
+from engine.scalar_algebra.rewrite import FALSE, TRUE, map_children, rename
+from engine.spec import build
+from engine.spec.build import is_reduction, value_of
+
+# A fill at or below this removes a pair: exp(-1e4 - m) is 0 in every format unless every score of
+# the row is as low. -10000 is the smallest that model code uses (BERT).
+NEGATIVE = -1e4
+TINY = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """`base` times or, when `inverse`, divided into the product."""
+
+    base: Expr
+    inverse: bool = False
+
+
+def is_removed(expr: Expr) -> bool:
+    """Whether a score of `expr` removes the pair."""
+    value = value_of(expr)
+    return value is not None and value <= NEGATIVE
+
+
+def is_zero(expr: Expr) -> bool:
+    return value_of(expr) == 0
+
+
+def mentions(expr: Expr, name: str) -> bool:
+    return any(e == Name(name) for e in walk_expr(expr))
+
+
+def has_reduction(expr: Expr) -> bool:
+    return any(is_reduction(e) for e in walk_expr(expr))
+
+
+def without_guards(expr: Expr) -> Expr:
+    """Without what only rows without a kept key can notice.
+
+    `nan_to_num(w)`, `where(row_has_key, o, 0)`, `where(isinf(m), 0, m)`, `where(l == 0, 1, l)`,
+    and a denominator clamped to a tiny number.
+    """
+    match expr:
+        case Call("nan_to_num", (inner,)):
+            return without_guards(inner)
+        case Select(cond, then, other) if _asks_about_row(cond):
+            if value_of(then) is not None or (isinstance(then, Num) and value_of(other) is None):
+                return without_guards(other)
+            if value_of(other) is not None:
+                return without_guards(then)
+        case Call("max", (inner, Num(value))) if is_row_sum(inner) and 0 < value <= TINY:
+            return without_guards(inner)
+        case Call("max", (inner, Num(value))) if _is_row_max(inner) and value <= NEGATIVE:
+            return without_guards(inner)
+    return map_children(expr, without_guards)
+
+
+def is_row_sum(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.fn == "sum_over"
+
+
+def _is_row_max(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.fn == "max_over"
+
+
+def _asks_about_row(cond: Expr) -> bool:
+    return has_reduction(cond) or any(isinstance(e, Call) and e.fn == "isnan" for e in walk_expr(cond))
+
+
+# --- sums of terms -------------------------------------------------------------------------------
+
+
+def terms(expr: Expr, sign: int = 1) -> list[tuple[int, Expr]]:
+    """`expr` as a sum of signed terms."""
+    match expr:
+        case Binary("+", left, right):
+            return terms(left, sign) + terms(right, sign)
+        case Binary("-", left, right):
+            return terms(left, sign) + terms(right, -sign)
+        case Unary("-", operand):
+            return terms(operand, -sign)
+        case Binary("*", Num(value), inner) | Binary("*", inner, Num(value)) if value == -1:
+            return terms(inner, -sign)
+    return [(sign, expr)]
+
+
+def sum_of(parts: Iterable[tuple[int, Expr]]) -> Expr:
+    out: Expr | None = None
+    for sign, part in parts:
+        if out is None:
+            out = part if sign > 0 else build.neg(part)
+        else:
+            out = build.add(out, part) if sign > 0 else build.sub(out, part)
+    return Num(0) if out is None else out
+
+
+# --- products of factors -------------------------------------------------------------------------
+
+
+def factors(expr: Expr, inverse: bool = False) -> list[Factor]:
+    """`expr` as a product of factors, with sums cleared of what does not depend on their variable."""
+    match expr:
+        case Num(value) if value == 1 and not isinstance(value, bool):
+            return []
+        case Binary("*", left, right):
+            return factors(left, inverse) + factors(right, inverse)
+        case Binary("/", left, right):
+            return factors(left, inverse) + factors(right, not inverse)
+        case Unary("-", operand):
+            return [Factor(Num(-1)), *factors(operand, inverse)]
+        case Call("exp", (arg,)):
+            return _exponential(arg, inverse)
+        case Select(cond, then, other) if is_zero(other) and not inverse:
+            if value_of(then) == 1:
+                return [Factor(expr)]
+            return [Factor(Select(cond, Num(1), Num(0))), *factors(then)]
+        case Select(cond, then, other) if is_zero(then) and not inverse:
+            return factors(build.select(build.negate(cond), other, then))
+        case Call("sum_over", (Lambda((var,), body), extent)):
+            return _summed(var, body, extent, inverse)
+    return [Factor(expr, inverse)]
+
+
+def _exponential(arg: Expr, inverse: bool) -> list[Factor]:
+    match arg:
+        case Select(cond, then, other) if is_removed(other) and not inverse:
+            return [Factor(Select(cond, Num(1), Num(0))), *_exponential(then, inverse)]
+        case Select(cond, then, other) if is_removed(then) and not inverse:
+            return [Factor(Select(build.negate(cond), Num(1), Num(0))), *_exponential(other, inverse)]
+    out: list[Factor] = []
+    kept: list[tuple[int, Expr]] = []
+    for sign, term in terms(arg):
+        match term:
+            case Call("log", (inner,)):
+                out += factors(inner, inverse != (sign < 0))
+            case _ if _is_shift(term):
+                out.append(Factor(Call("exp", (term,)), inverse != (sign < 0)))
+            case _:
+                kept.append((sign, term))
+    if kept:
+        out.append(Factor(Call("exp", (sum_of(kept),)), inverse))
+    return out
+
+
+def _is_shift(term: Expr) -> bool:
+    """A row maximum (or anything made of it) that softmax subtracts."""
+    return any(isinstance(e, Call) and e.fn == "max_over" for e in walk_expr(term))
+
+
+def _summed(var: str, body: Expr, extent: Expr, inverse: bool) -> list[Factor]:
+    inside: list[Factor] = []
+    outside: list[Factor] = []
+    for factor in factors(body):
+        target = inside if mentions(factor.base, var) else outside
+        target.append(Factor(factor.base, factor.inverse))
+    if not inside:
+        outside.append(Factor(extent))
+    else:
+        summed = Call("sum_over", (Lambda((var,), product(inside)), extent))
+        outside.append(Factor(summed))
+    return [Factor(f.base, f.inverse != inverse) for f in outside]
+
+
+def product(parts: Iterable[Factor]) -> Expr:
+    """The factors multiplied up again; numbers are folded first."""
+    number: float | int = 1
+    top: Expr | None = None
+    bottom: list[Expr] = []
+    for part in parts:
+        value = value_of(part.base)
+        if value is not None and not (part.inverse and value == 0):
+            number = number / value if part.inverse else number * value
+        elif part.inverse:
+            bottom.append(part.base)
+        else:
+            top = part.base if top is None else Binary("*", top, part.base)
+    out: Expr = Num(number) if top is None else (top if number == 1 else Binary("*", top, Num(number)))
+    for item in bottom:
+        out = Binary("/", out, item)
+    return out
+
+
+def cancelled(parts: list[Factor]) -> list[Factor]:
+    """Without pairs of a factor and its inverse; order kept."""
+    balance: Counter[Expr] = Counter()
+    for part in parts:
+        balance[part.base] += -1 if part.inverse else 1
+    out: list[Factor] = []
+    for part in parts:
+        wanted = balance[part.base]
+        if wanted > 0 and not part.inverse:
+            out.append(part)
+            balance[part.base] -= 1
+        elif wanted < 0 and part.inverse:
+            out.append(part)
+            balance[part.base] += 1
+    return out
+
+
+def over(body: Expr, var: str, other: str) -> Counter[Factor]:
+    """The factors of a sum's body, with its variable renamed."""
+    return Counter(factors(rename(body, {var: Name(other)})))
+
+
+# --- removed pairs -------------------------------------------------------------------------------
+
+
+def split_mask(score: Expr) -> tuple[Expr, Expr]:
+    """(keep, value): where a score is not removed, and what it is there."""
+    if is_removed(score):
+        return FALSE, Num(0.0)
+    match score:
+        case Select(cond, then, other):
+            k1, s1 = split_mask(then)
+            k2, s2 = split_mask(other)
+            if k1 == k2 == TRUE:
+                return TRUE, Select(cond, s1, s2)
+            keep = build.either(build.both(cond, k1), build.both(build.negate(cond), k2))
+            if k1 == FALSE:
+                return keep, s2
+            if k2 == FALSE:
+                return keep, s1
+            return keep, build.select(cond, s1, s2)
+        case Binary("+", left, right):
+            k1, s1 = split_mask(left)
+            k2, s2 = split_mask(right)
+            return build.both(k1, k2), build.add(s1, s2)
+        case Binary("-", left, right):
+            k1, s1 = split_mask(left)
+            k2, s2 = split_mask(build.neg(right))
+            if k2 == TRUE:
+                return k1, build.sub(s1, right)
+            return build.both(k1, k2), build.add(s1, s2)
+        case Binary("*", left, Num(value)) if value > 0:
+            keep, inner = split_mask(left)
+            return keep, build.mul(inner, Num(value))
+        case Binary("*", Num(value), right) if value > 0:
+            keep, inner = split_mask(right)
+            return keep, build.mul(Num(value), inner)
+        case Binary("/", left, Num(value)) if value > 0:
+            keep, inner = split_mask(left)
+            return keep, build.div(inner, Num(value))
+        case Call("min", (a, b)):
+            k1, s1 = split_mask(a)
+            k2, s2 = split_mask(b)
+            if s1 == Num(0.0) or s2 == Num(0.0):
+                pass
+            elif k1 == TRUE == k2:
+                return TRUE, score
+            # min with a select of (+inf or 0, -inf): only the removed branch matters when the
+            # other is +inf, which `minimum(scores, where(m, inf, -inf))` writes.
+            if k1 != TRUE and k2 == TRUE and value_of(s1) == float("inf"):
+                return k1, s2
+            if k2 != TRUE and k1 == TRUE and value_of(s2) == float("inf"):
+                return k2, s1
+        case Call("max", (inner, Num(value))) | Call("max", (Num(value), inner)) if value <= NEGATIVE:
+            return split_mask(inner)
+        case Call("log", (Select(cond, then, other),)) if value_of(then) == 1 and is_zero(other):
+            return cond, Num(0.0)
+        case Call("log", (Select(cond, then, other),)) if is_zero(then) and value_of(other) == 1:
+            return build.negate(cond), Num(0.0)
+    return TRUE, score

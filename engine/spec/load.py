@@ -1,0 +1,170 @@
+"""Load a spec's module: fresh each time, annotations and their imports stripped."""
+
+from __future__ import annotations
+
+import ast
+import signal
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.errors import CuBridgeError, SpecError, Where
+from engine.spec.source import SpecSource
+
+_TYPING_ONLY = frozenset(("jaxtyping", "beartype", "typeguard"))
+
+
+class _Strip(ast.NodeTransformer):
+    """Removes annotations, and the imports and decorators that serve only them."""
+
+    def __init__(self) -> None:
+        self.gone: set[str] = set()
+
+    def visit_Import(self, node: ast.Import) -> ast.AST:
+        kept = [a for a in node.names if a.name.split(".")[0] not in _TYPING_ONLY]
+        self.gone |= {(a.asname or a.name).split(".")[0] for a in node.names if a not in kept}
+        node.names = kept
+        return node if kept else ast.copy_location(ast.Pass(), node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        if node.level == 0 and (node.module or "").split(".")[0] in _TYPING_ONLY:
+            self.gone |= {a.asname or a.name for a in node.names}
+            return ast.copy_location(ast.Pass(), node)
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        node.decorator_list = [d for d in node.decorator_list if not self._typing(d)]
+        self.generic_visit(node)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        self.generic_visit(node)
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+    def _typing(self, decorator: ast.expr) -> bool:
+        names = {n.id for n in ast.walk(decorator) if isinstance(n, ast.Name)}
+        return bool(names & self.gone)
+
+
+class _Annotation(type):
+    def __getitem__(cls, item: object) -> object:
+        return object
+
+
+class _Shim(types.ModuleType):
+    """Stands for jaxtyping while a module beside the spec is imported."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name == "jaxtyped":
+            return lambda *a, **k: (a[0] if a and callable(a[0]) else (lambda fn: fn))
+        return _Annotation(name, (), {})
+
+
+@contextmanager
+def surroundings(source: SpecSource) -> Iterator[None]:
+    """The spec's folder is importable after everything else; what it imported is forgotten again."""
+    folder = str(source.path.parent)
+    before = set(sys.modules)
+    shim = "jaxtyping" not in sys.modules
+    if shim:
+        try:
+            import jaxtyping  # type: ignore[import-not-found]  # noqa: F401
+        except ImportError:
+            sys.modules["jaxtyping"] = _Shim("jaxtyping")
+    compile_, default = torch.compile, torch.get_default_dtype()
+    sys.path.append(folder)
+    torch.compile = _not_compiled
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        torch.set_default_dtype(default)
+        torch.compile = compile_
+        sys.path.remove(folder)
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None) or ""
+            if isinstance(sys.modules[name], _Shim) or file.startswith(folder + "/"):
+                del sys.modules[name]
+
+
+def _not_compiled(model: Any = None, **options: Any) -> Any:
+    return (lambda fn: fn) if model is None else model
+
+
+def load_function(source: SpecSource) -> Any:
+    """The spec's function from a fresh module. Call it inside `surroundings`."""
+    tree = _Strip().visit(ast.parse(source.text, filename=str(source.path)))
+    ast.fix_missing_locations(tree)
+    module = types.ModuleType(source.path.stem)
+    module.__file__ = str(source.path)
+    with explained(source):
+        exec(compile(tree, str(source.path), "exec"), module.__dict__)
+    return module.__dict__[source.function]
+
+
+@contextmanager
+def explained(source: SpecSource) -> Iterator[None]:
+    """Whatever the user's code raises becomes one `SpecError` at the line that raised it."""
+    try:
+        yield
+    except CuBridgeError:
+        raise
+    except (Exception, SystemExit) as error:
+        line = line_of(error, source.path)
+        text = (str(error) or type(error).__name__).strip().split("\n")[0]
+        kind = type(error).__name__
+        fix = "the spec must run on the sizes that its annotations allow"
+        if isinstance(error, (ImportError, ModuleNotFoundError)):
+            fix = "install the module, or put it beside the spec"
+        raise SpecError(f"the spec raised {kind}: {text}", where=Where(str(source.path), line), fix=fix) from error
+
+
+def line_of(error: BaseException, path: Path) -> int | None:
+    """The innermost line of `path` in the error's traceback."""
+    found = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    return found[-1] if found else None
+
+
+@contextmanager
+def time_limit(source: SpecSource, seconds: float) -> Iterator[None]:
+    """Raise `SpecError` in the user's code when it runs longer than `seconds` (main thread only)."""
+    if threading.current_thread() is not threading.main_thread() or seconds <= 0:
+        yield
+        return
+
+    def expired(number: int, frame: types.FrameType | None) -> None:
+        line = None
+        while frame is not None:
+            if frame.f_code.co_filename == str(source.path):
+                line = frame.f_lineno
+                break
+            frame = frame.f_back
+        raise SpecError(
+            f"the spec ran for more than {seconds:g} s", where=Where(str(source.path), line),
+            fix="remove the loop, or build the tensor with torch ops",
+        )  # fmt: skip
+
+    previous = signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)

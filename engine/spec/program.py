@@ -1,0 +1,143 @@
+"""A spec as something to run: `Program` gives tensors to the user's function at chosen sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from engine.errors import SpecError, Where
+from engine.spec.load import explained, load_function
+from engine.spec.source import SpecSource, TensorParameter
+
+FLEX_INPUTS = (
+    TensorParameter("q", "T", ("B", "Hq", "Nq", "D"), 0),
+    TensorParameter("k", "T", ("B", "Hkv", "Nk", "D"), 0),
+    TensorParameter("v", "T", ("B", "Hkv", "Nk", "D"), 0),
+)
+Mod = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The declared inputs of a spec (q, k, v included for a factory) and how to run it."""
+
+    source: SpecSource
+    tensors: tuple[TensorParameter, ...]
+
+    def run(self, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner) -> torch.Tensor:
+        """The spec's output from a fresh module. Call it inside `load.surroundings`."""
+        function = load_function(self.source)
+        scalars = {s.name: s.value for s in self.source.scalars if not s.size}
+        with explained(self.source):
+            if self.source.kind == "eager":
+                out = function(**{t.name: inputs[t.name] for t in self.tensors}, **scalars)
+            else:
+                sizes = size_arguments(inputs)
+                scalars |= {s.name: sizes[s.name] for s in self.source.scalars if s.size}
+                extras = {t.name: inputs[t.name] for t in self.source.tensors}
+                mods = sorted_mods(self.source, function(**extras, **scalars))
+                out = mods_runner(inputs["q"], inputs["k"], inputs["v"], *mods)
+        if not isinstance(out, torch.Tensor):
+            what = f"a {type(out).__name__}" if out is not None else "nothing"
+            raise self.source.error(
+                f"{self.source.function} returns {what}", self.source.line, "return the output tensor alone"
+            )
+        return out
+
+
+ModsRunner = Callable[
+    [torch.Tensor, torch.Tensor, torch.Tensor, tuple[Mod, ...], tuple[Mod, ...]], torch.Tensor
+]
+
+
+def program_of(source: SpecSource) -> Program:
+    """Raises `SpecError` when q, k and v are not there."""
+    if source.kind == "eager":
+        if len(source.tensors) < 3:
+            raise source.error(
+                f"attention has {len(source.tensors)} annotated tensors; q, k and v are needed",
+                source.line, 'annotate them, such as q: Float[Tensor, "B Hq Nq D"]',
+            )  # fmt: skip
+        return Program(source, source.tensors)
+    clash = {"q", "k", "v"} & {t.name for t in source.tensors}
+    if clash:
+        raise source.error(
+            f"input {min(clash)} of a factory has the name of an attention input", source.line,
+            "rename it: a factory takes the extra inputs only",
+        )  # fmt: skip
+    return Program(source, (*FLEX_INPUTS, *source.tensors))
+
+
+def size_arguments(inputs: Mapping[str, torch.Tensor]) -> dict[str, int]:
+    """The sizes that a factory may name as parameters."""
+    q, k = inputs["q"], inputs["k"]
+    return {
+        "B": q.size(0), "Hq": q.size(1), "Nq": q.size(2), "D": q.size(3), "Hkv": k.size(1), "Nk": k.size(2)
+    }  # fmt: skip
+
+
+def sorted_mods(source: SpecSource, mods: Any) -> tuple[tuple[Mod, ...], tuple[Mod, ...]]:
+    """(score mods, mask mods) of what a factory returned, told apart by their parameter count."""
+    listed = list(mods) if isinstance(mods, (tuple, list)) else [mods]
+    fix = "return score_mod(score, b, h, q_idx, kv_idx), mask_mod(b, h, q_idx, kv_idx), or a tuple"
+    score_mods, mask_mods = [], []
+    for mod in listed:
+        if mod is None:
+            continue
+        if not callable(mod):
+            raise source.error(f"the factory returns a {type(mod).__name__}", source.line, fix)
+        count = _parameters(mod)
+        if count == 5:
+            score_mods.append(mod)
+        elif count == 4:
+            mask_mods.append(mod)
+        else:
+            name = getattr(mod, "__name__", "a mod")
+            raise source.error(f"{name} has {count} parameters, not 5 or 4", source.line, fix)
+    if not score_mods and not mask_mods:
+        raise source.error("the factory returns no mod", source.line, fix)
+    return tuple(score_mods), tuple(mask_mods)
+
+
+def _parameters(mod: Mod) -> int:
+    import inspect
+
+    wanted = [
+        p for p in inspect.signature(mod).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]  # fmt: skip
+    return len(wanted)
+
+
+def broadcast_mods(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_mods: tuple[Mod, ...], mask_mods: tuple[Mod, ...]
+) -> torch.Tensor:
+    """FlexAttention written out: scale, score mods in order, masks, softmax. Mods are broadcast."""
+    group = q.size(1) // k.size(1)
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    scores = q @ k.transpose(-2, -1) * q.size(-1) ** -0.5
+    b, h, i, j = index_grid(q, k)
+    for mod in score_mods:
+        scores = mod(scores, b, h, i, j)
+    for mod in mask_mods:
+        keep = mod(b, h, i, j)
+        if not isinstance(keep, torch.Tensor):
+            keep = torch.full((), bool(keep))
+        scores = torch.where(keep, scores, float("-inf"))
+    return torch.nan_to_num(torch.softmax(scores, -1), nan=0.0) @ v
+
+
+def index_grid(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """b, h, i, j as tensors that broadcast to [B, Hq, Nq, Nk]."""
+    counts = (q.size(0), q.size(1), q.size(2), k.size(2))
+    return tuple(
+        torch.arange(n).reshape([n if d == place else 1 for d in range(4)])
+        for place, n in enumerate(counts)
+    )
+
+
+def missing(path: str) -> SpecError:
+    return SpecError("no such spec", where=Where(path), fix="name a file, or one of `cubridge specs list`")

@@ -1,0 +1,182 @@
+"""From one spec to readings at several sizes, and from those to one set of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from engine.cuir.nodes import Expr, Index, Name, Num, walk_expr
+from engine.errors import SpecError
+from engine.scalar_algebra.kinds import Kind
+from engine.spec.fit import Mismatch, NoForm, unify
+from engine.spec.program import Program, broadcast_mods
+from engine.spec.roles import NotAttention, Reading, read_output
+from engine.spec.sizes import TRACE_SIZES, dimension_values, slots
+from engine.spec.source import TensorParameter
+from engine.spec.trace import AtenMode, PythonMode, Trace, kind_of_dtype
+
+_DTYPE = {"T": torch.float64, "f32": torch.float64, "i32": torch.int32, "i64": torch.int64, "bool": torch.bool}
+
+
+@dataclass(slots=True)
+class Traced:
+    """One run: its trace, its reading, and the value of every dimension name."""
+
+    trace: Trace
+    reading: Reading
+    dims: dict[str, int]
+    sizes: dict[str, int]
+
+
+def random_inputs(
+    tensors: tuple[TensorParameter, ...], dims: Mapping[str, int], seed: int
+) -> dict[str, torch.Tensor]:
+    """Small inputs in float64: floats from a normal, integers sorted and small, truth mostly true."""
+    generator = torch.Generator().manual_seed(seed)
+    out: dict[str, torch.Tensor] = {}
+    for t in tensors:
+        shape = [int(d) if d.isdigit() else dims[d] for d in t.dims]
+        dtype = _DTYPE[t.dtype]
+        if dtype.is_floating_point:
+            value = torch.randn(shape, generator=generator, dtype=torch.float64)
+        elif dtype == torch.bool:
+            value = torch.rand(shape, generator=generator, dtype=torch.float64) < 0.7
+        else:
+            value = torch.randint(0, 3, shape, generator=generator).to(dtype)
+            if value.dim():
+                value = value.sort(-1).values
+        out[t.name] = value
+    return out
+
+
+def trace_once(program: Program, sizes: Mapping[str, int], seed: int) -> Traced:
+    """Run and read the spec at one size. Call it inside `load.surroundings`."""
+    slot = slots(program.tensors)
+    dims = dimension_values(list(slot), slot, sizes)
+    kinds: dict[str, Kind] = {t.name: kind_of_dtype(_DTYPE[t.dtype]) for t in program.tensors}
+    trace = Trace(program.source.path, kinds)
+    inputs = random_inputs(program.tensors, dims, seed)
+    for name, tensor in inputs.items():
+        trace.input(name, tensor)
+    with PythonMode(trace), AtenMode(trace):
+        out = program.run(inputs, broadcast_mods)
+    sym = trace.sym(out)
+    outputs = tuple(f"o{n}" for n in range(len(sym.shape)))
+    trace.extents |= dict(zip(outputs, sym.shape, strict=True))
+    floats = frozenset(t.name for t in program.tensors if _DTYPE[t.dtype].is_floating_point and t.dims)
+    expr = sym.read(tuple(map(Name, outputs)))
+    try:
+        reading = read_output(expr, outputs, {t.name: t.dims for t in program.tensors}, floats)
+    except NotAttention as problem:
+        raise explain(program, trace, problem, expr) from None
+    return Traced(trace, reading, dims, role_sizes(program, reading, dims))
+
+
+def explain(program: Program, trace: Trace, problem: NotAttention, whole: Expr) -> SpecError:
+    """A `NotAttention` with the op and line behind it; unread ops are named first."""
+    about = problem.about or whole
+    for e in walk_expr(about):
+        if isinstance(e, (Index, Name)):
+            name = e.base.id if isinstance(e, Index) and isinstance(e.base, Name) else getattr(e, "id", "")
+            leaf = trace.leaves.get(name)
+            if leaf is not None and leaf.deps:
+                return trace.error(
+                    f"no rule reads {leaf.op} of {', '.join(sorted(leaf.deps))}", leaf.line,
+                    "write it in elementwise ops, or use --transfer llm",
+                )  # fmt: skip
+    lines = sorted({n for e in walk_expr(about) for n in trace.lines.get(e, ())})
+    line = lines[-1] if lines else program.source.line
+    return trace.error(problem.message, line, problem.fix)
+
+
+def role_sizes(program: Program, reading: Reading, dims: Mapping[str, int]) -> dict[str, int]:
+    """B, Hq, Hkv, Nq, Nk, D, Dv at this size, by the roles that the reading found."""
+    names = role_names(program, reading)
+    out = {role: dims[name] if not name.isdigit() else int(name) for name, role in names}
+    for name in dims:  # other dimensions keep their own names
+        if name not in dict(names) and name not in out:
+            out[name] = dims[name]
+    return out
+
+
+def role_names(program: Program, reading: Reading) -> list[tuple[str, str]]:
+    """(annotated name, role) for the dimensions of q, k and v."""
+    by_name = {t.name: t for t in program.tensors}
+    out: list[tuple[str, str]] = []
+    variables = {"b": "B", "h": "Hq", "i": "Nq"}
+    where = {o: role for o, role in zip(_outputs(reading), reading.output, strict=True)}
+    for n, e in enumerate(reading.q.index):
+        assert isinstance(reading.q.base, Name)
+        name = by_name[reading.q.base.id].dims[n]
+        if isinstance(e, Name):
+            out.append((name, "D" if e.id == "dd" else variables[where[e.id]]))
+    for load, last in ((reading.k, "D"), (reading.v, "Dv")):
+        assert isinstance(load.base, Name)
+        for n, e in enumerate(load.index):
+            name = by_name[load.base.id].dims[n]
+            if isinstance(e, Name) and (e.id == "dd" or where.get(e.id) == "d"):
+                out.append((name, last))
+            elif isinstance(e, Name) and e.id not in where:
+                out.append((name, "Nk"))
+            elif isinstance(e, Name) and where[e.id] == "b":
+                continue
+            elif not isinstance(e, Num):
+                out.append((name, "Hkv"))
+    return list(dict.fromkeys(out))
+
+
+def _outputs(reading: Reading) -> tuple[str, ...]:
+    return tuple(f"o{n}" for n in range(len(reading.output)))
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Readings of all sizes as one: expressions over size names."""
+
+    traced: tuple[Traced, ...]
+    score: Expr
+    keep: Expr
+    late_masks: tuple[Expr, ...]
+    weight: Expr | None
+    output_factor: Expr
+    kv_head: Expr
+
+
+def read_all(program: Program) -> Read:
+    """Trace at every size of `TRACE_SIZES` and unify. Raises `SpecError`."""
+    traced = tuple(trace_once(program, sizes, seed) for seed, sizes in enumerate(TRACE_SIZES))
+    readings = [t.reading for t in traced]
+    sizes = [t.sizes for t in traced]
+    first = readings[0]
+    for other in readings[1:]:
+        if (other.q.base, other.k.base, other.v.base, other.output) != (
+            first.q.base, first.k.base, first.v.base, first.output
+        ) or (other.weight is None) != (first.weight is None) or len(other.late_masks) != len(first.late_masks):
+            raise _varies(program, "the spec computes something else at another size")
+
+    def one(part: str, forms: list[Expr]) -> Expr:
+        try:
+            return unify(forms, sizes)
+        except Mismatch as problem:
+            shown = " and ".join(problem.texts[:2])
+            raise _varies(program, f"the {part} takes another form at another size: {shown}") from None
+        except NoForm as problem:
+            raise _varies(program, f"in the {part}, {problem}, which is no known form of them") from None
+
+    return Read(
+        traced,
+        one("score", [r.score for r in readings]),
+        one("mask", [r.keep for r in readings]),
+        tuple(one("mask", list(column)) for column in zip(*(r.late_masks for r in readings), strict=True)),
+        None if first.weight is None else one("weight", [r.weight for r in readings if r.weight is not None]),
+        one("output factor", [r.output_factor for r in readings]),
+        one("head of k and v", [r.kv_head for r in readings]),
+    )  # fmt: skip
+
+
+def _varies(program: Program, message: str) -> SpecError:
+    return program.source.error(
+        message, program.source.line, "compute it from the sizes with one formula, without branches on them"
+    )

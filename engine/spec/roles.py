@@ -1,0 +1,389 @@
+"""Find the two matmuls in a traced output: which inputs are q, k and v, the score, the mask."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.cuir.nodes import Call, Expr, Index, Lambda, Name, Num, Select, walk_expr
+from engine.scalar_algebra.rewrite import TRUE, contains, map_children, rename, substitute
+from engine.spec import build
+from engine.spec.factors import (
+    Factor, cancelled, factors, has_reduction, mentions, over, product, split_mask, without_guards,
+)  # fmt: skip
+
+
+class NotAttention(Exception):
+    """The traced output is not attention as the recipe can say it. `about` is the part in question."""
+
+    def __init__(self, message: str, fix: str, about: Expr | None = None) -> None:
+        super().__init__(message)
+        self.message, self.fix, self.about = message, fix, about
+
+
+LLM = "rewrite this part of the spec, or use --transfer llm"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One trace, read. Expressions are over b, h, i, j, x (and s in `weight`), numbers for sizes."""
+
+    q: Index
+    k: Index
+    v: Index
+    score: Expr
+    keep: Expr
+    late_masks: tuple[Expr, ...]  # zeroed after normalising; must follow from keep
+    weight: Expr | None
+    output_factor: Expr
+    kv_head: Expr
+    output: tuple[str, ...]  # the role of each output dimension: b, h, i, d
+    raw_score: Expr
+    raw_weight: Expr  # with masks and all, for the lines of clauses
+    scores: int  # how many keys the sum runs over
+
+
+def read_output(
+    expr: Expr, outputs: tuple[str, ...], inputs: Mapping[str, tuple[str, ...]], floats: frozenset[str]
+) -> Reading:
+    """Read the element `expr` of the output whose index variables are `outputs`.
+
+    `inputs` are the tensors' annotated dimensions, `floats` the names of float tensors.
+    """
+    parts = cancelled(factors(without_guards(expr)))
+    found = [f for f in parts if not f.inverse and _value_load(f.base, outputs, floats)]
+    if len(found) != 1:
+        raise _no_matmul(expr, floats)
+    summed = found[0].base
+    assert isinstance(summed, Call) and isinstance(summed.args[0], Lambda)
+    (j,), body = summed.args[0].params, summed.args[0].body
+    v, d = _value_load(summed, outputs, floats)  # type: ignore[misc]
+    inner = factors(body)
+    inner.remove(Factor(v))
+    outer = [f for f in parts if f is not found[0]]
+    if any(mentions(f.base, d) for f in [*inner, *outer]):
+        raise NotAttention("the weights depend on the column of v", LLM)
+    weights, late, outer, normalised = _normalised(inner, outer, j)
+    raw = product([*inner])
+    if any(has_reduction(f.base) and not _has_product(f.base, floats) for f in outer):
+        about = next(f.base for f in outer if has_reduction(f.base))
+        raise NotAttention(
+            "rows are normalised by something else than the sum of their weights", LLM, about
+        )
+    dots = _dots(product(weights), j, floats)
+    if not dots:
+        raise _no_matmul(expr, floats)
+    q, k, dims = _operands(dots, j)
+    place = _places(q, k, v, outputs, d, j, dims, inputs)
+    kv_head, v_head = _head(k, place), _head(v, place)
+    if v_head != kv_head:
+        raise NotAttention("k and v use different heads for the same query head", LLM)
+
+    def placed(value: Expr) -> Expr:
+        return rename(_with_x(value, j, floats), place)
+
+    masks: list[Expr] = []
+    rest: list[Factor] = []
+    for factor in weights:
+        match factor.base:
+            case Select(cond, Num(1), Num(0)) if not factor.inverse and not _has_product(cond, floats):
+                masks.append(placed(cond))
+            case _:
+                rest.append(factor)
+    if normalised:
+        if len(rest) != 1 or not (isinstance(rest[0].base, Call) and rest[0].base.fn == "exp"):
+            raise NotAttention("the weights are normalised, but they are not exponentials", LLM, raw)
+        raw_score = placed(rest[0].base.args[0])
+        keep, score = split_mask(raw_score)
+        weight = None
+        kept_outer = outer
+    else:
+        free = [f for f in rest if not mentions(f.base, j)]
+        kept_outer = outer + free
+        raw_score = placed(product([f for f in rest if mentions(f.base, j)]))
+        keep, weight, score = _elementwise(raw_score)
+    keep = _all(masks + [keep])
+    factor_expr = rename(product(kept_outer), place)
+    for value, name in ((score, "score"), (keep, "mask"), (factor_expr, "output factor")):
+        bad = next((e for e in walk_expr(value) if build.is_reduction(e)), None)
+        if bad is not None:
+            raise NotAttention(f"the {name} reduces over a whole row or head", LLM, bad)
+    roles = {place[o].id: o for o in outputs if isinstance(place.get(o), Name)}  # type: ignore[union-attr]
+    order = tuple(next((r for r, name in roles.items() if name == o), "d") for o in outputs)
+    return Reading(
+        q, k, v, score, keep, tuple(placed(m) for m in late), weight, factor_expr,
+        rename(kv_head, place), order, raw_score, placed(raw), _extent(summed),
+    )  # fmt: skip
+
+
+def _all(parts: list[Expr]) -> Expr:
+    out = TRUE
+    for part in parts:
+        out = build.both(out, part)
+    return out
+
+
+def _extent(summed: Call) -> int:
+    extent = summed.args[1]
+    assert isinstance(extent, Num)
+    return int(extent.value)
+
+
+def _no_matmul(expr: Expr, floats: frozenset[str]) -> NotAttention:
+    read = sorted({e.base.id for e in walk_expr(expr) if isinstance(e, Index) and isinstance(e.base, Name)})
+    return NotAttention(
+        "the output is not a product of weights and v, with weights made of q times k"
+        + (f" (it reads {', '.join(read)})" if read else " (it reads no input)"),
+        "compute O = weights(q @ k^T) @ v; the roles are found from the two matmuls",
+    )
+
+
+def _value_load(expr: Expr, outputs: tuple[str, ...], floats: frozenset[str]) -> tuple[Index, str] | None:
+    """The load of v in a sum over keys, and the output variable that is its column."""
+    if not (isinstance(expr, Call) and expr.fn == "sum_over" and isinstance(expr.args[0], Lambda)):
+        return None
+    (j,), body = expr.args[0].params, expr.args[0].body
+    parts = factors(body)
+    found: list[tuple[Index, str]] = []
+    for part in parts:
+        base = part.base
+        if part.inverse or not (isinstance(base, Index) and isinstance(base.base, Name)):
+            continue
+        if base.base.id not in floats or Name(j) not in base.index:
+            continue
+        others = [p.base for p in parts if p is not part]
+        for o in outputs:
+            if Name(o) in base.index and not any(mentions(other, o) for other in others):
+                found.append((base, o))
+                break
+    if len(found) != 1 or len(parts) < 2:
+        return None
+    return found[0]
+
+
+def _normalised(
+    inner: list[Factor], outer: list[Factor], j: str
+) -> tuple[list[Factor], list[Factor], list[Factor], bool]:
+    """(weights, late masks, other outer factors, whether a row's weights sum to one)."""
+    sums = [
+        f for f in [*outer, *inner]
+        if f.inverse and isinstance(f.base, Call) and f.base.fn == "sum_over"
+    ]  # fmt: skip
+    have = Counter(inner)
+    for total in sums:
+        assert isinstance(total.base, Call) and isinstance(total.base.args[0], Lambda)
+        (var,), body = total.base.args[0].params, total.base.args[0].body
+        wanted = over(body, var, j)
+        if wanted - have:
+            continue
+        extra = list((have - wanted - Counter([total])).elements())
+        masks = [f for f in extra if _is_mask(f)]
+        left = [f for f in extra if f not in masks]
+        if any(mentions(f.base, j) for f in left):
+            raise NotAttention("weights are changed after they are normalised", LLM, left[0].base)
+        rest = [f for f in outer if f is not total]
+        late = [f.base.cond for f in masks if isinstance(f.base, Select)]
+        return list(wanted.elements()), late, rest + left, True  # type: ignore[return-value]
+    return inner, [], outer, False
+
+
+def _is_mask(factor: Factor) -> bool:
+    match factor.base:
+        case Select(_, Num(1), Num(0)):
+            return not factor.inverse
+    return False
+
+
+# --- the first matmul ----------------------------------------------------------------------------
+
+
+def _loads_in(expr: Expr, var: str, floats: frozenset[str]) -> list[Index]:
+    return [
+        f.base for f in factors(expr)
+        if isinstance(f.base, Index) and isinstance(f.base.base, Name) and not f.inverse
+        and f.base.base.id in floats and mentions(f.base, var)
+    ]  # fmt: skip
+
+
+def _is_dot(expr: Expr, floats: frozenset[str]) -> bool:
+    if not (isinstance(expr, Call) and expr.fn == "sum_over" and isinstance(expr.args[0], Lambda)):
+        return False
+    (var,), body = expr.args[0].params, expr.args[0].body
+    return len(_loads_in(body, var, floats)) >= 2
+
+
+def _has_product(expr: Expr, floats: frozenset[str]) -> bool:
+    return any(_is_dot(e, floats) for e in walk_expr(expr))
+
+
+def _dots(expr: Expr, j: str, floats: frozenset[str]) -> list[Call]:
+    """The products over the head dimension, their factors pulled out, each once."""
+    out: dict[Call, None] = {}
+    for e in walk_expr(expr):
+        if _is_dot(e, floats):
+            for f in factors(e):
+                if _is_dot(f.base, floats) and isinstance(f.base, Call):
+                    out[f.base] = None
+    return list(out)
+
+
+def _operands(dots: list[Call], j: str) -> tuple[Index, Index, str]:
+    """q's load, k's load and the bound variable of the one product."""
+    forms = set()
+    for dot in dots:
+        assert isinstance(dot.args[0], Lambda)
+        (var,), body = dot.args[0].params, dot.args[0].body
+        parts = factors(body)
+        if len(parts) != 2 or not all(isinstance(p.base, Index) and not p.inverse for p in parts):
+            raise NotAttention("q or k is changed per channel before they are multiplied", LLM, body)
+        a, b = (p.base for p in parts)
+        assert isinstance(a, Index) and isinstance(b, Index)
+        if Name(j) in a.index and Name(j) not in b.index:
+            a, b = b, a
+        if Name(j) not in b.index or mentions(a, j):
+            raise NotAttention("one product of the score does not run over the keys of v", LLM, body)
+        channel = {var: Name("dd")}
+        forms.add((rename(a, channel), rename(b, channel)))
+    if len(forms) > 1:
+        raise NotAttention("the score holds more than one product of q and k", LLM)
+    ((q, k),) = forms
+    return q, k, "dd"  # type: ignore[return-value]
+
+
+def _with_x(value: Expr, j: str, floats: frozenset[str]) -> Expr:
+    """Every product of q and k replaced by x, its scalar factors kept."""
+    if _is_dot(value, floats):
+        return product([
+            Factor(Name("x"), f.inverse) if _is_dot(f.base, floats) else f for f in factors(value)
+        ])  # fmt: skip
+    return map_children(value, lambda e: _with_x(e, j, floats))
+
+
+# --- which variable is which ---------------------------------------------------------------------
+
+
+def _places(
+    q: Index, k: Index, v: Index, outputs: tuple[str, ...], d: str, j: str, channel: str,
+    inputs: Mapping[str, tuple[str, ...]],
+) -> dict[str, Expr]:  # fmt: skip
+    """Output variables and the key variable as b, h, i, j."""
+    if Name(channel) not in q.index or Name(channel) not in k.index:
+        raise NotAttention("the product of q and k does not run over a head dimension of its own", LLM)
+    simple = [e.id for e in q.index if isinstance(e, Name) and e.id in outputs]
+    shared = [o for o in simple if mentions(k, o) or mentions(v, o)]
+    rows = [o for o in simple if o not in shared]
+    lost = [o for o in outputs if o != d and o not in simple]
+    if lost or len(simple) + 1 != len(outputs) or any(
+        not isinstance(e, (Name, Num)) for e in q.index
+    ):
+        raise NotAttention(
+            "the output's dimensions are not those of q (heads merged, split or flattened)",
+            "return the output with one dimension for each of batch, head, row and column",
+        )
+    assert isinstance(q.base, Name)
+    names = inputs[q.base.id]
+    place: dict[str, Expr] = {j: Name("j")}
+    label = {e.id: names[n] for n, e in enumerate(q.index) if isinstance(e, Name)}
+    if len(rows) != 1:
+        # A head of q that k does not have (one key head for all) looks like a row: by name then.
+        heads = [o for o in rows if label[o].lower().startswith("h")]
+        if len(rows) == 2 and len(heads) == 1:
+            shared.append(heads[0])
+            rows.remove(heads[0])
+        else:
+            raise NotAttention("which dimension of q holds the rows is unclear", LLM)
+    place[rows[0]] = Name("i")
+    batch = [o for o in shared if label[o].lower().startswith("b")]
+    if len(shared) == 2:
+        b = batch[0] if len(batch) == 1 else next(o for o in simple if o in shared)
+        place[b] = Name("b")
+        place[next(o for o in shared if o != b)] = Name("h")
+    elif len(shared) == 1:
+        place[shared[0]] = Name("b" if batch else "h")
+    elif shared:
+        raise NotAttention("q has more than a batch and a head dimension beside rows", LLM)
+    return place
+
+
+def _head(load: Index, place: Mapping[str, Expr]) -> Expr:
+    """The head index of k or v, in terms of h."""
+    heads = [
+        rename(e, place) for e in load.index
+        if contains(rename(e, place), Name("h"))
+    ]  # fmt: skip
+    if len(heads) > 1:
+        raise NotAttention("the head is used in two dimensions of k or v", LLM)
+    return heads[0] if heads else Num(0)
+
+
+# --- elementwise normalisers ---------------------------------------------------------------------
+
+
+def _elementwise(weight: Expr) -> tuple[Expr, Expr, Expr]:
+    """(keep, weight over s, score over x) of an unnormalised weight."""
+    keep, value = _split_zero(_sigmoids(weight))
+    best: Expr | None = None
+    for candidate in walk_expr(value):
+        if candidate in (value, Name("x")) or not contains(candidate, Name("x")):
+            continue
+        if _alone(substitute(value, {candidate: Name("s")})):
+            best = candidate
+            break
+    if best is None:
+        return keep, Name("s"), value
+    return keep, substitute(value, {best: Name("s")}), best
+
+
+def _alone(weight: Expr) -> bool:
+    """Whether a weight depends on s alone."""
+    names = {e.id for e in walk_expr(weight) if isinstance(e, Name)}
+    return names <= {"s"}
+
+
+def _sigmoids(expr: Expr) -> Expr:
+    """1 / (1 + exp(-y)) as sigmoid(y)."""
+    from engine.cuir.nodes import Binary, Unary
+
+    expr = map_children(expr, _sigmoids)
+    match expr:
+        case Binary("/", Num(1 | 1.0), Binary("+", Num(1 | 1.0), Call("exp", (y,)))) | Binary(
+            "/", Num(1 | 1.0), Binary("+", Call("exp", (y,)), Num(1 | 1.0))
+        ):
+            return Call("sigmoid", (y.operand if isinstance(y, Unary) else build.neg(y),))
+    return expr
+
+
+_AT_MINUS_INFINITY = {"sigmoid": 0.0, "exp": 0.0, "exp2": 0.0}
+
+
+def _split_zero(weight: Expr) -> tuple[Expr, Expr]:
+    """(keep, value) of a weight: removed scores and zeroed weights both drop a pair."""
+    from engine.cuir.nodes import Binary
+
+    if build.value_of(weight) == 0:
+        return Num(False), weight
+    match weight:
+        case Select(cond, then, other):
+            k1, w1 = _split_zero(then)
+            k2, w2 = _split_zero(other)
+            keep = build.either(build.both(cond, k1), build.both(build.negate(cond), k2))
+            if k1 == Num(False):
+                return keep, w2
+            if k2 == Num(False):
+                return keep, w1
+            return keep, build.select(cond, w1, w2)
+        case Call(fn, (arg,)) if fn in _AT_MINUS_INFINITY:
+            keep, inner = split_mask(arg)
+            return keep, Call(fn, (inner,))
+        case Call("max", (arg, Num(0 | 0.0) as zero)):
+            keep, inner = split_mask(arg)
+            return keep, Call("max", (inner, zero))
+        case Binary("*", left, right):
+            k1, w1 = _split_zero(left)
+            k2, w2 = _split_zero(right)
+            return build.both(k1, k2), build.mul(w1, w2)
+        case Binary("/", left, right):
+            keep, inner = _split_zero(left)
+            return keep, build.div(inner, right)
+    return TRUE, weight

@@ -1,0 +1,74 @@
+"""Sizes to run a spec at: every dimension different from every other, at every size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from engine.spec.source import TensorParameter
+
+# Nq < Nk and Nq > Nk both occur; no size divides another by accident; group sizes differ.
+TRACE_SIZES: tuple[Mapping[str, int], ...] = (
+    {"B": 2, "Hq": 6, "Hkv": 3, "Nq": 11, "Nk": 17, "D": 8, "Dv": 10},
+    {"B": 3, "Hq": 12, "Hkv": 4, "Nq": 23, "Nk": 13, "D": 14, "Dv": 9},
+    {"B": 2, "Hq": 10, "Hkv": 2, "Nq": 15, "Nk": 29, "D": 20, "Dv": 12},
+    {"B": 5, "Hq": 20, "Hkv": 5, "Nq": 31, "Nk": 19, "D": 18, "Dv": 6},
+)
+# Checked, not fitted: another order of magnitude between sizes, one row, equal lengths, one head.
+CHECK_SIZES: tuple[Mapping[str, int], ...] = (
+    {"B": 2, "Hq": 8, "Hkv": 2, "Nq": 21, "Nk": 47, "D": 16, "Dv": 24},
+    {"B": 1, "Hq": 3, "Hkv": 1, "Nq": 37, "Nk": 9, "D": 32, "Dv": 4},
+    {"B": 2, "Hq": 2, "Hkv": 2, "Nq": 33, "Nk": 33, "D": 4, "Dv": 4},
+    {"B": 1, "Hq": 5, "Hkv": 5, "Nq": 1, "Nk": 27, "D": 6, "Dv": 6},
+)
+_FAMILIES = {"batch": ("B",), "heads": ("Hq", "Hkv"), "rows": ("Nq", "Nk"), "columns": ("D", "Dv")}
+
+
+def slots(tensors: Iterable[TensorParameter]) -> dict[str, str]:
+    """The usual name (B, Hq, Hkv, Nq, Nk, D, Dv) whose value each dimension name takes.
+
+    Only for choosing sizes: which dimension plays which part is found from the two matmuls.
+    """
+    names = list(dict.fromkeys(d for t in tensors for d in t.dims if not d.isdigit()))
+    out: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        if any(name in family for family in _FAMILIES.values()):
+            out[name] = name
+            taken.add(name)
+    for name in names:
+        if name in out:
+            continue
+        family = _FAMILIES.get(_family(name), ())
+        lower = name.lower()
+        wanted = [s for s in family if s not in taken]
+        if len(wanted) > 1 and ("k" in lower or "v" in lower) and "q" not in lower:
+            wanted.reverse()
+        out[name] = wanted[0] if wanted else name
+        taken.add(out[name])
+    return out
+
+
+def _family(name: str) -> str:
+    lower = name.lower()
+    if lower.startswith("b"):
+        return "batch"
+    if "head" in lower and "dim" not in lower or lower.startswith("h"):
+        return "heads"
+    if lower.startswith(("d", "c", "e")) or "dim" in lower:
+        return "columns"
+    if lower[0] in "nsltmq k":
+        return "rows"
+    return "other"
+
+
+def dimension_values(names: Sequence[str], slot: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, int]:
+    """A value for every dimension name; names outside the usual ones get sizes of their own."""
+    out: dict[str, int] = {}
+    spare = 7 + sizes["Nk"]
+    for name in names:
+        if slot[name] in sizes:
+            out[name] = sizes[slot[name]]
+        else:
+            spare += 4 + sizes["B"]
+            out[name] = spare
+    return out

@@ -1,0 +1,258 @@
+"""Read a spec's file: its function, parameters and annotations, without running anything."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from engine.errors import SpecError, Where
+
+EAGER, FLEX = "attention", "attention_mods"
+SIZE_PARAMETERS = ("Nq", "Nk", "D", "Hq", "Hkv", "B")
+_DTYPES = {
+    "Float": "T", "Float16": "T", "BFloat16": "T", "Float32": "f32", "Float64": "f32",
+    "Int": "i32", "Int32": "i32", "Int64": "i64", "Int16": "i32", "Int8": "i32", "UInt8": "i32",
+    "Integer": "i32", "Bool": "bool", "Num": "T", "Shaped": "T", "Inexact": "T",
+}  # fmt: skip
+Scalar = int | float | bool | str | None
+EXAMPLE = 'q: Float[Tensor, "B Hq Nq D"]'
+
+
+@dataclass(frozen=True, slots=True)
+class TensorParameter:
+    """A tensor input: `dims` are the annotation's words, `dtype` as in `recipe.Input`."""
+
+    name: str
+    dtype: str
+    dims: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarParameter:
+    """A scalar with the value it is bound to, or a size that the factory asks for."""
+
+    name: str
+    value: Scalar
+    size: bool
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpecSource:
+    """What the file declares."""
+
+    path: Path
+    text: str
+    tree: ast.Module
+    kind: Literal["eager", "flex"]
+    function: str
+    line: int
+    tensors: tuple[TensorParameter, ...]
+    scalars: tuple[ScalarParameter, ...]
+    returns: tuple[str, ...] | None
+
+    def error(self, message: str, line: int | None = None, fix: str | None = None) -> SpecError:
+        return SpecError(message, where=Where(str(self.path), line), fix=fix)
+
+
+def read_source(path: Path, options: Mapping[str, object]) -> SpecSource:
+    """Parse the spec at `path`; `options` override its scalars. Raises `SpecError`."""
+    path = path.resolve()
+    where = Where(str(path))
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise SpecError("not UTF-8 text", where=where, fix="save the spec as UTF-8") from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SpecError(f"cannot read the spec: {reason}", where=where, fix="name a Python file") from None
+    try:
+        tree = ast.parse(text, filename=str(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        reason = getattr(error, "msg", None) or str(error)
+        raise SpecError(
+            f"not Python: {reason}", where=Where(str(path), line, getattr(error, "offset", None)),
+            fix="correct the syntax at this place",
+        ) from None  # fmt: skip
+    found = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    eager, flex = found.get(EAGER), found.get(FLEX)
+    if eager is not None and flex is not None:
+        raise SpecError(f"both {EAGER} and {FLEX} are defined", where=Where(str(path), flex.lineno),
+                        fix="keep one of them per file")  # fmt: skip
+    node = eager or flex
+    if node is None:
+        raise SpecError(
+            "no attention function", where=where,
+            fix=f"define `def {EAGER}(q, k, v, ...)`, or a FlexAttention factory `def {FLEX}(...)`",
+        )  # fmt: skip
+    return _Reader(path, text, tree, node, options).read()
+
+
+class _Reader:
+    def __init__(
+        self, path: Path, text: str, tree: ast.Module, node: ast.FunctionDef, options: Mapping[str, object]
+    ) -> None:
+        self.path, self.text, self.tree, self.node = path, text, tree, node
+        self.options = dict(options)
+        self.aliases = _import_aliases(tree)
+
+    def fail(self, message: str, node: ast.AST, fix: str) -> SpecError:
+        return SpecError(message, where=Where(str(self.path), getattr(node, "lineno", None)), fix=fix)
+
+    def read(self) -> SpecSource:
+        a = self.node.args
+        if a.vararg or a.kwarg:
+            raise self.fail("a spec has named parameters only", self.node, "remove *args and **kwargs")
+        kind: Literal["eager", "flex"] = "eager" if self.node.name == EAGER else "flex"
+        plain = [*a.posonlyargs, *a.args]
+        defaults: dict[str, ast.expr] = dict(
+            zip([p.arg for p in plain[len(plain) - len(a.defaults) :]], a.defaults, strict=True)
+        )
+        for parameter, default in zip(a.kwonlyargs, a.kw_defaults, strict=True):
+            if default is not None:
+                defaults[parameter.arg] = default
+        tensors: list[TensorParameter] = []
+        scalars: list[ScalarParameter] = []
+        for parameter in [*plain, *a.kwonlyargs]:
+            declared = self.declared(parameter.annotation)
+            if declared is not None:
+                if parameter.arg in defaults and parameter.arg not in self.options:
+                    default = defaults[parameter.arg]
+                    if isinstance(default, ast.Constant) and default.value is None:
+                        raise self.fail(
+                            f"tensor input {parameter.arg} may be None", parameter,
+                            "a spec states one variant: remove the default, or the parameter",
+                        )  # fmt: skip
+                tensors.append(TensorParameter(parameter.arg, *declared, parameter.lineno))
+            else:
+                scalars.append(self.scalar(parameter, defaults.get(parameter.arg), kind, len(tensors)))
+        unknown = set(self.options) - {s.name for s in scalars}
+        if unknown:
+            names = ", ".join(s.name for s in scalars) or "none"
+            raise self.fail(f"no scalar parameter {sorted(unknown)[0]}", self.node, f"scalars here: {names}")
+        returned = self.declared(self.node.returns)
+        return SpecSource(
+            self.path, self.text, self.tree, kind, self.node.name, self.node.lineno, tuple(tensors),
+            tuple(scalars), None if returned is None else returned[1],
+        )  # fmt: skip
+
+    def scalar(
+        self, parameter: ast.arg, default: ast.expr | None, kind: str, tensors: int
+    ) -> ScalarParameter:
+        name, line = parameter.arg, parameter.lineno
+        if name in self.options:
+            value = self.options[name]
+            if not isinstance(value, (int, float, bool, str, type(None))):
+                raise self.fail(f"option {name} is not a scalar", parameter, "give a number")
+            return ScalarParameter(name, value, False, line)
+        if kind == "flex" and name in SIZE_PARAMETERS and default is None:
+            return ScalarParameter(name, None, True, line)
+        if default is None:
+            annotation = parameter.annotation
+            if annotation is not None and _text(annotation).split(".")[-1] in ("int", "float", "bool"):
+                raise self.fail(
+                    f"scalar {name} has no value", parameter,
+                    f"give it a default, or pass the option {name}=...",
+                )  # fmt: skip
+            if kind == "eager" and tensors < 3:
+                raise self.fail(
+                    f"input {name} has no annotation, so its layout is unknown", parameter,
+                    f"declare the dimensions, such as {EXAMPLE.replace('q:', name + ':')}",
+                )  # fmt: skip
+            raise self.fail(
+                f"extra input {name} has no annotation", parameter,
+                f'declare it, such as {name}: Float[Tensor, "Hq"], or give a scalar its default',
+            )  # fmt: skip
+        try:
+            value = ast.literal_eval(default)
+        except ValueError:
+            value = _constant(default, self.tree)
+        if not isinstance(value, (int, float, bool, str, type(None))):
+            raise self.fail(
+                f"the default of {name} is not a number", parameter,
+                f"write a number, or pass the option {name}=...",
+            )  # fmt: skip
+        return ScalarParameter(name, value, False, line)
+
+    def declared(self, annotation: ast.expr | None) -> tuple[str, tuple[str, ...]] | None:
+        """dtype and dimensions of a jaxtyping annotation; None for anything else."""
+        if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+            try:
+                annotation = ast.parse(annotation.value, mode="eval").body
+            except SyntaxError:
+                return None
+        if not isinstance(annotation, ast.Subscript):
+            return None
+        head = _text(annotation.value).split(".")[-1]
+        dtype = _DTYPES.get(self.aliases.get(head, head))
+        if dtype is None:
+            return None
+        match annotation.slice:
+            case ast.Tuple([_, ast.Constant(str() as words)]):
+                dims = tuple(words.split())
+            case _:
+                raise self.fail(
+                    "this annotation has no dimensions", annotation, f"write it as in {EXAMPLE}"
+                )
+        for dim in dims:
+            if not (dim.isidentifier() or (dim.isdigit() and int(dim) > 0)):
+                raise self.fail(
+                    f"dimension {dim!r} is not one name or number", annotation,
+                    "name every dimension; write 1 for a broadcast one",
+                )  # fmt: skip
+        return dtype, dims
+
+
+def _text(node: ast.expr) -> str:
+    return ast.unparse(node)
+
+
+def _import_aliases(tree: ast.Module) -> dict[str, str]:
+    """`from jaxtyping import Float as F` gives {"F": "Float"}."""
+    out: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "jaxtyping":
+            out |= {alias.asname: alias.name for alias in node.names if alias.asname}
+    return out
+
+
+def _constant(node: ast.expr, tree: ast.Module) -> object:
+    """The value of a default that names a module constant or computes with numbers."""
+    constants: dict[str, object] = {}
+    for item in tree.body:
+        match item:
+            case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, value) if value:
+                try:
+                    constants[name] = ast.literal_eval(value)
+                except ValueError:
+                    continue
+    match node:
+        case ast.Name(name):
+            return constants.get(name, ...)
+        case ast.BinOp(left, op, right):
+            a, b = _operand(left, constants), _operand(right, constants)
+            if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+                match op:
+                    case ast.Add():
+                        return a + b
+                    case ast.Sub():
+                        return a - b
+                    case ast.Mult():
+                        return a * b
+                    case ast.Div() if b:
+                        return a / b
+    return ...
+
+
+def _operand(node: ast.expr, constants: Mapping[str, object]) -> object:
+    if isinstance(node, ast.Name):
+        return constants.get(node.id, ...)
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ...

@@ -1,0 +1,312 @@
+"""Trace a spec: run it on small tensors and read, beside each value, what it is symbolically.
+
+Two modes sit under the user's function. A function mode sees the Python calls (it places tensors
+on the CPU, keeps data away from Python, and writes `scaled_dot_product_attention` out). A dispatch
+mode sees every ATen op with the line that caused it, keeps every float in float64 and gives each
+result its symbolic twin. Nothing is guessed from names or source text.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from engine.cuir.nodes import Expr, Num
+from engine.errors import SpecError, Where
+from engine.scalar_algebra.kinds import Kind
+from engine.spec import build
+from engine.spec.ops import HANDLERS, RANDOM, VIEWS, Unreadable
+from engine.spec.sdpa import written_out
+from engine.spec.symbolic import Indices, Sym, Tracked, View, constant
+
+LOW_FLOATS = frozenset(
+    getattr(torch, name)
+    for name in ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
+    if hasattr(torch, name)
+)
+TO_PYTHON = frozenset((
+    "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__",
+    "__contains__", "is_nonzero",
+))  # fmt: skip
+FIX_FLOW = "write the choice per element, with torch.where or masked_fill"
+
+
+def neutral(value: Any) -> Any:
+    """A dtype with every float widened to float64; other values unchanged."""
+    return torch.float64 if isinstance(value, torch.dtype) and value in LOW_FLOATS else value
+
+
+class Lines:
+    """Which line of the spec (or of a module beside it) is running."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.folder = str(path.parent)
+
+    def here(self) -> int | None:
+        """The innermost running line of the spec file itself, 1-based."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == self.path:
+                return frame.f_lineno
+            frame = frame.f_back  # type: ignore[assignment]
+        return None
+
+
+class Trace:
+    """The state of one run: live tensors, variables, and what is known of each expression."""
+
+    def __init__(self, path: Path, kinds: dict[str, Kind]) -> None:
+        self.path = path
+        self.where = Lines(path)
+        self.kinds = kinds
+        self.tracked: dict[int, Tracked] = {}
+        self.extents: dict[str, int] = {}
+        self.lines: dict[Expr, set[int]] = {}
+        self.leaves: dict[str, Leaf] = {}
+        self.counts: dict[tuple[int | None, str], int] = {}
+        self.fresh = 0
+
+    # --- variables and lines ---------------------------------------------------------------------
+
+    def variable(self, extent: int) -> str:
+        """A reduction variable over 0..extent-1."""
+        name = f"r{self.fresh}"
+        self.fresh += 1
+        self.extents[name] = extent
+        return name
+
+    def error(self, message: str, line: int | None, fix: str | None = None) -> SpecError:
+        return SpecError(message, where=Where(str(self.path), line), fix=fix)
+
+    def noted(self, sym: Sym, line: int | None) -> Sym:
+        """`sym`, whose expressions remember that `line` made them."""
+        sym.line = line
+        if line is None:
+            return sym
+        raw = sym.read_raw
+
+        def read(index: Indices) -> Expr:
+            expr = raw(index)
+            if build.value_of(expr) is None:
+                self.lines.setdefault(expr, set()).add(line)
+            return expr
+
+        sym.read_raw = read
+        return sym
+
+    # --- tensors ---------------------------------------------------------------------------------
+
+    def give(self, tensor: torch.Tensor, sym: Sym) -> None:
+        self.tracked[id(tensor)] = Tracked(tensor, sym)
+
+    def input(self, name: str, tensor: torch.Tensor) -> None:
+        shape = tuple(tensor.shape)
+        self.give(tensor, Sym(shape, lambda index: build.load(name, index), frozenset((name,))))
+
+    def sym(self, tensor: torch.Tensor) -> Sym:
+        """The symbolic twin of a tensor as it is now."""
+        held = self.tracked.get(id(tensor))
+        if held is None:
+            # Made outside the trace's sight: a value of the spec's own, known only by number.
+            self.give(tensor, self.leaf(tensor, "a tensor of the spec's own", frozenset(), None))
+            held = self.tracked[id(tensor)]
+        if held.sym is not None:
+            return held.sym
+        assert held.view is not None
+        base, forward = self.sym(held.view.base), held.view.forward
+        return Sym(
+            tuple(tensor.shape), lambda index: base.read(forward(index)), base.deps, base.line
+        )
+
+    def write(self, tensor: torch.Tensor, new: Sym, line: int | None) -> None:
+        """`tensor` holds `new` from now on, and so does what it is a view of."""
+        held = self.tracked.get(id(tensor))
+        if held is None or held.view is None:
+            self.give(tensor, new)
+            return
+        view = held.view
+        old = self.sym(view.base)
+        if view.inverse is None:
+            if new.deps | old.deps:
+                raise self.error("a value is written in place through a view that no rule reads", line)
+            self.give(view.base, self.leaf(view.base, "written in place", frozenset(), line))
+            return
+        inverse = view.inverse
+
+        def read(index: Indices) -> Expr:
+            inside, own = inverse(index)
+            if inside == build.FALSE:
+                return old.read(index)
+            return build.select(inside, new.read(own), old.read(index))
+
+        self.write(view.base, Sym(old.shape, read, old.deps | new.deps), line)
+
+    def leaf(self, tensor: torch.Tensor, op: str, deps: frozenset[str], line: int | None) -> Sym:
+        """A tensor that is known by its values alone (and by how it came about)."""
+        value = tensor.detach().clone()
+        if not deps and value.numel() and bool((value == value.reshape(-1)[0]).all()):
+            return constant(tuple(value.shape), Num(value.reshape(-1)[0].item()))
+        count = self.counts[(line, op)] = self.counts.get((line, op), -1) + 1
+        made = Leaf(value, op, deps, line, f"{line}:{op}:{count}")
+        name: list[str] = []
+
+        def read(index: Indices) -> Expr:
+            if not name:  # named in the order of first use, which all sizes share
+                name.append(f"table{len(self.leaves)}")
+                self.leaves[name[0]] = made
+                self.kinds[name[0]] = kind_of_dtype(value.dtype)
+            return build.load(name[0], index)
+
+        return Sym(tuple(value.shape), read, deps, line)
+
+
+class Leaf:
+    """A tensor that the trace cannot express: its values at this size, and where it came from."""
+
+    def __init__(
+        self, value: torch.Tensor, op: str, deps: frozenset[str], line: int | None, key: str
+    ) -> None:
+        self.value, self.op, self.deps, self.line, self.key = value, op, deps, line, key
+
+
+def kind_of_dtype(dtype: torch.dtype) -> Kind:
+    if dtype == torch.bool:
+        return "bool"
+    return "float" if dtype.is_floating_point else "int"
+
+
+class PythonMode(TorchFunctionMode):
+    """Sees Python-level calls: devices, data leaving for Python, the fused attention function."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self.trace = trace
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if "device" in kwargs:
+            kwargs["device"] = "cpu"
+        if name == "cuda":
+            return args[0]
+        if name == "to":
+            args = tuple("cpu" if _is_device(a) else a for a in args)
+        if name in TO_PYTHON and args and isinstance(args[0], torch.Tensor):
+            deps = self.trace.sym(args[0]).deps
+            if deps:
+                line = self.trace.where.here()
+                raise self.trace.error(
+                    f"Python control flow needs the values of {', '.join(sorted(deps))} ({name})",
+                    line, FIX_FLOW,
+                )  # fmt: skip
+        if name == "scaled_dot_product_attention":
+            return written_out(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+def _is_device(value: Any) -> bool:
+    if isinstance(value, torch.device):
+        return True
+    return isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu", "mps", "xpu")
+
+
+class Widen(TorchDispatchMode):
+    """Runs every op with floats kept in float64."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return func(*map(neutral, args), **{k: neutral(v) for k, v in (kwargs or {}).items()})
+
+
+class AtenMode(TorchDispatchMode):
+    """Runs every ATen op in float64 and records its symbolic twin."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self.trace = trace
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        args = tuple(map(neutral, args))
+        kwargs = {k: neutral(v) for k, v in (kwargs or {}).items()}
+        trace = self.trace
+        full = func._schema.name.split("::")[-1]
+        in_place = full.endswith("_") and not full.endswith("__")
+        name = full.rstrip("_") if in_place else full
+        line = trace.where.here()
+        # Twins are taken before the op runs: an op in place changes what its operands hold.
+        before = {
+            id(t): trace.sym(t) for t in _tensors((args, kwargs)) if name not in ("empty", "lift_fresh")
+        }
+        out = func(*args, **kwargs)
+        if name in ("detach", "alias", "lift_fresh") and isinstance(args[0], torch.Tensor):
+            if name == "lift_fresh":
+                trace.give(out, trace.leaf(out, "torch.tensor", frozenset(), line))
+            else:
+                trace.tracked[id(out)] = Tracked(out, None, View(args[0], lambda i: i, lambda i: (build.TRUE, i)))
+            return out
+        if name in VIEWS and not in_place and _is_view(out, args[0]):
+            self._views(name, args, kwargs, out)
+            return out
+        deps = frozenset().union(*(s.deps for s in before.values()))
+        if name in RANDOM:
+            raise trace.error(f"{name} draws random numbers, and a spec must be a function of its inputs",
+                              line, "remove dropout and random tensors")  # fmt: skip
+        handler = HANDLERS.get(name)
+        made: Any = None
+        if handler is not None:
+            try:
+                made = handler(trace, args, kwargs, out)
+            except Unreadable:
+                made = None
+        outs = [out] if isinstance(out, torch.Tensor) else list(out) if isinstance(out, (list, tuple)) else []
+        syms = made if isinstance(made, list) else [made] * len(outs)
+        for position, tensor in enumerate(outs):
+            if not isinstance(tensor, torch.Tensor):
+                continue
+            sym = syms[position]
+            if sym is None:
+                sym = trace.leaf(tensor, f"aten.{name}", deps, line)
+            else:
+                sym = trace.noted(sym, line)
+            if in_place or "out" in kwargs:
+                trace.write(tensor, sym, line)
+            else:
+                trace.give(tensor, sym)
+        if name in ("_local_scalar_dense", "item", "equal", "is_nonzero") and deps:
+            raise trace.error(
+                f"Python control flow needs the values of {', '.join(sorted(deps))}", line, FIX_FLOW
+            )
+        return out
+
+    def _views(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        made = VIEWS[name](self.trace, args, kwargs, out)
+        outs = [out] if isinstance(out, torch.Tensor) else list(out)
+        for tensor, view in zip(outs, made if isinstance(made, list) else [made], strict=True):
+            self.trace.tracked[id(tensor)] = Tracked(tensor, None, view)
+
+
+def _is_view(out: Any, base: Any) -> bool:
+    return isinstance(base, torch.Tensor) and out is not base
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [t for item in value for t in _tensors(item)]
+    return []
