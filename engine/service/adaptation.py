@@ -40,6 +40,7 @@ from sessions.events import (
     ArtifactSet,
     Body,
     HunkDecided,
+    InputsSet,
     ProposalMade,
     Redone,
     SessionCreated,
@@ -73,7 +74,12 @@ def start(
     )
     source = Artifact.of(Stage.SOURCE, SOURCE, package.source)
     kept = TranscriptAdded("spec.py", sha256_of(text), "spec")
-    return bench.store.create(created, [_set_of(source), kept], [source.data, text], actor=actor)
+    return bench.store.create(
+        created,
+        [InputsSet({"headers": package.hashes["headers"]}), _set_of(source), kept],
+        [source.data, text],
+        actor=actor,
+    )
 
 
 class Adaptation(Work):

@@ -102,9 +102,12 @@ class Work:
             decisions = {
                 h.id: d for h in proposal.hunks if (d := self.state.decision(proposal.id, h.id))
             }
-            for hunk in proposal.hunks if latest is not None else ():
-                if latest.target in (proposal.id, hunk.id, f"{proposal.id}/{hunk.id}"):
-                    decisions[hunk.id] = latest
+            if latest is not None:
+                decisions |= {
+                    h.id: latest
+                    for h in proposal.hunks
+                    if latest.target in (proposal.id, h.id, f"{proposal.id}/{h.id}")
+                }
             proposed = parse_module(self.proposed_text(proposal), f"{proposal.id}.cuir")
             module = compose(module, proposed, proposal, decisions)
         return module

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from engine.cuir.nodes import Expr
 from engine.cuir.parser import parse_expr
@@ -62,20 +63,19 @@ class Binding:
         }  # fmt: skip
 
     @staticmethod
-    def from_json(data: Mapping[str, object]) -> Binding:
-        def rows(key: str) -> list[dict[str, object]]:
-            value = data[key]
-            assert isinstance(value, list)
-            return value
-
+    def from_json(data: Mapping[str, Any]) -> Binding:
         return Binding(
             tuple(
                 TensorField(
-                    str(t["field"]), str(t["source"]), tuple(map(str, t["source_dims"])),  # type: ignore[call-overload]
-                    tuple(map(str, t["dims"])), str(t["dtype"]), bool(t["output"]),  # type: ignore[call-overload]
+                    t["field"],
+                    t["source"],
+                    tuple(t["source_dims"]),
+                    tuple(t["dims"]),
+                    t["dtype"],
+                    bool(t["output"]),
                 )
-                for t in rows("tensors")
+                for t in data["tensors"]
             ),
-            tuple(SizeField(str(s["field"]), str(s["size"])) for s in rows("sizes")),
-            tuple(ScalarField(str(s["field"]), parse_expr(str(s["value"]))) for s in rows("scalars")),
-        )  # fmt: skip
+            tuple(SizeField(s["field"], s["size"]) for s in data["sizes"]),
+            tuple(ScalarField(s["field"], parse_expr(s["value"])) for s in data["scalars"]),
+        )

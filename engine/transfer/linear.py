@@ -73,8 +73,8 @@ def linear(expr: Expr) -> Linear:
         case Call(fn, args, kwargs, params):
             return _call(Call(fn, tuple(map(tidy, args)), kwargs, params))
         case Select(cond, then, other):
-            a, b = tidy(then), tidy(other)
-            return linear(a) if a == b else Linear(((Select(cond, a, b), 1),), 0)
+            yes, no = tidy(then), tidy(other)
+            return linear(yes) if yes == no else Linear(((Select(cond, yes, no), 1),), 0)
         case _:
             return Linear(((expr, 1),), 0)
 

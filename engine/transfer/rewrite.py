@@ -44,7 +44,10 @@ def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
     changed = change(expr)
     if changed is not None:
         return changed
-    go = lambda e: map_expr(e, change)  # noqa: E731
+
+    def go(inner: Expr) -> Expr:
+        return map_expr(inner, change)
+
     match expr:
         case Attr(base, name):
             return Attr(go(base), name)

@@ -135,7 +135,10 @@ def interval(expr: Expr, name: Name, low: Expr, high: Expr) -> tuple[Expr, Expr]
     """[min, max] of `expr` while `name` runs over [low, high]; None when it is not monotone."""
     if name.id not in free_names(expr):
         return expr, expr
-    go = lambda e: interval(e, name, low, high)  # noqa: E731
+
+    def go(inner: Expr) -> tuple[Expr, Expr] | None:
+        return interval(inner, name, low, high)
+
     match expr:
         case Name():
             return low, high

@@ -40,11 +40,10 @@ def _put_block(module: Module, block: tuple[str | int, ...], body: Block) -> Mod
 
 
 def score_map(site: Site, body: Expr) -> Assign:
-    reads = free_names(body)
-    if {"i", "j"} & reads:
+    params: tuple[str, ...] = ("x",)
+    kwargs: tuple[tuple[str, Expr], ...] = ()
+    if {"i", "j"} & free_names(body):
         params, kwargs = ("x", "i", "j"), (("at", Tuple((site.rows, site.keys))),)
-    else:
-        params, kwargs = ("x",), ()
     return Assign(site.score, Call("map", (Name(site.score), Lambda(params, body)), kwargs))
 
 
