@@ -35,7 +35,6 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "missing_group_wait": "registers touched while an asynchronous matmul still holds them",
         "missing_mma_fence": "registers written, then given to an asynchronous matmul unfenced",
         "nan_output": "NaN written to an output although no input holds one",
-        "unwritten_output": "an element of an output that no block wrote",
         # barriers
         "lost_arrival": "a barrier that never gets the arrivals it was set up for",
         "doubled_arrival": "the same threads arrive twice in one phase of a barrier",
@@ -44,6 +43,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "uninitialised_barrier": "a barrier used before its set-up is visible",
         "wrong_named_count": "a named barrier whose users disagree on the number of threads",
         "divergent_collective": "an op for all threads of a unit that only part of them reach",
+        "not_elected": "an op for one thread that every thread of a warp does",
         "row_without_tiles": "a block of rows that visits no tile leaves a barrier unbalanced",
         "deadlock": "no part of the block can go on",
         # limits of the run itself

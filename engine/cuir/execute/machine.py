@@ -1,0 +1,386 @@
+"""One block: its parts, their clocks, and the scheduler that lets them take turns."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from engine.cuir.execute.code import (
+    PART, Block, Code, Instr, Kind, Stopped, in_range,
+)  # fmt: skip
+from engine.cuir.execute.memory import Access, SharedMemory
+from engine.cuir.execute.program import Program
+from engine.cuir.execute.values import RegTile
+from engine.cuir.scalar import Env
+
+MAX_BARRIERS = 64
+
+
+class Frame:
+    """A function being run: its code, where it is, its names and its loops."""
+
+    __slots__ = ("code", "elected", "env", "loops", "pc", "target")
+
+    def __init__(self, code: Code, env: Env, target: str | None, elected: int) -> None:
+        self.code = code
+        self.env = env
+        self.pc = 0
+        self.target = target
+        self.elected = elected
+        self.loops: list[tuple[int, int, int]] = []
+
+
+class Unit:
+    """Parts that execute collectives together: a warpgroup, or the whole block."""
+
+    __slots__ = ("agent", "collectives", "index", "parts", "registers")
+
+    def __init__(self, index: int, agent: int, registers: int) -> None:
+        self.index = index
+        self.agent = agent
+        self.parts: list[Part] = []
+        self.registers = registers
+        self.collectives: list[int] = []
+
+
+class Part:
+    """One simulated warp of a block: some rows of every register tile of its unit.
+
+    `threads` is how many threads it stands for. Groups count from 1: `copies` and `stores` are
+    (group, what to do) in flight, `mma_*` the asynchronous matmul groups.
+    """
+
+    __slots__ = (
+        "clock", "collective", "copies", "copy_committed", "done", "fenced_at", "frames",
+        "index", "local", "machine", "mma_committed", "mma_done", "mma_open", "path", "program",
+        "empty_loops", "store_committed", "store_open", "threads", "step", "unit", "unfenced_inits",
+        "waiting", "waits",
+    )  # fmt: skip
+
+    def __init__(self, index: int, unit: Unit, local: int, machine: BlockMachine) -> None:
+        self.index = index
+        self.unit = unit
+        self.local = local
+        self.machine = machine
+        self.program = machine.program
+        self.threads = machine.threads
+        self.clock = np.zeros(machine.agents, np.int32)
+        self.clock[index] = 1
+        self.frames: list[Frame] = []
+        self.waiting: Block | None = None
+        self.done = False
+        self.step = 0
+        self.path = 0
+        self.copies: list[tuple[int, Callable[[], None]]] = []
+        self.copy_committed = 0
+        self.store_committed = 0
+        self.store_open = False
+        self.mma_committed = 0
+        self.mma_done = 0
+        self.mma_open = False
+        self.fenced_at = -1
+        self.collective = 0
+        self.unfenced_inits: list[Any] = []
+        # per mbarrier offset: the op of the last wait that passed, the phases then complete, and
+        # how many waits have passed
+        self.waits: dict[int, tuple[int, int, int]] = {}
+        self.empty_loops: list[int] = []
+
+    @property
+    def elected(self) -> bool:
+        return self.frames[-1].elected > 0
+
+    @property
+    def own_threads(self) -> int:
+        """Threads that execute the current op in this part."""
+        return 1 if self.elected else self.machine.unit_threads // len(self.unit.parts)
+
+    @property
+    def parts(self) -> int:
+        return len(self.unit.parts)
+
+    def access(self, agent: int | None = None, epoch: int | None = None) -> Access:
+        me = self.index
+        return Access(
+            me if agent is None else agent,
+            int(self.clock[me]) if epoch is None else epoch,
+            me, self.clock, self.path,
+        )  # fmt: skip
+
+    def release(self) -> np.ndarray:
+        """What this part has done so far, for others to acquire; what follows is later."""
+        known = self.clock.copy()
+        self.clock[self.index] += 1
+        return known
+
+    def acquire(self, known: np.ndarray) -> None:
+        np.maximum(self.clock, known, out=self.clock)
+
+    # The agents that write for this part: its threads and its copies.
+    @property
+    def copy_agent(self) -> int:
+        return len(self.machine.parts) + self.index
+
+    @property
+    def store_agent(self) -> int:
+        return 2 * len(self.machine.parts) + self.index
+
+
+class BlockMachine:
+    """Runs one block to its end, to a deadlock, or to a stop."""
+
+    def __init__(
+        self, program: Program, code: Code, env: Env, block: tuple[int, int, int], *,
+        threads: int, units: int, shared: int, registers: int,
+    ) -> None:  # fmt: skip
+        self.program = program
+        self.block = block
+        self.threads = threads
+        self.unit_threads = threads // units
+        per_unit = program.schedule.parts
+        count = units * per_unit
+        self.agents = 3 * count + units + MAX_BARRIERS
+        self.async_proxy = program.arch.has("tma") or program.arch.has("wgmma")
+        self.shared = SharedMemory(shared, self.agents, program.float, self.clash)
+        self.shared.explain = self.explain
+        self.parts: list[Part] = []
+        self.units: list[Unit] = []
+        for u in range(units):
+            unit = Unit(u, 3 * count + u, registers)
+            self.units.append(unit)
+            for local in range(per_unit):
+                part = Part(len(self.parts), unit, local, self)
+                inner = dict(env)
+                inner[PART] = part
+                part.frames.append(Frame(code, inner, None, 0))
+                unit.parts.append(part)
+                self.parts.append(part)
+        self.first_barrier_agent = 3 * count + units
+        self.register_pool = 0  # what lower_registers has given back, in registers
+        self.barriers: dict[int, Any] = {}
+        self.named: dict[int, Any] = {}
+        self.sync_arrived: list[tuple[Part, int, np.ndarray]] = []
+        self.sync_known = np.zeros(self.agents, np.int32)
+        self.sync_generation = 0
+        self.transfers: list[Callable[[], None]] = []
+        self.turn = 0
+        self.random = random.Random(f"{program.schedule.seed}/{program.block}")
+        self.deadlocked = False
+
+    # --- scheduling --------------------------------------------------------------------------
+
+    def run(self) -> None:
+        while True:
+            able = [p for p in self.parts if not p.done and (p.waiting is None or p.waiting.ready())]
+            options = len(able) + len(self.transfers)
+            if options == 0:
+                if not all(p.done for p in self.parts):
+                    from engine.cuir.execute.diagnose import deadlock
+
+                    self.deadlocked = True
+                    deadlock(self)
+                break
+            pick = self.choose(options)
+            if pick < len(able):
+                self.advance(able[pick])
+            else:
+                self.transfers.pop(pick - len(able))()
+        if not self.deadlocked:
+            self.check_collectives()
+
+    def choose(self, options: int) -> int:
+        schedule, program = self.program.schedule, self.program
+        if options == 1:
+            return 0
+        number = program.decisions
+        program.decisions += 1
+        if schedule.choices or number < len(program.coverage.decisions):
+            program.coverage.decisions.append(options)
+        elif number < 4096:
+            program.coverage.decisions.append(options)
+        if number < len(schedule.choices):
+            return schedule.choices[number] % options
+        if schedule.choices:
+            return 0
+        if schedule.seed == 0:
+            self.turn += 1
+            return self.turn % options
+        return self.random.randrange(options)
+
+    def advance(self, part: Part) -> None:
+        """Runs `part` until others may have seen what it did, or until it has to wait."""
+        program = self.program
+        budget = program.limits.max_steps
+        if part.waiting is not None:
+            done, part.waiting = part.waiting, None
+            frame = part.frames[-1]
+            instr = frame.code.instrs[frame.pc]
+            part.path = instr.path
+            self.assign(part, frame, instr, done.finish())
+            frame.pc += 1
+        while True:
+            frame = part.frames[-1]
+            instr = frame.code.instrs[frame.pc]
+            instr.count += 1
+            program.steps += 1
+            if program.steps > budget:
+                raise program.stop("runaway", instr.path, f"more than {budget} steps", part)
+            kind = instr.kind
+            env = frame.env
+            if kind == Kind.EXPR:
+                value = instr.fn(env)
+                if instr.target is not None:
+                    self.assign(part, frame, instr, value)
+                frame.pc += 1
+            elif kind == Kind.OP:
+                part.step += 1
+                value = instr.fn(env)
+                if type(value) is Block:
+                    part.waiting = value
+                    return
+                if instr.target is not None:
+                    self.assign(part, frame, instr, value)
+                frame.pc += 1
+                if instr.visible:
+                    return
+            elif kind == Kind.BRANCH:
+                frame.pc = frame.pc + 1 if instr.fn(env) else instr.jump
+            elif kind == Kind.JUMP:
+                frame.pc = instr.jump
+            elif kind == Kind.LOOP:
+                start, stop, step = [a(env) for a in instr.args]
+                if in_range(start, stop, step, program.paths[instr.path]):
+                    frame.loops.append((start, stop, step))
+                    env[instr.var] = start
+                    frame.pc += 1
+                else:
+                    part.empty_loops.append(instr.path)
+                    frame.pc = instr.jump
+            elif kind == Kind.NEXT:
+                now, stop, step = frame.loops[-1]
+                now += step
+                if (now < stop) if step > 0 else (now > stop):
+                    frame.loops[-1] = (now, stop, step)
+                    env[instr.var] = now
+                    frame.pc = instr.jump
+                else:
+                    frame.loops.pop()
+                    frame.pc += 1
+            elif kind == Kind.ELECT:
+                frame.elected += instr.elected
+                frame.pc += 1
+            elif kind == Kind.CALL:
+                self.enter(part, frame, instr)
+            elif kind == Kind.RETURN:
+                result = None if instr.fn is None else instr.fn(env)
+                part.frames.pop()
+                if not part.frames:
+                    part.done = True
+                    part.frames.append(frame)
+                    return
+                caller = part.frames[-1]
+                call = caller.code.instrs[caller.pc]
+                if call.target is not None:
+                    self.assign(part, caller, call, result)
+                caller.pc += 1
+            else:
+                path = program.paths[instr.path]
+                raise Stopped(None, path, f"no meaning is known for: {instr.var}")
+
+    def enter(self, part: Part, frame: Frame, instr: Instr) -> None:
+        code: Code = instr.fn
+        env = frame.env
+        inner: Env = {PART: part, "args": env.get("args")}
+        inner.update(zip(code.params, [a(env) for a in instr.args], strict=True))
+        inner.update(zip(code.consts, [c(env) for c in instr.consts], strict=True))
+        part.frames.append(Frame(code, inner, instr.target, frame.elected))
+
+    def assign(self, part: Part, frame: Frame, instr: Instr, value: Any) -> None:
+        target = instr.target
+        if target is None:
+            return
+        old = frame.env.get(target)
+        if type(old) is RegTile and max(old.held, old.pending) > part.mma_done:
+            self.program.report(
+                "missing_group_wait", instr.path,
+                f"{target} is written while an asynchronous matmul still holds its registers",
+                part.index,
+            )  # fmt: skip
+        if type(value) is RegTile:
+            if instr.kind == Kind.EXPR:
+                value = value.copy(part.step)
+            if self.program.observer is not None:
+                self.observe(instr.path, part, value)
+        frame.env[target] = value
+
+    def observe(self, path: int, part: Part, value: RegTile) -> None:
+        if self.program.observer is not None:
+            self.program.observer(
+                self.program.paths[path], self.program.block, part.index, value.data
+            )
+
+    # --- findings ----------------------------------------------------------------------------
+
+    def clash(self, kind: str, path: int, other: int, message: str, part: int) -> None:
+        if other >= 0:
+            message = f"{message} ({self.name(other)})"
+        self.program.report(kind, path, message, part, other)
+
+    def name(self, path: int) -> str:
+        from engine.cuir.execute.diagnose import op_name
+
+        return op_name(self.program, path)
+
+    def explain(self, part: int, path: int, agent: int, epoch: int) -> bool:
+        """Whether an early read is due to a wait for the wrong phase; then that is the finding.
+
+        `agent` and `epoch` name the bulk load that should have landed; epoch 0: nothing was
+        written there yet.
+        """
+        for offset, (where, known, passed) in self.parts[part].waits.items():
+            barrier = self.barriers[offset]
+            if epoch == 0:
+                wrong = known == 0  # it passed although no phase had ever completed
+            else:
+                wrong = barrier.agent == agent and known < epoch <= passed
+            if wrong:
+                self.program.report(
+                    "wrong_phase", where,
+                    "passes before the phase that brings the data has completed "
+                    f"({self.name(path)} then reads too early)", part,
+                )  # fmt: skip
+                return True
+        return False
+
+    def collective(self, part: Part) -> None:
+        """All parts of a unit must meet the same collectives in the same order."""
+        log = part.unit.collectives
+        place = part.collective
+        part.collective += 1
+        if place == len(log):
+            log.append(part.path)
+        elif log[place] != part.path:
+            self.program.report(
+                "divergent_collective", part.path,
+                f"another warp of the unit is at {self.name(log[place])}", part.index, log[place],
+            )  # fmt: skip
+        if part.elected:
+            self.program.report(
+                "divergent_collective", part.path,
+                "one elected thread reaches an op for all threads of the unit", part.index,
+            )  # fmt: skip
+
+    def check_collectives(self) -> None:
+        for barrier in self.barriers.values():
+            if barrier.arrived:
+                barrier.tell_repeated(self)
+        for unit in self.units:
+            for part in unit.parts:
+                if part.collective < len(unit.collectives):
+                    self.program.report(
+                        "divergent_collective", unit.collectives[part.collective],
+                        "only part of the unit's warps reach it", part.index,
+                    )  # fmt: skip

@@ -1,0 +1,194 @@
+"""Shared memory of one block, with the order of everything that touches it.
+
+Every access carries a vector clock (FastTrack, Flanagan and Freund 2009): an access that no chain
+of barriers orders after the one before it is a finding, in whatever interleaving it was met. The
+unit is a granule of 16 bytes. Each agent has an epoch counter: the parts themselves, the copies
+that a part started (an epoch per commit group), its bulk stores, each unit's matrix engine (an
+epoch per group) and each mbarrier's bulk loads (an epoch per phase). Waiting for something is
+learning its epoch, so "not landed yet" and "not ordered" are one check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from engine.cuir.types import DTYPES, SharedType
+
+GRANULE = 16
+SLOT = 2  # bytes per element slot of the data array: the smallest element kept in shared memory
+_CODES = {name: code for code, name in enumerate(DTYPES, start=1)}
+
+# Rows of the table of last writes.
+AGENT, EPOCH, PATH, ISSUER, ISSUED, SEEN = range(6)
+
+UNFENCED = np.iinfo(np.int32).max
+
+Clock = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Granules start..stop; `every` (first, step) picks rows of `width` granules from them."""
+
+    start: int
+    stop: int
+    width: int = 0
+    every: tuple[int, int] | None = None
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        part = array[..., self.start : self.stop]
+        if self.every is None:
+            return part
+        first, step = self.every
+        return part.reshape(*array.shape[:-1], -1, self.width)[..., first::step, :]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who touches memory: the agent and its epoch, the part that issued it, at which op."""
+
+    agent: int
+    epoch: int
+    part: int
+    clock: Clock
+    path: int
+
+
+# kind, path, other path (-1: none), message, part
+Report = Callable[[str, int, int, str, int], None]
+
+
+class SharedMemory:
+    """The bytes of one block and who last touched them. Sizes in bytes."""
+
+    def __init__(self, size: int, agents: int, dtype: torch.dtype, report: Report) -> None:
+        granules = -(-size // GRANULE)
+        self.size = size
+        self.report = report
+        self.data = torch.full((granules * GRANULE // SLOT,), float("nan"), dtype=dtype)
+        self.last = np.zeros((6, granules), np.int32)
+        self.before = np.zeros((6, granules), np.int32)
+        self.reads: list[np.ndarray | None] = [None] * agents
+        self.tag = np.zeros(granules, np.int8)
+        self.fenced = np.zeros(granules, np.int32)  # the writer's epoch at its fence
+        self.barrier = np.zeros(granules, np.bool_)
+        self.explain: Callable[[int, int, int, int], bool] = lambda *where: False
+
+    # --- places ------------------------------------------------------------------------------
+
+    def tile(self, type: SharedType, offset: int) -> torch.Tensor:
+        """The tile's elements as a rows x cols view of the data."""
+        step = DTYPES[type.dtype].size // SLOT
+        start = offset // SLOT
+        flat = self.data[start : start + type.rows * type.cols * step]
+        return flat[::step].reshape(type.rows, type.cols) if step == 1 else torch.as_strided(
+            self.data, (type.rows, type.cols), (type.cols * step, step), start
+        )
+
+    @staticmethod
+    def region(
+        type: SharedType, offset: int, rows: tuple[int, int] | None = None,
+        every: tuple[int, int] | None = None,
+    ) -> Region:  # fmt: skip
+        """Granules of the tile: all of it, rows [a, b), or each `every[1]`-th row."""
+        pitch = type.cols * DTYPES[type.dtype].size
+        start = offset // GRANULE
+        if pitch % GRANULE:
+            # Rows share granules: the whole tile is the smallest safe answer.
+            return Region(start, -(-(offset + type.rows * pitch) // GRANULE))
+        width = pitch // GRANULE
+        if rows is not None:
+            return Region(start + rows[0] * width, start + rows[1] * width)
+        return Region(start, start + type.rows * width, width, every)
+
+    # --- accesses ----------------------------------------------------------------------------
+
+    def write(self, region: Region, who: Access, dtype: str, *, fenced: bool) -> None:
+        """A write by `who`; `fenced`: through the async proxy, or where there is none."""
+        last = region.of(self.last)
+        late = who.clock[last[AGENT]] < last[EPOCH]
+        if late.any():
+            other = int(last[PATH][late][0])
+            self.report("write_race", who.path, other,
+                        "writes where another write is not known to be done", who.part)  # fmt: skip
+        for agent, log in enumerate(self.reads):
+            if log is None or agent == who.part:
+                continue
+            seen = region.of(log)
+            late = seen[0] > who.clock[agent]
+            if late.any():
+                other = int(seen[1][late][0])
+                self.report("overwritten_stage", who.path, other,
+                            "overwrites what may still be read", who.part)  # fmt: skip
+        if region.of(self.barrier).any():
+            self.report("write_race", who.path, -1, "overwrites an mbarrier", who.part)
+        if fenced:
+            self._check_fence(region, last, who, "overwrites")
+        region.of(self.before)[...] = last
+        for row, value in (
+            (AGENT, who.agent), (EPOCH, who.epoch), (PATH, who.path),
+            (ISSUER, who.part), (ISSUED, int(who.clock[who.part])), (SEEN, 0),
+        ):  # fmt: skip
+            last[row] = value
+        region.of(self.tag)[...] = _CODES[dtype]
+        region.of(self.fenced)[...] = 0 if fenced else UNFENCED
+
+    def read(self, region: Region, who: Access, dtype: str, *, through_async: bool) -> None:
+        """A read by `who`, whose clock must know every byte's last write."""
+        last = region.of(self.last)
+        late = (who.clock[last[AGENT]] < last[EPOCH]) | (last[EPOCH] == 0)
+        if late.any():
+            self._early(region, last, late, who)
+            return  # a read of nothing is not a read to be kept safe
+        if (region.of(self.tag) != _CODES[dtype]).any():
+            self.report("punned_read", who.path, int(last[PATH].flat[0]),
+                        f"reads {dtype} where another element type was written", who.part)  # fmt: skip
+        if through_async:
+            self._check_fence(region, last, who, "reads")
+        log = self.reads[who.agent]
+        if log is None:
+            log = self.reads[who.agent] = np.zeros((2, self.last.shape[1]), np.int32)
+        place = region.of(log)
+        place[0] = who.epoch
+        place[1] = who.path
+        last[SEEN] |= 1 << (who.part % 31)
+
+    def _check_fence(self, region: Region, last: np.ndarray, who: Access, does: str) -> None:
+        raw = who.clock[last[ISSUER]] < region.of(self.fenced)
+        if raw.any():
+            self.report("missing_proxy_fence", who.path, int(last[PATH][raw][0]),
+                        f"the async proxy {does} what threads wrote without fence_async and then a "
+                        "barrier", who.part)  # fmt: skip
+
+    def _early(self, region: Region, last: np.ndarray, late: np.ndarray, who: Access) -> None:
+        agent, epoch, path, issuer, issued, _ = (int(row[late][0]) for row in last)
+        if epoch == 0:
+            if not self.explain(who.part, who.path, -1, 0):
+                self.report("early_read", who.path, -1, "reads what nothing has written", who.part)
+            return
+        before = region.of(self.before)
+        old_agent, old_epoch, _, _, _, seen = (int(row[late][0]) for row in before)
+        knows_issue = who.clock[issuer] >= issued
+        had_old = old_epoch > 0 and who.clock[old_agent] >= old_epoch
+        if had_old and not knows_issue and not seen >> (who.part % 31) & 1:
+            self.report("overwritten_stage", path, who.path,
+                        "overwrites what may still be read", issuer)  # fmt: skip
+        elif not self.explain(who.part, who.path, agent, epoch):
+            self.report("early_read", who.path, path,
+                        "reads what has not landed, or is not known to have", who.part)  # fmt: skip
+
+    def claim_barrier(self, offset: int, who: Access, path: int) -> None:
+        """The granule that holds an mbarrier; tiles written over it are a finding."""
+        self.barrier[offset // GRANULE] = True
+        if self.last[EPOCH, offset // GRANULE]:
+            other = int(self.last[PATH, offset // GRANULE])
+            self.report("write_race", path, other, "sets an mbarrier up inside a tile", who.part)
+
+    def fence(self, part: int, agents: tuple[int, ...], epoch: int) -> None:
+        """The writes of these agents are in order for the async proxy, from `epoch` of `part` on."""
+        mine = np.isin(self.last[AGENT], agents) & (self.fenced == UNFENCED)
+        self.fenced[mine] = epoch

@@ -1,0 +1,195 @@
+"""What names stand for while a program runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from engine.cuir.nodes import Lambda
+from engine.cuir.scalar import Env, Mode, gather, round_to
+from engine.cuir.types import (
+    BarriersType, DType, DTypeValue, FieldType, GmemTileType, GmemType, KernelRef, LambdaType, Layout,
+    LayoutValue, ListType, MapType, NameType, Scalar, SharedType, TileType, Type, Unknown,
+)  # fmt: skip
+
+Tensor = torch.Tensor
+
+
+class RegTile:
+    """One part's rows of a register tile.
+
+    `data` is rows x cols; a row vector is rows x 1, a column vector 1 x cols. `born` is the part's
+    step when threads last wrote it; `held` the asynchronous matmul group that reads it, `pending`
+    the one that accumulates into it (0: none).
+    """
+
+    __slots__ = ("born", "data", "held", "pending", "type")
+
+    def __init__(self, type: TileType, data: Tensor, born: int = 0) -> None:
+        self.type = type
+        self.data = data
+        self.born = born
+        self.held = 0
+        self.pending = 0
+
+    def copy(self, born: int) -> RegTile:
+        return RegTile(self.type, self.data, born)
+
+
+class TensorField:
+    """A tensor of the argument struct.
+
+    `data` holds the mode's floats (values of T kept exactly representable in T in typed mode) or
+    int64; `owner` numbers the block that last wrote each row, 0 for none.
+    """
+
+    __slots__ = ("data", "low", "name", "owner", "written")
+
+    def __init__(self, name: str, data: Tensor) -> None:
+        self.name = name
+        self.data = data
+        self.owner: Tensor | None = None
+        self.written = False
+        self.low: str | None = None  # the element type that a view declares
+
+    def declare(self, dtype: str, mode: Mode) -> None:
+        """A view says what the elements are: inputs are rounded to it once."""
+        if self.low is None:
+            self.low = dtype
+            if dtype in ("f16", "bf16") and not self.written:
+                self.data = round_to(self.data, dtype, mode)
+
+    def owners(self, vector: bool) -> Tensor:
+        """Which block wrote each row (each element, where rows are the last dimension)."""
+        if self.owner is None:
+            shape = self.data.shape if vector else self.data.shape[:-1]
+            self.owner = torch.zeros(shape, dtype=torch.int32)
+        return self.owner
+
+
+class Gmem:
+    """A view of a tensor field: the shape that the kernel declares over it."""
+
+    __slots__ = ("data", "field", "inside", "mode", "shape", "type")
+
+    def __init__(self, type: GmemType, field: TensorField, shape: tuple[int, ...], mode: Mode):
+        self.type = type
+        self.field = field
+        self.shape = shape
+        self.mode = mode
+        field.declare(type.dtype, mode)
+        data = field.data
+        # The declared shape may be smaller than the tensor, or (a finding, once touched) larger.
+        self.inside = all(s <= t for s, t in zip(shape, data.shape, strict=True))
+        if self.inside and shape != tuple(data.shape):
+            data = data[tuple(slice(0, s) for s in shape)]
+        self.data = data
+
+    def load(self, index: list[Any]) -> Any:
+        return gather(self.data, index, self.mode)
+
+
+class GmemTile:
+    """Rows of a view from `row` on."""
+
+    __slots__ = ("index", "row", "type", "view")
+
+    def __init__(self, view: Gmem, index: tuple[int, ...], row: int) -> None:
+        self.view = view
+        self.index = index
+        self.row = row
+        self.type = GmemTileType(view.type, len(index) == len(view.shape) - 1)
+
+
+class Shared:
+    """A shared tile or an array of stages; offsets in bytes."""
+
+    __slots__ = ("offset", "type")
+
+    def __init__(self, type: SharedType, offset: int) -> None:
+        self.type = type
+        self.offset = offset
+
+
+class BarrierArray:
+    __slots__ = ("offset", "type")
+
+    def __init__(self, type: BarriersType, offset: int) -> None:
+        self.type = type
+        self.offset = offset
+
+
+class BarrierRef:
+    __slots__ = ("offset", "type")
+
+    def __init__(self, offset: int) -> None:
+        self.type = ONE_BARRIER
+        self.offset = offset
+
+
+ONE_BARRIER = BarriersType(None, True)
+
+
+class TensorMap:
+    """A tensor map: the field seen through sizes, and the box of one copy."""
+
+    __slots__ = ("box", "type", "view")
+
+    def __init__(self, type: MapType, view: Gmem, box: tuple[int, int]) -> None:
+        self.type = type
+        self.view = view
+        self.box = box
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaValue:
+    """A compiled lambda with the names that it sees."""
+
+    type: LambdaType
+    fn: Callable[[Env], Any]
+    env: Env
+
+    @property
+    def node(self) -> Lambda:
+        return self.type.node
+
+    def __call__(self, *values: Any) -> Any:
+        inner = dict(self.env)
+        inner.update(zip(self.type.node.params, values, strict=True))
+        return self.fn(inner)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A bare word with a meaning of its own (`a_operand`)."""
+
+    name: str
+
+    @property
+    def type(self) -> NameType:
+        return NameType(self.name)
+
+
+def type_of(value: Any) -> Type:
+    """The static type of a run-time value."""
+    if isinstance(value, bool):
+        return Scalar("bool", value)
+    if isinstance(value, int):
+        return Scalar("i32", value)
+    if isinstance(value, float):
+        return Scalar("f32", value)
+    if isinstance(value, list):
+        return ListType(tuple(map(type_of, value)))
+    if isinstance(value, DType):
+        return DTypeValue(value)
+    if isinstance(value, Layout):
+        return LayoutValue(value)
+    if isinstance(value, KernelRef):
+        return value
+    if isinstance(value, TensorField):
+        return FieldType(value.name, "tensor")
+    found = getattr(value, "type", None)
+    return Unknown() if found is None else found
