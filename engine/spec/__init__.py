@@ -1,1 +1,37 @@
-"""From a PyTorch spec to the recipe that says what a kernel must compute."""
+"""From a PyTorch spec to the recipe that says what a kernel must compute.
+
+`Recipe` and its JSON need no torch. What runs a spec does, and runs the user's code: it is
+imported on first use, in a child process only.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from engine.spec.recipe import Clause, Input, Recipe
+from engine.spec.text import recipe_from_json, recipe_to_json
+from engine.spec.words import describe
+
+if TYPE_CHECKING:
+    from engine.spec.derived import derive_inputs
+    from engine.spec.inputs import make_inputs
+    from engine.spec.oracle import Expected, expected, oracle
+    from engine.spec.read import read_recipe
+
+_NEEDS_TORCH = {
+    "read_recipe": "read", "oracle": "oracle", "expected": "oracle", "Expected": "oracle",
+    "make_inputs": "inputs", "derive_inputs": "derived",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NEEDS_TORCH:
+        return getattr(import_module(f"engine.spec.{_NEEDS_TORCH[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "Clause", "Expected", "Input", "Recipe", "derive_inputs", "describe", "expected", "make_inputs",
+    "oracle", "read_recipe", "recipe_from_json", "recipe_to_json",
+]  # fmt: skip

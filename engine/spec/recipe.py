@@ -25,12 +25,17 @@ class Input:
     `dims` are size names ("B", "Hq", "Nq", "D", ...) or "1" for a broadcast dimension, in the
     tensor's own order; empty for a scalar. `dtype` is "T" (the kernel's element type), "f32",
     "i32", "bool" or "i64".
+
+    A derived input is no parameter of the spec: it is a table that the spec builds in ways that no
+    expression says (a Python loop, a cumulative sum). Its values come from running the spec's own
+    code, see `engine.spec.derived`; `derive` says which value of which line.
     """
 
     name: str
     role: Role
     dtype: str
     dims: tuple[str, ...] = ()
+    derive: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ class Recipe:
     output_dims: tuple[str, ...]
     empty_rows: EmptyRows
     output_factor: Expr | None = None  # multiplies O per row, e.g. 1 / Nk; None is 1
+    # Sizes that the spec declares equal by giving them one name, such as Nq == Nk.
+    constraints: tuple[Expr, ...] = ()
     clauses: tuple[Clause, ...] = field(default=())
 
     def extra(self) -> tuple[Input, ...]:

@@ -1,0 +1,80 @@
+"""A recipe as JSON and back: expressions are CuIR text. Needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from engine.cuir.nodes import Expr
+from engine.cuir.parser import parse_expr
+from engine.cuir.printer import print_expr
+from engine.errors import CuirError
+from engine.spec.recipe import Clause, EmptyRows, Input, Recipe, Role, Source
+
+SCHEMA = 1
+
+
+def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
+    """Plain JSON values; `recipe_from_json` gives the equal recipe."""
+
+    def text(expr: Expr | None) -> str | None:
+        return None if expr is None else print_expr(expr)
+
+    return {
+        "schema": SCHEMA,
+        "source": recipe.source,
+        "inputs": [
+            {"name": i.name, "role": i.role, "dtype": i.dtype, "dims": list(i.dims), "derive": i.derive}
+            for i in recipe.inputs
+        ],
+        "score": text(recipe.score),
+        "keep": text(recipe.keep),
+        "weight": text(recipe.weight),
+        "kv_head": text(recipe.kv_head),
+        "output_dims": list(recipe.output_dims),
+        "empty_rows": recipe.empty_rows,
+        "output_factor": text(recipe.output_factor),
+        "constraints": [text(c) for c in recipe.constraints],
+        "clauses": [{"kind": c.kind, "words": c.words, "lines": list(c.lines)} for c in recipe.clauses],
+    }
+
+
+def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
+    """The recipe in `data`. Raises `ValueError` on anything else."""
+    try:
+        if data["schema"] != SCHEMA:
+            raise ValueError(f"recipe schema {data['schema']!r} is not {SCHEMA}")
+        return Recipe(
+            source=_one_of(data["source"], get_args(Source)),
+            inputs=tuple(
+                Input(
+                    str(i["name"]), _one_of(i["role"], get_args(Role)), str(i["dtype"]),
+                    tuple(map(str, i["dims"])), None if i["derive"] is None else str(i["derive"]),
+                )
+                for i in data["inputs"]
+            ),
+            score=_expr(data["score"]),
+            keep=_expr(data["keep"]),
+            weight=None if data["weight"] is None else _expr(data["weight"]),
+            kv_head=_expr(data["kv_head"]),
+            output_dims=tuple(map(str, data["output_dims"])),
+            empty_rows=_one_of(data["empty_rows"], get_args(EmptyRows)),
+            output_factor=None if data["output_factor"] is None else _expr(data["output_factor"]),
+            constraints=tuple(map(_expr, data["constraints"])),
+            clauses=tuple(
+                Clause(str(c["kind"]), str(c["words"]), tuple(map(int, c["lines"])))
+                for c in data["clauses"]
+            ),
+        )  # fmt: skip
+    except (KeyError, TypeError, CuirError) as error:
+        raise ValueError(f"not a recipe: {error}") from None
+
+
+def _expr(text: str) -> Expr:
+    return parse_expr(text, "recipe")
+
+
+def _one_of(value: Any, allowed: tuple[Any, ...]) -> Any:
+    if value not in allowed:
+        raise ValueError(f"{value!r} is none of {', '.join(map(str, allowed))}")
+    return value
