@@ -1,0 +1,158 @@
+"""Run a tool as a child: its own session, low priority, output captured, ended at once on cancel.
+
+A build tool starts processes of its own, ninja even in process groups of their own, so ending a
+child means ending everything in its session.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.errors import Interrupted, MissingTool
+
+NICENESS = 10
+_TICK = 0.05
+_GRACE = 0.5
+_MOST_OUTPUT = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How a child ended. `output` is stdout and stderr as they came; `timed_out` had a limit."""
+
+    returncode: int
+    output: str
+    seconds: float
+    timed_out: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return self.returncode == 0 and not self.timed_out
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    cancel: threading.Event | None = None,
+    on_line: Callable[[str], None] | None = None,
+    limit: float | None = None,
+    niceness: int = NICENESS,
+) -> Finished:
+    """Run `argv` to its end.
+
+    `on_line` sees each line of output as it comes; past 16 MiB output is read and dropped. `limit`
+    is in seconds.
+
+    Raises:
+        Interrupted: `cancel` was set; nothing of the child is left.
+        MissingTool: the program cannot be started.
+    """
+    begin = time.monotonic()
+    name = os.path.basename(argv[0])
+    try:
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise MissingTool(
+            f"{argv[0]} cannot be started: {error.strerror or error}",
+            fix=f"install {name} again, or take it out of the way",
+        ) from None
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PGRP, process.pid, niceness)
+    chunks: list[bytes] = []
+    timed_out = False
+    assert process.stdout is not None
+    try:
+        with selectors.DefaultSelector() as selector, process.stdout as stream:
+            selector.register(stream, selectors.EVENT_READ)
+            size, rest = 0, b""
+            while True:
+                if cancel is not None and cancel.is_set():
+                    raise Interrupted(f"{name} was cancelled")
+                if limit is not None and time.monotonic() - begin > limit:
+                    timed_out = True
+                    break
+                if not selector.select(_TICK):
+                    continue
+                data = os.read(stream.fileno(), 1 << 16)
+                if not data:
+                    break
+                if size < _MOST_OUTPUT:
+                    chunks.append(data)
+                    size += len(data)
+                if on_line is not None:
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        on_line(line.decode("utf-8", "replace"))
+            if on_line is not None and rest:
+                on_line(rest.decode("utf-8", "replace"))
+        if not timed_out:
+            _wait(process, cancel, name)
+    finally:
+        end_session(process)
+    output = b"".join(chunks).decode("utf-8", "replace")
+    return Finished(process.returncode, output, time.monotonic() - begin, timed_out)
+
+
+def _wait(process: subprocess.Popen[bytes], cancel: threading.Event | None, name: str) -> None:
+    """Wait for a child that closed its output."""
+    while True:
+        try:
+            process.wait(_TICK)
+            return
+        except subprocess.TimeoutExpired:
+            if cancel is not None and cancel.is_set():
+                raise Interrupted(f"{name} was cancelled") from None
+
+
+def end_session(process: subprocess.Popen[bytes]) -> None:
+    """End a child that leads a session, and all that still runs in that session."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
+    for _ in range(50):
+        members = _session_members(process.pid)
+        if not members:
+            break
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    process.wait()
+
+
+def _session_members(session: int) -> list[int]:
+    """The live processes of a session, from /proc (field 6 of stat; state Z is already dead)."""
+    out = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry.name}/stat", "rb") as stat:
+                # The command in parentheses may hold anything, so fields start after the last ')'.
+                fields = stat.read().rsplit(b")", 1)[-1].split()
+        except OSError:
+            continue
+        if len(fields) > 3 and fields[0] not in (b"Z", b"X") and int(fields[3]) == session:
+            out.append(int(entry.name))
+    return out
