@@ -21,7 +21,17 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from engine.cuir.nodes import (
-    Attr, Binary, Bool, Call, Compare, Expr, Index, Name, Num, Select, Unary,
+    Attr,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Name,
+    Num,
+    Select,
+    Unary,
 )  # fmt: skip
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError

@@ -12,20 +12,54 @@ from enum import IntEnum
 from typing import Any
 
 from engine.cuir.arch import Arch
+from engine.cuir.execute.values import (
+    BarrierArray,
+    BarrierRef,
+    Gmem,
+    GmemTile,
+    LambdaValue,
+    RegTile,
+    Shared,
+    TensorField,
+    Word,
+    type_of,
+)  # fmt: skip
 from engine.cuir.findings import Finding
 from engine.cuir.nodes import (
-    Assign, Attr, Call, Do, Expr, For, Function, If, Index, Lambda, Module, Name, Num, Opaque, Path,
-    Return, Slice, Stmt, Str, Tuple, walk_expr,
+    Assign,
+    Attr,
+    Call,
+    Do,
+    Expr,
+    For,
+    Function,
+    If,
+    Index,
+    Lambda,
+    Module,
+    Name,
+    Num,
+    Opaque,
+    Path,
+    Return,
+    Slice,
+    Stmt,
+    Str,
+    Tuple,
+    walk_expr,
 )  # fmt: skip
-from engine.cuir.ops import OPS, OpSpec, Who
+from engine.cuir.ops import OPS, Effect, OpSpec, Who
 from engine.cuir.ops.spec import Mismatch, Operand, RuleContext, check_operand
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS, Compiler, Env, Fn, Mode
 from engine.cuir.types import (
-    DTYPES, FAMILIES, LAYOUT_NAMES, KernelRef, LambdaType, Layout, make_layout, vector_layout,
-)  # fmt: skip
-from engine.cuir.execute.values import (
-    BarrierArray, BarrierRef, Gmem, GmemTile, LambdaValue, RegTile, Shared, TensorField, Word,
-    type_of,
+    DTYPES,
+    FAMILIES,
+    LAYOUT_NAMES,
+    KernelRef,
+    LambdaType,
+    Layout,
+    make_layout,
+    vector_layout,
 )  # fmt: skip
 from engine.errors import CuirError
 
@@ -57,7 +91,7 @@ class Instr:
     """One instruction; what the fields mean depends on `kind`."""
 
     __slots__ = ("args", "consts", "count", "elected", "fn", "jump", "kind", "path", "site", "target",
-                 "var", "visible")  # fmt: skip
+                 "var", "visible", "writes")  # fmt: skip
 
     def __init__(self, kind: Kind, path: int) -> None:
         self.kind = kind
@@ -70,6 +104,7 @@ class Instr:
         self.args: list[Fn] = []
         self.consts: list[Fn] = []
         self.visible = False
+        self.writes = False  # shared memory
         self.elected = 0
         self.count = 0
 
@@ -404,6 +439,7 @@ class ProgramCompiler(Compiler):
                 instr.fn = instr.site
                 instr.target = target
                 instr.visible = spec.is_visible
+                instr.writes = Effect.WRITES_SHARED in spec.effects
                 return instr
             if value.fn in self.functions and not self.is_pure(value.fn):
                 instr = Instr(Kind.CALL, index)

@@ -6,7 +6,16 @@ from typing import Any
 
 from engine.cuir.execute.pipeline import Mbarrier, NamedBarrier
 from engine.cuir.nodes import (
-    Call, Do, Expr, Index, Module, Name, Path, Stmt, blocks, walk,
+    Call,
+    Do,
+    Expr,
+    Index,
+    Module,
+    Name,
+    Path,
+    Stmt,
+    blocks,
+    walk,
 )  # fmt: skip
 from engine.cuir.printer import print_stmts
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from engine.cuir.execute.code import (
-    PART, Block, Code, Instr, Kind, Stopped, in_range,
+    PART,
+    Block,
+    Code,
+    Instr,
+    Kind,
+    Stopped,
+    in_range,
 )  # fmt: skip
 from engine.cuir.execute.memory import Access, SharedMemory
 from engine.cuir.execute.program import Program
@@ -54,10 +61,31 @@ class Part:
     """
 
     __slots__ = (
-        "clock", "collective", "copies", "copy_committed", "done", "fenced_at", "frames",
-        "index", "local", "machine", "mma_committed", "mma_done", "mma_open", "path", "program",
-        "empty_loops", "store_committed", "store_open", "threads", "step", "unit", "unfenced_inits",
-        "waiting", "waits",
+        "clock",
+        "collective",
+        "copies",
+        "copy_committed",
+        "done",
+        "empty_loops",
+        "fenced_at",
+        "frames",
+        "index",
+        "local",
+        "machine",
+        "mma_committed",
+        "mma_done",
+        "mma_open",
+        "path",
+        "program",
+        "ran",
+        "step",
+        "store_committed",
+        "store_open",
+        "threads",
+        "unfenced_inits",
+        "unit",
+        "waiting",
+        "waits",
     )  # fmt: skip
 
     def __init__(self, index: int, unit: Unit, local: int, machine: BlockMachine) -> None:
@@ -88,6 +116,7 @@ class Part:
         # how many waits have passed
         self.waits: dict[int, tuple[int, int, int]] = {}
         self.empty_loops: list[int] = []
+        self.ran: dict[int, list[int]] = {}  # the steps at which it executed each writing op
 
     @property
     def elected(self) -> bool:
@@ -107,7 +136,7 @@ class Part:
         return Access(
             me if agent is None else agent,
             int(self.clock[me]) if epoch is None else epoch,
-            me, self.clock, self.path,
+            me, self.clock, self.path, self.step, len(self.ran.get(self.path, ())),
         )  # fmt: skip
 
     def release(self) -> np.ndarray:
@@ -146,6 +175,9 @@ class BlockMachine:
         self.async_proxy = program.arch.has("tma") or program.arch.has("wgmma")
         self.shared = SharedMemory(shared, self.agents, program.float, self.clash)
         self.shared.explain = self.explain
+        self.shared.ran = lambda part, path, step: bisect_right(
+            self.parts[part].ran.get(path, ()), step
+        )
         self.parts: list[Part] = []
         self.units: list[Unit] = []
         for u in range(units):
@@ -197,9 +229,7 @@ class BlockMachine:
             return 0
         number = program.decisions
         program.decisions += 1
-        if schedule.choices or number < len(program.coverage.decisions):
-            program.coverage.decisions.append(options)
-        elif number < 4096:
+        if schedule.choices or number < len(program.coverage.decisions) or number < 4096:
             program.coverage.decisions.append(options)
         if number < len(schedule.choices):
             return schedule.choices[number] % options
@@ -237,6 +267,8 @@ class BlockMachine:
                 frame.pc += 1
             elif kind == Kind.OP:
                 part.step += 1
+                if instr.writes:
+                    part.ran.setdefault(instr.path, []).append(part.step)
                 value = instr.fn(env)
                 if type(value) is Block:
                     part.waiting = value

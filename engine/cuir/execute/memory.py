@@ -23,7 +23,7 @@ SLOT = 2  # bytes per element slot of the data array: the smallest element kept 
 _CODES = {name: code for code, name in enumerate(DTYPES, start=1)}
 
 # Rows of the table of last writes.
-AGENT, EPOCH, PATH, ISSUER, ISSUED, SEEN = range(6)
+AGENT, EPOCH, PATH, ISSUER, ISSUED, SEEN, TURN = range(7)
 
 UNFENCED = np.iinfo(np.int32).max
 
@@ -49,13 +49,18 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who touches memory: the agent and its epoch, the part that issued it, at which op."""
+    """Who touches memory: the agent and its epoch, the part that issued it, at which op.
+
+    `step` counts the part's ops; `turn` is how often it has executed this one.
+    """
 
     agent: int
     epoch: int
     part: int
     clock: Clock
     path: int
+    step: int
+    turn: int
 
 
 # kind, path, other path (-1: none), message, part
@@ -70,12 +75,14 @@ class SharedMemory:
         self.size = size
         self.report = report
         self.data = torch.full((granules * GRANULE // SLOT,), float("nan"), dtype=dtype)
-        self.last = np.zeros((6, granules), np.int32)
-        self.before = np.zeros((6, granules), np.int32)
+        self.last = np.zeros((7, granules), np.int32)
+        self.before = np.zeros((7, granules), np.int32)
         self.reads: list[np.ndarray | None] = [None] * agents
         self.tag = np.zeros(granules, np.int8)
         self.fenced = np.zeros(granules, np.int32)  # the writer's epoch at its fence
         self.barrier = np.zeros(granules, np.bool_)
+        # How often a part had executed an op by one of its steps.
+        self.ran: Callable[[int, int, int], int] = lambda part, path, step: 0
         self.explain: Callable[[int, int, int, int], bool] = lambda *where: False
 
     # --- places ------------------------------------------------------------------------------
@@ -121,9 +128,14 @@ class SharedMemory:
             seen = region.of(log)
             late = seen[0] > who.clock[agent]
             if late.any():
-                other = int(seen[1][late][0])
-                self.report("overwritten_stage", who.path, other,
-                            "overwrites what may still be read", who.part)  # fmt: skip
+                _, other, step, reader = (int(row[late][0]) for row in seen)
+                if self.ran(reader, who.path, step) >= who.turn:
+                    # The reader had come past this very op: it read before all had done it.
+                    self.report("early_read", other, who.path, "reads before all of it is written",
+                                reader)  # fmt: skip
+                else:
+                    self.report("overwritten_stage", who.path, other,
+                                "overwrites what may still be read", who.part)  # fmt: skip
         if region.of(self.barrier).any():
             self.report("write_race", who.path, -1, "overwrites an mbarrier", who.part)
         if fenced:
@@ -132,6 +144,7 @@ class SharedMemory:
         for row, value in (
             (AGENT, who.agent), (EPOCH, who.epoch), (PATH, who.path),
             (ISSUER, who.part), (ISSUED, int(who.clock[who.part])), (SEEN, 0),
+            (TURN, who.turn),
         ):  # fmt: skip
             last[row] = value
         region.of(self.tag)[...] = _CODES[dtype]
@@ -151,10 +164,10 @@ class SharedMemory:
             self._check_fence(region, last, who, "reads")
         log = self.reads[who.agent]
         if log is None:
-            log = self.reads[who.agent] = np.zeros((2, self.last.shape[1]), np.int32)
+            log = self.reads[who.agent] = np.zeros((4, self.last.shape[1]), np.int32)
         place = region.of(log)
-        place[0] = who.epoch
-        place[1] = who.path
+        for row, value in enumerate((who.epoch, who.path, who.step, who.part)):
+            place[row] = value
         last[SEEN] |= 1 << (who.part % 31)
 
     def _check_fence(self, region: Region, last: np.ndarray, who: Access, does: str) -> None:
@@ -165,16 +178,21 @@ class SharedMemory:
                         "barrier", who.part)  # fmt: skip
 
     def _early(self, region: Region, last: np.ndarray, late: np.ndarray, who: Access) -> None:
-        agent, epoch, path, issuer, issued, _ = (int(row[late][0]) for row in last)
+        agent, epoch, path, issuer, issued, _, turn = (int(row[late][0]) for row in last)
         if epoch == 0:
             if not self.explain(who.part, who.path, -1, 0):
                 self.report("early_read", who.path, -1, "reads what nothing has written", who.part)
             return
         before = region.of(self.before)
-        old_agent, old_epoch, _, _, _, seen = (int(row[late][0]) for row in before)
-        knows_issue = who.clock[issuer] >= issued
+        old_agent, old_epoch, _, _, _, seen, _ = (int(row[late][0]) for row in before)
         had_old = old_epoch > 0 and who.clock[old_agent] >= old_epoch
-        if had_old and not knows_issue and not seen >> (who.part % 31) & 1:
+        done = self.ran(who.part, path, who.step)
+        if done:  # both execute the same code: whoever is behind tells which came too soon
+            too_soon = done < turn
+        else:
+            knows_issue = who.clock[issuer] >= issued
+            too_soon = not knows_issue and not seen >> (who.part % 31) & 1
+        if had_old and too_soon:
             self.report("overwritten_stage", path, who.path,
                         "overwrites what may still be read", issuer)  # fmt: skip
         elif not self.explain(who.part, who.path, agent, epoch):

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from engine.cuir.nodes import (
-    Assign, Attr, Call, Do, Expr, Index, Module, Name, Stmt, Tuple, walk,
+    Assign,
+    Attr,
+    Call,
+    Do,
+    Expr,
+    Index,
+    Module,
+    Name,
+    Stmt,
+    Tuple,
+    walk,
 )  # fmt: skip
 
 _WRITES = {"copy": 0, "store_rows": 0, "tma_store": 0}

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import torch
 
-from engine.cuir.arch import WARPGROUP_THREADS, arch as arch_facts
+from engine.cuir.arch import WARPGROUP_THREADS
+from engine.cuir.arch import arch as arch_facts
 from engine.cuir.execute.code import PART, Code, ProgramCompiler, Stopped, run_host
 from engine.cuir.execute.machine import BlockMachine
 from engine.cuir.execute.outputs import written_fields
@@ -223,7 +224,7 @@ def _outputs(program: Program, mode: Mode) -> dict[str, Tensor]:
     out = {}
     for name, field in program.fields.items():
         if field.written:
-            kind = _TORCH.get(field.low or "", None)
+            kind = _TORCH.get(field.low or "")
             out[name] = field.data.to(kind) if kind is not None and mode == "typed" else field.data
     return out
 

@@ -11,8 +11,24 @@ import torch
 from engine.cuir.nodes import Lambda
 from engine.cuir.scalar import Env, Mode, gather, round_to
 from engine.cuir.types import (
-    BarriersType, DType, DTypeValue, FieldType, GmemTileType, GmemType, KernelRef, LambdaType, Layout,
-    LayoutValue, ListType, MapType, NameType, Scalar, SharedType, TileType, Type, Unknown,
+    BarriersType,
+    DType,
+    DTypeValue,
+    FieldType,
+    GmemTileType,
+    GmemType,
+    KernelRef,
+    LambdaType,
+    Layout,
+    LayoutValue,
+    ListType,
+    MapType,
+    NameType,
+    Scalar,
+    SharedType,
+    TileType,
+    Type,
+    Unknown,
 )  # fmt: skip
 
 Tensor = torch.Tensor

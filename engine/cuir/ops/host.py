@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
 from engine.cuir.types import (
-    DTypeValue, FieldType, ListType, MapType, Nothing, Scalar, Type, Unknown,
+    DTypeValue,
+    FieldType,
+    ListType,
+    MapType,
+    Nothing,
+    Scalar,
+    Type,
+    Unknown,
 )  # fmt: skip
 
 

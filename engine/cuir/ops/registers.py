@@ -5,8 +5,19 @@ from __future__ import annotations
 from engine.cuir.nodes import Binary, Expr, Lambda, Name, walk_expr
 from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
 from engine.cuir.types import (
-    DTypeValue, GmemTileType, LambdaType, Layout, LayoutValue, ListType, NameType, Partial, Scalar,
-    TileType, Type, Unknown, vector_layout,
+    DTypeValue,
+    GmemTileType,
+    LambdaType,
+    Layout,
+    LayoutValue,
+    ListType,
+    NameType,
+    Partial,
+    Scalar,
+    TileType,
+    Type,
+    Unknown,
+    vector_layout,
 )  # fmt: skip
 
 

@@ -20,8 +20,23 @@ from typing import NoReturn
 
 from engine.cuir.arch import Arch
 from engine.cuir.types import (
-    BarriersType, DTypeValue, FieldType, GmemTileType, GmemType, KernelRef, LambdaType, LayoutValue,
-    ListType, MapType, NameType, Nothing, Scalar, SharedType, TileType, Type, Unknown,
+    BarriersType,
+    DTypeValue,
+    FieldType,
+    GmemTileType,
+    GmemType,
+    KernelRef,
+    LambdaType,
+    LayoutValue,
+    ListType,
+    MapType,
+    NameType,
+    Nothing,
+    Scalar,
+    SharedType,
+    TileType,
+    Type,
+    Unknown,
 )  # fmt: skip
 
 
@@ -148,7 +163,7 @@ class OpSpec:
     @property
     def is_value(self) -> bool:
         """Free of effects and of register tiles: may stand anywhere in an expression."""
-        return self.who is Who.ANY or self.who is Who.HOST and not self.effects
+        return self.who is Who.ANY or (self.who is Who.HOST and not self.effects)
 
     @property
     def is_visible(self) -> bool:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, nothing, op
 from engine.cuir.types import (
-    BarriersType, DTypeValue, FieldType, GmemType, Scalar, SharedType, Type, Unknown,
+    BarriersType,
+    DTypeValue,
+    FieldType,
+    GmemType,
+    Scalar,
+    SharedType,
+    Type,
+    Unknown,
 )  # fmt: skip
 
 I32 = Scalar("i32")

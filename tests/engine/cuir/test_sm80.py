@@ -76,14 +76,15 @@ BROKEN = {
     "missing sync before the copy": (
         "        ahead = step + STAGES - 1\n        sync()\n", "        ahead = step + STAGES - 1\n",
         "overwritten_stage", "copy_async(sK[ahead % STAGES], K[b, g, next * BN:])"),
-    "output over a tile in use": (
-        "    wait_async(0)\n    sync()\n    store(sO, o)", "    wait_async(0)\n    store(sO, o)",
+    "output over keys in use": (
+        "    wait_async(0)\n    sync()\n    store(sO, o)",
+        "    sO = shared[T, BM, D](BM * D * sizeof(T))\n    store(sO, o)",
         "overwritten_stage", "store(sO, o)"),
     "output copied before it is there": (
         "    store(sO, o)\n    sync()\n", "    store(sO, o)\n", "early_read",
         "copy(O[b, h, q0:], sO)"),
     "key tile past its stage": (
-        "sV = shared_stages[T, STAGES, BN, D]((BM + STAGES * BN)", 
+        "sV = shared_stages[T, STAGES, BN, D]((BM + STAGES * BN)",
         "sV = shared_stages[T, STAGES, BN, D]((BM + BN)", None, None),
     "unguarded empty rows": ("x * rcp_approx(sum) if sum > 0.0 else 0.0", "x * rcp_approx(sum)",
                              "nan_output", "copy(O[b, h, q0:], sO)"),
