@@ -1,0 +1,179 @@
+"""`lower`: an edited CuIR module as a small patch on the expert's source.
+
+What the diff does not touch keeps its bytes. A change inside a statement replaces the smallest part
+that has a place in the source; new statements are written in the kernel's idiom beside their
+neighbours; deleted statements take their lines with them. The lowerer decides nothing about
+correctness: the lowered text is lifted again and compared, and `spans` checks that nothing else
+changed.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.cuir.diff import FIELDS, SPEC, Diff, EditKind, diff
+from engine.cuir.matching import signature
+from engine.cuir.nodes import Function, Module, Path
+from engine.errors import LowerError
+from engine.lift.provenance import Lifted, Range
+from engine.lower.arguments import argument_patches
+from engine.lower.context import Context
+from engine.lower.functions import FunctionLowerer
+from engine.lower.kinds import module_kinds
+from engine.lower.legal import legal
+from engine.lower.templates import Templates, default_templates
+from engine.lower.text import Patch, Source, apply_patches
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """The lowered text.
+
+    `target` is the module that it must lift to (the given one with C++'s conversions written out).
+    `provenance` gives the place of every statement of it in the new text. `changed_lines` counts
+    lines that were changed, added or taken away, `share` is their part of the source's lines.
+    """
+
+    source: bytes
+    target: Module
+    provenance: Mapping[Path, Range]
+    changed_lines: int
+    total_lines: int
+
+    @property
+    def share(self) -> float:
+        return self.changed_lines / max(self.total_lines, 1)
+
+
+def lower(lifted: Lifted, target: Module, templates: Templates | None = None) -> Lowered:
+    """`lifted`'s source with the edits that lead from its module to `target`.
+
+    Raises:
+        LowerError: something in `target` has no C++ in this kernel's language.
+    """
+    table = templates or default_templates()
+    if lifted.module.spec != target.spec:
+        raise LowerError(
+            "the target is another specialisation than the lifted module",
+            fix="keep the specialisation(...) line as it is",
+        )
+    target = legal(target, table)
+    found = diff(lifted.module, target)
+    if not found:
+        places = {path: span.range for path, span in lifted.provenance.items()}
+        return Lowered(lifted.source, target, places, 0, _line_count(lifted.source))
+    indents = [
+        part.of(lifted.source) for (_, role), part in lifted.parts.items() if role == "indent"
+    ]
+    context = Context(lifted, Source.of(lifted.source, indents), target, found, table)
+    patches = argument_patches(context)
+    patches += _function_patches(context)
+    text = apply_patches(lifted.source, patches)
+    changed = changed_lines(lifted.source, text)
+    return Lowered(
+        text, target, _places(lifted, found, patches), changed, _line_count(lifted.source)
+    )
+
+
+def changed_lines(before: bytes, after: bytes) -> int:
+    """Lines changed, added or taken away; a changed line counts once."""
+    matcher = difflib.SequenceMatcher(
+        None, before.splitlines(keepends=True), after.splitlines(keepends=True), autojunk=False
+    )
+    return sum(
+        max(i2 - i1, j2 - j1) for tag, i1, i2, j1, j2 in matcher.get_opcodes() if tag != "equal"
+    )
+
+
+def _line_count(source: bytes) -> int:
+    return len(source.splitlines())
+
+
+def _function_patches(context: Context) -> list[Patch]:
+    """The edits of every function that stays, and the functions that come, go or move."""
+    kinds = module_kinds(context.target, context.templates)
+    old_functions = {f.name: f for f in context.lifted.module.functions}
+    moved = {e.old_path for e in context.diff.edits if e.kind is EditKind.MOVE and len(e.path) == 1}
+    patches: list[Patch] = []
+    pending: list[str] = []
+    anchor: Path | None = None
+
+    def flush() -> None:
+        if pending:
+            patches.append(_function_insertion(context, anchor, pending))
+            pending.clear()
+
+    for function in context.target.functions:
+        before = context.back.get((function.name,))
+        old = old_functions[str(before[0])] if before is not None else None
+        lowerer = FunctionLowerer(context, function, old, kinds[function.name])
+        if old is None:
+            pending.append(lowerer.whole())
+        elif before in moved:
+            place = context.parts[(old.name,), "header"].start
+            text = context.chunk(place, context.function_end(old.name), lowerer.patches())
+            pending.append(text)
+        else:
+            flush()
+            patches += lowerer.patches() if _touched(context, old, function) else []
+            anchor = (old.name,)
+    flush()
+    for name in old_functions:
+        if (name,) not in context.diff.pairs or (name,) in moved:
+            patches.append(context.removal((name,)))
+    return patches
+
+
+def _touched(context: Context, old: Function, new: Function) -> bool:
+    if old == new:
+        return False
+    if signature(old) != signature(new) or old.body != new.body:
+        return True
+    return False
+
+
+def _function_insertion(context: Context, anchor: Path | None, texts: Sequence[str]) -> Patch:
+    """New functions after the one at `anchor`, or before the first of all."""
+    source = context.source
+    if anchor is not None:
+        place = source.line_end(context.lifted.provenance[anchor].end)
+        text = "".join(f"\n{t}\n" for t in texts)
+        if not source.data[:place].endswith((b"\n", b"\r")):
+            text = "\n" + text[:-1]
+    else:
+        struct = context.parts.get(((FIELDS,), "statement"))
+        if struct is None:
+            place, text = 0, "".join(f"{t}\n\n" for t in texts)
+        else:
+            place = source.line_end(struct.end)
+            text = "".join(f"\n{t}\n" for t in texts)
+    return Patch(place, place, context.bytes(text))
+
+
+def _places(lifted: Lifted, found: Diff, patches: list[Patch]) -> dict[Path, Range]:
+    """Where the statements of the target stand in the new text, as far as they were kept."""
+    ordered = sorted(patches, key=lambda p: (p.start, p.end))
+
+    def shifted(offset: int, *, after: bool) -> int:
+        delta = 0
+        for patch in ordered:
+            if patch.end < offset or (patch.end == offset and (after or patch.start < offset)):
+                delta += len(patch.text) - (patch.end - patch.start)
+            elif patch.start < offset:
+                return patch.start + delta
+        return offset + delta
+
+    moved = {edit.old_path for edit in found.edits if edit.kind is EditKind.MOVE}
+    out: dict[Path, Range] = {}
+    for old, span in lifted.provenance.items():
+        new = found.pairs.get(old)
+        if (
+            old[0] in (FIELDS, SPEC)
+            or new is None
+            or any(old[:k] in moved for k in range(1, len(old) + 1))
+        ):
+            continue
+        out[new] = Range(shifted(span.start, after=True), shifted(span.end, after=False))
+    return out
