@@ -1,6 +1,6 @@
 """Builds, checks and times variants of kernels/flash_fwd_sm90 beside PyTorch's fused attention.
 
-    python3 benchmarks/kernel_sm90.py [--variants base,bn128] [--plan quick] [--out result.json]
+    python3 benchmarks/kernel_sm90.py [--cases 128:base+nopp-n128] [--plan quick] [--out FILE]
 
 Runs by itself on a machine with a Hopper GPU: Python, torch and nvcc, nothing of this project but
 the kernels folder. A variant is the kernel's text with a few substitutions (tile sizes, stages,
@@ -20,6 +20,7 @@ import argparse
 import ctypes
 import json
 import math
+import os
 import re
 import statistics
 import subprocess
@@ -77,30 +78,21 @@ def constant(name: str, value: str) -> tuple[str, str]:
 
 NO_PING_PONG = [(r"\n *named_(sync|arrive)\([^;]*;", "")]
 
-VARIANTS: dict[str, list[tuple[str, str]]] = {
+# One change each; a variant is a list of changes joined by "-", or "base" for none. "x/base" is the
+# text of x.cu in the folder $KERNELS instead of the kernel's own.
+CHANGES: dict[str, list[tuple[str, str]]] = {
     "base": [],
-    "bn128": [constant("BN", "128")],
-    "bn144": [constant("BN", "144")],
-    "bn160": [constant("BN", "160")],
     "nopp": NO_PING_PONG,
-    "nopp128": [*NO_PING_PONG, constant("BN", "128")],
-    "sec1": [(r"const int section = [^;]*;", "const int section = 1;")],
-    "sec8": [(r"const int section = [^;]*;", "const int section = 8;")],
     "grid": [(r"dim3\(min\(works, sm_count\(\)\)\)", "dim3(works)")],
-    "m192": [
-        constant("BM", "192"), constant("BN", "96"), constant("LOW", "32"), constant("HIGH", "160"),
-    ],
-    "m192n112": [
-        constant("BM", "192"), constant("BN", "112"), constant("LOW", "32"),
-        constant("HIGH", "160"),
-    ],
-    "m128": [
-        constant("BM", "128"), constant("BN", "176"), constant("LOW", "24"),
-        constant("HIGH", "240"),
-    ],
-    "st3": [constant("STAGES", "3")],
-    "st4": [constant("STAGES", "4")],
-}  # fmt: skip
+    "g2": [constant("BM", "128"), constant("LOW", "24"), constant("HIGH", "240")],
+    "g3": [constant("BM", "192"), constant("LOW", "32"), constant("HIGH", "160")],
+    **{f"n{n}": [constant("BN", str(n))] for n in (64, 80, 96, 112, 128, 144, 160, 176, 192)},
+    **{f"s{n}": [constant("STAGES", str(n))] for n in (2, 3, 4)},
+    **{
+        f"h{n}": [(r"const int section = [^;]*;", f"const int section = {n};")]
+        for n in (1, 2, 4, 8, 16, 32)
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +173,10 @@ class Build:
 
 
 def variant_text(variant: str, causal: bool) -> str:
-    text = KERNEL.read_text()
-    for pattern, new in [*VARIANTS[variant], *(CAUSAL if causal else [])]:
+    other, _, names = variant.rpartition("/")
+    text = (Path(os.environ["KERNELS"]) / f"{other}.cu" if other else KERNEL).read_text()
+    changes = [change for name in names.split("-") for change in CHANGES[name]]
+    for pattern, new in [*changes, *(CAUSAL if causal else [])]:
         text, count = re.subn(pattern, new, text, flags=re.DOTALL)
         if count == 0:
             raise SystemExit(f"{variant}: nothing matches {pattern!r} in {KERNEL}")
@@ -190,7 +184,7 @@ def variant_text(variant: str, causal: bool) -> str:
 
 
 def build(folder: Path, variant: str, element: str, head: int, causal: bool) -> Build:
-    stem = f"{variant}_{element}_{head}{'_causal' if causal else ''}"
+    stem = f"{variant.replace('/', '_')}_{element}_{head}{'_causal' if causal else ''}"
     kernel = folder / f"{stem}.cuh"
     unit = folder / f"{stem}.cu"
     library = folder / f"{stem}.so"
@@ -376,6 +370,18 @@ def check(library: str, element: str, head: int, causal: bool, plan: str) -> int
     return failures
 
 
+def profiled(library: str, element: str, head: int) -> None:
+    import torch
+
+    shape = timed_shapes(head, "quick")[0]
+    q, k, v = inputs(shape, head, element, 1, poison=False)
+    o = torch.empty((*q.shape[:3], v.shape[-1]), device="cuda", dtype=q.dtype)
+    lse = torch.empty(q.shape[:3], device="cuda")
+    for _ in range(3):
+        Kernel(library)(q, k, v, o, lse, 1 / math.sqrt(head))
+    torch.cuda.synchronize()
+
+
 def rivals(q: Any, k: Any, v: Any, causal: bool) -> dict[str, Any]:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -425,7 +431,7 @@ def time_all(calls: dict[str, Any], repeats: int) -> dict[str, list[float]]:
     return times
 
 
-def bench(builds: list[Build], plan: str, repeats: int) -> list[dict[str, Any]]:
+def bench(builds: list[Build], plan: str, repeats: int, steady: float) -> list[dict[str, Any]]:
     import torch
 
     rows = []
@@ -452,7 +458,40 @@ def bench(builds: list[Build], plan: str, repeats: int) -> list[dict[str, Any]]:
                     "tflops": flops / median / 1e9,
                 })  # fmt: skip
             print_group(rows[-len(calls) :])
+            if steady:
+                for name, call in calls.items():
+                    milliseconds, state = sustained(call, steady)
+                    print(f"    {name}: steady {flops / milliseconds / 1e9:.0f} at {state}")
     return rows
+
+
+def sustained(call: Any, seconds: float) -> tuple[float, str]:
+    """Milliseconds per call over back-to-back calls, and clock and power towards their end."""
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    call()
+    start.record()
+    count = 0
+    begin = time.monotonic()
+    while time.monotonic() - begin < seconds / 2:
+        for _ in range(8):
+            call()
+        count += 8
+        torch.cuda.current_stream().synchronize()
+    seen = subprocess.Popen(
+        ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while seen.poll() is None or time.monotonic() - begin < seconds:
+        for _ in range(8):
+            call()
+        count += 8
+        torch.cuda.current_stream().synchronize()
+    end.record()
+    torch.cuda.synchronize()
+    assert seen.stdout is not None
+    return start.elapsed_time(end) / count, seen.stdout.read().strip()
 
 
 def print_group(rows: list[dict[str, Any]]) -> None:
@@ -480,14 +519,32 @@ def main() -> int:
                         help="comma list HEAD[c]:VARIANT[+VARIANT..][@ELEMENT]")  # fmt: skip
     parser.add_argument("--plan", choices=("quick", "full"), default="quick")
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument(
+        "--steady",
+        type=float,
+        default=0,
+        help="also run each for so many seconds and note clock and power",
+    )
+    parser.add_argument("--folder", type=Path, help="where to build (default: a fresh one)")
+    parser.add_argument(
+        "--run",
+        nargs=4,
+        metavar=("LIBRARY", "ELEMENT", "HEAD", "CAUSAL"),
+        help="launch one library three times, for a profiler",
+    )
     parser.add_argument("--limit", type=float, default=40, help="seconds for one variant's checks")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--check", nargs=4, metavar=("LIBRARY", "ELEMENT", "HEAD", "CAUSAL"),
-                        help="check one built library (the parent process starts this)")  # fmt: skip
+                        help="check one library (the parent process does)")  # fmt: skip
     options = parser.parse_args()
     if options.check:
         library, element, head, causal = options.check
         return min(100, check(library, element, int(head), causal == "1", options.plan))
+
+    if options.run:
+        library, element, head, _ = options.run
+        profiled(library, element, int(head))
+        return 0
 
     wanted = []
     for case in options.cases.split(","):
@@ -497,7 +554,8 @@ def main() -> int:
         head = int(left.rstrip("c"))
         wanted += [(name, element or "bf16", head, causal) for name in names.split("+")]
     start = time.monotonic()
-    folder = Path(tempfile.mkdtemp(prefix="kernel_sm90_"))
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="kernel_sm90_"))
+    folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(max_workers=12) as pool:
         builds = list(pool.map(lambda w: build(folder, *w), wanted))
     print(f"built {len(builds)} in {time.monotonic() - start:.0f} s; {clocks()}", flush=True)
@@ -525,7 +583,7 @@ def main() -> int:
         if not problem:
             good.append(item)
     print(f"checked at {time.monotonic() - start:.0f} s", flush=True)
-    rows = bench(good, options.plan, options.repeats)
+    rows = bench(good, options.plan, options.repeats, options.steady)
     print(f"timed at {time.monotonic() - start:.0f} s; {clocks()}")
     if options.out:
         import torch

@@ -1,0 +1,261 @@
+// One small kernel per primitive of sm90.cuh, each writing what the primitive did to plain row-major
+// memory. sm90.py builds them for every shape and element type and compares with the op's meaning.
+#include "cubridge/sm90.cuh"
+
+using namespace cubridge;
+
+// What a case is given: a 4-d source or destination tensor, where the box lies in it, plain arrays.
+struct Case {
+  TensorArg tensor;
+  int extent[4];  // outermost first
+  int corner[4];  // innermost first
+  const void* a;
+  const void* b;
+  void* out;
+  void* out2;
+  int rows, columns;
+  int r0, c0;
+};
+
+// Where element (r, c) of a swizzled tile lies, in bytes: written out here, from the definition of
+// the 128-byte swizzle, so that the primitives are judged by other index code than their own.
+template <typename T, int ROWS>
+__device__ int swizzled(int r, int c) {
+  const int panel = c / 64;
+  const int unit = c % 64 / 8;
+  return panel * ROWS * 128 + r * 128 + ((unit ^ (r % 8)) * 16) + c % 8 * 2;
+}
+
+__device__ unsigned char* aligned_shared() {
+  extern __shared__ unsigned char raw[];
+  const unsigned long long start = reinterpret_cast<unsigned long long>(raw);
+  return raw + ((start + 1023) / 1024 * 1024 - start);
+}
+
+// ---- TMA ------------------------------------------------------------------------------------
+
+template <typename T, int ROWS, int COLS>
+__global__ void load_kernel(const Case c, const __grid_constant__ TensorMap map) {
+  const auto tile = shared<T, ROWS, COLS>(0);
+  const auto bar = mbarriers<1>(ROWS * COLS * sizeof(T));
+  if (elect()) mbarrier_init(bar[0], 1);
+  fence_barrier_init();
+  sync();
+  if (elect()) {
+    arrive_expect(bar[0], ROWS * COLS * sizeof(T));
+    tma_load(tile, map, {c.corner[0], c.corner[1], c.corner[2], c.corner[3]}, bar[0]);
+  }
+  wait(bar[0], 0);
+  for (int e = threadIdx.x; e < ROWS * COLS; e += blockDim.x) {
+    static_cast<T*>(c.out)[e] = *reinterpret_cast<T*>(
+        aligned_shared() + swizzled<T, ROWS>(e / COLS, e % COLS));
+  }
+}
+
+template <typename T, int ROWS, int COLS>
+__global__ void store_kernel(const Case c, const __grid_constant__ TensorMap map) {
+  const auto tile = shared<T, ROWS, COLS>(0);
+  for (int e = threadIdx.x; e < ROWS * COLS; e += blockDim.x) {
+    *reinterpret_cast<T*>(aligned_shared() + swizzled<T, ROWS>(e / COLS, e % COLS)) =
+        static_cast<const T*>(c.a)[e];
+  }
+  fence_async();
+  sync();
+  if (elect()) {
+    tma_store(map, {c.corner[0], c.corner[1], c.corner[2], c.corner[3]}, tile);
+    tma_commit();
+    tma_wait<0>();
+  }
+}
+
+// A ring of two stages: a loading warpgroup with few registers, two that take turns with many.
+template <typename T, int ROWS, int COLS>
+__global__ void __launch_bounds__(384, 1)
+    ring_kernel(const Case c, const __grid_constant__ TensorMap map) {
+  constexpr int BYTES = ROWS * COLS * sizeof(T);
+  const auto tile = shared_stages<T, 2, ROWS, COLS>(0);
+  const auto full = mbarriers<2>(2 * BYTES);
+  const auto empty = mbarriers<2>(2 * BYTES + 16);
+  const int wg = warpgroup_id();
+  if (wg == 0) {
+    if (elect()) {
+      for (int s = 0; s < 2; ++s) {
+        mbarrier_init(full[s], 1);
+        mbarrier_init(empty[s], 2);
+      }
+    }
+  }
+  fence_barrier_init();
+  sync();
+  const int tiles = c.extent[1];  // one per head of the map
+  if (wg == 0) {
+    lower_registers<24>();
+    if (elect()) {
+      for (int n = 0; n < tiles; ++n) {
+        wait(empty[n % 2], 1 - n / 2 % 2);
+        arrive_expect(full[n % 2], BYTES);
+        tma_load(tile[n % 2], map, {0, 0, n, 0}, full[n % 2]);
+      }
+    }
+  } else {
+    raise_registers<240>();
+    if (wg == 2) named_arrive(1, 256);
+    for (int n = 0; n < tiles; ++n) {
+      wait(full[n % 2], n / 2 % 2);
+      named_sync(wg, 256);
+      // Each turn appends one to the list of who came: 1, 2, 1, 2, ...
+      if (elect()) {
+        int* turn = static_cast<int*>(c.out2);
+        turn[1 + turn[0]] = wg;
+        turn[0] = turn[0] + 1;
+        __threadfence_block();
+      }
+      for (int e = threadIdx.x % 128 + (wg - 1) * 128; e < ROWS * COLS; e += 256) {
+        static_cast<T*>(c.out)[static_cast<long long>(n) * ROWS * COLS + e] =
+            *reinterpret_cast<T*>(aligned_shared() + n % 2 * BYTES +
+                                  swizzled<T, ROWS>(e / COLS, e % COLS));
+      }
+      named_arrive(3 - wg, 256);
+      named_sync(wg + 2, 128);  // every thread of this warpgroup has read the stage
+      if (elect()) arrive(empty[n % 2]);
+    }
+  }
+}
+
+// ---- wgmma ----------------------------------------------------------------------------------
+
+template <typename Layout>
+__device__ Tile<Layout> from_plain(const float* plain, int columns) {
+  return map(zeros<Layout>(), at(0, 0),
+             [&](float, int i, int j) { return plain[i * columns + j]; });
+}
+template <typename Layout>
+__device__ void to_plain(const Tile<Layout>& tile, float* plain, int columns) {
+#pragma unroll
+  for (int e = 0; e < Layout::SIZE; ++e) {
+    plain[Layout::Rows::index(Layout::row_slot(e)) * columns +
+          Layout::Cols::index(Layout::col_slot(e))] = tile.value[e];
+  }
+}
+
+// out = a b^T twice over, the first time into an accumulator that holds NaN: a (64 x K), b (N x K).
+template <typename T, int N, int K>
+__global__ void gemm_shared_kernel(const Case c) {
+  const auto a = shared<T, 64, K>(0);
+  const auto b = shared<T, N, K>(64 * K * sizeof(T));
+  for (int e = threadIdx.x; e < 64 * K; e += blockDim.x) {
+    *reinterpret_cast<T*>(aligned_shared() + swizzled<T, 64>(e / K, e % K)) =
+        static_cast<const T*>(c.a)[e];
+  }
+  for (int e = threadIdx.x; e < N * K; e += blockDim.x) {
+    *reinterpret_cast<T*>(aligned_shared() + 64 * K * sizeof(T) + swizzled<T, N>(e / K, e % K)) =
+        static_cast<const T*>(c.b)[e];
+  }
+  fence_async();
+  sync();
+  auto acc = fill<WgmmaAcc<64, N>>(NAN);
+  mma_fence();
+  gemm_async_init(acc, a, transpose(b));
+  gemm_async(acc, a, transpose(b));
+  mma_commit();
+  mma_wait<0>();
+  acc = map(acc, [&](float x) { return x; });
+  to_plain(acc, static_cast<float*>(c.out), N);
+}
+
+// out = p b twice over: p (64 x K, f32, rounded to T in registers), b (K x N).
+template <typename T, int N, int K>
+__global__ void gemm_registers_kernel(const Case c) {
+  const auto b = shared<T, K, N>(0);
+  for (int e = threadIdx.x; e < K * N; e += blockDim.x) {
+    *reinterpret_cast<T*>(aligned_shared() + swizzled<T, K>(e / N, e % N)) =
+        static_cast<const T*>(c.b)[e];
+  }
+  fence_async();
+  sync();
+  auto s = from_plain<WgmmaAcc<64, K>>(static_cast<const float*>(c.a), K);
+  const auto p = to_operand<T>(s);
+  auto acc = fill<WgmmaAcc<64, N>>(NAN);
+  mma_fence();
+  gemm_async_init(acc, p, b);
+  mma_commit();
+  gemm_async(acc, p, b);
+  mma_commit();
+  mma_wait<1>();
+  mma_wait<0>();
+  acc = map(acc, [&](float x) { return x; });
+  to_plain(acc, static_cast<float*>(c.out), N);
+}
+
+// ---- register tiles -------------------------------------------------------------------------
+
+// From s (64 x N at rows r0.., columns c0.. of a tensor): out2 = per row [max with 0.25 of the row's
+// own index, sum of the kept], out = s masked, plus row and column vectors loaded from memory.
+template <typename T, int N>
+__global__ void tile_kernel(const Case c) {
+  using Acc = WgmmaAcc<64, N>;
+  auto s = from_plain<Acc>(static_cast<const float*>(c.a), N);
+  const TensorArg vector = {const_cast<void*>(c.b), {1, 0, 0, 0}};
+  const auto V = gmem<float>(vector, c.extent[0]);
+  const auto rows = load_rows<Acc>(V.tile(c.r0));
+  const auto cols = load_cols<Acc>(V.tile(c.c0));
+  s = map(s, rows, cols, at(c.r0, c.c0), [&](float x, float u, float v, int i, int j) { return x + u - v + 0.5f * static_cast<float>(i - j); });
+  s = keep(s, at(c.r0, c.c0), [&](int i, int j) { return j <= i; });
+  auto top = map(zeros<RowOf<Acc>>(), at(c.r0, 0), [&](float, int i) { return 0.25f * static_cast<float>(i); });
+  top = row_max(s, top);
+  auto kept = map(s, [&](float x) { return x == -INFINITY ? 0.0f : x; });
+  auto sum = row_sum(kept, zeros<RowOf<Acc>>());
+  sum = row_reduce(sum);
+  const TensorArg result = {c.out2, {static_cast<long long>(c.extent[0]), 1, 0, 0}};
+  const auto R = gmem<float>(result, 2, c.extent[0]);
+  store_rows(R.tile(0, c.r0), top);
+  store_rows(R.tile(1, c.r0), sum);
+  const auto O = gmem<T>(c.tensor, c.extent[0], c.extent[1], c.rows, N);
+  store(O.tile(c.corner[0], c.corner[1], c.r0), kept);
+}
+
+// ---- entry points ---------------------------------------------------------------------------
+
+template <auto Kernel, int THREADS>
+int go(int bytes, const Case& c) {
+  cudaError_t status =
+      cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (status != cudaSuccess) return status;
+  Kernel<<<1, THREADS, bytes>>>(c);
+  status = cudaGetLastError();
+  return status != cudaSuccess ? status : cudaDeviceSynchronize();
+}
+
+template <auto Kernel, typename T, int ROWS, int COLS>
+int with_map(int threads, int stages, const Case& c) {
+  const auto map = tensor_map<T, ROWS, COLS>(c.tensor, c.extent[0], c.extent[1], c.extent[2],
+                                             c.extent[3]);
+  const cudaError_t status = run<Kernel>(
+      dim3(1), threads, 1024 + stages * ROWS * COLS * static_cast<int>(sizeof(T)) + 64, 0, c, map);
+  return status != cudaSuccess ? status : cudaDeviceSynchronize();
+}
+
+template <typename T, int ROWS, int COLS>
+int load(const Case& c) {
+  return with_map<load_kernel<T, ROWS, COLS>, T, ROWS, COLS>(128, 1, c);
+}
+template <typename T, int ROWS, int COLS>
+int store_box(const Case& c) {
+  return with_map<store_kernel<T, ROWS, COLS>, T, ROWS, COLS>(128, 1, c);
+}
+template <typename T, int ROWS, int COLS>
+int ring(const Case& c) {
+  return with_map<ring_kernel<T, ROWS, COLS>, T, ROWS, COLS>(384, 2, c);
+}
+template <typename T, int N, int K>
+int gemm_shared(const Case& c) {
+  return go<gemm_shared_kernel<T, N, K>, 128>(1024 + (64 + N) * K * 2, c);
+}
+template <typename T, int N, int K>
+int gemm_registers(const Case& c) {
+  return go<gemm_registers_kernel<T, N, K>, 128>(1024 + K * N * 2, c);
+}
+template <typename T, int N, int UNUSED>
+int tile(const Case& c) {
+  return go<tile_kernel<T, N>, 128>(1024, c);
+}

@@ -1,0 +1,331 @@
+"""Conformance of the Hopper primitives: each alone, on a GPU, against its op's meaning.
+
+    python3 kernels/conformance/sm90.py [--out result.json]
+
+Runs by itself on a machine with a Hopper GPU (Python, torch, nvcc). A result is keyed by the hash of
+the headers it was measured on. What is compared is exact wherever the op is (copies, masks, maxima
+layouts); matmuls are compared on integers small enough that every sum is exact in f32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+INCLUDE = HERE.parent / "include"
+
+BOXES = [
+    (64, 64), (64, 128), (64, 192), (64, 256), (80, 256), (128, 64), (128, 128), (128, 192),
+    (160, 128), (176, 128),
+]  # fmt: skip
+SCORE_MATMULS = [(n, d) for d in (64, 128, 192, 256) for n in (80, 96, 128, 160, 176)
+                 if (64 + n) * d * 2 <= 220 * 1024]  # fmt: skip
+VALUE_MATMULS = [(dv, n) for dv in (64, 128, 256) for n in (80, 96, 128, 160, 176)]
+TILES = [(n, 0) for n in (64, 80, 128, 176, 256)]
+
+
+class TensorArg(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("stride", ctypes.c_longlong * 4)]
+
+
+class Case(ctypes.Structure):
+    _fields_ = [
+        ("tensor", TensorArg),
+        ("extent", ctypes.c_int * 4),
+        ("corner", ctypes.c_int * 4),
+        ("a", ctypes.c_void_p),
+        ("b", ctypes.c_void_p),
+        ("out", ctypes.c_void_p),
+        ("out2", ctypes.c_void_p),
+        ("rows", ctypes.c_int),
+        ("columns", ctypes.c_int),
+        ("r0", ctypes.c_int),
+        ("c0", ctypes.c_int),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One primitive at one shape and element type: `entry` is the C function's name."""
+
+    primitive: str
+    function: str
+    element: str
+    shape: tuple[int, int]
+
+    @property
+    def entry(self) -> str:
+        return f"{self.function}_{self.element}_{self.shape[0]}_{self.shape[1]}"
+
+
+def checks() -> Iterator[Check]:
+    for element in ("bf16", "f16"):
+        for function, primitive, shapes in (
+            ("load", "tma_load", BOXES),
+            ("store_box", "tma_store", BOXES),
+            ("ring", "mbarrier, named barrier, register reallocation", BOXES[:2]),
+            ("gemm_shared", "gemm_async(shared, transpose(shared))", SCORE_MATMULS),
+            ("gemm_registers", "to_operand, gemm_async(registers, shared)", VALUE_MATMULS),
+            ("tile", "map, keep, row ops, vectors and store of wgmma_acc", TILES),
+        ):
+            for shape in shapes:
+                yield Check(primitive, function, element, shape)
+
+
+def unit(wanted: list[Check]) -> str:
+    lines = [f'#include "{HERE / "sm90.cu"}"']
+    for check in wanted:
+        first, second = check.shape
+        call = f"{check.function}<cubridge::{check.element}, {first}, {second}>(*c)"
+        lines.append(f'extern "C" int {check.entry}(const Case* c) {{ return {call}; }}')
+    return "\n".join(lines) + "\n"
+
+
+def build(folder: Path, wanted: list[Check]) -> Path:
+    source = folder / "unit.cu"
+    source.write_text(unit(wanted))
+    library = folder / "unit.so"
+    command = [
+        "nvcc", "-std=c++17", "-O3", "--expt-relaxed-constexpr", "-gencode",
+        "arch=compute_90a,code=sm_90a", "-DCUBRIDGE_ARCH=900", f"-I{INCLUDE}", "-shared",
+        "-Xcompiler", "-fPIC", "-o", str(library), str(source),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    return library
+
+
+def headers_hash() -> str:
+    digest = hashlib.sha256()
+    for header in sorted((INCLUDE / "cubridge").glob("*.cuh")):
+        digest.update(header.name.encode() + b"\0" + header.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+# --- what each op means ------------------------------------------------------------------------
+
+
+def pointer(tensor: Any) -> ctypes.c_void_p:
+    return ctypes.c_void_p(tensor.data_ptr())
+
+
+def tensor_arg(tensor: Any) -> TensorArg:
+    return TensorArg(tensor.data_ptr(), (ctypes.c_longlong * 4)(*tensor.stride()))
+
+
+def box_of(tensor: Any, corner: tuple[int, int, int, int], rows: int, columns: int) -> Any:
+    """The box at (column, row, head, batch) of a 4-d tensor, zero outside it."""
+    import torch
+
+    c0, r0, head, batch = corner
+    box = torch.zeros(rows, columns, dtype=tensor.dtype, device=tensor.device)
+    top, left = max(0, -r0), max(0, -c0)
+    bottom = min(rows, tensor.shape[2] - r0)
+    right = min(columns, tensor.shape[3] - c0)
+    if bottom > top and right > left:
+        box[top:bottom, left:right] = tensor[
+            batch, head, r0 + top : r0 + bottom, c0 + left : c0 + right
+        ]
+    return box
+
+
+CORNERS = [(0, 0, 0, 0), (0, 40, 1, 1), (0, -24, 2, 0), (0, 400, 1, 0), (64, 8, 1, 1)]
+
+
+def check_load(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
+    import torch
+
+    base = torch.randn(2, 200, 3, columns, device="cuda").to(dtype)
+    tensor = base.transpose(1, 2)  # batch, head, row, column over another order in memory
+    for corner in CORNERS:
+        out = torch.full((rows, columns), float("nan"), device="cuda", dtype=dtype)
+        case = Case(tensor=tensor_arg(tensor), extent=(ctypes.c_int * 4)(*tensor.shape),
+                    corner=(ctypes.c_int * 4)(*corner), out=pointer(out))  # fmt: skip
+        call(case)
+        if not torch.equal(out, box_of(tensor, corner, rows, columns)):
+            return f"box at {corner} differs"
+    return ""
+
+
+def check_store_box(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
+    import torch
+
+    for corner in CORNERS:
+        base = torch.full((2, 200, 3, columns), 7.0, device="cuda", dtype=dtype)
+        tensor = base.transpose(1, 2)
+        value = torch.randn(rows, columns, device="cuda").to(dtype)
+        wanted = tensor.clone()
+        c0, r0, head, batch = corner
+        for row in range(rows):
+            if 0 <= r0 + row < wanted.shape[2] and c0 < columns:
+                wanted[batch, head, r0 + row, c0:] = value[row, : columns - c0]
+        case = Case(tensor=tensor_arg(tensor), extent=(ctypes.c_int * 4)(*tensor.shape),
+                    corner=(ctypes.c_int * 4)(*corner), a=pointer(value))  # fmt: skip
+        call(case)
+        if not torch.equal(tensor, wanted):
+            return f"box at {corner} differs"
+    return ""
+
+
+def check_ring(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
+    import torch
+
+    count = 9
+    tensor = torch.randn(1, count, rows, columns, device="cuda").to(dtype)
+    out = torch.full((count, rows, columns), float("nan"), device="cuda", dtype=dtype)
+    turns = torch.zeros(1 + 2 * count, device="cuda", dtype=torch.int32)
+    case = Case(tensor=tensor_arg(tensor), out=pointer(out), out2=pointer(turns))
+    case.extent = (ctypes.c_int * 4)(1, count, rows, columns)
+    call(case)
+    if not torch.equal(out, tensor[0]):
+        return "a tile arrived changed, or was overwritten before it was read"
+    if turns.tolist() != [2 * count, *([1, 2] * count)]:
+        return f"turns were {turns.tolist()}"
+    return ""
+
+
+def small_integers(*size: int) -> Any:
+    import torch
+
+    return torch.randint(-8, 9, size, device="cuda").float()
+
+
+def check_gemm_shared(call: Callable[[Case], None], n: int, k: int, dtype: Any) -> str:
+    import torch
+
+    a, b = small_integers(64, k), small_integers(n, k)
+    out = torch.full((64, n), float("nan"), device="cuda")
+    a_t, b_t = a.to(dtype), b.to(dtype)
+    call(Case(a=pointer(a_t), b=pointer(b_t), out=pointer(out)))
+    return "" if torch.equal(out, 2 * (a @ b.T)) else "the product differs"
+
+
+def check_gemm_registers(call: Callable[[Case], None], n: int, k: int, dtype: Any) -> str:
+    import torch
+
+    p, b = small_integers(64, k), small_integers(k, n)
+    out = torch.full((64, n), float("nan"), device="cuda")
+    b_t = b.to(dtype)
+    call(Case(a=pointer(p), b=pointer(b_t), out=pointer(out)))
+    if not torch.equal(out, 2 * (p @ b)):
+        return "the product differs"
+    # Rounding: a one-hot b picks single elements of p, which must be rounded to nearest even.
+    p = torch.randn(64, k, device="cuda")
+    b_t = torch.zeros(k, n, device="cuda", dtype=dtype)
+    for column in range(n):
+        b_t[(3 * column) % k, column] = 1
+    call(Case(a=pointer(p), b=pointer(b_t), out=pointer(out)))
+    picked = p[:, [(3 * column) % k for column in range(n)]]
+    return "" if torch.equal(out, 2 * picked.to(dtype).float()) else "p is not rounded to nearest"
+
+
+def check_tile(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
+    import torch
+
+    for length, r0, c0, columns_first in ((300, 0, 0, False), (300, 250, 200, True),
+                                          (64, 0, 40, False)):  # fmt: skip
+        s = small_integers(64, n)
+        vector = small_integers(length)
+        stats = torch.full((2, length), float("nan"), device="cuda")
+        size = (2, 3, n, length) if columns_first else (2, 3, length, n)
+        memory = torch.full(size, 7.0, device="cuda", dtype=dtype)
+        tensor = memory.transpose(2, 3) if columns_first else memory
+        case = Case(tensor=tensor_arg(tensor), a=pointer(s), b=pointer(vector),
+                    out2=pointer(stats), rows=length, r0=r0, c0=c0)  # fmt: skip
+        case.extent = (ctypes.c_int * 4)(length, 3, 0, 0)
+        case.corner = (ctypes.c_int * 4)(1, 2, 0, 0)
+        call(case)
+
+        i = torch.arange(r0, r0 + 64, device="cuda")
+        j = torch.arange(c0, c0 + n, device="cuda")
+        padded = torch.cat([vector, torch.zeros(600, device="cuda")])
+        value = s + padded[i][:, None] - padded[j][None, :] + 0.5 * (i[:, None] - j[None, :])
+        keep = j[None, :] <= i[:, None]
+        top = torch.where(keep, value, -math.inf).max(1).values.maximum(0.25 * i)
+        kept = torch.where(keep, value, torch.zeros_like(value))
+        inside = min(64, length - r0)
+        wanted = torch.full_like(stats, float("nan"))
+        wanted[0, r0 : r0 + inside] = top[:inside]
+        wanted[1, r0 : r0 + inside] = kept.sum(1)[:inside]
+        if not torch.equal(stats.nan_to_num(-1e9), wanted.nan_to_num(-1e9)):
+            return f"row maxima or sums differ at rows {r0}"
+        wanted_tensor = torch.full(size, 7.0, device="cuda", dtype=dtype)
+        wanted_tensor = wanted_tensor.transpose(2, 3) if columns_first else wanted_tensor
+        wanted_tensor[1, 2, r0 : r0 + inside] = kept[:inside].to(dtype)
+        if not torch.equal(tensor, wanted_tensor):
+            return f"the stored tile differs at rows {r0}"
+    return ""
+
+
+MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
+    "load": check_load,
+    "store_box": check_store_box,
+    "ring": check_ring,
+    "gemm_shared": check_gemm_shared,
+    "gemm_registers": check_gemm_registers,
+    "tile": check_tile,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--build-only", action="store_true", help="compile, run nothing")
+    options = parser.parse_args()
+    wanted = list(checks())
+    folder = Path(tempfile.mkdtemp(prefix="conformance_sm90_"))
+    library = build(folder, wanted)
+    if options.build_only:
+        print(f"built {len(wanted)} checks")
+        return 0
+
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.manual_seed(0)
+    functions = ctypes.CDLL(str(library))
+    results = []
+    for check in wanted:
+        entry = getattr(functions, check.entry)
+
+        def call(case: Case, entry: Any = entry) -> None:
+            torch.cuda.synchronize()
+            status = entry(ctypes.byref(case))
+            if status != 0:
+                raise RuntimeError(f"CUDA error {status}")
+
+        dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[check.element]
+        try:
+            problem = MEANINGS[check.function](call, *check.shape, dtype)
+        except RuntimeError as error:
+            problem = str(error)
+        results.append({
+            "primitive": check.primitive, "element": check.element, "shape": list(check.shape),
+            "verdict": "fail" if problem else "pass", "reason": problem,
+        })  # fmt: skip
+        if problem:
+            print(f"{check.entry}: {problem}", flush=True)
+    failed = sum(r["verdict"] == "fail" for r in results)
+    print(f"{len(results) - failed} of {len(results)} pass on {torch.cuda.get_device_name()}")
+    if options.out:
+        options.out.write_text(json.dumps({
+            "headers": headers_hash(), "device": torch.cuda.get_device_name(),
+            "torch": torch.__version__, "results": results,
+        }, indent=1))  # fmt: skip
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
