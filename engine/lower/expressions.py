@@ -152,9 +152,9 @@ class ExpressionPatcher:
         for node in walk_expr(expr):
             if isinstance(node, Lambda):
                 return False
-            if isinstance(node, Name) and node.id in self.emitter.kinds.locals:
-                if self.emitter.names.of(node.id) not in words:
-                    return False
+            local = isinstance(node, Name) and node.id in self.emitter.kinds.locals
+            if local and self.emitter.names.of(node.id) not in words:  # type: ignore[union-attr]
+                return False
         return True
 
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.cuir.diff import FIELDS, SPEC, Diff, EditKind, diff
-from engine.cuir.matching import signature
-from engine.cuir.nodes import Function, Module, Path
+from engine.cuir.nodes import Module, Path
 from engine.errors import LowerError
 from engine.lift.provenance import Lifted, Range
 from engine.lower.arguments import argument_patches
@@ -117,21 +116,13 @@ def _function_patches(context: Context) -> list[Patch]:
             pending.append(text)
         else:
             flush()
-            patches += lowerer.patches() if _touched(context, old, function) else []
+            patches += lowerer.patches() if old != function else []
             anchor = (old.name,)
     flush()
     for name in old_functions:
         if (name,) not in context.diff.pairs or (name,) in moved:
             patches.append(context.removal((name,)))
     return patches
-
-
-def _touched(context: Context, old: Function, new: Function) -> bool:
-    if old == new:
-        return False
-    if signature(old) != signature(new) or old.body != new.body:
-        return True
-    return False
 
 
 def _function_insertion(context: Context, anchor: Path | None, texts: Sequence[str]) -> Patch:
