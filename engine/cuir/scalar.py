@@ -166,6 +166,8 @@ FUNCTIONS: Mapping[str, ScalarFunction] = MappingProxyType(
             _f("exp", _guard(math.exp, math.nan), "exp", "e to the x"),
             _f("log", _guard(math.log, -math.inf), "log", "natural logarithm; -inf at 0"),
             _f("log2", _guard(math.log2, -math.inf), "log2", "base-2 logarithm; -inf at 0"),
+            _f("log2_approx", _guard(math.log2, -math.inf), "log2",
+               "base-2 logarithm (lg2.approx); -inf at 0", True),
             _f("tanh", math.tanh, "tanh", "hyperbolic tangent"),
             _f("tanh_approx", math.tanh, "tanh", "hyperbolic tangent (tanh.approx)", True),
             _f("rcp", lambda x: divide(1.0, x), "reciprocal", "1 / x"),

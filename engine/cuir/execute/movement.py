@@ -117,17 +117,34 @@ def wait_async(part: Any, out: Any, n: int) -> None:
     part.clock[agent] = max(int(part.clock[agent]), landed)
 
 
-def store(part: Any, out: Any, dst: Shared, src: RegTile) -> None:
+def store(part: Any, out: Any, dst: Shared | GmemTile, src: RegTile) -> None:
     from engine.cuir.execute.registers import free, rows_of
 
-    memory = part.machine.shared
     first, count = rows_of(part, src.type.layout)
     data = free(part, src)
+    if isinstance(dst, GmemTile):
+        _store_out(part, dst, first, data)
+        return
+    memory = part.machine.shared
     if dst.type.dtype != "f32":
         data = round_to(data, dst.type.dtype, part.program.mode)
     region = memory.region(dst.type, dst.offset, rows=(first, first + count))
     memory.write(region, part.access(), dst.type.dtype, fenced=not part.machine.async_proxy)
     memory.tile(dst.type, dst.offset)[first : first + count] = data
+
+
+def _store_out(part: Any, dst: GmemTile, first: int, data: Tensor) -> None:
+    target, start, stop = touch_tile(part, dst, dst.row + first, data.shape[0], write=True)
+    if target.shape[-1] != data.shape[1]:
+        raise part.program.stop(
+            "type_mismatch", part.path,
+            f"{dst.view.field.name} has {target.shape[-1]} columns and the tile {data.shape[1]}",
+            part,
+        )  # fmt: skip
+    if stop > start:
+        begin = start - dst.row - first
+        put(part, dst.view, dst.index, target[start:stop], data[begin : begin + stop - start],
+            slice(start, stop))  # fmt: skip
 
 
 def copy_out(part: Any, out: Any, dst: GmemTile, src: Shared) -> None:

@@ -28,6 +28,10 @@ def sizeof(part: Any, out: Any, dtype: DType) -> int:
     return dtype.size
 
 
+def same_type(part: Any, out: Any, a: DType, b: DType) -> bool:
+    return a == b
+
+
 def gmem(part: Any, out: GmemType, dtype: DType, field: TensorField, dims: list[int]) -> Gmem:
     if len(dims) != field.data.dim():
         raise part.program.stop(

@@ -32,11 +32,11 @@ def _tensor_map(
     span = swizzle.value if isinstance(swizzle, Scalar) else None
     if span is not None and span not in (0, 32, 64, 128):
         mismatch(f"a swizzle spans 0, 32, 64 or 128 bytes, not {span}")
-    if span and sizes[1] is not None and sizes[1] * dtype.dtype.size > span:
-        mismatch(
-            f"a box row of {sizes[1]} elements is wider than the swizzle's {span} bytes",
-            "misaligned",
-        )
+    if span and sizes[1] is not None:
+        wide = sizes[1] * dtype.dtype.size
+        if wide > span and wide % span:
+            mismatch(f"a box row of {wide} bytes is no multiple of the swizzle's {span}",
+                     "misaligned")
     if any(s is not None and not 1 <= s <= 256 for s in sizes):
         mismatch(f"a box side has 1 to 256 elements, not {sizes[0]} x {sizes[1]}")
     return MapType(field.name, dtype.dtype.name, len(dims.items), sizes)
@@ -73,7 +73,8 @@ OPS = (
         "tensor_map[T: dtype](field: field, dims: list, *, box: coords, swizzle: int)", "host",
         rule=_tensor_map, execute="host:tensor_map", who=Who.HOST,
         doc="A tensor map of a field: sizes outermost first, strides from the argument, the box "
-            "[rows, columns] that one copy moves, and the swizzle in bytes.",
+            "[rows, columns] of one copy, and the swizzle in bytes. Rows wider than the swizzle are "
+            "moved as that many boxes side by side.",
     ),
     op(
         "run(kernel: kernel, args: list, *, grid: coords, threads: int, shared: int)", "host",

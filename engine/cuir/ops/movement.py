@@ -26,6 +26,12 @@ def _store(context: RuleContext, dst: Type, src: Type) -> Type:
             mismatch(f"store writes an accumulator, not {src}", "layout_mismatch")
         if (dst.rows, dst.cols) != (src.layout.rows, src.layout.cols):
             mismatch(f"store: {src.layout} does not fit {dst}")
+    if isinstance(dst, GmemTileType) and isinstance(src, TileType):
+        _whole(src)
+        if src.layout.role != "acc":
+            mismatch(f"store writes an accumulator, not {src}", "layout_mismatch")
+        if dst.vector:
+            mismatch(f"store needs a tile of rows, and {dst.view.field} gives a vector")
     return Nothing()
 
 
@@ -65,10 +71,10 @@ OPS = (
         doc="Waits until at most the n newest committed groups of this thread are in flight.",
     ),
     op(
-        "store(dst: shared, src: reg)", "movement", rule=_store, execute="movement:store",
-        who=Who.PART, proxy=Proxy.GENERIC, effects=(Effect.WRITES_SHARED,),
-        doc="An accumulator to shared memory, rounded to the shared tile's element type; each warp "
-            "writes its own rows.",
+        "store(dst: place, src: reg)", "movement", rule=_store, execute="movement:store",
+        who=Who.PART, proxy=Proxy.GENERIC, effects=(Effect.WRITES_SHARED, Effect.WRITES_GLOBAL),
+        doc="An accumulator to a shared tile, or straight to global memory (rows outside the tensor "
+            "are dropped), rounded to the element type there; each warp writes its own rows.",
     ),
     op(
         "copy(dst: tile, src: shared)", "movement", rule=_tile_and_shared,

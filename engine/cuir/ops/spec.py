@@ -125,6 +125,7 @@ OPERAND_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = MappingProxyType(
         "field": ("a tensor field of args", (FieldType,)),
         "tile": ("a tile of a view: V[b, h, row:]", (GmemTileType,)),
         "shared": ("a shared tile", (SharedType,)),
+        "place": ("a shared tile, or a tile of a view", (SharedType, GmemTileType)),
         "matrix": ("a shared tile or its transpose", (SharedType,)),
         "reg": ("a register tile", (TileType,)),
         "left": ("a shared tile, or a register tile in an operand layout", (SharedType, TileType)),

@@ -100,6 +100,12 @@ def _sizeof(context: RuleContext, dtype: Type) -> Type:
     return Scalar("i32", dtype.dtype.size) if isinstance(dtype, DTypeValue) else I32
 
 
+def _same_type(context: RuleContext, a: Type, b: Type) -> Type:
+    if isinstance(a, DTypeValue) and isinstance(b, DTypeValue):
+        return Scalar("bool", a.dtype == b.dtype)
+    return Scalar("bool")
+
+
 OPS = (
     op(
         "block_id(axis: int)", "ids", rule=_axis, execute="views:block_id", who=Who.ANY,
@@ -149,6 +155,10 @@ OPS = (
     op(
         "sizeof(T: sized)", "ids", rule=_sizeof, execute="views:sizeof", who=Who.ANY,
         doc="Bytes of one element.",
+    ),
+    op(
+        "same_type(A: sized, B: sized)", "ids", rule=_same_type, execute="views:same_type",
+        who=Who.ANY, cuda="std::is_same_v<A, B>", doc="Whether two element types are one.",
     ),
     op(
         "sync()", "synchronisation", rule=nothing, execute="pipeline:sync", who=Who.BLOCK,
