@@ -142,7 +142,8 @@ def _run_ninja(
     # nvcc's own flags variables would build something else than the digest says.
     for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"):
         environ.pop(name, None)
-    environ |= {"TMPDIR": str(scratch), "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C"}
+    # Relative: nvcc does not quote the path of its own scratch files.
+    environ |= {"TMPDIR": scratch.name, "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C"}
     compiled = 0
 
     def see(line: str) -> None:
