@@ -29,6 +29,7 @@ KINDS = frozenset(
     "tensor tensor_map status kernel stream lambda".split()
 )
 _HOLE = re.compile(r"\{([a-z_A-Z][a-zA-Z0-9]*)(\.\.\.)?(?::([a-z_0-9]+))?\}")
+_OP_KEYS = frozenset({"cxx", "cuir", "type", "lambda"})
 _PREFIX, _LIST_PREFIX = "hole__", "holes__"
 
 
@@ -49,6 +50,9 @@ class Pattern:
     cuir: Expr
     type: str
     constraints: Mapping[str, str]  # hole -> kind
+    # Of an op with a lambda: the hole whose items are its values, and the kind of its result.
+    lambda_values: str = ""
+    lambda_returns: str = "f32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +311,10 @@ class _Reader:
 
     def pattern(self, entry: Any, templates: set[str]) -> Pattern:
         match entry:
-            case {"cxx": str(cxx), "type": str(kind)} if set(entry) <= {"cxx", "cuir", "type"}:
+            case {"cxx": str(cxx), "type": str(kind)} if set(entry) <= _OP_KEYS:
                 pass
             case _:
-                raise self.fail(str(entry), "an op is cxx, type and maybe cuir")
+                raise self.fail(str(entry), f"an op has the keys {', '.join(sorted(_OP_KEYS))}")
         text, constraints = self.holes(cxx, cxx)
         try:
             tree = parse_expression(Tokens(text.encode()).all, templates)
@@ -326,7 +330,16 @@ class _Reader:
         base = kind.split(":")[0]
         if base not in KINDS | {"view", "element"}:
             raise self.fail(cxx, f"unknown kind {kind}")
-        return Pattern(cxx, tree, cuir, kind, constraints)
+        values, returns = "", "f32"
+        match entry.get("lambda"):
+            case None:
+                if "lambda" in constraints.values():
+                    raise self.fail(cxx, "an op with a lambda says what it takes: see `lambda`")
+            case {"values": str(values), "returns": "f32" | "bool" as returns}:
+                pass
+            case _:
+                raise self.fail(cxx, 'lambda is { values = "HOLE", returns = "f32" or "bool" }')
+        return Pattern(cxx, tree, cuir, kind, constraints, values, returns)
 
     def asm(self, entry: Any) -> AsmPattern:
         match entry:

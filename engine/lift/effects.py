@@ -17,6 +17,7 @@ _CONTROL = frozenset(
     "break continue return goto asm __asm__ throw while do switch new delete volatile "
     "extern static __shared__ __device__ __global__ __constant__".split()
 )
+_STATEMENTS = frozenset({"if", "else", "for", "case", "sizeof", "define", "ifdef", "ifndef"})
 _WORDS = frozenset(
     "if else for const constexpr auto true false sizeof static_cast unsigned signed using typename "
     "template struct case default".split()
@@ -51,7 +52,7 @@ def effects(
             reads.add(name)
         stepped = "++" in (before, after) or "--" in (before, after)
         address = before == "&" and (at < 2 or tokens[at - 2].kind == "sign")
-        typed = at > 0 and tokens[at - 1].kind == "word" and before not in _CONTROL
+        typed = at > 0 and tokens[at - 1].kind == "word" and before not in _CONTROL | _STATEMENTS
         declared = local is None and typed and after != "("
         if after in _ASSIGN or stepped or address or at in argument_of_unknown or declared:
             writes.add(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from engine.cuir.nodes import (
@@ -9,13 +10,31 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.lift.catalogue import Pattern, fill, match
 from engine.lift.provenance import Range
-from engine.lift.scope import C_TYPES, NUMBERS, Local, Program, Scope, common, safe
+from engine.lift.scope import C_TYPES, NUMBERS, Local, Program, Scope, Signature, common, safe
 from engine.lift.syntax import Node
 
 _COMPARE = frozenset("< <= > >= == !=".split())
 _INT_ONLY = frozenset("% & | ^ << >>".split())
 _NAMED_ONLY = frozenset({"view", "stages", "barriers", "stream"})  # always variables
 _CASTS = {"i32": "i32", "i64": "i64", "f32": "f32", "bool": "bool"}
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaShape:
+    """What an op passes to its lambda: the kinds of the parameters (any of these lists), and what
+    it makes of the result."""
+
+    params: tuple[tuple[str, ...], ...]
+    returns: str
+
+
+def lambda_shape(pattern: Pattern, holes: Mapping[str, Node | tuple[Node, ...]]) -> LambdaShape:
+    """An op's lambda takes one value per tile, then the coordinates; a row vector has one of them."""
+    counts = {hole: len(value) for hole, value in holes.items() if isinstance(value, tuple)}
+    values = ("f32",) * counts.get(pattern.lambda_values, 0)
+    where = counts.get("where", 0)
+    coordinates = [("i32",) * n for n in range(1, where + 1)] or [()]
+    return LambdaShape(tuple((*values, *c) for c in coordinates), pattern.lambda_returns)
 
 
 class Unknown(Exception):
@@ -103,7 +122,11 @@ class Translator:
             wanted = pattern.constraints.get(hole)
             if not self.may_be(value, wanted):
                 return None
-            typed = self.translate(value)
+            if wanted == "lambda":
+                typed = self.lambda_(value, lambda_shape(pattern, found))
+                self.note(typed.expr, value)
+            else:
+                typed = self.translate(value)
             if wanted in NUMBERS:
                 typed = self.converted(typed, wanted)
             elif wanted is not None and typed.kind.split(":")[0] != wanted:
@@ -161,16 +184,26 @@ class Translator:
         raise Unknown(f"unknown name `{node.text}`")
 
     def template(self, node: Node) -> Typed:
-        args = tuple(self.translate(kid).expr for kid in node.kids)
         known = self.program.catalogue.types.get(node.text)
         if known is not None and node.text not in self.program.defined:
+            args = tuple(self.translate(kid).expr for kid in node.kids)
             return Typed(Index(replace(known.cuir), args), known.kind)
         signature = self.program.functions.get(node.text)
         if signature is not None and signature.kind == "kernel":
-            if len(args) != len(signature.consts):
-                raise Unknown(f"`{node.text}` has {len(signature.consts)} template parameters")
-            return Typed(Index(Name(safe(node.text)), args), "kernel")
+            return Typed(Index(Name(safe(node.text)), self.consts(node, signature)), "kernel")
         raise Unknown(f"unknown template `{node.text}`")
+
+    def consts(self, node: Node, signature: Signature) -> tuple[Expr, ...]:
+        """The template arguments of one of the file's functions."""
+        if len(node.kids) != len(signature.consts):
+            raise Unknown(f"`{node.text}` has {len(signature.consts)} template parameters")
+        out: list[Expr] = []
+        for kid, kind in zip(node.kids, signature.const_kinds, strict=True):
+            typed = self.translate(kid)
+            if kind == "type" and typed.kind not in ("type", "layout"):
+                raise Unknown(f"a {typed.kind} where `{node.text}` takes a type")
+            out.append(self.converted(typed, kind).expr)
+        return tuple(out)
 
     def member(self, node: Node) -> Typed:
         base = node.kids[0]
@@ -270,11 +303,12 @@ class Translator:
 
     # --- functions ---------------------------------------------------------------------------
 
-    def lambda_(self, node: Node) -> Typed:
+    def lambda_(self, node: Node, shape: LambdaShape | None = None) -> Typed:
         *params, body = node.kids
         self.scope.open()
         try:
-            names = []
+            names: list[str] = []
+            kinds: tuple[str, ...] = ()
             for param in params:
                 kind = self.type_kind(param.kids[0])
                 if kind not in NUMBERS:
@@ -282,11 +316,17 @@ class Translator:
                 name = self.scope.fresh(param.text, shadows=True)
                 self.scope.declare(param.text, Local(Name(name), kind))
                 names.append(name)
+                kinds += (kind,)
             inside = self.translate(body)
         finally:
             self.scope.close()
         if inside.kind not in NUMBERS:
             raise Unknown("a lambda returns a scalar")
+        if shape is not None:
+            if kinds not in shape.params:
+                wanted = ", ".join(shape.params[-1])
+                raise Unknown(f"the lambda takes ({', '.join(kinds)}), not ({wanted})")
+            inside = self.converted(inside, shape.returns)
         expr = Lambda(tuple(names), inside.expr)
         if node.inner is not None:
             self.inner[id(expr)] = Range(*node.inner)
@@ -301,9 +341,9 @@ class Translator:
             raise Unknown(f"unknown function `{callee.text}`" if callee.text else "unknown call")
         if signature.kind == "kernel":
             raise Unknown("a kernel is launched by `run<...>`")
-        if len(args) != len(signature.params) or len(callee.kids) != len(signature.consts):
+        if len(args) != len(signature.params):
             raise Unknown(f"`{callee.text}` is called with other parameters than it has")
-        params = tuple(self.translate(kid).expr for kid in callee.kids)
+        params = self.consts(callee, signature)
         values = []
         for arg, kind in zip(args, signature.params, strict=True):
             if kind == "args":

@@ -63,7 +63,7 @@ def template_parameters(data: bytes, entry: str = "launch") -> dict[str, str]:
     lifter.find_macros()
     lifter.read_top_level()
     launch = lifter.find_launch()
-    return dict(zip(launch.signature.consts, launch.const_kinds, strict=True))
+    return dict(zip(launch.signature.consts, launch.signature.const_kinds, strict=True))
 
 
 class _Lifter:
@@ -209,7 +209,10 @@ class _Lifter:
             return True
         if tree.type == "preproc_include":
             # Headers of ours and of the system; what another one defines is unknown.
-            return tokens[2:3] == ["<"] or tokens[2][1:].startswith(OUR_HEADERS)
+            named = [t for t in tokens if t != "\n"][2:]
+            if named[:1] == ["<"]:
+                return named.index(">") == len(named) - 1 if ">" in named else False
+            return len(named) == 1 and named[0][1:].startswith(OUR_HEADERS)
         if tree.type == "preproc_call":
             return tokens[1:2] == ["pragma"] and tokens[2:3] != [] and tokens[2] in self.catalogue.pragmas
         if tree.type == "using_declaration":
@@ -330,7 +333,7 @@ class _Lifter:
                 "bind exactly these, as in T=bf16, D=128",
             )
         binding: dict[str, Constant] = {}
-        for name, kind in zip(consts, launch.const_kinds, strict=True):
+        for name, kind in zip(consts, launch.signature.const_kinds, strict=True):
             value = self.specialisation[name]
             if kind == "type" and value in TYPE_BYTES:
                 binding[name] = TypeName(value)
@@ -351,7 +354,7 @@ class _Lifter:
 
     def scope_of(self, item: FunctionItem) -> Scope:
         scope = Scope([dict(self.globals)])
-        for name, kind in zip(item.signature.consts, item.const_kinds, strict=True):
+        for name, kind in zip(item.signature.consts, item.signature.const_kinds, strict=True):
             scope.declare(name, Local(Name(name), kind))
         for name, kind in item.names:
             if kind == "args":

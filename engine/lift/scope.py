@@ -49,6 +49,7 @@ class Signature:
     kind: str  # host, kernel, device
     params: tuple[str, ...]  # kinds
     consts: tuple[str, ...]
+    const_kinds: tuple[str, ...]
     result: str  # kind
 
 

@@ -22,7 +22,7 @@ from engine.lift.effects import assigned, effects
 from engine.lift.expressions import Translator, Typed, Unknown
 from engine.lift.provenance import Lines, OpaqueOp, Range, Span
 from engine.lift.scope import C_TYPES, NUMBERS, Local, Program, Scope
-from engine.lift.syntax import Node, NotAnExpression, parse_expression
+from engine.lift.syntax import KEYWORDS, Node, NotAnExpression, parse_expression
 from engine.lift.tokens import Token, Tokens, join
 
 _TOO_DEEP = 60
@@ -126,6 +126,7 @@ class FunctionLifter:
     def known(self, tree: Tree, path: Path, out: list[Stmt]) -> None:
         match tree.type:
             case "compound_statement":
+                self.no_error(tree, tree.children[1:-1])
                 self.scope.open()
                 self.statements(tree.children, path, out)
                 self.scope.close()
@@ -279,6 +280,9 @@ class FunctionLifter:
         name = words[-1]
         if name.text in self.source.macros or words[0].text in self.source.macros:
             raise Unknown("a macro")
+        plain = [w.text for w in words]
+        if name.text in KEYWORDS or any(plain.count(w) > 1 for w in _DECLARATION_WORDS):
+            raise Unknown("a declaration that does not parse")
         type_text = " ".join(w.text for w in words[:-1] if w.text not in _DECLARATION_WORDS)
         typed = self.value(tokens[equals + 1 :])
         if type_text != "auto":
@@ -493,6 +497,9 @@ class FunctionLifter:
     def no_error(self, tree: Tree, bodies: Sequence[Tree | None]) -> None:
         """The header of a block statement must have parsed; its body speaks for itself."""
         ids = {b.id for b in bodies if b is not None}
+        for body in bodies:
+            if body is not None and body.type == "compound_statement":
+                self.no_error(body, body.children[1:-1])
         for child in tree.children:
             if child.id not in ids and (child.has_error or child.is_missing):
                 raise Unknown("it does not parse")

@@ -42,6 +42,16 @@ SCALAR_TYPES = frozenset(
     "void bool char short int long float double signed unsigned size_t int8_t int16_t int32_t "
     "int64_t uint8_t uint16_t uint32_t uint64_t half f16 bf16 f32 i32 i64 __half __nv_bfloat16".split()
 )
+# Words of the language that no variable may be named.
+KEYWORDS = frozenset(
+    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const "
+    "consteval constexpr const_cast continue decltype default delete do double dynamic_cast else "
+    "enum explicit extern false float for friend goto if inline int long mutable namespace new "
+    "noexcept not not_eq nullptr operator or or_eq private protected public register return short "
+    "signed sizeof static static_assert static_cast struct switch template this thread_local throw "
+    "true try typedef typeid typename union unsigned using virtual void volatile while xor xor_eq "
+    "__global__ __device__ __host__ __shared__ __constant__ __launch_bounds__ __grid_constant__".split()
+)
 CASTS = frozenset({"static_cast"})
 
 _LEVELS = (
@@ -234,19 +244,17 @@ class _Parser:
         return Node("template", name, tuple(args), first.start, end)
 
     def lambda_(self, opening: Token, depth: int) -> Node:
-        """`[&](float x, int i) { return e; }`; captures change nothing in a per-element function."""
-        while self.peek() != "]":
-            token = self.take()
-            if token.kind != "word" and token.text not in ("&", "=", ","):
-                raise NotAnExpression("a capture is a plain name")
-        self.take()
+        """`[&](float x, int i) { return e; }`; `[=]` is the same in a per-element function."""
+        if self.take().text not in ("&", "="):
+            raise NotAnExpression("a lambda captures by [&] or [=]")
+        self.expect("]")
         begin = self.expect("(").end
         params: list[Node] = []
         while self.peek() != ")":
             words = [self.take()]
             while self.peek() not in (",", ")"):
                 words.append(self.take())
-            if any(w.kind != "word" for w in words):
+            if any(w.kind != "word" for w in words) or words[-1].text in KEYWORDS:
                 raise NotAnExpression("a lambda's parameter is passed by value")
             kind = " ".join(w.text for w in words[:-1] if w.text != "const")
             name = words[-1]

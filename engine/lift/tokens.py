@@ -22,7 +22,7 @@ _TOKEN = re.compile(
     | (?P<char> (?:u8|[uUL])?'(?:\\.|[^'\\\n])*' )
     | (?P<number> \.?[0-9](?:'?[0-9A-Za-z_.]|(?<=[eEpP])[+-])* )
     | (?P<word> [A-Za-z_$\x80-\xff][A-Za-z0-9_$\x80-\xff]* )
-    | (?P<sign> <<< | <<= | <=> | \.\.\. | ->\* | :: | -> | \+\+ | -- | << | <= | >= | == | !=
+    | (?P<sign> <<< | <<= | >>= | <=> | \.\.\. | ->\* | :: | -> | \+\+ | -- | << | <= | >= | == | !=
               | && | \|\| | \+= | -= | \*= | /= | %= | &= | \|= | \^= | \#\# | . )
     """,
     re.VERBOSE | re.DOTALL,
@@ -74,20 +74,47 @@ class Tokens:
         return self.all[bisect_left(self._starts, start) : bisect_left(self._starts, end)]
 
 
-_TIGHT_AFTER = frozenset([*"( [ . :: ! ~ -> < #".split(), "\n"])
-_TIGHT_BEFORE = frozenset([*") ] . :: , ; ( [ -> < > ++ --".split(), "\n"])
+_TIGHT_AFTER = frozenset({"(", "[", ".", "::", "!", "~", "->", "#", "\n"})
+_TIGHT_BEFORE = frozenset({")", "]", ".", "::", ",", ";", "(", "[", "->", "++", "--", "\n"})
+_WORDY = frozenset({"word", "number", "string", "char"})
+# What may stand between the brackets of template arguments, for the eye's sake only.
+_IN_TEMPLATE = frozenset({",", "::", "*", "+", "-", "/", "(", ")", "<", ">", "&"})
 
 
 def join(tokens: list[Token]) -> str:
     """One text for a token sequence, whatever stood between the tokens in the source."""
     out: list[str] = []
-    before = ""
+    brackets = _template_brackets(tokens)
+    tight_next = True
     wordy = False
-    for token in tokens:
-        now_wordy = token.kind in ("word", "number", "string", "char")
-        tight = before in _TIGHT_AFTER or token.text in _TIGHT_BEFORE or not out
+    for at, token in enumerate(tokens):
+        now_wordy = token.kind in _WORDY
+        tight = tight_next or token.text in _TIGHT_BEFORE or at in brackets
+        if at > 2 and tokens[at - 2].text == "define" and tokens[at - 3].text == "#":
+            # `#define F(x)` takes an argument, `#define F (x)` does not.
+            tight = tokens[at - 1].end == token.start
         if not tight or (wordy and now_wordy):
             out.append(" ")
         out.append(token.text)
-        before, wordy = token.text, now_wordy
+        opens = at in brackets and token.text == "<"
+        tight_next, wordy = token.text in _TIGHT_AFTER or opens, now_wordy
     return "".join(out)
+
+
+def _template_brackets(tokens: list[Token]) -> set[int]:
+    """Positions of `<` and `>` that look like brackets."""
+    found: set[int] = set()
+    for at, token in enumerate(tokens):
+        if token.text != "<" or not at or tokens[at - 1].kind != "word":
+            continue
+        depth, end = 0, at
+        while end < len(tokens) and end < at + 64:
+            inner = tokens[end]
+            if inner.kind == "sign" and inner.text not in _IN_TEMPLATE:
+                break
+            depth += (inner.text == "<") - (inner.text == ">")
+            if not depth:
+                found |= {at, end}
+                break
+            end += 1
+    return found

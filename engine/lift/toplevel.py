@@ -13,6 +13,7 @@ from engine.lift.catalogue import Catalogue
 from engine.lift.provenance import Range
 from engine.lift.scope import C_TYPES, FIELD_TYPES, NUMBERS, Signature, safe
 from engine.lift.statements import Source
+from engine.lift.syntax import KEYWORDS
 from engine.lift.tokens import Token
 
 ARGS = "Args"
@@ -31,7 +32,6 @@ class FunctionItem:
     params: tuple[Param, ...]
     # C++ name and kind of every parameter, the stream and the argument struct among them.
     names: tuple[tuple[str, str], ...]
-    const_kinds: tuple[str, ...]
     launch_bounds: tuple[list[Token], ...]
     ranges: dict[str, Range]
 
@@ -110,7 +110,7 @@ def _field_line(source: Source, tree: Tree, tokens: list[Token]) -> tuple[str, l
     kind = FIELD_TYPES.get(" ".join(w.text for w in words[:-1]))
     names = [words[-1], *rest[1::2]] if words else []
     commas = [t.text for t in rest[0::2]]
-    plain = commas == [","] * (len(commas) - 1) + [";"] and all(n.kind == "word" for n in names)
+    plain = commas == [","] * (len(commas) - 1) + [";"] and all(map(is_name, names))
     if tree.type != "field_declaration" or kind is None or not plain:
         raise source.fail(
             tree.start_byte,
@@ -166,7 +166,12 @@ def read_function(source: Source, catalogue: Catalogue, tree: Tree, definition: 
         "body.open": Range(body.start_byte, body.start_byte + 1),
         "body.close": Range(body.end_byte - 1, body.end_byte),
     }
-    consts, const_kinds = _consts(source, tree, ranges)
+    data = source.data
+    between = source.tokens.inside(name_node.end_byte, params_node.start_byte)
+    closed = data[params_node.end_byte - 1 : params_node.end_byte] == b")"
+    if between or not closed or not braces_match(body):
+        raise Unsupported("its header or its braces do not parse")
+    consts, const_kinds = _consts(source, tree, definition, ranges)
     kind, result, bounds = _qualifiers(source, catalogue, definition, name_node, ranges)
     after = source.tokens.inside(params_node.end_byte, body.start_byte)
     if after:
@@ -179,20 +184,29 @@ def read_function(source: Source, catalogue: Catalogue, tree: Tree, definition: 
         kind,
         tuple(k for _, k in names if k != "stream"),
         consts,
+        const_kinds,
         result,
     )
-    return FunctionItem(
-        tree, definition, body, signature, params, names, const_kinds, bounds, ranges
-    )
+    return FunctionItem(tree, definition, body, signature, params, names, bounds, ranges)
+
+
+def braces_match(tree: Tree) -> bool:
+    """Whether a compound statement's own braces stand in the source."""
+    return not any(child.is_missing for child in (tree.children[0], tree.children[-1]))
 
 
 def _consts(
-    source: Source, tree: Tree, ranges: dict[str, Range]
+    source: Source, tree: Tree, definition: Tree, ranges: dict[str, Range]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names and kinds of the template parameters."""
     node = tree.child_by_field_name("parameters") if tree.type == "template_declaration" else None
     if node is None:
         return (), ()
+    before = [t.text for t in source.tokens.inside(tree.start_byte, node.start_byte)]
+    after = source.tokens.inside(node.end_byte, definition.start_byte)
+    closed = source.data[node.end_byte - 1 : node.end_byte] == b">"
+    if before != ["template"] or after or not closed:
+        raise Unsupported("its template parameters do not parse")
     ranges["template"] = Range(tree.start_byte, node.end_byte)
     ranges["consts"] = Range(node.start_byte + 1, node.end_byte - 1)
     consts: list[str] = []
@@ -205,7 +219,7 @@ def _consts(
             kind = C_TYPES[" ".join(words[:-1])]
         else:
             raise Unsupported("a template parameter that is not `typename T`, `int N` or `bool B`")
-        if safe(words[-1]) != words[-1]:
+        if safe(words[-1]) != words[-1] or not is_name(piece[-1]):
             raise Unsupported(f"a template parameter named {words[-1]}")
         ranges[f"const{len(consts)}"] = Range(piece[0].start, piece[-1].end)
         consts.append(words[-1])
@@ -264,7 +278,7 @@ def _params(
         reference = "&" in words
         constant = any(t.text == "const" for t in piece)
         plain = [w for w in words if w != "&"]
-        if len(plain) < 2 or piece[-1].kind != "word" or words.count("&") > 1:
+        if len(plain) < 2 or not is_name(piece[-1]) or words.count("&") > 1:
             raise Unsupported("a parameter of another form")
         if reference and (words[-2] != "&" or not constant):
             raise Unsupported("a parameter passed by reference that is not const")
@@ -301,6 +315,11 @@ def _commas(tokens: list[Token]) -> list[list[Token]]:
     if any(not piece for piece in out):
         raise Unsupported("an empty parameter")
     return out
+
+
+def is_name(token: Token) -> bool:
+    """Whether a variable may be named so."""
+    return token.kind == "word" and token.text not in KEYWORDS
 
 
 def other_name(tree: Tree, taken: set[str]) -> str:
