@@ -1,1 +1,1 @@
-"""The gates: G1 and G2 run CuIR on the CPU, G3 judges the lowered source, G4 imports a GPU's word."""
+"""The gates: G1 and G2 run CuIR on the CPU, G3 judges the lowered source."""

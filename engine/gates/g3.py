@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.build import BuildResult, compare, compile_only
-from engine.build.toolchain import find_toolchain
-from engine.cuir.nodes import Module
-from engine.errors import MissingTool
-from engine.lift.package import KernelPackage
-from engine.lift.provenance import Lifted
-from engine.lower import Lowered, lower
-from engine.lower.spans import allowed_spans, verify_relift, verify_spans
+from engine.build.build import build
+from engine.build.compare import compare
+from engine.build.result import BuildResult
+from engine.build.toolchain import Toolchain, find_toolchain
+from engine.cuir.canonical import equal, first_difference
+from engine.cuir.diff import apply, diff
+from engine.cuir.nodes import Field, Module
+from engine.errors import InputError, LiftError, MissingTool
+from engine.lift import KernelPackage, Lifted, lift_source, specialisation_key
+from engine.lower.lower import Lowered
+from engine.lower.spans import allowed_spans, union, verify_spans
+from engine.resources import include_dir
 from engine.types import VerdictKind
 
 Lowering = Lowered
+Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,6 @@ class G3:
     compiler: str = ""
 
 
-def lower_target(package: KernelPackage, lifted: Lifted, target: Module, arch: str) -> Lowering:
-    """The target as a patch of the expert's source. Raises `LowerError`."""
-    return lower(lifted, target)
-
-
 def judge_lowered(
     package: KernelPackage,
     lifted: Lifted,
@@ -46,7 +46,102 @@ def judge_lowered(
     arch: str,
     *,
     cancel: threading.Event | None = None,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> G3:
-    """Spans, relift, compile, resources: the first thing wrong, or a pass."""
-    raise NotImplementedError
+    """Spans, relift of every specialisation, compile, resources: the first thing wrong, or a pass.
+
+    Raises:
+        Interrupted: `cancel` was set.
+    """
+    fault = _check_text(package, lifted, target, lowered, arch, progress)
+    if fault is not None:
+        return fault
+    try:
+        toolchain = find_toolchain()
+        expert, made = _compile(package, lifted, target, lowered, arch, toolchain, cancel, progress)
+    except MissingTool as error:
+        reason = f"{error.message}; the text is right, the compile step was not run"
+        return G3(VerdictKind.NOT_RUN, reason, {"fix": error.fix})
+    details: dict[str, Any] = {"build": made.to_json(), "expert": expert.to_json()}
+    problems = compare(expert, made) if expert.ok else ()
+    if not made.ok or problems:
+        reason = made.reason if not made.ok else str(problems[0])
+        details["problems"] = [p.to_json() for p in problems]
+        return G3(VerdictKind.FAIL, reason, details, made.compiler)
+    kinds = ", ".join(s.key for s in made.specialisations)
+    reason = f"lifts to the target again; {kinds} compile for {arch} without a loss"
+    return G3(VerdictKind.PASS, reason, details, made.compiler)
+
+
+def _check_text(
+    package: KernelPackage,
+    lifted: Lifted,
+    target: Module,
+    lowered: bytes,
+    arch: str,
+    progress: Progress,
+) -> G3 | None:
+    """What is wrong with the lowered text, for every specialisation that will be built."""
+    progress("G3: lifting the lowered source again")
+    spans = []
+    for binding in package.specialisations:
+        key = specialisation_key(binding)
+        base, wanted = lifted, target
+        if dict(binding) != {k: v for k, v in lifted.specialisation.items() if k != "arch"}:
+            base = lift_source(lifted.source, binding, arch, file=package.file, entry=package.entry)
+            # The same edit, made to what this specialisation lifts to.
+            edit = diff(_unbound(lifted.module), _unbound(target))
+            try:
+                wanted = replace(apply(edit, _unbound(base.module)), spec=base.module.spec)
+            except ValueError:
+                reason = f"{key}: the edit does not fit this specialisation of the source"
+                return G3(VerdictKind.FAIL, reason, {})
+        try:
+            again = lift_source(lowered, binding, arch, file="lowered.cu", entry=package.entry)
+        except (LiftError, InputError) as error:
+            return G3(VerdictKind.FAIL, f"{key}: the lowered source does not lift: {error}", {})
+        if again.opaque:
+            op = again.opaque[0]
+            line = op.span.start_line
+            reason = f"{key}: line {line} of the lowered source is opaque: {op.reason}"
+            return G3(VerdictKind.FAIL, reason, {"line": op.span.start_line})
+        if not equal(again.module, wanted):
+            difference = first_difference(again.module, wanted)
+            reason = f"{key}: the lowered source lifts to another program: {difference}"
+            return G3(VerdictKind.FAIL, reason, {"difference": str(difference)})
+        spans.append(allowed_spans(base, wanted))
+    offence = verify_spans(lifted.source, lowered, union(spans))
+    if offence is not None:
+        return G3(VerdictKind.FAIL, str(offence), {"line": offence.line})
+    return None
+
+
+def _unbound(module: Module) -> Module:
+    """The module without its specialisation, which is no part of an edit."""
+    return replace(module, spec=())
+
+
+def _compile(
+    package: KernelPackage,
+    lifted: Lifted,
+    target: Module,
+    lowered: bytes,
+    arch: str,
+    toolchain: Toolchain,
+    cancel: threading.Event | None,
+    progress: Progress,
+) -> tuple[BuildResult, BuildResult]:
+    """The expert's source and the lowered one, compiled for every specialisation."""
+    keys = [specialisation_key(s) for s in package.specialisations]
+
+    def one(source: bytes, fields: tuple[Field, ...]) -> BuildResult:
+        return build(
+            source, include_dir(), package.entry, keys, arch, toolchain,
+            cancel=cancel, progress=progress, compile_only=True,
+            fields=[(f.name, f.type) for f in fields],
+        )  # fmt: skip
+
+    progress("G3: compiling the lowered source")
+    made = one(lowered, target.fields)
+    progress("G3: compiling the expert's source, to compare")
+    return one(lifted.source, lifted.module.fields), made

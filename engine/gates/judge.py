@@ -10,6 +10,7 @@ Runs in the torch child only.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from engine.spec import Recipe, recipe_from_json
 from engine.transfer.binding import Binding
 
 EXACT_TOLERANCE = 1e-10  # of each row's largest magnitude
+LSE_TOLERANCE = 5e-3  # typed mode: scores are products of rounded inputs, summed in float32
 Report = Callable[[str], None]
 
 
@@ -45,15 +47,17 @@ class Failure:
 
 
 def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """{"module", "recipe", "binding", "spec", "options"} -> {"ok", "reason", "details", "seconds"}."""
+    """`judge` on JSON: module, recipe, binding, spec, options -> ok, reason, details, seconds."""
     begin = time.monotonic()
-    module = parse_module(payload["module"], "target.cuir")
-    recipe = recipe_from_json(payload["recipe"])
-    binding = Binding.from_json(payload["binding"])
-    failure, done = judge(
-        module, recipe, binding, Path(payload["spec"]), payload.get("options") or {}, report
+    subject = Subject(
+        parse_module(payload["module"], "target.cuir"),
+        recipe_from_json(payload["recipe"]),
+        Binding.from_json(payload["binding"]),
+        Path(payload["spec"]),
+        payload.get("options") or {},
     )
-    details: dict[str, Any] = {"cases": done}
+    failure, done = judge(subject, report)
+    details: dict[str, Any] = {"runs": done}
     if failure is not None:
         details |= failure.details()
     return {
@@ -64,27 +68,258 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     }
 
 
-def judge(
-    module: Module,
-    recipe: Recipe,
-    binding: Binding,
-    spec: Path,
-    options: Mapping[str, Any],
-    report: Report,
-) -> tuple[Failure | None, list[dict[str, Any]]]:
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A module and what it must compute."""
+
+    module: Module
+    recipe: Recipe
+    binding: Binding
+    spec: Path
+    options: Mapping[str, Any]
+
+    @property
+    def head_dim(self) -> int:
+        values = dict(self.module.spec)
+        size = values.get("D")
+        return size.value if isinstance(size, Num) and isinstance(size.value, int) else 64
+
+    @property
+    def dtype(self) -> torch.dtype:
+        kind = dict(self.module.spec).get("T")
+        return torch.float16 if kind == Name("f16") else torch.bfloat16
+
+
+def judge(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[str, Any]]]:
     """The first failure (or None), and what every run measured."""
-    static = check(module)
+    static = check(subject.module)
     if static:
-        return Failure(f"{static[0].message}", op=_op(static[0].path)), []
+        return Failure(static[0].message, op=_op(static[0].path)), []
     done: list[dict[str, Any]] = []
-    deck = quick_deck((recipe.keep, recipe.score))
+    deck = quick_deck((subject.recipe.keep, subject.recipe.score))
     for number, case in enumerate(deck):
         report(f"{number + 1} of {len(deck)}: {case}")
-        for failure, row in _run_case(module, recipe, binding, spec, options, case, seed=number):
+        for run in _runs(subject, case, number):
+            failure, row = run()
             done.append(row)
             if failure is not None:
                 return failure, done
     return None, done
+
+
+Run = Callable[[], tuple[Failure | None, dict[str, Any]]]
+
+
+def _runs(subject: Subject, case: Case, seed: int) -> list[Run]:
+    runs: list[Run] = []
+    if "exact" in case.modes:
+        runs.append(lambda: _exact(subject, case, seed))
+    if "typed" in case.modes:
+        runs.append(lambda: _typed(subject, case, seed))
+    if case.probe_keep:
+        runs.append(lambda: _probe(subject, case, seed))
+    return runs
+
+
+def _inputs(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
+    sizes = case.sizes | {"D": subject.head_dim, "Dv": subject.head_dim}
+    inputs = make_inputs(subject.recipe, sizes, seed, case.values)
+    sizes |= _named_sizes(subject.recipe, inputs)
+    inputs |= derive_inputs(subject.spec, subject.recipe, inputs, subject.options)
+    return inputs, sizes
+
+
+def _named_sizes(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, int]:
+    """Every dimension's size, read off the inputs."""
+    out: dict[str, int] = {}
+    for item in recipe.inputs:
+        if item.name in inputs and isinstance(inputs[item.name], Tensor):
+            out |= dict(zip(item.dims, inputs[item.name].shape, strict=True))
+    return {name: size for name, size in out.items() if not name.isdigit()}
+
+
+def _execute(
+    subject: Subject, inputs: Mapping[str, Any], sizes: Mapping[str, int], mode: Mode, seed: int
+) -> tuple[Failure | None, dict[str, Tensor]]:
+    """The module's outputs in the spec's layout ("O", "LSE"), or why it does not run."""
+    kind = torch.float64 if mode == "exact" else subject.dtype
+    lse = torch.float64 if mode == "exact" else torch.float32
+    given = {
+        n: t.to(kind) if isinstance(t, Tensor) and _is_element(subject.recipe, n) else t
+        for n, t in inputs.items()
+    }
+    arguments = fill_arguments(subject.binding, given, sizes, kind, lse)
+    outcome = run_program(subject.module, arguments.fields, mode, Schedule(seed=seed))
+    if outcome.findings:
+        first = outcome.findings[0]
+        return Failure(f"{first.kind}: {first.message}", op=_op(first.path)), {}
+    if outcome.status != "ran":
+        return Failure(outcome.reason or outcome.status, op=_op(outcome.path or ())), {}
+    out: dict[str, Tensor] = {}
+    for item in subject.binding.tensors:
+        if item.output:
+            out[item.source] = unpermuted(outcome.outputs[item.field], item)
+    return None, out
+
+
+def _is_element(recipe: Recipe, name: str) -> bool:
+    return any(i.name == name and i.dtype == "T" for i in recipe.inputs)
+
+
+def _exact(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
+    """Every value float64: O within 1e-10 of each row's largest magnitude, and LSE."""
+    inputs, sizes = _inputs(subject, case, seed)
+    failure, out = _execute(subject, inputs, sizes, "exact", seed)
+    row: dict[str, Any] = {"case": str(case), "mode": "exact"}
+    if failure is not None:
+        return failure, row
+    want = expected(subject.recipe, inputs)
+    spec_o = output_as_bhnd(subject.recipe, oracle(subject.spec, inputs, subject.options))
+    # Rows without a kept key: our convention is O = 0; what the spec gives there is its own affair.
+    o_want = torch.where(want.empty[..., None], torch.zeros_like(want.o), spec_o)
+    o = output_as_bhnd(subject.recipe, out["O"])
+    failure, worst = _rows_equal(o, o_want, "O")
+    row["O"] = worst
+    if failure is None and want.lse is not None and "LSE" in out:
+        failure, row["LSE"] = _lse_equal(out["LSE"], want.lse)
+    return failure, row
+
+
+def _rows_equal(got: Tensor, want: Tensor, what: str) -> tuple[Failure | None, float]:
+    """Largest error over each row's largest magnitude."""
+    if want.numel() == 0:
+        return None, 0.0
+    scale = want.abs().amax(-1, keepdim=True).clamp_min(1e-30)
+    error = ((got - want).abs() / scale).nan_to_num(math.inf, math.inf)
+    worst = float(error.max())
+    if worst <= EXACT_TOLERANCE:
+        return None, worst
+    # The row first: a wrong mask clusters by row.
+    rows = error.amax(-1)
+    b, h, i = (int(x) for x in torch.unravel_index(rows.argmax(), rows.shape))
+    d = int(error[b, h, i].argmax())
+    wrong = int((rows > EXACT_TOLERANCE).sum())
+    example = {
+        "b": b, "h": h, "i": i, "d": d,
+        "expected": float(want[b, h, i, d]), "got": float(got[b, h, i, d]),
+        "wrong_rows": wrong, "rows": rows.numel(),
+    }  # fmt: skip
+    reason = (
+        f"{what} is wrong in {wrong} of {rows.numel()} rows: at b={b}, h={h}, i={i} expected "
+        f"{example['expected']:.6g}, got {example['got']:.6g}"
+    )
+    return Failure(reason, counterexample=example), worst
+
+
+def _lse_equal(got: Tensor, want: Tensor) -> tuple[Failure | None, float]:
+    if want.numel() == 0:
+        return None, 0.0
+    both = torch.isneginf(got) & torch.isneginf(want)
+    error = ((got - want).abs() / want.abs().clamp_min(1.0)).nan_to_num(math.inf, math.inf)
+    error = error.masked_fill(both, 0.0)
+    worst = float(error.max())
+    if worst <= EXACT_TOLERANCE:
+        return None, worst
+    b, h, i = (int(x) for x in torch.unravel_index(error.argmax(), error.shape))
+    example = {"b": b, "h": h, "i": i, "expected": float(want[b, h, i]), "got": float(got[b, h, i])}
+    reason = (
+        f"LSE is wrong: at b={b}, h={h}, i={i} expected {example['expected']:.6g}, "
+        f"got {example['got']:.6g}"
+    )
+    return Failure(reason, counterexample=example), worst
+
+
+def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
+    """Declared types: at most twice the error of PyTorch in low precision, plus rounding."""
+    inputs, sizes = _inputs(subject, case, seed)
+    low = {
+        n: t.to(subject.dtype) if isinstance(t, Tensor) and _is_element(subject.recipe, n) else t
+        for n, t in inputs.items()
+    }
+    failure, out = _execute(subject, low, sizes, "typed", seed)
+    row: dict[str, Any] = {"case": str(case), "mode": "typed"}
+    if failure is not None:
+        return failure, row
+    wide = {
+        n: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t
+        for n, t in low.items()
+    }
+    want = expected(subject.recipe, wide)
+    reference = output_as_bhnd(subject.recipe, oracle(subject.spec, wide, subject.options))
+    plain = output_as_bhnd(subject.recipe, run_spec(subject.spec, low, subject.options)).double()
+    kept = ~want.empty[..., None].expand_as(reference)
+    got = output_as_bhnd(subject.recipe, out["O"]).double()
+    if bool((got.masked_select(~kept) != 0).any()):
+        return Failure("a row without a kept key is not 0"), row
+    zero = torch.zeros(1, dtype=torch.float64)
+    error = torch.cat([(got - reference).abs().masked_select(kept), zero]).nan_to_num(math.inf)
+    allowed = torch.cat([(plain - reference).abs().masked_select(kept), zero]).nan_to_num(0.0)
+    rounding = torch.cat(
+        [(reference.to(subject.dtype).double() - reference).abs().masked_select(kept), zero]
+    )
+    bound = 2 * float(allowed.max()) + 2 * float(rounding.max())
+    row |= {"error": float(error.max()), "bound": bound}
+    if row["error"] > bound:
+        reason = f"the rounding error {row['error']:.3g} is over FlashAttention's bound {bound:.3g}"
+        return Failure(reason, counterexample={"case": str(case)}), row
+    if want.lse is not None and "LSE" in out:
+        failure, row["LSE"] = _typed_lse(out["LSE"].double(), want.lse)
+        return failure, row
+    return None, row
+
+
+def _typed_lse(got: Tensor, want: Tensor) -> tuple[Failure | None, float]:
+    both = torch.isneginf(got) & torch.isneginf(want)
+    error = (got - want).abs().masked_fill(both, 0.0).nan_to_num(math.inf, math.inf)
+    worst = float(error.max()) if error.numel() else 0.0
+    bound = LSE_TOLERANCE * max(
+        1.0, float(want.masked_fill(both, 0.0).abs().max()) if want.numel() else 1.0
+    )
+    if worst > bound:
+        return Failure(f"LSE is off by {worst:.3g} in typed mode"), worst
+    return None, worst
+
+
+def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
+    """The keep set, exactly: one-hot V gives back every weight."""
+    inputs, sizes = _inputs(subject, case, seed)
+    v = next(i for i in subject.recipe.inputs if i.role == "v")
+    width = subject.head_dim
+    keep = expected(subject.recipe, inputs).keep
+    row: dict[str, Any] = {"case": str(case), "mode": "keep set"}
+    pairs = 0
+    for first in range(0, sizes["Nk"], width):
+        hot = as_bhnd(v, torch.zeros_like(inputs[v.name]))
+        for d in range(min(width, sizes["Nk"] - first)):
+            hot[:, :, first + d, d] = 1.0
+        probe = dict(inputs) | {v.name: hot_like(v, hot, inputs[v.name])}
+        failure, out = _execute(subject, probe, sizes, "exact", seed)
+        if failure is not None:
+            return failure, row
+        columns = min(width, sizes["Nk"] - first)
+        got = output_as_bhnd(subject.recipe, out["O"])[..., :columns] != 0
+        want = keep[..., first : first + columns]
+        pairs += int(want.sum())
+        if bool((got != want).any()):
+            b, h, i, j = (int(x) for x in (got != want).nonzero()[0])
+            kept = bool(want[b, h, i, j])
+            example = {"b": b, "h": h, "i": i, "j": j + first, "expected": kept, "got": not kept}
+            words = "keeps" if kept else "masks"
+            other = "masks" if kept else "keeps"
+            reason = (
+                f"the keep set differs: at b={b}, h={h}, i={i}, j={j + first} the spec {words} "
+                f"the pair, the target {other} it"
+            )
+            return Failure(reason, counterexample=example), row
+    row["kept"] = pairs
+    return None, row
+
+
+def hot_like(item: Input, hot: Tensor, like: Tensor) -> Tensor:
+    """`hot` ([B, H, N, D], a view of a tensor in the spec's layout) back in that layout."""
+    out = torch.zeros_like(like)
+    as_bhnd(item, out).copy_(hot)
+    return out
 
 
 def _op(path: tuple[str | int, ...]) -> str:

@@ -17,9 +17,11 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import StoreError
-from engine.gates.g3 import Lowering, judge_lowered, lower_target
+from engine.gates.g3 import Lowering, judge_lowered
 from engine.lift import lift
 from engine.lift.provenance import Lifted
+from engine.lower.legal import legal
+from engine.lower.lower import lower
 from engine.service.bench import Bench, find_kernel
 from engine.service.options import Options
 from engine.spec.recipe import Recipe
@@ -110,7 +112,7 @@ class Work:
                 }
             proposed = parse_module(self.proposed_text(proposal), f"{proposal.id}.cuir")
             module = compose(module, proposed, proposal, decisions)
-        return module
+        return legal(module)
 
     # --- gates -----------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class Work:
     def make_lowering(self) -> Lowering:
         """The target written back into the source."""
         self.bench.progress("lowering")
-        return lower_target(self.package, self.lifted, self.target, self.options.arch)
+        return lower(self.lifted, self.target)
 
     def weigh_lowered(self, lowering: Lowering | None = None) -> Verdict:
         """G3: the lowered bytes lift to the target again, only allowed bytes changed, and nvcc

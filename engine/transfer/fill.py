@@ -69,6 +69,15 @@ def permuted(tensor: Tensor, item: TensorField) -> Tensor:
     return view
 
 
+def unpermuted(tensor: Tensor, item: TensorField) -> Tensor:
+    """`permuted` back: an output in the kernel's order as the spec's layout."""
+    present = [p for p, d in enumerate(item.dims) if d in item.source_dims]
+    for position in reversed([p for p in range(len(item.dims)) if p not in present]):
+        tensor = tensor.squeeze(position)
+    names = [item.dims[p] for p in present]
+    return tensor.permute([names.index(d) for d in item.source_dims])
+
+
 def _size(dim: str, sizes: Mapping[str, int]) -> int:
     return int(dim) if dim.isdigit() else sizes[dim]
 
