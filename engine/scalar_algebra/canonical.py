@@ -40,7 +40,29 @@ def canonical_predicate(expr: Expr, kinds: Kinds) -> Expr:
 
 def polynomial(expr: Expr, kinds: Kinds) -> Poly:
     """`expr` as a polynomial over canonical atoms."""
-    return to_poly(expr, lambda atom: _atom(atom, kinds))
+    return _with_one_exponential(to_poly(expr, lambda atom: _atom(atom, kinds)), kinds)
+
+
+def _with_one_exponential(poly: Poly, kinds: Kinds) -> Poly:
+    """exp2(a) * exp2(b) is exp2(a + b), and 1 / exp2(a) is exp2(-a); exp likewise."""
+    if not any(isinstance(a, Call) and a.fn in ("exp2", "exp") for a in poly.atoms()):
+        return poly
+    out = Poly()
+    for mono, coefficient in poly.terms.items():
+        rest = Poly({tuple(t for t in mono if not _is_exponential(t[0])): coefficient})
+        for fn in ("exp2", "exp"):
+            inner = Poly()
+            for atom, power in mono:
+                if isinstance(atom, Call) and atom.fn == fn:
+                    inner = inner + polynomial(atom.args[0], kinds).scaled(power)
+            if inner.terms:
+                rest = rest * Poly.atom(Call(fn, (to_expr(inner, kinds),)))
+        out = out + rest
+    return out
+
+
+def _is_exponential(atom: Expr) -> bool:
+    return isinstance(atom, Call) and atom.fn in ("exp2", "exp")
 
 
 def _leading_negative(poly: Poly) -> bool:
@@ -66,6 +88,12 @@ def _atom(expr: Expr, kinds: Kinds) -> Poly:
             return -call if flip and fn in _ODD else call
         case Call("min" | "max" as fn, args):
             return _extremum(fn, args, kinds)
+        case Call("exp", (arg,)):
+            inner = polynomial(arg, kinds).scaled(nice(math.log2(math.e)))
+            simple = {m: c.limit_denominator(4096) for m, c in inner.terms.items()}
+            if all(abs(simple[m] - c) <= abs(c) * Fraction(1, 10**14) for m, c in inner.terms.items()):
+                return Poly.atom(_folded(Call("exp2", (to_expr(Poly(simple), kinds),))))
+            return Poly.atom(_folded(Call("exp", (canonical(arg, kinds),))))
         case Call("int", (arg,)) if kind_of(arg, kinds) != "float":
             return polynomial(arg, kinds)
         case Compare() | Bool() | Unary("not", _):

@@ -207,7 +207,7 @@ def _merge(a: Literal_, b: Literal_) -> Literal_ | None:
     return None
 
 
-def _cube_implies(a: Cube, b: Cube) -> bool:
+def cube_implies(a: Cube, b: Cube) -> bool:
     return all(any(_implies(mine, theirs) for mine in a) for theirs in b)
 
 
@@ -224,7 +224,7 @@ def _minimise(dnf: Dnf) -> Dnf:
     kept = [
         a for n, a in enumerate(order)
         if not any(
-            _cube_implies(a, b) and not (_cube_implies(b, a) and n < m)
+            cube_implies(a, b) and not (cube_implies(b, a) and n < m)
             for m, b in enumerate(order) if m != n
         )
     ]  # fmt: skip
@@ -240,7 +240,7 @@ def _shrink_once(cubes: set[Cube]) -> set[Cube] | None:
             rest = cube - {literal}
             flipped = _reduce_cube(rest | {literal.negated()})
             covered = flipped is None or any(
-                _cube_implies(flipped, other) for other in cubes if other != cube
+                cube_implies(flipped, other) for other in cubes if other != cube
             )
             if covered:
                 smaller = _reduce_cube(rest)

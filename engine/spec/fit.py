@@ -135,6 +135,17 @@ def fit(values: Sequence[float], sizes: Sequence[Sizes]) -> Expr:
             constant = values[0] - float(slope) * column[0]
             number = Num(round(constant)) if whole else Num(float(nice(constant)))
             return Binary("+", _scaled(expr, slope, whole), number)
+    if not whole and all(v > 0 for v in values) and any(v < 1 for v in values):
+        return Call("exp2", (fit_linear([math.log2(v) for v in values], sizes, values),))
+    raise NoForm(values)
+
+
+def fit_linear(logs: Sequence[float], sizes: Sequence[Sizes], values: Sequence[float]) -> Expr:
+    """A geometric value by its logarithm: a * f alone. Raises `NoForm` with the value itself."""
+    for expr, column in _features(sizes, False):
+        slope = _slope(logs, column, offset=False)
+        if slope is not None:
+            return _scaled(expr, slope, False)
     raise NoForm(values)
 
 

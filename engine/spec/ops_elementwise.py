@@ -318,9 +318,11 @@ ELEMENTWISE: dict[str, Handler] = {
     "addcdiv": _addcmul(build.div),
     "lerp": _numbers(_lerp),
     **{name: _function(name) for name in (
-        "exp", "exp2", "expm1", "log", "log2", "log1p", "tanh", "sigmoid", "erf", "sqrt", "rsqrt",
-        "abs", "floor", "ceil", "round", "sin", "cos",
+        "exp", "exp2", "log", "log2", "tanh", "sigmoid", "erf", "sqrt", "rsqrt", "abs", "floor",
+        "ceil", "sin", "cos",
     )},
+    "expm1": _numbers(lambda a: build.sub(build.call("exp", a), Num(1.0))),
+    "log1p": _numbers(lambda a: build.call("log", build.add(Num(1.0), a))),
     "trunc": _numbers(_trunc),
     "sign": _numbers(_sign),
     "relu": _numbers(_relu),

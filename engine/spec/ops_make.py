@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _uniform(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     """zeros, ones, full and their kin: one value everywhere, read off the result."""
-    if not out.numel():
+    if not out.numel() or out.is_meta:
         return constant(tuple(out.shape), Num(0))
     value = out.reshape(-1)[0].item()
     return constant(tuple(out.shape), Num(value))
@@ -58,7 +58,7 @@ CREATION: dict[str, Handler] = {
 
 def _wrapped(index: torch.Tensor, size: int, expr: Expr) -> Expr:
     """Python's negative positions, only where this trace has seen one."""
-    if index.numel() and bool((index < 0).any()):
+    if index.numel() and not index.is_meta and bool((index < 0).any()):
         return build.select(build.compare("<", expr, build.ZERO), build.add(expr, Num(size)), expr)
     return expr
 

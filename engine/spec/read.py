@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from engine.cuir.nodes import Call, Expr, Name, Num
+from engine.cuir.nodes import Compare, Expr, Name
+from engine.cuir.printer import print_expr
 from engine.scalar_algebra.canonical import canonical, canonical_predicate
-from engine.scalar_algebra.kinds import Kind, Kinds
-from engine.scalar_algebra.rewrite import TRUE
+from engine.scalar_algebra.given import simplified_where
+from engine.scalar_algebra.kinds import Kinds
+from engine.scalar_algebra.rewrite import load_names
 from engine.spec import build
+from engine.spec.clauses import clauses_of
+from engine.spec.fit import NoForm, fit
 from engine.spec.load import surroundings, time_limit
 from engine.spec.program import Program, program_of
 from engine.spec.reading import Read, read_all, role_names
 from engine.spec.recipe import Input, Recipe
 from engine.spec.source import read_source
+from engine.spec.tables import Form, closed_form, with_forms
+from engine.spec.trace import Leaf
+from engine.spec.validate import validate_recipe
 
 TIME_LIMIT_S = 60.0
 _OUTPUT_NAMES = {"b": "B", "h": "Hq", "i": "Nq"}
+_TABLE_DTYPE = {"float": "f32", "int": "i32", "bool": "bool"}
 
 
 def read_recipe(
@@ -31,51 +40,117 @@ def read_recipe(
     program = program_of(source)
     with time_limit(source, time_limit_s), surroundings(source):
         read = read_all(program)
-        return _recipe(program, read)
+        recipe = _recipe(program, read)
+        outcome = validate_recipe(program, recipe)
+    recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
+    first = read.traced[0]
+    clauses = clauses_of(recipe, first.lines, first.trace.kinds)
+    return dataclasses.replace(recipe, clauses=clauses)
 
 
 def _recipe(program: Program, read: Read) -> Recipe:
-    first = read.traced[0]
-    kinds: Kinds = first.trace.kinds
-    keep = canonical_predicate(read.keep, kinds)
+    kinds: Kinds = read.traced[0].trace.kinds
+    forms, tables = _tables(program, read)
+
+    def clean(expr: Expr) -> Expr:
+        return canonical(with_forms(expr, forms), kinds)
+
+    keep = canonical_predicate(with_forms(read.keep, forms), kinds)
     for mask in read.late_masks:
-        if canonical_predicate(build.both(keep, mask), kinds) != keep:
+        if canonical_predicate(build.both(keep, with_forms(mask, forms)), kinds) != keep:
             raise program.source.error(
                 "weights are zeroed after they are normalised", program.source.line,
                 "mask the scores before the softmax, or use --transfer llm",
             )  # fmt: skip
-    factor = canonical(read.output_factor, kinds)
-    weight = None if read.weight is None else canonical(read.weight, kinds)
+    factor = clean(read.output_factor)
+    score = canonical(simplified_where(keep, clean(read.score), kinds), kinds)
+    weight = None if read.weight is None else clean(read.weight)
+    kv_head = clean(read.kv_head)
+    used = frozenset().union(*(load_names(e) for e in (keep, score, factor, kv_head)))
     return Recipe(
         source=program.source.kind,
-        inputs=_inputs(program, read),
-        score=canonical(read.score, kinds),
+        inputs=(*_inputs(program, read), *(t for t in tables if t.name in used)),
+        score=score,
         keep=keep,
         weight=weight,
-        kv_head=canonical(read.kv_head, kinds),
+        kv_head=kv_head,
         output_dims=_output_dims(program, read),
         empty_rows="never",
         output_factor=None if build.value_of(factor) == 1 else factor,
+        constraints=_constraints(program, read),
     )
 
 
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]:
+    """Closed forms of constant tables, and an input for each table without one."""
+    parts = [read.score, read.keep, read.output_factor, read.kv_head, *read.late_masks]
+    names = sorted(frozenset().union(*(load_names(e) for e in parts)))
+    sizes = [t.sizes for t in read.traced]
+    forms: dict[str, Form] = {}
+    inputs: list[Input] = []
+    plain = {i.name for i in _inputs(program, read) if i.role != "extra"}
+    for name in names:
+        leaves = [t.trace.leaves[name] for t in read.traced if name in t.trace.leaves]
+        if len(leaves) != len(read.traced):
+            continue
+        first = leaves[0]
+        if any(leaf.key != first.key for leaf in leaves) or first.deps & plain:
+            raise _unread(program, first)
+        form = None if first.deps else closed_form([leaf.value for leaf in leaves], sizes)
+        if form is not None:
+            forms[name] = form
+            continue
+        kind = read.traced[0].trace.kinds[name]
+        inputs.append(Input(name, "extra", _TABLE_DTYPE[kind], _table_dims(program, leaves, read), first.key))
+    return forms, inputs
+
+
+def _table_dims(program: Program, leaves: list[Leaf], read: Read) -> tuple[str, ...]:
+    sizes = [t.sizes for t in read.traced]
+    dims = []
+    for column in zip(*(leaf.value.shape for leaf in leaves), strict=True):
+        try:
+            dims.append(print_expr(fit([int(c) for c in column], sizes)))
+        except NoForm:
+            raise _unread(program, leaves[0]) from None
+    return tuple(dims)
+
+
+def _unread(program: Program, leaf: Leaf) -> Exception:
+    of = f" of {', '.join(sorted(leaf.deps))}" if leaf.deps else ""
+    return program.source.error(
+        f"no rule reads {leaf.op}{of} between the matmuls", leaf.line or program.source.line,
+        "write it in elementwise ops, or use --transfer llm",
+    )  # fmt: skip
+
+
+# --- inputs and dimensions -----------------------------------------------------------------------
+
+
 def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
+    """The spec's tensors with their roles, and dimension names by role."""
     reading = read.traced[0].reading
     roles = {reading.q.base: "q", reading.k.base: "k", reading.v.base: "v"}
     renamed = _renamed(program, read)
+    row = f"o{reading.output.index('i')}"
     out = []
     for t in program.tensors:
         role = roles.get(Name(t.name), "extra")
-        dims = tuple(renamed.get(d, d) for d in t.dims)
+        dims = [renamed.get(d, d) for d in t.dims]
         if role == "q":
-            dims = tuple("Nq" if t.dims[n] in _row_names(program, read) and _is_row(reading.q.index[n], read) else d
-                         for n, d in enumerate(dims))  # fmt: skip
-        out.append(Input(t.name, role, t.dtype, dims))  # type: ignore[arg-type]
+            # One name for both lengths or head counts: q's own dimensions keep the query's.
+            dims[reading.q.index.index(Name(row))] = "Nq"
+            if "h" in reading.output:
+                dims[reading.q.index.index(Name(f"o{reading.output.index('h')}"))] = "Hq"
+        out.append(Input(t.name, role, t.dtype, tuple(dims)))  # type: ignore[arg-type]
     return tuple(out)
 
 
 def _renamed(program: Program, read: Read) -> dict[str, str]:
-    """Annotated names as roles. A name that serves two roles takes the later of Nq, Nk and Hq, Hkv."""
+    """Annotated names as roles. One name for two roles: rows count as keys, heads as query heads."""
     out: dict[str, str] = {}
     for name, role in role_names(program, read.traced[0].reading):
         if name in out and (out[name], role) in (("D", "Dv"), ("Hq", "Hkv")):
@@ -84,20 +159,23 @@ def _renamed(program: Program, read: Read) -> dict[str, str]:
     return out
 
 
-def _row_names(program: Program, read: Read) -> set[str]:
-    return {name for name, role in role_names(program, read.traced[0].reading) if role == "Nq"}
-
-
-def _is_row(index: Expr, read: Read) -> bool:
-    reading = read.traced[0].reading
-    return isinstance(index, Name) and index.id == f"o{reading.output.index('i')}"
+def _constraints(program: Program, read: Read) -> tuple[Expr, ...]:
+    """Sizes that share one name are equal."""
+    roles: dict[str, list[str]] = {}
+    for name, role in role_names(program, read.traced[0].reading):
+        roles.setdefault(name, []).append(role)
+    return tuple(
+        Compare("==", Name(names[0]), Name(other))
+        for names in roles.values()
+        for other in names[1:]
+        if (names[0], other) != ("D", "Dv")
+    )
 
 
 def _output_dims(program: Program, read: Read) -> tuple[str, ...]:
-    columns = {name for name, role in role_names(program, read.traced[0].reading) if role == "Dv"}
-    renamed = _renamed(program, read)
-    last = renamed[next(iter(columns))]
+    columns = next(n for n, role in role_names(program, read.traced[0].reading) if role == "Dv")
+    last = _renamed(program, read)[columns]
     return tuple(_OUTPUT_NAMES.get(role, last) for role in read.traced[0].reading.output)
 
 
-__all__ = ["TIME_LIMIT_S", "Call", "Kind", "Num", "TRUE", "read_recipe"]
+__all__ = ["TIME_LIMIT_S", "read_recipe"]

@@ -10,6 +10,7 @@ import torch
 from engine.cuir.nodes import Expr, Index, Name, Num, walk_expr
 from engine.errors import SpecError
 from engine.scalar_algebra.kinds import Kind
+from engine.spec.clauses import lines_by_kind
 from engine.spec.fit import Mismatch, NoForm, unify
 from engine.spec.program import Program, broadcast_mods
 from engine.spec.roles import NotAttention, Reading, read_output
@@ -28,6 +29,7 @@ class Traced:
     reading: Reading
     dims: dict[str, int]
     sizes: dict[str, int]
+    lines: dict[str, tuple[int, ...]]
 
 
 def random_inputs(
@@ -71,7 +73,8 @@ def trace_once(program: Program, sizes: Mapping[str, int], seed: int) -> Traced:
         reading = read_output(expr, outputs, {t.name: t.dims for t in program.tensors}, floats)
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
-    return Traced(trace, reading, dims, role_sizes(program, reading, dims))
+    lines = lines_by_kind(expr, trace.lines, floats)
+    return Traced(trace, reading, dims, role_sizes(program, reading, dims), lines)
 
 
 def explain(program: Program, trace: Trace, problem: NotAttention, whole: Expr) -> SpecError:

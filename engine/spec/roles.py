@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.cuir.nodes import Call, Expr, Index, Lambda, Name, Num, Select, walk_expr
+from engine.cuir.nodes import (
+    Binary, Call, Expr, Index, Lambda, Name, Num, Select, Unary, walk_expr,
+)  # fmt: skip
 from engine.scalar_algebra.rewrite import TRUE, contains, map_children, rename, substitute
 from engine.spec import build
 from engine.spec.factors import (
@@ -343,8 +345,6 @@ def _alone(weight: Expr) -> bool:
 
 def _sigmoids(expr: Expr) -> Expr:
     """1 / (1 + exp(-y)) as sigmoid(y)."""
-    from engine.cuir.nodes import Binary, Unary
-
     expr = map_children(expr, _sigmoids)
     match expr:
         case Binary("/", Num(1 | 1.0), Binary("+", Num(1 | 1.0), Call("exp", (y,)))) | Binary(
@@ -354,13 +354,11 @@ def _sigmoids(expr: Expr) -> Expr:
     return expr
 
 
-_AT_MINUS_INFINITY = {"sigmoid": 0.0, "exp": 0.0, "exp2": 0.0}
+_ZERO_AT_MINUS_INFINITY = frozenset(("sigmoid", "exp", "exp2"))
 
 
 def _split_zero(weight: Expr) -> tuple[Expr, Expr]:
     """(keep, value) of a weight: removed scores and zeroed weights both drop a pair."""
-    from engine.cuir.nodes import Binary
-
     if build.value_of(weight) == 0:
         return Num(False), weight
     match weight:
@@ -373,7 +371,7 @@ def _split_zero(weight: Expr) -> tuple[Expr, Expr]:
             if k2 == Num(False):
                 return keep, w1
             return keep, build.select(cond, w1, w2)
-        case Call(fn, (arg,)) if fn in _AT_MINUS_INFINITY:
+        case Call(fn, (arg,)) if fn in _ZERO_AT_MINUS_INFINITY:
             keep, inner = split_mask(arg)
             return keep, Call(fn, (inner,))
         case Call("max", (arg, Num(0 | 0.0) as zero)):

@@ -62,9 +62,13 @@ class Lines:
 class Trace:
     """The state of one run: live tensors, variables, and what is known of each expression."""
 
-    def __init__(self, path: Path, kinds: dict[str, Kind]) -> None:
+    def __init__(
+        self, path: Path, kinds: dict[str, Kind], wanted: frozenset[str] = frozenset()
+    ) -> None:
         self.path = path
         self.where = Lines(path)
+        self.wanted = wanted
+        self.captured: dict[str, torch.Tensor] = {}
         self.kinds = kinds
         self.tracked: dict[int, Tracked] = {}
         self.extents: dict[str, int] = {}
@@ -150,11 +154,16 @@ class Trace:
 
     def leaf(self, tensor: torch.Tensor, op: str, deps: frozenset[str], line: int | None) -> Sym:
         """A tensor that is known by its values alone (and by how it came about)."""
-        value = tensor.detach().clone()
-        if not deps and value.numel() and bool((value == value.reshape(-1)[0]).all()):
-            return constant(tuple(value.shape), Num(value.reshape(-1)[0].item()))
         count = self.counts[(line, op)] = self.counts.get((line, op), -1) + 1
-        made = Leaf(value, op, deps, line, f"{line}:{op}:{count}")
+        key = f"{line}:{op}:{count}"
+        value = tensor.detach().clone()
+        if key in self.wanted:
+            self.captured[key] = value
+            if len(self.captured) == len(self.wanted):
+                raise AllCaptured
+        if not deps and not value.is_meta and value.numel() and _uniform(value):
+            return constant(tuple(value.shape), Num(value.reshape(-1)[0].item()))
+        made = Leaf(value, op, deps, line, key)
         name: list[str] = []
 
         def read(index: Indices) -> Expr:
@@ -165,6 +174,14 @@ class Trace:
             return build.load(name[0], index)
 
         return Sym(tuple(value.shape), read, deps, line)
+
+
+class AllCaptured(BaseException):
+    """Every wanted table is there: the rest of the run is of no interest."""
+
+
+def _uniform(value: torch.Tensor) -> bool:
+    return bool((value == value.reshape(-1)[0]).all())
 
 
 class Leaf:
@@ -182,12 +199,8 @@ def kind_of_dtype(dtype: torch.dtype) -> Kind:
     return "float" if dtype.is_floating_point else "int"
 
 
-class PythonMode(TorchFunctionMode):
-    """Sees Python-level calls: devices, data leaving for Python, the fused attention function."""
-
-    def __init__(self, trace: Trace) -> None:
-        super().__init__()
-        self.trace = trace
+class OnCpu(TorchFunctionMode):
+    """Places every tensor on the CPU, whatever device the spec names."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (),
@@ -195,12 +208,30 @@ class PythonMode(TorchFunctionMode):
     ) -> Any:  # fmt: skip
         kwargs = dict(kwargs or {})
         name = getattr(func, "__name__", "")
-        if "device" in kwargs:
+        if kwargs.get("device") is not None:
             kwargs["device"] = "cpu"
         if name == "cuda":
             return args[0]
         if name == "to":
             args = tuple("cpu" if _is_device(a) else a for a in args)
+        return self.called(func, name, args, kwargs)
+
+    def called(
+        self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        return func(*args, **kwargs)
+
+
+class PythonMode(OnCpu):
+    """Sees Python-level calls: data leaving for Python, the fused attention function."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__()
+        self.trace = trace
+
+    def called(
+        self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if name in TO_PYTHON and args and isinstance(args[0], torch.Tensor):
             deps = self.trace.sym(args[0]).deps
             if deps:
@@ -250,7 +281,7 @@ class AtenMode(TorchDispatchMode):
         before = {
             id(t): trace.sym(t) for t in _tensors((args, kwargs)) if name not in ("empty", "lift_fresh")
         }
-        out = func(*args, **kwargs)
+        out = _run(func, args, kwargs)
         if name in ("detach", "alias", "lift_fresh") and isinstance(args[0], torch.Tensor):
             if name == "lift_fresh":
                 trace.give(out, trace.leaf(out, "torch.tensor", frozenset(), line))
@@ -296,6 +327,23 @@ class AtenMode(TorchDispatchMode):
         outs = [out] if isinstance(out, torch.Tensor) else list(out)
         for tensor, view in zip(outs, made if isinstance(made, list) else [made], strict=True):
             self.trace.tracked[id(tensor)] = Tracked(tensor, None, view)
+
+
+def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an op; beside a tensor without values (see `derived`), every operand loses its own."""
+    if any(t.is_meta for t in _tensors((args, kwargs))):
+        args, kwargs = _valueless(args), _valueless(kwargs)
+    return func(*args, **kwargs)
+
+
+def _valueless(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to("meta")
+    if isinstance(value, (list, tuple)):
+        return type(value)(_valueless(v) for v in value)
+    if isinstance(value, dict):
+        return {k: torch.device("meta") if k == "device" else _valueless(v) for k, v in value.items()}
+    return value
 
 
 def _is_view(out: Any, base: Any) -> bool:

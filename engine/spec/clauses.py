@@ -1,0 +1,227 @@
+"""What a recipe asks for, clause by clause, in plain words beside the lines that caused it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from engine.cuir.nodes import (
+    Binary, Bool, Call, Compare, Expr, Index, Lambda, Name, Num, Select, Unary, children, walk_expr,
+)  # fmt: skip
+from engine.cuir.printer import print_expr
+from engine.scalar_algebra.canonical import polynomial
+from engine.scalar_algebra.kinds import Kinds
+from engine.scalar_algebra.polynomial import Poly, to_expr
+from engine.scalar_algebra.rewrite import TRUE, contains, disjuncts
+from engine.spec.build import is_reduction, value_of
+from engine.spec.recipe import Clause, Recipe
+
+Noted = Mapping[Expr, set[int]]
+Lines = Mapping[str, tuple[int, ...]]
+X = Name("x")
+_EMPTY = {
+    "nan": "the spec gives NaN there",
+    "mean": "the spec gives the mean of v there",
+    "zero": "the spec gives 0 there",
+    "spec-defined": "the spec gives values of its own there",
+}
+_NORMALISERS = ("exp", "exp2", "sigmoid", "max", "erf")
+
+
+# --- which line made what ------------------------------------------------------------------------
+
+
+def lines_by_kind(expr: Expr, noted: Noted, floats: frozenset[str]) -> dict[str, tuple[int, ...]]:
+    """The spec lines behind each kind of clause, from the traced output itself."""
+    found: dict[str, set[int]] = {}
+    holds: dict[Expr, bool] = {}
+
+    def note(kind: str, e: Expr) -> None:
+        found.setdefault(kind, set()).update(noted.get(e, ()))
+
+    def has_dot(e: Expr) -> bool:
+        if e not in holds:
+            holds[e] = _is_dot(e, floats) or any(has_dot(c) for c in children(e))
+        return holds[e]
+
+    seen: set[Expr] = set()
+    for e in _each_once(expr, seen):
+        inner = has_dot(e)
+        match e:
+            case Select(cond, _, _):
+                note("mask", e)
+                for part in walk_expr(cond):
+                    if isinstance(part, (Compare, Bool, Unary, Index)):
+                        note("mask", part)
+            case _ if _is_dot(e, floats):
+                note("qk", e)
+                for part in _in_product(e):
+                    note("scale", part)
+            case Call("tanh", _) if inner:
+                note("softcap", e)
+            case Call("sum_over", _) if inner:
+                note("normaliser", e)
+            case Call(fn, _) if fn in _NORMALISERS and inner:
+                note("normaliser", e)
+            case Binary("*" | "/", left, right) if inner and not (has_dot(left) and has_dot(right)):
+                other = right if has_dot(left) else left
+                if not _holds_load(other) and not _has_weights(e):
+                    note("scale", e)
+            case Binary("+" | "-", left, right) if inner and not (has_dot(left) and has_dot(right)):
+                if not _has_weights(e):
+                    note("bias", e)
+                    for part in walk_expr(right if has_dot(left) else left):
+                        if not isinstance(part, (Name, Num)):
+                            note("bias", part)
+    return {kind: tuple(sorted(lines)) for kind, lines in found.items()}
+
+
+def _each_once(expr: Expr, seen: set[Expr]) -> Iterator[Expr]:
+    if expr in seen:
+        return
+    seen.add(expr)
+    yield expr
+    for child in children(expr):
+        yield from _each_once(child, seen)
+
+
+def _is_dot(e: Expr, floats: frozenset[str]) -> bool:
+    if not (isinstance(e, Call) and e.fn == "sum_over" and isinstance(e.args[0], Lambda)):
+        return False
+    body = e.args[0].body
+    if any(is_reduction(part) for part in walk_expr(body)):
+        return False
+    reads = {p.base.id for p in walk_expr(body) if isinstance(p, Index) and isinstance(p.base, Name)}
+    return len(reads & floats) == 2 and not any(isinstance(p, Select) for p in walk_expr(body))
+
+
+def _in_product(dot: Expr) -> Iterator[Expr]:
+    """Multiplications of q or k before the matmul."""
+    for e in walk_expr(dot):
+        if isinstance(e, Binary) and (value_of(e.left) is not None or value_of(e.right) is not None):
+            yield e
+
+
+def _holds_load(expr: Expr) -> bool:
+    return any(isinstance(e, Index) for e in walk_expr(expr))
+
+
+def _has_weights(expr: Expr) -> bool:
+    return any(isinstance(e, Call) and e.fn in _NORMALISERS for e in walk_expr(expr))
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def clauses_of(recipe: Recipe, lines: Lines, kinds: Kinds) -> tuple[Clause, ...]:
+    """The clauses in the order in which the values are computed."""
+    found = [
+        _layout(recipe), *_heads(recipe), *_score(recipe, lines, kinds), *_extras(recipe),
+        _mask(recipe, lines), _normaliser(recipe, lines),
+    ]  # fmt: skip
+    if recipe.output_factor is not None:
+        words = f"the output is multiplied by {print_expr(recipe.output_factor)}"
+        found.append(Clause("output", words))
+    for constraint in recipe.constraints:
+        words = f"defined for {print_expr(constraint)} only: one name declares both"
+        found.append(Clause("sizes", words))
+    if recipe.empty_rows != "never":
+        given = "O = 0" + ("" if recipe.weight is not None else " and LSE = -inf")
+        words = f"rows that keep no key exist: {_EMPTY[recipe.empty_rows]}, the kernel gives {given}"
+        found.append(Clause("empty_rows", words))
+    return tuple(found)
+
+
+def _layout(recipe: Recipe) -> Clause:
+    named = {i.role: f"{i.name}[{', '.join(i.dims)}]" for i in recipe.inputs if i.role != "extra"}
+    inputs = "; ".join(f"{role} is {named[role]}" for role in ("q", "k", "v"))
+    return Clause("layout", f"{inputs}; the output is [{', '.join(recipe.output_dims)}]")
+
+
+def _heads(recipe: Recipe) -> Iterator[Clause]:
+    if recipe.kv_head != Name("h"):
+        yield Clause("heads", f"query head h reads key/value head {print_expr(recipe.kv_head)}")
+
+
+def _score(recipe: Recipe, lines: Lines, kinds: Kinds) -> Iterator[Clause]:
+    steps = list(_steps(recipe.score, kinds))
+    for step in reversed(steps):
+        if isinstance(step, Poly):
+            scale = _coefficient(step)
+            if scale is not None and scale != Poly.number(1):
+                words = f"the dot product is multiplied by {print_expr(to_expr(scale, kinds))}"
+                yield Clause("scale", words, lines.get("scale", ()))
+            rest = Poly({m: c for m, c in step.terms.items() if not _mono_has_x(m)})
+            if rest.terms:
+                words = f"then {print_expr(to_expr(rest, kinds))} is added"
+                yield Clause("bias", words, lines.get("bias", ()))
+        else:
+            kind, words = ("softcap", "capped by tanh") if step == "tanh" else ("map", f"then {step}")
+            yield Clause(kind, words, lines.get(kind, ()))
+    words = f"the score is {print_expr(recipe.score)} with x = <q_i, k_j>"
+    yield Clause("score", words, lines.get("qk", ()))
+
+
+def _steps(expr: Expr, kinds: Kinds) -> Iterator[Poly | str]:
+    """Sums and functions around x, outermost first."""
+    poly = polynomial(expr, kinds)
+    yield poly
+    for atom in poly.atoms():
+        if atom != X and contains(atom, X):
+            if isinstance(atom, Call) and len(atom.args) == 1:
+                yield atom.fn
+                yield from _steps(atom.args[0], kinds)
+            return
+
+
+def _mono_has_x(mono: tuple[tuple[Expr, object], ...]) -> bool:
+    return any(contains(atom, X) for atom, _ in mono)
+
+
+def _coefficient(poly: Poly) -> Poly | None:
+    """What multiplies x itself, when x stands in this sum."""
+    for mono, coefficient in poly.terms.items():
+        if (X, 1) in mono:
+            return Poly({tuple(t for t in mono if t[0] != X): coefficient})
+    return None
+
+
+def _extras(recipe: Recipe) -> Iterator[Clause]:
+    for item in recipe.extra():
+        dims = f"[{', '.join(item.dims)}]" if item.dims else " (one number)"
+        words = f"extra input {item.name}{dims}, {item.dtype}"
+        if item.derive is None:
+            yield Clause("input", words)
+        else:
+            line = item.derive.split(":")[0]
+            lines = (int(line),) if line.isdigit() else ()
+            yield Clause("input", f"{words}, built by the spec's own code before the launch", lines)
+
+
+def _mask(recipe: Recipe, lines: Lines) -> Clause:
+    if recipe.keep == TRUE:
+        return Clause("mask", "every key is kept")
+    words = f"key j is kept where {' or '.join(print_expr(d) for d in disjuncts(recipe.keep))}"
+    note = alignment(recipe.keep)
+    return Clause("mask", words + (f" ({note})" if note else ""), lines.get("mask", ()))
+
+
+def alignment(keep: Expr) -> str:
+    """How a mask over i and j is aligned when Nq and Nk differ."""
+    if not any(_positions(e) for e in walk_expr(keep) if isinstance(e, Compare)):
+        return ""
+    if {"Nq", "Nk"} <= {e.id for e in walk_expr(keep) if isinstance(e, Name)}:
+        return "aligned bottom-right: the last query stands at the last key"
+    return "aligned top-left: query 0 stands at key 0"
+
+
+def _positions(compare: Compare) -> bool:
+    names = {e.id for e in walk_expr(compare) if isinstance(e, Name)}
+    return {"i", "j"} <= names and not _holds_load(compare)
+
+
+def _normaliser(recipe: Recipe, lines: Lines) -> Clause:
+    where = lines.get("normaliser", ())
+    if recipe.weight is None:
+        return Clause("normaliser", "softmax over the kept keys; LSE is a natural logarithm", where)
+    words = f"no softmax: the weight of score s is {print_expr(recipe.weight)}, of a removed key 0"
+    return Clause("normaliser", words, where)

@@ -1,0 +1,183 @@
+"""The oracle: a spec in float64, and what its recipe expects element by element.
+
+`oracle` runs the user's own function with every float kept in float64. `expected` computes the
+recipe straightforwardly in torch; it shares no index or mask code with any kernel, and
+`engine.spec.validate` holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.cuir.scalar import evaluate
+from engine.spec.load import surroundings, time_limit
+from engine.spec.program import Mod, Program, index_grid, program_of
+from engine.spec.recipe import Input, Recipe
+from engine.spec.source import read_source
+from engine.spec.trace import OnCpu, Widen
+
+TIME_LIMIT_S = 120.0
+
+
+def oracle(
+    path: Path,
+    inputs: Mapping[str, torch.Tensor],
+    options: Mapping[str, object] | None = None,
+    *,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> torch.Tensor:
+    """The output of the spec's own function in float64, in the spec's own layout.
+
+    `inputs` are the spec's tensors by name, in its layout, any dtype; casts inside the spec keep
+    float64. Runs the user's code: call it in a child process only. Raises `SpecError`.
+    """
+    source = read_source(Path(path), options or {})
+    program = program_of(source)
+    with time_limit(source, time_limit_s), surroundings(source):
+        return run_wide(program, inputs)
+
+
+def run_wide(program: Program, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """`oracle` inside `surroundings`."""
+    wide = {t.name: widened(inputs[t.name]) for t in program.tensors}
+    with OnCpu(), Widen():
+        return program.run(wide, vmapped_mods)
+
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """Floats as float64, strides kept; the rest as it is."""
+    return tensor.to(torch.float64) if tensor.dtype.is_floating_point else tensor
+
+
+def vmapped_mods(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_mods: tuple[Mod, ...], mask_mods: tuple[Mod, ...]
+) -> torch.Tensor:
+    """FlexAttention by its definition: each mod is vmapped over key, query, head and batch."""
+    group = q.size(1) // k.size(1)
+    head = torch.arange(q.size(1)) // group
+    scores = torch.einsum("bhid,bhjd->bhij", q, k[:, head]) / q.size(-1) ** 0.5
+    b, h, i, j = (t.reshape(-1) for t in index_grid(q, k))
+    for mod in score_mods:
+        scores = _over_all(mod, 5)(scores, b, h, i, j)
+    keep = torch.ones_like(scores, dtype=torch.bool)
+    for mod in mask_mods:
+        keep = keep & _over_all(mod, 4)(b, h, i, j)
+    scores = scores.masked_fill(~keep, float("-inf"))
+    weights = torch.softmax(scores, -1).masked_fill(~keep.any(-1, keepdim=True), 0.0)
+    return torch.einsum("bhij,bhjd->bhid", weights, v[:, head])
+
+
+def _over_all(mod: Mod, parameters: int) -> Any:
+    def call(*values: torch.Tensor) -> torch.Tensor:
+        out = mod(*values)
+        return out if isinstance(out, torch.Tensor) else torch.full((), out)
+
+    fn: Any = call
+    for place in (3, 2, 1, 0):  # key first, batch last
+        dims: list[int | None] = [None] * 4
+        dims[place] = 0
+        fn = torch.vmap(fn, in_dims=((0, *dims) if parameters == 5 else tuple(dims)))
+    return fn
+
+
+# --- the recipe, element by element ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the recipe says, float64, in the order [B, Hq, ...] whatever the spec's layout.
+
+    `o` [B, Hq, Nq, Dv] with rows that keep nothing 0; `lse` [B, Hq, Nq], natural logarithm, -inf
+    for such rows, None without softmax; `keep` and `weights` [B, Hq, Nq, Nk].
+    """
+
+    o: torch.Tensor
+    lse: torch.Tensor | None
+    keep: torch.Tensor
+    weights: torch.Tensor
+
+    @property
+    def empty(self) -> torch.Tensor:
+        """[B, Hq, Nq]: rows that keep no key."""
+        return ~self.keep.any(-1)
+
+
+def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> Expected:
+    """The recipe on `inputs` (the spec's tensors by name and layout, derived ones included)."""
+    q, k, v = (canonical_layout(recipe, role, inputs).to(torch.float64) for role in ("q", "k", "v"))
+    env = environment(recipe, inputs, q, k, v)
+    head = _broadcast(evaluate(recipe.kv_head, {**env, "h": torch.arange(q.size(1))}), (q.size(1),))
+    head = head.to(torch.int64)
+    k, v = k[:, head], v[:, head]
+    env["x"] = q @ k.transpose(-1, -2)
+    shape = tuple(env["x"].shape)
+    keep = _broadcast(evaluate(recipe.keep, env), shape).to(torch.bool)
+    score = _broadcast(evaluate(recipe.score, env), shape).to(torch.float64)
+    if recipe.weight is None:
+        masked = score.masked_fill(~keep, -torch.inf)
+        lse = torch.logsumexp(masked, -1) if shape[-1] else torch.full(shape[:-1], -torch.inf)
+        lse = lse.to(torch.float64)
+        finite = lse.masked_fill(torch.isneginf(lse), 0.0)
+        weights = torch.exp(masked - finite[..., None])
+    else:
+        lse = None
+        weights = _broadcast(evaluate(recipe.weight, {**env, "s": score}), shape).to(torch.float64)
+    # A removed pair is excluded, not multiplied by zero: its v may hold anything.
+    weights = weights.masked_fill(~keep, 0.0)
+    o = weights @ v
+    if recipe.output_factor is not None:
+        factor = evaluate(recipe.output_factor, {n: e for n, e in env.items() if n != "j"})
+        o = o * (factor if isinstance(factor, (int, float)) else _rows(factor, o))
+    return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
+
+
+def _rows(factor: Any, o: torch.Tensor) -> torch.Tensor:
+    return _broadcast(factor, (*o.shape[:-1], 1)).to(torch.float64)
+
+
+def environment(
+    recipe: Recipe, inputs: Mapping[str, torch.Tensor], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> dict[str, Any]:
+    """Sizes, indices and extra inputs by name, to evaluate the recipe's expressions with."""
+    b, h, i, j = index_grid(q, k)
+    env: dict[str, Any] = {"b": b, "h": h, "i": i, "j": j}
+    env |= {"B": q.size(0), "Hq": q.size(1), "Nq": q.size(2), "D": q.size(3)}
+    env |= {"Hkv": k.size(1), "Nk": k.size(2), "Dv": v.size(3)}
+    for item in recipe.extra():
+        tensor = inputs[item.name]
+        env[item.name] = tensor.item() if not item.dims else widened(tensor)
+        for name, size in zip(item.dims, tensor.shape, strict=True):
+            env.setdefault(name, size)
+    return env
+
+
+def canonical_layout(recipe: Recipe, role: str, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """q, k or v as [B, heads, rows, columns] (a view), whatever the spec's order of dimensions."""
+    item = next(i for i in recipe.inputs if i.role == role)
+    return as_bhnd(item, inputs[item.name])
+
+
+def as_bhnd(item: Input, tensor: torch.Tensor) -> torch.Tensor:
+    places = [next((n for n, d in enumerate(item.dims) if d in names), None) for names in (
+        ("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))]  # fmt: skip
+    out = tensor.permute([p for p in places if p is not None])
+    for axis, place in enumerate(places):
+        if place is None:
+            out = out.unsqueeze(axis)
+    return out
+
+
+def output_as_bhnd(recipe: Recipe, o: torch.Tensor) -> torch.Tensor:
+    """The spec's output as [B, Hq, Nq, Dv] (a view)."""
+    return as_bhnd(Input("o", "extra", "T", recipe.output_dims), o)
+
+
+def _broadcast(value: Any, shape: tuple[int, ...]) -> torch.Tensor:
+    tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
+    return tensor.broadcast_to(shape)
+
