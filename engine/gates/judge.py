@@ -17,12 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from engine.cuir.check import check
-from engine.cuir.nodes import Module
+from engine.cuir.execute import Schedule, run_program
+from engine.cuir.nodes import Module, Name, Num
 from engine.cuir.parser import parse_module
-from engine.gates.deck import quick_deck
-from engine.spec import Recipe, recipe_from_json
+from engine.cuir.scalar import Mode
+from engine.gates.deck import Case, quick_deck
+from engine.spec import (
+    Input, Recipe, derive_inputs, expected, make_inputs, oracle, recipe_from_json,
+)  # fmt: skip
+from engine.spec.oracle import as_bhnd, output_as_bhnd, run_spec
 from engine.transfer.binding import Binding
+from engine.transfer.fill import fill_arguments, unpermuted
 
 EXACT_TOLERANCE = 1e-10  # of each row's largest magnitude
 LSE_TOLERANCE = 5e-3  # typed mode: scores are products of rounded inputs, summed in float32
