@@ -11,6 +11,7 @@ from engine.cuir.nodes import (
     Index,
     Module,
     Name,
+    Return,
     Stmt,
     Tuple,
     walk,
@@ -45,7 +46,7 @@ def _call(stmt: Stmt) -> Call | None:
     match stmt:
         case Do(call):
             return call
-        case Assign(_, Call() as call):
+        case Assign(_, Call() as call) | Return(Call() as call):
             return call
     return None
 

@@ -1,0 +1,433 @@
+"""The type of an expression, with the values of compile-time constants carried along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine.cuir.nodes import (
+    Attr,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Field,
+    Function,
+    Index,
+    Lambda,
+    Module,
+    Name,
+    Num,
+    Select,
+    Slice,
+    Str,
+    Tuple,
+    Unary,
+)
+from engine.cuir.ops import OPS, OpSpec
+from engine.cuir.ops.bind import bind
+from engine.cuir.ops.spec import Mismatch, RuleContext, check_operand, mismatch
+from engine.cuir.printer import print_expr
+from engine.cuir.scalar import (
+    CASTS,
+    CONSTANTS,
+    FUNCTIONS,
+    divide,
+    truncating_div,
+    truncating_mod,
+)
+from engine.cuir.types import (
+    DTYPES,
+    LAYOUT_NAMES,
+    BarriersType,
+    DTypeValue,
+    FieldType,
+    GmemTileType,
+    GmemType,
+    KernelRef,
+    LambdaType,
+    LayoutValue,
+    ListType,
+    NameType,
+    Scalar,
+    SharedType,
+    TileType,
+    Type,
+    Unknown,
+    describe,
+    make_layout,
+    vector_layout,
+)
+
+Scope = dict[str, Type]
+CallFunction = Callable[[Function, list[Type], list[Type]], Type]
+
+_ORDER = ("bool", "i32", "i64", "f32")  # C++'s usual arithmetic conversions, smallest first
+_FOLD: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": divide,
+    "//": truncating_div,
+    "%": truncating_mod,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "<<": lambda a, b: a << b,
+    ">>": lambda a, b: a >> b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+}
+
+
+def joined(a: Type, b: Type) -> Type:
+    """What a name is after two ways of getting here."""
+    if a == b:
+        return a
+    if isinstance(a, Scalar) and isinstance(b, Scalar):
+        return Scalar(_wider(a.dtype, b.dtype))
+    if isinstance(a, TileType) and isinstance(b, TileType):
+        if a.layout == b.layout and a.dtype == b.dtype:
+            shares = {a.partial, b.partial} - {"either"}
+            # A whole value on one way and a share on the other cannot be told apart later.
+            partial = "yes" if "yes" in shares else "no" if "no" in shares else "either"
+            return TileType(a.layout, a.dtype, partial)
+        mismatch(f"{a} on one way and {b} on the other", "layout_mismatch")
+    if isinstance(a, SharedType) and isinstance(b, SharedType):
+        both = (a.dtype, a.rows, a.cols, a.stages, a.transposed)
+        if both == (b.dtype, b.rows, b.cols, b.stages, b.transposed):
+            return SharedType(a.dtype, a.rows, a.cols, None, a.stages, a.transposed)
+    return Unknown()
+
+
+def _wider(a: str, b: str) -> str:
+    return a if _ORDER.index(a) >= _ORDER.index(b) else b
+
+
+class Typer:
+    """Types expressions of one function. Raises `Mismatch` where a rule does not hold."""
+
+    def __init__(
+        self, module: Module, context: RuleContext, spec: Scope, call: CallFunction
+    ) -> None:
+        self.module = module
+        self.context = context
+        self.spec = spec
+        self.functions = {f.name: f for f in module.functions}
+        self.fields: dict[str, Field] = {f.name: f for f in module.fields}
+        self.call_function = call
+
+    def type(self, expr: Expr, scope: Scope) -> Type:
+        match expr:
+            case Num(value):
+                kind = "bool" if isinstance(value, bool) else "i32"
+                return Scalar("f32" if isinstance(value, float) else kind, value)
+            case Str(value):
+                return NameType(value)
+            case Name(id):
+                return self.name(id, scope)
+            case Attr(Name("args"), field):
+                return self.field(field)
+            case Unary(op, operand):
+                return self.unary(op, self.type(operand, scope), operand)
+            case Binary(op, left, right):
+                return self.binary(op, left, right, scope)
+            case Compare(op, left, right):
+                sides = [self.number(e, scope) for e in (left, right)]
+                return self.fold("bool", op, sides)
+            case Bool(op, left, right):
+                return self.logic(op, self.type(left, scope), self.type(right, scope))
+            case Select(cond, then, other):
+                return self.select(self.type(cond, scope), then, other, scope)
+            case Lambda():
+                return LambdaType(expr)
+            case Tuple(items):
+                return ListType(tuple(self.type(i, scope) for i in items))
+            case Call():
+                return self.call(expr, scope)
+            case Index():
+                return self.index(expr, scope)
+        mismatch(f"{print_expr(expr)} has no value here", "unknown_op")
+
+    # --- names -------------------------------------------------------------------------------
+
+    def name(self, id: str, scope: Scope) -> Type:
+        if id in scope:
+            return scope[id]
+        if id in self.spec:
+            return self.spec[id]
+        if id in DTYPES:
+            return DTypeValue(DTYPES[id])
+        if id in CONSTANTS:
+            return Scalar("f32", CONSTANTS[id])
+        if id == "success":
+            return Scalar("i32", 0)
+        if id == "a_operand":
+            return NameType(id)
+        if id in self.functions and self.functions[id].kind == "kernel":
+            return self.kernel(id, (), scope)
+        mismatch(f"{id} is not defined", "unknown_name")
+
+    def field(self, name: str) -> Type:
+        field = self.fields.get(name)
+        if field is None:
+            mismatch(f"args has no field {name}", "unknown_name")
+        return FieldType(name, "tensor") if field.type == "tensor" else Scalar(field.type)
+
+    def kernel(self, id: str, items: tuple[Expr, ...], scope: Scope) -> Type:
+        function = self.functions[id]
+        if len(items) != len(function.consts):
+            mismatch(
+                f"{id} has {len(function.consts)} constants ({', '.join(function.consts)}), not "
+                f"{len(items)}",
+                "launch_mismatch",
+            )
+        return KernelRef(id, tuple(self.type(i, scope) for i in items))
+
+    # --- scalars -----------------------------------------------------------------------------
+
+    def number(self, expr: Expr, scope: Scope) -> Type:
+        value = self.type(expr, scope)
+        if not isinstance(value, (Scalar, Unknown)):
+            mismatch(f"{print_expr(expr)} is {describe(value)}, not a number")
+        return value
+
+    def fold(self, dtype: str, op: str, sides: list[Type]) -> Type:
+        """The result's type, and its value where both sides are known."""
+        values = [s.value for s in sides if isinstance(s, Scalar) and s.value is not None]
+        if len(values) == len(sides):
+            try:
+                return Scalar(dtype, _FOLD[op](*values))
+            except ZeroDivisionError:
+                mismatch("division by zero", "bad_value")
+            except (ValueError, TypeError, OverflowError):
+                return Scalar(dtype)
+        return Scalar(dtype)
+
+    def unary(self, op: str, value: Type, operand: Expr) -> Type:
+        if isinstance(value, Unknown):
+            return value
+        if not isinstance(value, Scalar):
+            mismatch(f"{print_expr(operand)} is {describe(value)}, not a number")
+        known = value.value
+        if op == "not":
+            return Scalar("bool", None if known is None else not known)
+        if op == "~" and value.dtype == "f32":
+            mismatch("~ works on whole numbers")
+        dtype = "i32" if value.dtype == "bool" else value.dtype
+        if known is None:
+            return Scalar(dtype)
+        return Scalar(dtype, -known if op == "-" else ~int(known))
+
+    def binary(self, op: str, left: Expr, right: Expr, scope: Scope) -> Type:
+        sides = [self.number(e, scope) for e in (left, right)]
+        scalars = [s for s in sides if isinstance(s, Scalar)]
+        if len(scalars) < 2:
+            return Unknown()
+        dtype = _wider(scalars[0].dtype, scalars[1].dtype)
+        dtype = "i32" if dtype == "bool" else dtype
+        if op == "/" and dtype != "f32":
+            mismatch("`/` divides floats; whole numbers take `//`, which truncates")
+        if op in ("//", "%", "&", "|", "^", "<<", ">>") and dtype == "f32":
+            mismatch(f"`{op}` works on whole numbers")
+        return self.fold(dtype, op, list(sides))
+
+    def logic(self, op: str, a: Type, b: Type) -> Type:
+        for side in (a, b):
+            if not isinstance(side, (Scalar, Unknown)):
+                mismatch(f"`{op}` takes conditions, not {describe(side)}")
+        known = [s.value if isinstance(s, Scalar) else None for s in (a, b)]
+        stops = op == "or"
+        if any(k is not None and bool(k) == stops for k in known):
+            return Scalar("bool", stops)
+        return Scalar("bool", not stops if None not in known else None)
+
+    def select(self, cond: Type, then: Expr, other: Expr, scope: Scope) -> Type:
+        if isinstance(cond, Scalar) and cond.value is not None:
+            return self.type(then if cond.value else other, scope)
+        return joined(self.type(then, scope), self.type(other, scope))
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def call(self, expr: Call, scope: Scope) -> Type:
+        spec = OPS.get(expr.fn)
+        if spec is not None:
+            return self.op(spec, expr, scope)
+        if expr.fn in self.functions:
+            return self.device(expr, scope)
+        if expr.fn in FUNCTIONS:
+            return self.function(expr, scope)
+        if expr.fn in CASTS:
+            return self.cast(expr, scope)
+        mismatch(f"{expr.fn} is no op, scalar function or device function", "unknown_op")
+
+    def device(self, expr: Call, scope: Scope) -> Type:
+        function = self.functions[expr.fn]
+        if function.kind != "device":
+            mismatch(f"{expr.fn} is a {function.kind} function: only device functions are called",
+                     "unknown_op")  # fmt: skip
+        if len(expr.args) != len(function.params) or len(expr.params) != len(function.consts):
+            mismatch(
+                f"{expr.fn} takes {len(function.params)} operands and {len(function.consts)} "
+                f"constants, not {len(expr.args)} and {len(expr.params)}",
+                "arity",
+            )
+        args = [self.argument(a, scope) for a in expr.args]
+        return self.call_function(function, args, [self.type(p, scope) for p in expr.params])
+
+    def argument(self, expr: Expr, scope: Scope) -> Type:
+        if expr == Name("args"):
+            return Unknown()
+        return self.type(expr, scope)
+
+    def function(self, expr: Call, scope: Scope) -> Type:
+        fn = FUNCTIONS[expr.fn]
+        if len(expr.args) != fn.arity or expr.kwargs or expr.params:
+            mismatch(f"{fn.name} takes {fn.arity} operands, not {len(expr.args)}", "arity")
+        sides = [self.number(a, scope) for a in expr.args]
+        scalars = [s for s in sides if isinstance(s, Scalar)]
+        dtype = "f32"
+        if fn.gives != "float":
+            if len(scalars) < len(sides):
+                return Unknown()
+            dtype = scalars[0].dtype
+            for s in scalars[1:]:
+                dtype = _wider(dtype, s.dtype)
+            if fn.gives == "int" and dtype == "f32":
+                mismatch(f"{fn.name} takes whole numbers")
+        values = [s.value for s in scalars if s.value is not None]
+        if len(values) < len(sides):
+            return Scalar(dtype)
+        try:
+            return Scalar(dtype, fn.number(*values))
+        except ZeroDivisionError:
+            mismatch("division by zero", "bad_value")
+
+    def cast(self, expr: Call, scope: Scope) -> Type:
+        if len(expr.args) != 1 or expr.kwargs or expr.params:
+            mismatch(f"{expr.fn} takes 1 operand, not {len(expr.args)}", "arity")
+        value = self.number(expr.args[0], scope)
+        to = CASTS[expr.fn]
+        dtype = "f32" if to in ("f16", "bf16") else to
+        if isinstance(value, Scalar) and value.value is not None and dtype in ("i32", "i64"):
+            return Scalar(dtype, int(value.value))
+        if isinstance(value, Scalar) and value.value is not None and to == "f32":
+            return Scalar(dtype, float(value.value))
+        return Scalar(dtype)
+
+    def op(self, spec: OpSpec, expr: Call, scope: Scope) -> Type:
+        bound = bind(spec, expr)
+        if not self.context.arch.has(spec.needs):
+            mismatch(
+                f"{self.context.arch.name} has no {spec.needs}, which {spec.name} needs",
+                "not_on_arch",
+            )
+        types: list[Any] = []
+        for operand, value in zip(spec.operands, bound, strict=True):
+            if value is None:
+                types.append(None)
+            elif isinstance(value, list):
+                types.append(tuple(self.type(v, scope) for v in value))
+                for item in types[-1]:
+                    check_operand(spec, operand, item)
+            else:
+                types.append(self.kernel_operand(value, scope) if operand.kind == "kernel"
+                             else self.type(value, scope))  # fmt: skip
+                check_operand(spec, operand, types[-1])
+        result = spec.rule(self.context, *types)
+        for operand, kind in zip(spec.operands, types, strict=True):
+            if operand.kind == "lambda" and isinstance(kind, LambdaType):
+                tiles = types[0] if isinstance(types[0], tuple) else (types[0],)
+                self.lambda_body(spec, kind.node, tiles, scope)
+        return result
+
+    def kernel_operand(self, value: Expr, scope: Scope) -> Type:
+        match value:
+            case Name(id) if id in self.functions:
+                return self.kernel(id, (), scope)
+            case Index(Name(id), items) if id in self.functions:
+                return self.kernel(id, items, scope)
+        mismatch("run launches a kernel by its name", "launch_mismatch")
+
+    def lambda_body(
+        self, spec: OpSpec, node: Lambda, tiles: tuple[Type, ...], scope: Scope
+    ) -> None:
+        """Types a lambda's body: values of the tiles first (map), then whole coordinates."""
+        inner = dict(scope)
+        values = tiles if spec.name == "map" else ()
+        for position, name in enumerate(node.params):
+            tile = values[position] if position < len(values) else None
+            whole = tile is None or (isinstance(tile, TileType) and tile.dtype in ("i32", "i64"))
+            inner[name] = Scalar("i32" if whole else "f32")
+        result = self.type(node.body, inner)
+        if not isinstance(result, (Scalar, Unknown)):
+            mismatch(f"the lambda gives {describe(result)}, not a number")
+        if spec.name == "keep" and isinstance(result, Scalar) and result.dtype != "bool":
+            mismatch(f"keep's lambda is a condition, and this one gives {result.dtype}")
+
+    # --- indexing ----------------------------------------------------------------------------
+
+    def index(self, expr: Index, scope: Scope) -> Type:
+        match expr.base:
+            case Name(id) if id in LAYOUT_NAMES and id not in scope:
+                return self.layout(id, expr.index, scope)
+            case Name(id) if id in self.functions and self.functions[id].kind == "kernel":
+                return self.kernel(id, expr.index, scope)
+        base = self.type(expr.base, scope)
+        *lead, tail = expr.index
+        if isinstance(tail, Slice):
+            whole = [self.whole(i, scope) for i in (*lead, tail.start)]
+            if isinstance(base, Unknown):
+                return base
+            if not isinstance(base, GmemType) or len(lead) not in (base.rank - 1, base.rank - 2):
+                mismatch("only a view of a tensor has tiles: all indices but the last one or two, "
+                         "then `row:`")  # fmt: skip
+            return GmemTileType(base, len(whole) == base.rank)
+        items = [self.whole(i, scope) for i in expr.index]
+        match base:
+            case GmemType(_, dtype, rank):
+                if len(items) != rank:
+                    mismatch(f"{len(items)} indices for a view of rank {rank}")
+                return Scalar(dtype if dtype in ("i32", "i64", "bool") else "f32")
+            case SharedType(stages=stages) if stages is not None and len(items) == 1:
+                self.inside(items[0], stages, "stage")
+                return SharedType(base.dtype, base.rows, base.cols, None, None, base.transposed)
+            case BarriersType(count, single=False) if len(items) == 1:
+                if count is not None:
+                    self.inside(items[0], count, "barrier")
+                return BarriersType(None, True)
+            case Unknown():
+                return base
+        mismatch(f"{describe(base)} cannot be indexed")
+
+    def whole(self, expr: Expr, scope: Scope) -> Type:
+        value = self.number(expr, scope)
+        if isinstance(value, Scalar) and value.dtype not in ("i32", "i64"):
+            mismatch(f"an index is a whole number, and {print_expr(expr)} is {value.dtype}")
+        return value
+
+    def inside(self, index: Type, count: int, what: str) -> None:
+        known = index.value if isinstance(index, Scalar) else None
+        if known is not None and not 0 <= known < count:
+            mismatch(f"{what} {known} of {count}", "out_of_bounds")
+
+    def layout(self, id: str, items: tuple[Expr, ...], scope: Scope) -> Type:
+        values = [self.type(i, scope) for i in items]
+        try:
+            if id in ("row_of", "col_of"):
+                if len(values) == 1 and isinstance(values[0], Unknown):
+                    return Unknown()
+                if len(values) != 1 or not isinstance(values[0], LayoutValue):
+                    raise ValueError(f"{id} takes a tile layout")
+                return LayoutValue(vector_layout(id, values[0].layout))
+            dims = [v.value for v in values if isinstance(v, Scalar) and v.value is not None]
+            if len(dims) < len(values):
+                return Unknown()
+            return LayoutValue(make_layout(id, tuple(int(d) for d in dims)))
+        except ValueError as wrong:
+            raise Mismatch("layout_mismatch", str(wrong)) from None
