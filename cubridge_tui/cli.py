@@ -22,6 +22,13 @@ INTERNAL_ERROR = 70
 
 # name -> (module, what it does in one line)
 COMMANDS: dict[str, tuple[str, str]] = {
+    "adapt": ("cubridge_tui.commands.adapt", "carry a kernel over to a spec, through every gate"),
+    "lift": ("cubridge_tui.commands.lift", "the CuIR of a kernel, and what stayed opaque"),
+    "recipe": ("cubridge_tui.commands.recipe", "what a spec asks for, in plain words"),
+    "check": ("cubridge_tui.commands.check", "check a CuIR file, or run a session's G1 and G2"),
+    "lower": ("cubridge_tui.commands.lower", "write a session's target into the source; run G3"),
+    "sessions": ("cubridge_tui.commands.sessions", "list or show what is in the store"),
+    "replay": ("cubridge_tui.commands.replay", "a session's history; --check makes it again"),
     "kernels": ("cubridge_tui.commands.kernels", "the expert kernels that come with CuBridge"),
     "specs": ("cubridge_tui.commands.specs", "the example specs that come with CuBridge"),
     "doctor": ("cubridge_tui.commands.doctor", "what this machine has and what it lacks"),

@@ -26,10 +26,11 @@ from engine.cuir.nodes import Module, Name, Num
 from engine.cuir.parser import parse_module
 from engine.cuir.scalar import Mode
 from engine.gates.deck import Case, quick_deck
+from engine.gates.low_precision import run_spec
 from engine.spec import (
     Input, Recipe, derive_inputs, expected, make_inputs, oracle, recipe_from_json,
 )  # fmt: skip
-from engine.spec.oracle import as_bhnd, output_as_bhnd, run_spec
+from engine.spec.oracle import as_bhnd, output_as_bhnd
 from engine.transfer.binding import Binding
 from engine.transfer.fill import fill_arguments, unpermuted
 

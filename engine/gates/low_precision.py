@@ -1,0 +1,28 @@
+"""The spec as PyTorch runs it in low precision: the yardstick of FlashAttention's rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from engine.spec.load import surroundings, time_limit
+from engine.spec.oracle import vmapped_mods
+from engine.spec.program import program_of
+from engine.spec.source import read_source
+from engine.spec.trace import OnCpu
+
+TIME_LIMIT_S = 120.0
+
+
+def run_spec(path: Path, inputs: Mapping[str, Any], options: Mapping[str, object]) -> Tensor:
+    """The output of the spec's own function on `inputs` as they are, casts and all.
+
+    Runs the user's code: call it in a child process only. Raises `SpecError`.
+    """
+    source = read_source(path, dict(options))
+    program = program_of(source)
+    with time_limit(source, TIME_LIMIT_S), surroundings(source), OnCpu():
+        return program.run({t.name: inputs[t.name] for t in program.tensors}, vmapped_mods)
