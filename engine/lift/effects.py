@@ -56,11 +56,17 @@ def effects(
         declared = local is None and typed and after != "("
         if after in _ASSIGN or stepped or address or at in argument_of_unknown or declared:
             writes.add(name)
+        if before == "*" and after in _ASSIGN and _is_statement_start(tokens, at - 1):
+            writes.add(ANYTHING)
         if after in ("[", "(") and local is not None:
             writes.add(name)
     if _calls_unknown(tokens, program):
         writes.add(ANYTHING)
     return tuple(sorted(reads)), tuple(sorted(writes))
+
+
+def _is_statement_start(tokens: Sequence[Token], at: int) -> bool:
+    return at == 0 or tokens[at - 1].text in (";", "{", "}", ")")
 
 
 def assigned(tokens: Sequence[Token]) -> set[str]:

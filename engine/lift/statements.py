@@ -205,7 +205,7 @@ class FunctionLifter:
             return self.asm(tokens)
         if len(texts) == 2 and {"++", "--"} & set(texts):
             return self.step(tokens, here)
-        if len(texts) > 2 and tokens[0].kind == "word":
+        if len(texts) > 1 and tokens[0].kind == "word":
             if texts[1] in ("=", *_COMPOUND):
                 return self.assign(tokens, here)
             if tokens[1].kind == "word":
@@ -218,6 +218,8 @@ class FunctionLifter:
         return Do(typed.expr)
 
     def return_(self, tokens: list[Token], here: Path) -> Stmt:
+        if bool(tokens) == (self.result == "none"):
+            raise Unknown("a return that does not fit the function's type")
         if not tokens:
             return Return()
         typed = self.translator.converted(self.value(tokens), self.result)
