@@ -172,7 +172,13 @@ class _Checker:
             return found
         except Mismatch as wrong:
             self.report(wrong.kind, path, wrong.message)
-            return Unknown()
+        if isinstance(expr, Call) and expr.fn == "run":
+            # The launch is wrong; what it launches is still worth a look.
+            try:
+                self.run_kernel(expr, path, scope)
+            except (Mismatch, KeyError, IndexError):
+                return Unknown()
+        return Unknown()
 
     def placed(self, expr: Expr, path: Path) -> None:
         """Host ops stand on the host, the others do not."""

@@ -105,6 +105,12 @@ def _mbarrier(machine: Any, part: Any, barrier: Mbarrier, parity: int) -> tuple[
         return "lost_arrival", f"the barrier never completes: {state}"
     if not _arrivals_in_text(machine.program.module, machine.program.paths[_stuck_at(part)]):
         return "lost_arrival", f"nothing ever arrives at this barrier: {state}"
+    passed = next((seen[2] for offset, seen in part.waits.items()
+                   if machine.barriers.get(offset) is barrier), 0)  # fmt: skip
+    if barrier.phase > passed:
+        return "wrong_phase", (
+            f"the phase that its turn is for has completed; it waits for the next one: {state}"
+        )
     idle = [p for p in machine.parts if p.empty_loops]
     if idle:
         loop = machine.name(idle[0].empty_loops[-1])

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from engine.cuir.nodes import Module
+from engine.cuir.execute.diagnose import text_of
+from engine.cuir.nodes import Module, walk
 from engine.cuir.parser import parse_module
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "cuir"
@@ -76,3 +77,10 @@ def typed_ok(outputs, inputs, dtype=torch.bfloat16):
     low = low_precision(inputs["q"], inputs["k"], inputs["v"], inputs["scale"], dtype).double()
     allowed = 2 * (low - o).abs().max().item() + torch.finfo(dtype).eps * o.abs().max().item()
     return (outputs["o"].double() - o).abs().max().item() <= allowed
+
+
+def path_of(module, statement):
+    """Paths of the statements that print like this."""
+    hits = [path for path, stmt in walk(module) if text_of(stmt) == statement]
+    assert hits, statement
+    return hits
