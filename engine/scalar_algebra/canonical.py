@@ -91,7 +91,9 @@ def _atom(expr: Expr, kinds: Kinds) -> Poly:
         case Call("exp", (arg,)):
             inner = polynomial(arg, kinds).scaled(nice(math.log2(math.e)))
             simple = {m: c.limit_denominator(4096) for m, c in inner.terms.items()}
-            if all(abs(simple[m] - c) <= abs(c) * Fraction(1, 10**14) for m, c in inner.terms.items()):
+            if all(
+                abs(simple[m] - c) <= abs(c) * Fraction(1, 10**14) for m, c in inner.terms.items()
+            ):
                 return Poly.atom(_folded(Call("exp2", (to_expr(Poly(simple), kinds),))))
             return Poly.atom(_folded(Call("exp", (canonical(arg, kinds),))))
         case Call("int", (arg,)) if kind_of(arg, kinds) != "float":
@@ -113,7 +115,11 @@ def _atom(expr: Expr, kinds: Kinds) -> Poly:
 
 
 def _folded(call: Expr) -> Expr:
-    if isinstance(call, Call) and call.fn in FUNCTIONS and all(isinstance(a, Num) for a in call.args):
+    if (
+        isinstance(call, Call)
+        and call.fn in FUNCTIONS
+        and all(isinstance(a, Num) for a in call.args)
+    ):
         values = [a.value for a in call.args if isinstance(a, Num)]
         return Num(float(FUNCTIONS[call.fn](*values)))
     return call
@@ -189,7 +195,9 @@ def normal_form(expr: Expr, kinds: Kinds) -> dnf.Dnf:
             c = normal_form(cond, kinds)
             yes = dnf.conjoin(c, normal_form(then, kinds))
             return dnf.disjoin(yes, dnf.conjoin(dnf.negate(c), normal_form(other, kinds)))
-        case Compare("==" | "!=" as op, left, right) if kind_of(left, kinds) == "bool" == kind_of(right, kinds):
+        case Compare("==" | "!=" as op, left, right) if (
+            kind_of(left, kinds) == "bool" == kind_of(right, kinds)
+        ):
             a, b = normal_form(left, kinds), normal_form(right, kinds)
             same = dnf.disjoin(dnf.conjoin(a, b), dnf.conjoin(dnf.negate(a), dnf.negate(b)))
             return same if op == "==" else dnf.negate(same)

@@ -39,6 +39,3 @@ def simplified_where(given: Expr, value: Expr, kinds: Kinds) -> Expr:
             if implied(given, Unary("not", cond), kinds):
                 return other
     return value
-
-
-

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from typing import Literal
 
 from engine.cuir.nodes import (
-    Binary, Bool, Call, Compare, Expr, Index, Name, Num, Select, Unary,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Name,
+    Num,
+    Select,
+    Unary,
 )  # fmt: skip
 
 Kind = Literal["int", "float", "bool"]

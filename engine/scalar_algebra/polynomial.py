@@ -110,7 +110,8 @@ class Poly:
     def is_integer(self, kinds: Kinds) -> bool:
         """Whether every value is an integer (integer atoms, powers and coefficients)."""
         return all(
-            c.denominator == 1 and all(p > 0 and p.denominator == 1 and is_int(a, kinds) for a, p in m)
+            c.denominator == 1
+            and all(p > 0 and p.denominator == 1 and is_int(a, kinds) for a, p in m)
             for m, c in self.terms.items()
         )
 
@@ -236,9 +237,11 @@ def _float_term(rest: Monomial, part: Poly, kinds: Kinds) -> Signed:
             return coefficient < 0, inner
         top = [inner]
     bottom: list[Expr] = []
+    leading: list[Expr] = []
     for atom, power in rest:
-        _place(atom, power, top, bottom)
-    top.sort(key=lambda e: (e != Name("x"), e != Name("s")))
+        _place(atom, power, leading, bottom)
+    # What is not an integer goes first: `slope[h] * (j - i)`, and x before all.
+    top = sorted(leading, key=lambda e: (e != Name("x"), e != Name("s"))) + top
     size = abs(coefficient)
     if size == 1:
         pass

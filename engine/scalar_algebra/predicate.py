@@ -253,7 +253,11 @@ def _shrink_once(cubes: set[Cube]) -> set[Cube] | None:
 
 
 def _literal_key(literal: Literal_) -> tuple[str, str]:
-    text = print_expr(literal.truth) if literal.truth is not None else print_expr(to_expr(literal.poly, {}))
+    text = (
+        print_expr(literal.truth)
+        if literal.truth is not None
+        else print_expr(to_expr(literal.poly, {}))
+    )
     return (literal.relation, text)
 
 
@@ -290,7 +294,11 @@ def _literal_expr(literal: Literal_, kinds: Kinds) -> Expr:
     if literal.relation in ("eq", "ne"):
         op = "==" if literal.relation == "eq" else "!="
     else:
-        op = (">" if literal.relation == "gt" else ">=") if sign > 0 else ("<" if literal.relation == "gt" else "<=")
+        op = (
+            (">" if literal.relation == "gt" else ">=")
+            if sign > 0
+            else ("<" if literal.relation == "gt" else "<=")
+        )
     if literal.integer and op in ("<=", ">=") and _reads_better_strict(right, op):
         right = right + Poly.number(1 if op == "<=" else -1)
         op = op[0]
@@ -326,6 +334,17 @@ def _solve(poly: Poly) -> tuple[tuple[tuple[Expr, Fraction], ...], Poly]:
 
 
 __all__ = [
-    "NO", "YES", "Dnf", "Literal_", "TooLarge", "compare", "conjoin", "disjoin", "dnf_expr",
-    "negate", "truth_value", "Binary", "Num",
+    "NO",
+    "YES",
+    "Binary",
+    "Dnf",
+    "Literal_",
+    "Num",
+    "TooLarge",
+    "compare",
+    "conjoin",
+    "disjoin",
+    "dnf_expr",
+    "negate",
+    "truth_value",
 ]  # fmt: skip

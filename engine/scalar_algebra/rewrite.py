@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine.cuir.nodes import (
-    Binary, Bool, Call, Compare, Expr, Index, Lambda, Name, Num, Select, Tuple, Unary, children,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Lambda,
+    Name,
+    Num,
+    Select,
+    Tuple,
+    Unary,
+    children,
     walk_expr,
 )  # fmt: skip
 

@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from engine.cuir.nodes import (
-    Binary, Bool, Call, Compare, Expr, Index, Lambda, Name, Num, Select, Unary,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Lambda,
+    Name,
+    Num,
+    Select,
+    Unary,
 )  # fmt: skip
 from engine.scalar_algebra.evaluate import FUNCTIONS
 from engine.scalar_algebra.kinds import Kind, Kinds, kind_of
@@ -115,7 +125,11 @@ def neg(a: Expr) -> Expr:
 
 
 def _constant_branches(expr: Expr) -> bool:
-    return isinstance(expr, Select) and value_of(expr.then) is not None and value_of(expr.other) is not None
+    return (
+        isinstance(expr, Select)
+        and value_of(expr.then) is not None
+        and value_of(expr.other) is not None
+    )
 
 
 def _spread(op: str, a: Expr, b: Expr) -> Expr | None:
@@ -202,7 +216,11 @@ def compare(op: str, a: Expr, b: Expr) -> Expr:
     """A comparison; one of a select of two numbers with a number becomes its condition."""
     x, y = value_of(a), value_of(b)
     if x is not None and y is not None:
-        return Num(bool({"<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y, "==": x == y, "!=": x != y}[op]))
+        return Num(
+            bool(
+                {"<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y, "==": x == y, "!=": x != y}[op]
+            )
+        )
     if isinstance(a, Select) and _constant_branches(a) and y is not None:
         return select(a.cond, compare(op, a.then, b), compare(op, a.other, b))
     if isinstance(b, Select) and _constant_branches(b) and x is not None:
@@ -288,7 +306,9 @@ def divmod_index(expr: Expr, by: int, extents: Mapping[str, int]) -> tuple[Expr,
     span = bounds(rest, extents)
     if not rest_poly.terms or span in ((0, by - 1), (0, 0)):
         return index_expr(whole.scaled(Fraction(1, by))), rest
-    quotient = index_expr(whole.scaled(Fraction(1, by)) + Poly.atom(Call("floor_div", (rest, Num(by)))))
+    quotient = index_expr(
+        whole.scaled(Fraction(1, by)) + Poly.atom(Call("floor_div", (rest, Num(by))))
+    )
     return quotient, Call("floor_mod", (rest, Num(by)))
 
 

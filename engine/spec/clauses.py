@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from engine.cuir.nodes import (
-    Binary, Bool, Call, Compare, Expr, Index, Lambda, Name, Num, Select, Unary, children, walk_expr,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Lambda,
+    Name,
+    Num,
+    Select,
+    Unary,
+    children,
+    walk_expr,
 )  # fmt: skip
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra.canonical import polynomial
@@ -90,14 +102,18 @@ def _is_dot(e: Expr, floats: frozenset[str]) -> bool:
     body = e.args[0].body
     if any(is_reduction(part) for part in walk_expr(body)):
         return False
-    reads = {p.base.id for p in walk_expr(body) if isinstance(p, Index) and isinstance(p.base, Name)}
+    reads = {
+        p.base.id for p in walk_expr(body) if isinstance(p, Index) and isinstance(p.base, Name)
+    }
     return len(reads & floats) == 2 and not any(isinstance(p, Select) for p in walk_expr(body))
 
 
 def _in_product(dot: Expr) -> Iterator[Expr]:
     """Multiplications of q or k before the matmul."""
     for e in walk_expr(dot):
-        if isinstance(e, Binary) and (value_of(e.left) is not None or value_of(e.right) is not None):
+        if isinstance(e, Binary) and (
+            value_of(e.left) is not None or value_of(e.right) is not None
+        ):
             yield e
 
 
@@ -122,11 +138,13 @@ def clauses_of(recipe: Recipe, lines: Lines, kinds: Kinds) -> tuple[Clause, ...]
         words = f"the output is multiplied by {print_expr(recipe.output_factor)}"
         found.append(Clause("output", words))
     for constraint in recipe.constraints:
-        words = f"defined for {print_expr(constraint)} only: one name declares both"
+        words = f"the spec is defined for {print_expr(constraint)} only"
         found.append(Clause("sizes", words))
     if recipe.empty_rows != "never":
         given = "O = 0" + ("" if recipe.weight is not None else " and LSE = -inf")
-        words = f"rows that keep no key exist: {_EMPTY[recipe.empty_rows]}, the kernel gives {given}"
+        words = (
+            f"rows that keep no key exist: {_EMPTY[recipe.empty_rows]}, the kernel gives {given}"
+        )
         found.append(Clause("empty_rows", words))
     return tuple(found)
 
@@ -144,19 +162,26 @@ def _heads(recipe: Recipe) -> Iterator[Clause]:
 
 def _score(recipe: Recipe, lines: Lines, kinds: Kinds) -> Iterator[Clause]:
     steps = list(_steps(recipe.score, kinds))
+    cap = _cap(steps)
     for step in reversed(steps):
         if isinstance(step, Poly):
             scale = _coefficient(step)
+            if scale is not None and cap is not None:
+                scale = scale * cap
             if scale is not None and scale != Poly.number(1):
                 words = f"the dot product is multiplied by {print_expr(to_expr(scale, kinds))}"
                 yield Clause("scale", words, lines.get("scale", ()))
             rest = Poly({m: c for m, c in step.terms.items() if not _mono_has_x(m)})
             if rest.terms:
-                words = f"then {print_expr(to_expr(rest, kinds))} is added"
+                number = Num(float(rest.const)) if rest.is_number else to_expr(rest, kinds)
+                words = f"then {print_expr(number)} is added"
                 yield Clause("bias", words, lines.get("bias", ()))
+        elif cap is not None:
+            c = print_expr(to_expr(cap, kinds) if not cap.is_number else Num(float(cap.const)))
+            words = f"then capped softly at {c}: {c} * tanh(s / {c})"
+            yield Clause("softcap", words, lines.get("softcap", ()))
         else:
-            kind, words = ("softcap", "capped by tanh") if step == "tanh" else ("map", f"then {step}")
-            yield Clause(kind, words, lines.get(kind, ()))
+            yield Clause("map", f"then {step} is taken", lines.get("softcap", ()))
     words = f"the score is {print_expr(recipe.score)} with x = <q_i, k_j>"
     yield Clause("score", words, lines.get("qk", ()))
 
@@ -171,6 +196,16 @@ def _steps(expr: Expr, kinds: Kinds) -> Iterator[Poly | str]:
                 yield atom.fn
                 yield from _steps(atom.args[0], kinds)
             return
+
+
+def _cap(steps: list[Poly | str]) -> Poly | None:
+    """c of c * tanh(s / c), when the one function around x is such a cap."""
+    match steps:
+        case [Poly() as outer, "tanh", Poly()]:
+            for mono, coefficient in outer.terms.items():
+                if _mono_has_x(mono):
+                    return Poly({tuple(t for t in mono if not contains(t[0], X)): coefficient})
+    return None
 
 
 def _mono_has_x(mono: tuple[tuple[Expr, object], ...]) -> bool:

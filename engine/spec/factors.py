@@ -77,7 +77,9 @@ def _is_row_max(expr: Expr) -> bool:
 
 
 def _asks_about_row(cond: Expr) -> bool:
-    return has_reduction(cond) or any(isinstance(e, Call) and e.fn == "isnan" for e in walk_expr(cond))
+    return has_reduction(cond) or any(
+        isinstance(e, Call) and e.fn == "isnan" for e in walk_expr(cond)
+    )
 
 
 # --- sums of terms -------------------------------------------------------------------------------
@@ -139,7 +141,10 @@ def _exponential(arg: Expr, inverse: bool) -> list[Factor]:
         case Select(cond, then, other) if is_removed(other) and not inverse:
             return [Factor(Select(cond, Num(1), Num(0))), *_exponential(then, inverse)]
         case Select(cond, then, other) if is_removed(then) and not inverse:
-            return [Factor(Select(build.negate(cond), Num(1), Num(0))), *_exponential(other, inverse)]
+            return [
+                Factor(Select(build.negate(cond), Num(1), Num(0))),
+                *_exponential(other, inverse),
+            ]
     out: list[Factor] = []
     kept: list[tuple[int, Expr]] = []
     for sign, term in terms(arg):
@@ -187,7 +192,9 @@ def product(parts: Iterable[Factor]) -> Expr:
             bottom.append(part.base)
         else:
             top = part.base if top is None else Binary("*", top, part.base)
-    out: Expr = Num(number) if top is None else (top if number == 1 else Binary("*", top, Num(number)))
+    out: Expr = (
+        Num(number) if top is None else (top if number == 1 else Binary("*", top, Num(number)))
+    )
     for item in bottom:
         out = Binary("/", out, item)
     return out
@@ -266,7 +273,9 @@ def split_mask(score: Expr) -> tuple[Expr, Expr]:
                 return k1, s2
             if k2 != TRUE and k1 == TRUE and value_of(s2) == float("inf"):
                 return k2, s1
-        case Call("max", (inner, Num(value))) | Call("max", (Num(value), inner)) if value <= NEGATIVE:
+        case Call("max", (inner, Num(value))) | Call("max", (Num(value), inner)) if (
+            value <= NEGATIVE
+        ):
             return split_mask(inner)
         case Call("log", (Select(cond, then, other),)) if value_of(then) == 1 and is_zero(other):
             return cond, Num(0.0)

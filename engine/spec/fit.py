@@ -7,7 +7,17 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from engine.cuir.nodes import (
-    Binary, Bool, Call, Compare, Expr, Index, Name, Num, Select, Unary, children,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Name,
+    Num,
+    Select,
+    Unary,
+    children,
 )  # fmt: skip
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra.polynomial import nice
@@ -151,7 +161,9 @@ def fit_linear(logs: Sequence[float], sizes: Sequence[Sizes], values: Sequence[f
 
 def _slope(values: Sequence[float], column: Sequence[float], *, offset: bool) -> Fraction | None:
     if offset:
-        pairs = [(v - values[0], c - column[0]) for v, c in zip(values[1:], column[1:], strict=True)]
+        pairs = [
+            (v - values[0], c - column[0]) for v, c in zip(values[1:], column[1:], strict=True)
+        ]
     else:
         pairs = list(zip(values, column, strict=True))
     pivot = next(((v, c) for v, c in pairs if c), None)

@@ -72,7 +72,7 @@ class _Shim(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         if name == "jaxtyped":
-            return lambda *a, **k: (a[0] if a and callable(a[0]) else (lambda fn: fn))
+            return lambda *a, **k: a[0] if a and callable(a[0]) else (lambda fn: fn)
         return _Annotation(name, (), {})
 
 
@@ -133,7 +133,9 @@ def explained(source: SpecSource) -> Iterator[None]:
         fix = "the spec must run on the sizes that its annotations allow"
         if isinstance(error, (ImportError, ModuleNotFoundError)):
             fix = "install the module, or put it beside the spec"
-        raise SpecError(f"the spec raised {kind}: {text}", where=Where(str(source.path), line), fix=fix) from error
+        raise SpecError(
+            f"the spec raised {kind}: {text}", where=Where(str(source.path), line), fix=fix
+        ) from error
 
 
 def line_of(error: BaseException, path: Path) -> int | None:

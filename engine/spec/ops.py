@@ -5,8 +5,8 @@ from __future__ import annotations
 from engine.spec.ops_elementwise import ELEMENTWISE
 from engine.spec.ops_make import CREATION, GATHERING
 from engine.spec.ops_reduce import REDUCING
-from engine.spec.ops_view import COPYING_VIEWS, VIEWS
 from engine.spec.ops_support import Handler, Unreadable
+from engine.spec.ops_view import COPYING_VIEWS, VIEWS
 
 RANDOM = frozenset((
     "rand", "randn", "randint", "randperm", "bernoulli", "native_dropout", "uniform", "normal",

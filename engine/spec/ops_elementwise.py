@@ -218,14 +218,19 @@ def _lerp(a: Expr, b: Expr, w: Expr) -> Expr:
 
 def _gelu(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     if kwargs.get("approximate", "none") == "tanh":
+
         def apply(x: Expr) -> Expr:
             cube = build.mul(x, build.mul(x, x))
-            inner = build.mul(Num(math.sqrt(2 / math.pi)), build.add(x, build.mul(Num(0.044715), cube)))
+            inner = build.mul(
+                Num(math.sqrt(2 / math.pi)), build.add(x, build.mul(Num(0.044715), cube))
+            )
             return build.mul(build.mul(Num(0.5), x), build.add(Num(1.0), Call("tanh", (inner,))))
     else:
+
         def apply(x: Expr) -> Expr:
             inner = Call("erf", (build.div(x, Num(math.sqrt(2.0))),))
             return build.mul(build.mul(Num(0.5), x), build.add(Num(1.0), inner))
+
     return elementwise(trace, out, [args[0]], apply)
 
 
@@ -241,10 +246,14 @@ def _comparison(op: str) -> Handler:
     def handle(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
         def apply(a: Expr, b: Expr) -> Expr:
             if kind_of(a, trace.kinds) == "bool" == kind_of(b, trace.kinds) and op in ("==", "!="):
-                return build.select(b, a, build.negate(a)) if op == "==" else build.select(
-                    b, build.negate(a), a
+                return (
+                    build.select(b, a, build.negate(a))
+                    if op == "=="
+                    else build.select(b, build.negate(a), a)
                 )
-            return build.compare(op, build.as_number(a, trace.kinds), build.as_number(b, trace.kinds))
+            return build.compare(
+                op, build.as_number(a, trace.kinds), build.as_number(b, trace.kinds)
+            )
 
         return elementwise(trace, out, list(args[:2]), apply)
 

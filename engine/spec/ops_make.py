@@ -22,6 +22,7 @@ def _uniform(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     value = out.reshape(-1)[0].item()
     return constant(tuple(out.shape), Num(value))
 
+
 def _arange(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     if len(args) == 1:
         start, step = 0, kwargs.get("step", 1)
@@ -45,10 +46,7 @@ def _eye(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
 
 
 CREATION: dict[str, Handler] = {
-    **{name: _uniform for name in (
-        "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
-        "new_full", "scalar_tensor",
-    )},
+    **dict.fromkeys(("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "scalar_tensor"), _uniform),
     "arange": _arange, "eye": _eye,
 }  # fmt: skip
 
@@ -56,11 +54,15 @@ CREATION: dict[str, Handler] = {
 # --- gathering -----------------------------------------------------------------------------------
 
 
-def _wrapped(index: torch.Tensor, size: int, expr: Expr) -> Expr:
-    """Python's negative positions, only where this trace has seen one."""
-    if index.numel() and not index.is_meta and bool((index < 0).any()):
-        return build.select(build.compare("<", expr, build.ZERO), build.add(expr, Num(size)), expr)
-    return expr
+def _wrapped(size: int, expr: Expr) -> Expr:
+    """Python's negative position, where it is written as one.
+
+    A computed index that turns negative (`doc[q_idx + Nk - Nq]` for the rows before the first key)
+    stays as it is: such rows are masked, and a load outside its tensor gives 0. If they are not,
+    the recipe differs from the spec and is refused.
+    """
+    value = build.value_of(expr)
+    return Num(int(value) + size) if value is not None and value < 0 else expr
 
 
 def _indexed(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
@@ -85,7 +87,7 @@ def _indexed(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
             if part is None:
                 own.append(next(rest))
             else:
-                own.append(_wrapped(positions[n], tensor.shape[n], part.broadcast(shared)))
+                own.append(_wrapped(tensor.shape[n], part.broadcast(shared)))
         return sym.read(tuple(own))
 
     deps = sym.deps.union(*(s.deps for s in syms if s is not None))

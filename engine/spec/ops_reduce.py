@@ -57,7 +57,9 @@ def _mean(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     dim = argument(args, kwargs, 1, "dim")
     keepdim = argument(args, kwargs, 2, "keepdim", False)
     count = args[0].numel() // max(1, out.numel())
-    return _reduced(trace, "sum_over", args[0], dim, keepdim, out, lambda v: build.div(v, Num(count)))
+    return _reduced(
+        trace, "sum_over", args[0], dim, keepdim, out, lambda v: build.div(v, Num(count))
+    )
 
 
 def _max(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Any:
@@ -72,13 +74,17 @@ def _max(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Any:
 
 def _amax(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     dim = argument(args, kwargs, 1, "dim", [])
-    return _reduced(trace, "max_over", args[0], dim, argument(args, kwargs, 2, "keepdim", False), out)
+    return _reduced(
+        trace, "max_over", args[0], dim, argument(args, kwargs, 2, "keepdim", False), out
+    )
 
 
 def _amin(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     dim = argument(args, kwargs, 1, "dim", [])
     keepdim = argument(args, kwargs, 2, "keepdim", False)
-    return _reduced(trace, "max_over", args[0], dim, keepdim, out, finish=build.neg, element=build.neg)
+    return _reduced(
+        trace, "max_over", args[0], dim, keepdim, out, finish=build.neg, element=build.neg
+    )
 
 
 def _quantified(fn: str) -> Handler:

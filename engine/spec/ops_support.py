@@ -38,7 +38,9 @@ def argument(args: Args, kwargs: Kwargs, position: int, name: str, default: Any 
     return kwargs.get(name, default)
 
 
-def elementwise(trace: Trace, out: torch.Tensor, operands: list[Any], rule: Callable[..., Expr]) -> Sym:
+def elementwise(
+    trace: Trace, out: torch.Tensor, operands: list[Any], rule: Callable[..., Expr]
+) -> Sym:
     """`rule` applied to the operands' elements, broadcast to the shape of `out`."""
     syms = [operand(trace, o) for o in operands]
 

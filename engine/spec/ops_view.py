@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ViewRule = Callable[["Trace", Args, Kwargs, Any], "View | list[View]"]
 
 
-def _plain(base: torch.Tensor, forward: Callable[[Indices], Indices], back: Callable[[Indices], Indices]) -> View:
+def _plain(
+    base: torch.Tensor, forward: Callable[[Indices], Indices], back: Callable[[Indices], Indices]
+) -> View:
     return View(base, forward, lambda index: (TRUE, back(index)))
 
 
@@ -83,7 +85,9 @@ def _slice(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> View:
     def forward(index: Indices) -> Indices:
         moved = index[dim]
         if step != 1 or start:
-            moved = build.index_expr(build.index_poly(moved).scaled(step) + build.index_poly(Num(start)))
+            moved = build.index_expr(
+                build.index_poly(moved).scaled(step) + build.index_poly(Num(start))
+            )
         return (*index[:dim], moved, *index[dim + 1 :])
 
     def inverse(index: Indices) -> tuple[Expr, Indices]:
@@ -181,7 +185,9 @@ def _stack(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
         rest = (*index[:dim], *index[dim + 1 :])
         result = syms[-1].read(rest)
         for n in reversed(range(len(syms) - 1)):
-            result = build.select(build.compare("==", index[dim], Num(n)), syms[n].read(rest), result)
+            result = build.select(
+                build.compare("==", index[dim], Num(n)), syms[n].read(rest), result
+            )
         return result
 
     return Sym(tuple(out.shape), read, frozenset().union(*(s.deps for s in syms)))
@@ -236,8 +242,10 @@ def _triangle(lower: bool) -> Handler:
     def handle(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
         sym = trace.sym(args[0])
         diagonal = argument(args, kwargs, 1, "diagonal", 0)
-        zero = build.FALSE if out.dtype == torch.bool else (
-            Num(0.0) if out.dtype.is_floating_point else Num(0)
+        zero = (
+            build.FALSE
+            if out.dtype == torch.bool
+            else (Num(0.0) if out.dtype.is_floating_point else Num(0))
         )
 
         def read(index: Indices) -> Expr:
@@ -253,7 +261,9 @@ def _triangle(lower: bool) -> Handler:
 def _reshaped_copy(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     sym = trace.sym(args[0])
     new = tuple(out.shape)
-    return Sym(new, lambda index: sym.read(reshape_index(index, sym.shape, new, trace.extents)), sym.deps)
+    return Sym(
+        new, lambda index: sym.read(reshape_index(index, sym.shape, new, trace.extents)), sym.deps
+    )
 
 
 def _padded(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
@@ -271,7 +281,9 @@ def _padded(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
             if before[d] > 0:
                 inside = build.both(inside, build.compare(">=", index[d], Num(before[d])))
             if after[d] > 0:
-                inside = build.both(inside, build.compare("<", index[d], Num(before[d] + sym.shape[d])))
+                inside = build.both(
+                    inside, build.compare("<", index[d], Num(before[d] + sym.shape[d]))
+                )
         return build.select(inside, sym.read(tuple(own)), fill)
 
     return Sym(tuple(out.shape), read, sym.deps)

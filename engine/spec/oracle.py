@@ -55,7 +55,11 @@ def widened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def vmapped_mods(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_mods: tuple[Mod, ...], mask_mods: tuple[Mod, ...]
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    score_mods: tuple[Mod, ...],
+    mask_mods: tuple[Mod, ...],
 ) -> torch.Tensor:
     """FlexAttention by its definition: each mod is vmapped over key, query, head and batch."""
     group = q.size(1) // k.size(1)
@@ -141,7 +145,11 @@ def _rows(factor: Any, o: torch.Tensor) -> torch.Tensor:
 
 
 def environment(
-    recipe: Recipe, inputs: Mapping[str, torch.Tensor], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    recipe: Recipe,
+    inputs: Mapping[str, torch.Tensor],
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
 ) -> dict[str, Any]:
     """Sizes, indices and extra inputs by name, to evaluate the recipe's expressions with."""
     b, h, i, j = index_grid(q, k)
@@ -180,4 +188,3 @@ def output_as_bhnd(recipe: Recipe, o: torch.Tensor) -> torch.Tensor:
 def _broadcast(value: Any, shape: tuple[int, ...]) -> torch.Tensor:
     tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
     return tensor.broadcast_to(shape)
-

@@ -43,7 +43,9 @@ class Program:
         if not isinstance(out, torch.Tensor):
             what = f"a {type(out).__name__}" if out is not None else "nothing"
             raise self.source.error(
-                f"{self.source.function} returns {what}", self.source.line, "return the output tensor alone"
+                f"{self.source.function} returns {what}",
+                self.source.line,
+                "return the output tensor alone",
             )
         return out
 
@@ -113,7 +115,11 @@ def _parameters(mod: Mod) -> int:
 
 
 def broadcast_mods(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, score_mods: tuple[Mod, ...], mask_mods: tuple[Mod, ...]
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    score_mods: tuple[Mod, ...],
+    mask_mods: tuple[Mod, ...],
 ) -> torch.Tensor:
     """FlexAttention written out: scale, score mods in order, masks, softmax. Mods are broadcast."""
     group = q.size(1) // k.size(1)
@@ -140,4 +146,6 @@ def index_grid(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def missing(path: str) -> SpecError:
-    return SpecError("no such spec", where=Where(path), fix="name a file, or one of `cubridge specs list`")
+    return SpecError(
+        "no such spec", where=Where(path), fix="name a file, or one of `cubridge specs list`"
+    )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
 from engine.cuir.nodes import Compare, Expr, Name
 from engine.cuir.printer import print_expr
+from engine.errors import SpecError
 from engine.scalar_algebra.canonical import canonical, canonical_predicate
 from engine.scalar_algebra.given import simplified_where
-from engine.scalar_algebra.kinds import Kinds
+from engine.scalar_algebra.kinds import INDEX_NAMES, SIZE_NAMES, Kinds
 from engine.scalar_algebra.rewrite import load_names
 from engine.spec import build
 from engine.spec.clauses import clauses_of
@@ -19,6 +21,7 @@ from engine.spec.load import surroundings, time_limit
 from engine.spec.program import Program, program_of
 from engine.spec.reading import Read, read_all, role_names
 from engine.spec.recipe import Input, Recipe
+from engine.spec.sizes import Domain
 from engine.spec.source import read_source
 from engine.spec.tables import Form, closed_form, with_forms
 from engine.spec.trace import Leaf
@@ -39,16 +42,34 @@ def read_recipe(
     source = read_source(Path(path), options or {})
     program = program_of(source)
     with time_limit(source, time_limit_s), surroundings(source):
-        read = read_all(program)
-        recipe = _recipe(program, read)
-        outcome = validate_recipe(program, recipe)
+        return _within_some_domain(program)
+
+
+def _within_some_domain(program: Program) -> Recipe:
+    """Read for any lengths; where the spec itself fails there, for Nq <= Nk, then for Nq == Nk."""
+    failure: SpecError | None = None
+    for domain in Domain:
+        try:
+            return _read_within(program, domain)
+        except SpecError as error:
+            if error.__cause__ is None:  # not raised by the user's code
+                raise failure or error from None
+            failure = failure or error
+    assert failure is not None
+    raise failure
+
+
+def _read_within(program: Program, domain: Domain) -> Recipe:
+    read = read_all(program, domain)
+    recipe = _recipe(program, read, domain)
+    outcome = validate_recipe(program, recipe, domain)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
     first = read.traced[0]
     clauses = clauses_of(recipe, first.lines, first.trace.kinds)
     return dataclasses.replace(recipe, clauses=clauses)
 
 
-def _recipe(program: Program, read: Read) -> Recipe:
+def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
     kinds: Kinds = read.traced[0].trace.kinds
     forms, tables = _tables(program, read)
 
@@ -77,7 +98,7 @@ def _recipe(program: Program, read: Read) -> Recipe:
         output_dims=_output_dims(program, read),
         empty_rows="never",
         output_factor=None if build.value_of(factor) == 1 else factor,
-        constraints=_constraints(program, read),
+        constraints=_constraints(program, read, domain),
     )
 
 
@@ -92,6 +113,7 @@ def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]
     forms: dict[str, Form] = {}
     inputs: list[Input] = []
     plain = {i.name for i in _inputs(program, read) if i.role != "extra"}
+    taken = {t.name for t in program.tensors} | set(SIZE_NAMES) | set(INDEX_NAMES) | {"x", "s"}
     for name in names:
         leaves = [t.trace.leaves[name] for t in read.traced if name in t.trace.leaves]
         if len(leaves) != len(read.traced):
@@ -104,8 +126,26 @@ def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]
             forms[name] = form
             continue
         kind = read.traced[0].trace.kinds[name]
-        inputs.append(Input(name, "extra", _TABLE_DTYPE[kind], _table_dims(program, leaves, read), first.key))
+        given = _named_at(program, first.line)
+        if given is not None and given not in taken:
+            taken.add(given)
+            forms[name] = Form(lambda index, given=given: build.load(given, index))
+            read.traced[0].trace.kinds[given] = kind
+            name = given
+        dims = _table_dims(program, leaves, read)
+        inputs.append(Input(name, "extra", _TABLE_DTYPE[kind], dims, first.key))
     return forms, inputs
+
+
+def _named_at(program: Program, line: int | None) -> str | None:
+    """The variable that the spec assigns at `line`, to call the table by."""
+    for node in ast.walk(program.source.tree):
+        match node:
+            case ast.Assign([ast.Name(name)]) if line and node.lineno <= line <= (
+                node.end_lineno or 0
+            ):
+                return name
+    return None
 
 
 def _table_dims(program: Program, leaves: list[Leaf], read: Read) -> tuple[str, ...]:
@@ -159,17 +199,21 @@ def _renamed(program: Program, read: Read) -> dict[str, str]:
     return out
 
 
-def _constraints(program: Program, read: Read) -> tuple[Expr, ...]:
-    """Sizes that share one name are equal."""
+def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ...]:
+    """Sizes that share one name are equal; and the lengths that the spec runs at."""
     roles: dict[str, list[str]] = {}
     for name, role in role_names(program, read.traced[0].reading):
         roles.setdefault(name, []).append(role)
-    return tuple(
+    found = [
         Compare("==", Name(names[0]), Name(other))
         for names in roles.values()
         for other in names[1:]
         if (names[0], other) != ("D", "Dv")
-    )
+    ]
+    lengths = Name("Nq"), Name("Nk")
+    if domain is not Domain.ANY and Compare("==", *lengths) not in found:
+        found.append(Compare("==" if domain is Domain.EQUAL else "<=", *lengths))
+    return tuple(found)
 
 
 def _output_dims(program: Program, read: Read) -> tuple[str, ...]:

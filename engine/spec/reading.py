@@ -14,11 +14,17 @@ from engine.spec.clauses import lines_by_kind
 from engine.spec.fit import Mismatch, NoForm, unify
 from engine.spec.program import Program, broadcast_mods
 from engine.spec.roles import NotAttention, Reading, read_output
-from engine.spec.sizes import TRACE_SIZES, dimension_values, slots
+from engine.spec.sizes import TRACE_SIZES, Domain, dimension_values, slots
 from engine.spec.source import TensorParameter
 from engine.spec.trace import AtenMode, PythonMode, Trace, kind_of_dtype
 
-_DTYPE = {"T": torch.float64, "f32": torch.float64, "i32": torch.int32, "i64": torch.int64, "bool": torch.bool}
+_DTYPE = {
+    "T": torch.float64,
+    "f32": torch.float64,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "bool": torch.bool,
+}
 
 
 @dataclass(slots=True)
@@ -67,7 +73,9 @@ def trace_once(program: Program, sizes: Mapping[str, int], seed: int) -> Traced:
     sym = trace.sym(out)
     outputs = tuple(f"o{n}" for n in range(len(sym.shape)))
     trace.extents |= dict(zip(outputs, sym.shape, strict=True))
-    floats = frozenset(t.name for t in program.tensors if _DTYPE[t.dtype].is_floating_point and t.dims)
+    floats = frozenset(
+        t.name for t in program.tensors if _DTYPE[t.dtype].is_floating_point and t.dims
+    )
     expr = sym.read(tuple(map(Name, outputs)))
     try:
         reading = read_output(expr, outputs, {t.name: t.dims for t in program.tensors}, floats)
@@ -82,7 +90,11 @@ def explain(program: Program, trace: Trace, problem: NotAttention, whole: Expr) 
     about = problem.about or whole
     for e in walk_expr(about):
         if isinstance(e, (Index, Name)):
-            name = e.base.id if isinstance(e, Index) and isinstance(e.base, Name) else getattr(e, "id", "")
+            name = (
+                e.base.id
+                if isinstance(e, Index) and isinstance(e.base, Name)
+                else getattr(e, "id", "")
+            )
             leaf = trace.leaves.get(name)
             if leaf is not None and leaf.deps:
                 return trace.error(
@@ -147,16 +159,21 @@ class Read:
     kv_head: Expr
 
 
-def read_all(program: Program) -> Read:
-    """Trace at every size of `TRACE_SIZES` and unify. Raises `SpecError`."""
-    traced = tuple(trace_once(program, sizes, seed) for seed, sizes in enumerate(TRACE_SIZES))
+def read_all(program: Program, domain: Domain) -> Read:
+    """Trace at every size of `TRACE_SIZES`, moved into `domain`, and unify. Raises `SpecError`."""
+    traced = tuple(
+        trace_once(program, domain.within(sizes), seed) for seed, sizes in enumerate(TRACE_SIZES)
+    )
     readings = [t.reading for t in traced]
     sizes = [t.sizes for t in traced]
     first = readings[0]
     for other in readings[1:]:
-        if (other.q.base, other.k.base, other.v.base, other.output) != (
-            first.q.base, first.k.base, first.v.base, first.output
-        ) or (other.weight is None) != (first.weight is None) or len(other.late_masks) != len(first.late_masks):
+        if (
+            (other.q.base, other.k.base, other.v.base, other.output)
+            != (first.q.base, first.k.base, first.v.base, first.output)
+            or (other.weight is None) != (first.weight is None)
+            or len(other.late_masks) != len(first.late_masks)
+        ):
             raise _varies(program, "the spec computes something else at another size")
 
     def one(part: str, forms: list[Expr]) -> Expr:
@@ -164,9 +181,13 @@ def read_all(program: Program) -> Read:
             return unify(forms, sizes)
         except Mismatch as problem:
             shown = " and ".join(problem.texts[:2])
-            raise _varies(program, f"the {part} takes another form at another size: {shown}") from None
+            raise _varies(
+                program, f"the {part} takes another form at another size: {shown}"
+            ) from None
         except NoForm as problem:
-            raise _varies(program, f"in the {part}, {problem}, which is no known form of them") from None
+            raise _varies(
+                program, f"in the {part}, {problem}, which is no known form of them"
+            ) from None
 
     return Read(
         traced,
@@ -181,5 +202,7 @@ def read_all(program: Program) -> Read:
 
 def _varies(program: Program, message: str) -> SpecError:
     return program.source.error(
-        message, program.source.line, "compute it from the sizes with one formula, without branches on them"
+        message,
+        program.source.line,
+        "compute it from the sizes with one formula, without branches on them",
     )

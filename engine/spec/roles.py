@@ -7,12 +7,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.cuir.nodes import (
-    Binary, Call, Expr, Index, Lambda, Name, Num, Select, Unary, walk_expr,
+    Binary,
+    Call,
+    Expr,
+    Index,
+    Lambda,
+    Name,
+    Num,
+    Select,
+    Unary,
+    walk_expr,
 )  # fmt: skip
 from engine.scalar_algebra.rewrite import TRUE, contains, map_children, rename, substitute
 from engine.spec import build
 from engine.spec.factors import (
-    Factor, cancelled, factors, has_reduction, mentions, over, product, split_mask, without_guards,
+    Factor,
+    cancelled,
+    factors,
+    has_reduction,
+    mentions,
+    over,
+    product,
+    split_mask,
+    without_guards,
 )  # fmt: skip
 
 
@@ -47,7 +64,10 @@ class Reading:
 
 
 def read_output(
-    expr: Expr, outputs: tuple[str, ...], inputs: Mapping[str, tuple[str, ...]], floats: frozenset[str]
+    expr: Expr,
+    outputs: tuple[str, ...],
+    inputs: Mapping[str, tuple[str, ...]],
+    floats: frozenset[str],
 ) -> Reading:
     """Read the element `expr` of the output whose index variables are `outputs`.
 
@@ -89,13 +109,17 @@ def read_output(
     rest: list[Factor] = []
     for factor in weights:
         match factor.base:
-            case Select(cond, Num(1), Num(0)) if not factor.inverse and not _has_product(cond, floats):
+            case Select(cond, Num(1), Num(0)) if not factor.inverse and not _has_product(
+                cond, floats
+            ):
                 masks.append(placed(cond))
             case _:
                 rest.append(factor)
     if normalised:
         if len(rest) != 1 or not (isinstance(rest[0].base, Call) and rest[0].base.fn == "exp"):
-            raise NotAttention("the weights are normalised, but they are not exponentials", LLM, raw)
+            raise NotAttention(
+                "the weights are normalised, but they are not exponentials", LLM, raw
+            )
         raw_score = placed(rest[0].base.args[0])
         keep, score = split_mask(raw_score)
         weight = None
@@ -133,7 +157,9 @@ def _extent(summed: Call) -> int:
 
 
 def _no_matmul(expr: Expr, floats: frozenset[str]) -> NotAttention:
-    read = sorted({e.base.id for e in walk_expr(expr) if isinstance(e, Index) and isinstance(e.base, Name)})
+    read = sorted(
+        {e.base.id for e in walk_expr(expr) if isinstance(e, Index) and isinstance(e.base, Name)}
+    )
     return NotAttention(
         "the output is not a product of weights and v, with weights made of q times k"
         + (f" (it reads {', '.join(read)})" if read else " (it reads no input)"),
@@ -141,7 +167,9 @@ def _no_matmul(expr: Expr, floats: frozenset[str]) -> NotAttention:
     )
 
 
-def _value_load(expr: Expr, outputs: tuple[str, ...], floats: frozenset[str]) -> tuple[Index, str] | None:
+def _value_load(
+    expr: Expr, outputs: tuple[str, ...], floats: frozenset[str]
+) -> tuple[Index, str] | None:
     """The load of v in a sum over keys, and the output variable that is its column."""
     if not (isinstance(expr, Call) and expr.fn == "sum_over" and isinstance(expr.args[0], Lambda)):
         return None
@@ -238,13 +266,17 @@ def _operands(dots: list[Call], j: str) -> tuple[Index, Index, str]:
         (var,), body = dot.args[0].params, dot.args[0].body
         parts = factors(body)
         if len(parts) != 2 or not all(isinstance(p.base, Index) and not p.inverse for p in parts):
-            raise NotAttention("q or k is changed per channel before they are multiplied", LLM, body)
+            raise NotAttention(
+                "q or k is changed per channel before they are multiplied", LLM, body
+            )
         a, b = (p.base for p in parts)
         assert isinstance(a, Index) and isinstance(b, Index)
         if Name(j) in a.index and Name(j) not in b.index:
             a, b = b, a
         if Name(j) not in b.index or mentions(a, j):
-            raise NotAttention("one product of the score does not run over the keys of v", LLM, body)
+            raise NotAttention(
+                "one product of the score does not run over the keys of v", LLM, body
+            )
         channel = {var: Name("dd")}
         forms.add((rename(a, channel), rename(b, channel)))
     if len(forms) > 1:
@@ -271,13 +303,17 @@ def _places(
 ) -> dict[str, Expr]:  # fmt: skip
     """Output variables and the key variable as b, h, i, j."""
     if Name(channel) not in q.index or Name(channel) not in k.index:
-        raise NotAttention("the product of q and k does not run over a head dimension of its own", LLM)
+        raise NotAttention(
+            "the product of q and k does not run over a head dimension of its own", LLM
+        )
     simple = [e.id for e in q.index if isinstance(e, Name) and e.id in outputs]
     shared = [o for o in simple if mentions(k, o) or mentions(v, o)]
     rows = [o for o in simple if o not in shared]
     lost = [o for o in outputs if o != d and o not in simple]
-    if lost or len(simple) + 1 != len(outputs) or any(
-        not isinstance(e, (Name, Num)) for e in q.index
+    if (
+        lost
+        or len(simple) + 1 != len(outputs)
+        or any(not isinstance(e, (Name, Num)) for e in q.index)
     ):
         raise NotAttention(
             "the output's dimensions are not those of q (heads merged, split or flattened)",

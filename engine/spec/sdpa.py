@@ -29,7 +29,9 @@ def written_out(
     if enable_gqa:
         key = key.repeat_interleave(query.size(-3) // key.size(-3), -3)
         value = value.repeat_interleave(query.size(-3) // value.size(-3), -3)
-    scores = (query @ key.transpose(-2, -1)) * (1 / math.sqrt(query.size(-1)) if scale is None else scale)
+    scores = (query @ key.transpose(-2, -1)) * (
+        1 / math.sqrt(query.size(-1)) if scale is None else scale
+    )
     if is_causal:
         attn_mask = torch.ones(n_q, n_k, dtype=torch.bool).tril(0)
     if attn_mask is None:

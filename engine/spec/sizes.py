@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 
 from engine.spec.source import TensorParameter
 
@@ -20,6 +21,23 @@ CHECK_SIZES: tuple[Mapping[str, int], ...] = (
     {"B": 2, "Hq": 2, "Hkv": 2, "Nq": 33, "Nk": 33, "D": 4, "Dv": 4},
     {"B": 1, "Hq": 5, "Hkv": 5, "Nq": 1, "Nk": 27, "D": 6, "Dv": 6},
 )
+
+
+class Domain(StrEnum):
+    """For which lengths a spec is defined: many build a mask that needs Nq <= Nk, or Nq == Nk."""
+
+    ANY = "any"
+    AT_MOST = "Nq <= Nk"
+    EQUAL = "Nq == Nk"
+
+    def within(self, sizes: Mapping[str, int]) -> Mapping[str, int]:
+        """`sizes` moved into this domain."""
+        low, high = sorted((sizes["Nq"], sizes["Nk"]))
+        if self is Domain.ANY:
+            return sizes
+        return {**sizes, "Nq": high if self is Domain.EQUAL else low, "Nk": high}
+
+
 _FAMILIES = {"batch": ("B",), "heads": ("Hq", "Hkv"), "rows": ("Nq", "Nk"), "columns": ("D", "Dv")}
 
 
@@ -52,7 +70,7 @@ def _family(name: str) -> str:
     lower = name.lower()
     if lower.startswith("b"):
         return "batch"
-    if "head" in lower and "dim" not in lower or lower.startswith("h"):
+    if ("head" in lower and "dim" not in lower) or lower.startswith("h"):
         return "heads"
     if lower.startswith(("d", "c", "e")) or "dim" in lower:
         return "columns"
@@ -61,7 +79,9 @@ def _family(name: str) -> str:
     return "other"
 
 
-def dimension_values(names: Sequence[str], slot: Mapping[str, str], sizes: Mapping[str, int]) -> dict[str, int]:
+def dimension_values(
+    names: Sequence[str], slot: Mapping[str, str], sizes: Mapping[str, int]
+) -> dict[str, int]:
     """A value for every dimension name; names outside the usual ones get sizes of their own."""
     out: dict[str, int] = {}
     spare = 7 + sizes["Nk"]

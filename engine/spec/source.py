@@ -69,7 +69,9 @@ def read_source(path: Path, options: Mapping[str, object]) -> SpecSource:
         raise SpecError("not UTF-8 text", where=where, fix="save the spec as UTF-8") from None
     except OSError as error:
         reason = error.strerror or str(error)
-        raise SpecError(f"cannot read the spec: {reason}", where=where, fix="name a Python file") from None
+        raise SpecError(
+            f"cannot read the spec: {reason}", where=where, fix="name a Python file"
+        ) from None
     try:
         tree = ast.parse(text, filename=str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -95,19 +97,28 @@ def read_source(path: Path, options: Mapping[str, object]) -> SpecSource:
 
 class _Reader:
     def __init__(
-        self, path: Path, text: str, tree: ast.Module, node: ast.FunctionDef, options: Mapping[str, object]
+        self,
+        path: Path,
+        text: str,
+        tree: ast.Module,
+        node: ast.FunctionDef,
+        options: Mapping[str, object],
     ) -> None:
         self.path, self.text, self.tree, self.node = path, text, tree, node
         self.options = dict(options)
         self.aliases = _import_aliases(tree)
 
     def fail(self, message: str, node: ast.AST, fix: str) -> SpecError:
-        return SpecError(message, where=Where(str(self.path), getattr(node, "lineno", None)), fix=fix)
+        return SpecError(
+            message, where=Where(str(self.path), getattr(node, "lineno", None)), fix=fix
+        )
 
     def read(self) -> SpecSource:
         a = self.node.args
         if a.vararg or a.kwarg:
-            raise self.fail("a spec has named parameters only", self.node, "remove *args and **kwargs")
+            raise self.fail(
+                "a spec has named parameters only", self.node, "remove *args and **kwargs"
+            )
         kind: Literal["eager", "flex"] = "eager" if self.node.name == EAGER else "flex"
         plain = [*a.posonlyargs, *a.args]
         defaults: dict[str, ast.expr] = dict(
@@ -130,11 +141,15 @@ class _Reader:
                         )  # fmt: skip
                 tensors.append(TensorParameter(parameter.arg, *declared, parameter.lineno))
             else:
-                scalars.append(self.scalar(parameter, defaults.get(parameter.arg), kind, len(tensors)))
+                scalars.append(
+                    self.scalar(parameter, defaults.get(parameter.arg), kind, len(tensors))
+                )
         unknown = set(self.options) - {s.name for s in scalars}
         if unknown:
             names = ", ".join(s.name for s in scalars) or "none"
-            raise self.fail(f"no scalar parameter {sorted(unknown)[0]}", self.node, f"scalars here: {names}")
+            raise self.fail(
+                f"no scalar parameter {sorted(unknown)[0]}", self.node, f"scalars here: {names}"
+            )
         returned = self.declared(self.node.returns)
         return SpecSource(
             self.path, self.text, self.tree, kind, self.node.name, self.node.lineno, tuple(tensors),
@@ -154,7 +169,11 @@ class _Reader:
             return ScalarParameter(name, None, True, line)
         if default is None:
             annotation = parameter.annotation
-            if annotation is not None and _text(annotation).split(".")[-1] in ("int", "float", "bool"):
+            if annotation is not None and _text(annotation).split(".")[-1] in (
+                "int",
+                "float",
+                "bool",
+            ):
                 raise self.fail(
                     f"scalar {name} has no value", parameter,
                     f"give it a default, or pass the option {name}=...",
@@ -226,7 +245,9 @@ def _constant(node: ast.expr, tree: ast.Module) -> object:
     constants: dict[str, object] = {}
     for item in tree.body:
         match item:
-            case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, value) if value:
+            case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, value) if (
+                value
+            ):
                 try:
                     constants[name] = ast.literal_eval(value)
                 except ValueError:

@@ -117,7 +117,9 @@ def _distance(values: Values, sizes: Sequence[Sizes]) -> Callable[..., Expr] | N
                 continue
             shift = fit([s for s in shifts if s is not None], sizes)
 
-            def at(a: Expr, b: Expr, sign: int = sign, clamp: int | None = clamp, shift: Expr = shift) -> Expr:
+            def at(
+                a: Expr, b: Expr, sign: int = sign, clamp: int | None = clamp, shift: Expr = shift
+            ) -> Expr:
                 gap = build.add(build.sub(a, b), shift)
                 if clamp is None:
                     out = build.call("abs", gap)

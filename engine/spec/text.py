@@ -24,7 +24,13 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
         "schema": SCHEMA,
         "source": recipe.source,
         "inputs": [
-            {"name": i.name, "role": i.role, "dtype": i.dtype, "dims": list(i.dims), "derive": i.derive}
+            {
+                "name": i.name,
+                "role": i.role,
+                "dtype": i.dtype,
+                "dims": list(i.dims),
+                "derive": i.derive,
+            }
             for i in recipe.inputs
         ],
         "score": text(recipe.score),
@@ -35,7 +41,9 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
         "empty_rows": recipe.empty_rows,
         "output_factor": text(recipe.output_factor),
         "constraints": [text(c) for c in recipe.constraints],
-        "clauses": [{"kind": c.kind, "words": c.words, "lines": list(c.lines)} for c in recipe.clauses],
+        "clauses": [
+            {"kind": c.kind, "words": c.words, "lines": list(c.lines)} for c in recipe.clauses
+        ],
     }
 
 

@@ -139,7 +139,9 @@ class Trace:
         old = self.sym(view.base)
         if view.inverse is None:
             if new.deps | old.deps:
-                raise self.error("a value is written in place through a view that no rule reads", line)
+                raise self.error(
+                    "a value is written in place through a view that no rule reads", line
+                )
             self.give(view.base, self.leaf(view.base, "written in place", frozenset(), line))
             return
         inverse = view.inverse
@@ -255,7 +257,11 @@ class Widen(TorchDispatchMode):
     """Runs every op with floats kept in float64."""
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         return func(*map(neutral, args), **{k: neutral(v) for k, v in (kwargs or {}).items()})
 
@@ -268,7 +274,11 @@ class AtenMode(TorchDispatchMode):
         self.trace = trace
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         args = tuple(map(neutral, args))
         kwargs = {k: neutral(v) for k, v in (kwargs or {}).items()}
@@ -279,14 +289,18 @@ class AtenMode(TorchDispatchMode):
         line = trace.where.here()
         # Twins are taken before the op runs: an op in place changes what its operands hold.
         before = {
-            id(t): trace.sym(t) for t in _tensors((args, kwargs)) if name not in ("empty", "lift_fresh")
+            id(t): trace.sym(t)
+            for t in _tensors((args, kwargs))
+            if name not in ("empty", "lift_fresh")
         }
         out = _run(func, args, kwargs)
         if name in ("detach", "alias", "lift_fresh") and isinstance(args[0], torch.Tensor):
             if name == "lift_fresh":
                 trace.give(out, trace.leaf(out, "torch.tensor", frozenset(), line))
             else:
-                trace.tracked[id(out)] = Tracked(out, None, View(args[0], lambda i: i, lambda i: (build.TRUE, i)))
+                trace.tracked[id(out)] = Tracked(
+                    out, None, View(args[0], lambda i: i, lambda i: (build.TRUE, i))
+                )
             return out
         if name in VIEWS and not in_place and _is_view(out, args[0]):
             self._views(name, args, kwargs, out)
@@ -302,7 +316,13 @@ class AtenMode(TorchDispatchMode):
                 made = handler(trace, args, kwargs, out)
             except Unreadable:
                 made = None
-        outs = [out] if isinstance(out, torch.Tensor) else list(out) if isinstance(out, (list, tuple)) else []
+        outs = (
+            [out]
+            if isinstance(out, torch.Tensor)
+            else list(out)
+            if isinstance(out, (list, tuple))
+            else []
+        )
         syms = made if isinstance(made, list) else [made] * len(outs)
         for position, tensor in enumerate(outs):
             if not isinstance(tensor, torch.Tensor):
@@ -342,7 +362,9 @@ def _valueless(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_valueless(v) for v in value)
     if isinstance(value, dict):
-        return {k: torch.device("meta") if k == "device" else _valueless(v) for k, v in value.items()}
+        return {
+            k: torch.device("meta") if k == "device" else _valueless(v) for k, v in value.items()
+        }
     return value
 
 

@@ -14,7 +14,7 @@ from engine.spec.oracle import Expected, canonical_layout, expected, output_as_b
 from engine.spec.program import Program
 from engine.spec.reading import random_inputs
 from engine.spec.recipe import EmptyRows, Recipe
-from engine.spec.sizes import CHECK_SIZES, dimension_values, slots
+from engine.spec.sizes import CHECK_SIZES, Domain, dimension_values, slots
 
 TOLERANCE = 1e-10  # of the largest magnitude in the row
 LARGEST_STRETCH = 70_000
@@ -28,7 +28,7 @@ class Outcome:
     empty_rows: EmptyRows
 
 
-def validate_recipe(program: Program, recipe: Recipe) -> Outcome:
+def validate_recipe(program: Program, recipe: Recipe, domain: Domain) -> Outcome:
     """Compare at several sizes, flat and peaked. Raises `SpecError` at the first difference.
 
     Sizes beyond every integer in the spec are among them: a window of 1024, or a `min(window, Nk)`
@@ -38,7 +38,7 @@ def validate_recipe(program: Program, recipe: Recipe) -> Outcome:
     runs = [(sizes, peak) for sizes in CHECK_SIZES for peak in (1.0, 10.0)]
     runs += [(sizes, 1.0) for sizes in stretched(program)]
     for seed, (sizes, peak) in enumerate(runs):
-        fills |= _compare(program, recipe, sizes, peak, seed + 100)
+        fills |= _compare(program, recipe, domain.within(sizes), peak, seed + 100)
     if not fills:
         return Outcome("never")
     return Outcome(next(iter(fills)) if len(fills) == 1 else "spec-defined")
@@ -80,7 +80,9 @@ def _compare(
     wrong &= ~empty[..., None]
     if bool(wrong.any()):
         b, h, i, d = (int(n) for n in wrong.nonzero()[0])
-        gap = f"{float(theirs[b, h, i, d]):.6g} in the spec, {float(ours.o[b, h, i, d]):.6g} as read"
+        gap = (
+            f"{float(theirs[b, h, i, d]):.6g} in the spec, {float(ours.o[b, h, i, d]):.6g} as read"
+        )
         raise _differs(program, f"row {i} of head {h} is {gap}", dims)
     return _fills(theirs, ours, canonical_layout(recipe, "v", inputs), recipe)
 

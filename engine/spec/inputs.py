@@ -1,0 +1,116 @@
+"""Inputs for verification decks: the spec's own tensors, in its layout, at given sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+
+from engine.cuir.nodes import Expr
+from engine.cuir.parser import parse_expr
+from engine.cuir.printer import print_expr
+from engine.errors import InputError
+from engine.scalar_algebra.evaluate import evaluate
+from engine.spec.recipe import Input, Recipe
+
+Kind = Literal["random", "peaked", "one-hot", "bias-inf", "strided"]
+KINDS: tuple[Kind, ...] = ("random", "peaked", "one-hot", "bias-inf", "strided")
+PEAK = 10.0
+
+
+def violated(recipe: Recipe, sizes: Mapping[str, int]) -> Expr | None:
+    """The first of the recipe's constraints that these sizes break."""
+    return next((c for c in recipe.constraints if not evaluate(c, sizes)), None)
+
+
+def make_inputs(
+    recipe: Recipe,
+    sizes: Mapping[str, int],
+    seed: int,
+    kind: Kind = "random",
+    dtype: torch.dtype = torch.float64,
+) -> dict[str, torch.Tensor]:
+    """Tensors by name in the spec's layout; derived inputs are not among them.
+
+    `sizes` gives B, Hq, Hkv, Nq, Nk, D, Dv and any other dimension that the recipe names. Floats of
+    dtype "T" have `dtype` and hold values that it can represent. `kind`: "peaked" multiplies q
+    by 10, "one-hot" makes v the identity over keys (repeated past Dv), "bias-inf" puts -inf into
+    float extras of two and more dimensions, "strided" gives tensors whose rows lie apart. Integer
+    extras are document numbers: sorted, in ragged runs. Raises `InputError` for sizes that the
+    recipe does not allow.
+    """
+    broken = violated(recipe, sizes)
+    if broken is not None:
+        raise InputError(
+            f"the spec is defined for {print_expr(broken)} only, not for {dict(sizes)}"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    out: dict[str, torch.Tensor] = {}
+    for item in recipe.inputs:
+        if item.derive is not None:
+            continue
+        shape = [extent(d, sizes) for d in item.dims]
+        out[item.name] = _values(item, shape, generator, kind, dtype)
+    return out
+
+
+def extent(dim: str, sizes: Mapping[str, int]) -> int:
+    """The value of one dimension: a number, a name, or an expression of sizes."""
+    return int(evaluate(parse_expr(dim, "dimension"), sizes))
+
+
+def _values(
+    item: Input, shape: list[int], generator: torch.Generator, kind: Kind, dtype: torch.dtype
+) -> torch.Tensor:
+    if item.dtype == "bool":
+        return torch.rand(shape, generator=generator) < 0.7
+    if item.dtype in ("i32", "i64"):
+        return _documents(shape, generator, torch.int32 if item.dtype == "i32" else torch.int64)
+    target = (
+        dtype if item.dtype == "T" else torch.float64 if dtype == torch.float64 else torch.float32
+    )
+    value = torch.randn(shape, generator=generator, dtype=torch.float64)
+    if item.role == "q" and kind == "peaked":
+        value = value * PEAK
+    if item.role == "v" and kind == "one-hot":
+        value = _identity(item, shape)
+    if item.role == "extra" and kind == "bias-inf" and len(shape) >= 2:
+        value[torch.rand(shape, generator=generator) < 0.25] = -math.inf
+    value = value.to(target)
+    return _spread(value) if kind == "strided" and len(shape) >= 2 else value
+
+
+def _documents(shape: list[int], generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
+    """Sorted runs of ragged length along the last dimension, a different draw per leading index."""
+    if not shape:
+        return torch.zeros((), dtype=dtype)
+    starts = torch.rand(shape, generator=generator) < min(0.5, 4.0 / max(shape[-1], 1))
+    return starts.cumsum(-1).to(dtype)
+
+
+def _identity(item: Input, shape: list[int]) -> torch.Tensor:
+    """v[.., j, d] = 1 where j mod Dv == d, whatever the order of dimensions."""
+    rows = next(n for n, d in enumerate(item.dims) if d in ("Nk", "Nq"))
+    columns = next(n for n, d in enumerate(item.dims) if d in ("D", "Dv"))
+
+    def along(place: int) -> torch.Tensor:
+        return torch.arange(shape[place]).reshape(
+            [-1 if n == place else 1 for n in range(len(shape))]
+        )
+
+    hit = along(rows) % max(shape[columns], 1) == along(columns)
+    return hit.to(torch.float64).expand(shape).clone()
+
+
+def _spread(value: torch.Tensor) -> torch.Tensor:
+    """The same values with gaps between rows and the two middle dimensions swapped in memory."""
+    if value.dim() < 4:
+        wide = torch.full((*value.shape[:-1], value.shape[-1] + 8), math.nan, dtype=value.dtype)
+        wide[..., : value.shape[-1]] = value
+        return wide[..., : value.shape[-1]]
+    swapped = value.transpose(1, 2)
+    wide = torch.full((*swapped.shape[:-1], swapped.shape[-1] + 8), math.nan, dtype=value.dtype)
+    wide[..., : value.shape[-1]] = swapped
+    return wide[..., : value.shape[-1]].transpose(1, 2)
