@@ -16,11 +16,11 @@ from engine.spec.words import describe
 if TYPE_CHECKING:
     from engine.spec.derived import derive_inputs
     from engine.spec.inputs import make_inputs
-    from engine.spec.oracle import Expected, expected, oracle
+    from engine.spec.truth import Expected, expected, oracle
     from engine.spec.read import read_recipe
 
 _NEEDS_TORCH = {
-    "read_recipe": "read", "oracle": "oracle", "expected": "oracle", "Expected": "oracle",
+    "read_recipe": "read", "oracle": "truth", "expected": "truth", "Expected": "truth",
     "make_inputs": "inputs", "derive_inputs": "derived",
 }  # fmt: skip
 
