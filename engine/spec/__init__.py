@@ -1,7 +1,7 @@
 """From a PyTorch spec to the recipe that says what a kernel must compute.
 
 `Recipe` and its JSON need no torch. What runs a spec does, and runs the user's code: it is
-imported on first use, in a child process only.
+imported on first use, in a child process only. The spec in float64 is `engine.spec.oracle.oracle`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from engine.spec.words import describe
 if TYPE_CHECKING:
     from engine.spec.derived import derive_inputs
     from engine.spec.inputs import make_inputs
-    from engine.spec.truth import Expected, expected, oracle
+    from engine.spec.oracle import Expected, expected
     from engine.spec.read import read_recipe
 
 _NEEDS_TORCH = {
-    "read_recipe": "read", "oracle": "truth", "expected": "truth", "Expected": "truth",
+    "read_recipe": "read", "expected": "oracle", "Expected": "oracle",
     "make_inputs": "inputs", "derive_inputs": "derived",
 }  # fmt: skip
 
@@ -33,5 +33,5 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "Clause", "Expected", "Input", "Recipe", "derive_inputs", "describe", "expected", "make_inputs",
-    "oracle", "read_recipe", "recipe_from_json", "recipe_to_json",
+    "read_recipe", "recipe_from_json", "recipe_to_json",
 ]  # fmt: skip

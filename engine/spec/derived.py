@@ -16,7 +16,7 @@ import torch
 from engine.errors import SpecError
 from engine.scalar_algebra.kinds import Kind
 from engine.spec.load import surroundings, time_limit
-from engine.spec.truth import TIME_LIMIT_S, widened
+from engine.spec.oracle import TIME_LIMIT_S, widened
 from engine.spec.program import Program, broadcast_mods, program_of
 from engine.spec.recipe import Recipe
 from engine.spec.source import read_source

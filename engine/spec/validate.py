@@ -10,7 +10,7 @@ import torch
 
 from engine.errors import SpecError
 from engine.spec.derived import derived_values
-from engine.spec.truth import Expected, canonical_layout, expected, output_as_bhnd, run_wide
+from engine.spec.oracle import Expected, canonical_layout, expected, output_as_bhnd, run_wide
 from engine.spec.program import Program
 from engine.spec.reading import random_inputs
 from engine.spec.recipe import EmptyRows, Recipe
