@@ -52,7 +52,22 @@ def touch_tile(
             )  # fmt: skip
             stop = min(stop, real[len(tile.index)])
     data = view.data[tile.index] if tile.index else view.data
+    if not write and view.field.owner is not None and stop > start:
+        owner = view.field.owner[tile.index] if tile.index else view.field.owner
+        _one_block(part, view, owner[start:stop], "reads")
     return data, start, max(start, stop)
+
+
+def _one_block(part: Any, view: Gmem, owner: Tensor, does: str) -> None:
+    """Rows that another block of this launch wrote may be neither read nor written."""
+    program = part.program
+    clash = (owner > program.launch_first) & (owner != program.block)
+    if clash.any():
+        other = int(owner[clash][0]) - program.launch_first - 1
+        program.report(
+            "global_race", part.path,
+            f"{does} rows of {view.field.name} that block {other} of this launch wrote", part.index,
+        )  # fmt: skip
 
 
 def gmem_rows(part: Any, tile: GmemTile, type: SharedType, first: int, step: int) -> Tensor:
@@ -192,13 +207,7 @@ def put(
     if field.written:
         owners = field.owners(len(index) == len(view.shape) - 1)
         owner = owners[index][rows] if index else owners[rows]
-        clash = (owner > program.launch_first) & (owner != program.block)
-        if clash.any():
-            program.report(
-                "global_race", part.path,
-                f"rows of {field.name} that block {int(owner[clash][0]) - program.launch_first - 1} "
-                "of this launch wrote too", part.index,
-            )  # fmt: skip
+        _one_block(part, view, owner, "writes")
         owner.fill_(program.block)
     dtype = view.type.dtype
     if dtype in ("f16", "bf16"):

@@ -1,0 +1,56 @@
+"""One declaration per op: the executor, the docs and the import rules follow it."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from engine.cuir.docgen import GROUPS, document
+from engine.cuir.ops import OPS
+from engine.cuir.ops.spec import Effect, Pending, Proxy
+from engine.resources import docs_dir
+
+
+def test_reference_is_current():
+    text = (docs_dir() / "cuir.md").read_text(encoding="utf-8")
+    assert text == document(), "python -m engine.cuir.docgen"
+
+
+def test_every_op_is_in_the_reference_and_in_a_group():
+    groups = {name for name, _ in GROUPS}
+    for spec in OPS.values():
+        assert spec.group in groups
+        assert f"**`{spec.signature}`**" in document()
+        assert spec.doc.endswith(".")
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_op_has_an_executor(name):
+    module, function = OPS[name].execute.split(":")
+    found = getattr(importlib.import_module(f"engine.cuir.execute.{module}"), function)
+    # part, the result's type, then the operands in the signature's order
+    assert found.__code__.co_argcount == 2 + len(OPS[name].operands)
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_declarations_are_coherent(name):
+    spec = OPS[name]
+    if spec.pending is not Pending.NONE:
+        assert spec.proxy is not Proxy.NONE, "what is in flight goes through a proxy"
+    if {Effect.READS_SHARED, Effect.WRITES_SHARED} & spec.effects and name != "mbarrier_init":
+        assert spec.proxy is not Proxy.NONE
+    if spec.is_value:
+        assert not spec.effects
+
+
+def test_nothing_but_the_executor_loads_torch():
+    code = (
+        "import sys, engine.cuir.nodes, engine.cuir.parser, engine.cuir.printer, engine.cuir.ops, "
+        "engine.cuir.types, engine.cuir.check, engine.cuir.scalar, engine.cuir.arch, "
+        "engine.cuir.docgen; from engine.cuir.scalar import evaluate; "
+        "from engine.cuir.parser import parse_expr; "
+        "assert evaluate(parse_expr('a // 2 + 1'), {'a': -3}) == 0; "
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
