@@ -70,18 +70,16 @@ __global__ void __launch_bounds__(WARPS * 32) flash_fwd(const __grid_constant__ 
     const int n = tile_index<BM, BN>(args, b, h, q0, step);
     wait_async<STAGES - 2>();
     sync();
+    auto s = zeros<MmaAcc<BM, BN, WARPS>>();
+    gemm(s, sQ, transpose(sK[step % STAGES]));
 
-    // The barrier also says that every warp has left the stage that is filled next.
+    // The barrier above also said that every warp has left the stage that is filled next.
     const int ahead = step + STAGES - 1;
     if (ahead < tiles) {
       const int next = tile_index<BM, BN>(args, b, h, q0, ahead);
       copy_async(sK[ahead % STAGES], K.tile(b, h_kv, next * BN));
-      copy_async(sV[ahead % STAGES], V.tile(b, h_kv, next * BN));
     }
-    commit_async();
 
-    auto s = zeros<MmaAcc<BM, BN, WARPS>>();
-    gemm(s, sQ, transpose(sK[step % STAGES]));
     if (!tile_full<BM, BN>(args, b, h, q0, n)) {
       s = keep(s, at(q0, n * BN), [&](int i, int j) { return j < args.Nk; });
     }
@@ -94,6 +92,13 @@ __global__ void __launch_bounds__(WARPS * 32) flash_fwd(const __grid_constant__ 
     l = row_sum(s, l);
     o = map(o, alpha, [&](float x, float a) { return x * a; });
     const auto p = to_operand<T>(s);
+
+    if (ahead < tiles) {
+      const int next = tile_index<BM, BN>(args, b, h, q0, ahead);
+      copy_async(sV[ahead % STAGES], V.tile(b, h_kv, next * BN));
+    }
+    commit_async();
+
     gemm(o, p, sV[step % STAGES]);
   }
 

@@ -7,6 +7,40 @@
 
 namespace cubridge {
 
+namespace detail {
+
+// The element at `from` if `inside`, else 0: a predicated load, no branch, so that the loads of a
+// whole tile stay one block of code. The tensor is not written while the kernel runs.
+// (PTX ISA: ld.global.nc)
+template <typename T>
+__device__ __forceinline__ T load_if(const T* from, bool inside) {
+  if constexpr (sizeof(T) == 4) {
+    unsigned bits;
+    asm("{\n .reg .pred p;\n setp.ne.u32 p, %2, 0;\n mov.b32 %0, 0;\n"
+        " @p ld.global.nc.b32 %0, [%1];\n}"
+        : "=r"(bits)
+        : "l"(from), "r"(static_cast<unsigned>(inside)));
+    return reinterpret_cast<const T&>(bits);
+  } else if constexpr (sizeof(T) == 2) {
+    unsigned short bits;
+    asm("{\n .reg .pred p;\n setp.ne.u32 p, %2, 0;\n mov.b16 %0, 0;\n"
+        " @p ld.global.nc.b16 %0, [%1];\n}"
+        : "=h"(bits)
+        : "l"(from), "r"(static_cast<unsigned>(inside)));
+    return reinterpret_cast<const T&>(bits);
+  } else {
+    static_assert(std::is_same_v<T, bool>, "elements are f16, bf16, float, int or bool");
+    unsigned bits;
+    asm("{\n .reg .pred p;\n setp.ne.u32 p, %2, 0;\n mov.b32 %0, 0;\n"
+        " @p ld.global.nc.u8 %0, [%1];\n}"
+        : "=r"(bits)
+        : "l"(from), "r"(static_cast<unsigned>(inside)));
+    return bits != 0;
+  }
+}
+
+}  // namespace detail
+
 // Rows `first`, `first + 1`, ... of a matrix in global memory. `base` is row 0, so that a row's
 // offset is 64-bit and a row index outside [0, rows) is never turned into an address.
 template <typename T>
@@ -17,7 +51,7 @@ struct GmemTile {
   int first;
   int rows;
   int columns;
-  bool vectors;  // rows are contiguous and start on 16 bytes: whole 16-byte accesses are legal
+  bool vectors;  // see Gmem
 
   __device__ __forceinline__ bool has(int row) const {
     return static_cast<unsigned>(first + row) < static_cast<unsigned>(rows);
@@ -45,6 +79,7 @@ struct Gmem {
   T* data;
   long long stride[RANK];
   int shape[RANK];
+  bool vectors;  // every row is contiguous and starts on 16 bytes: 16-byte accesses are legal
 
   // The element at `index...`, widened; 0 where any index is outside the shape.
   template <typename... Index>
@@ -55,11 +90,10 @@ struct Gmem {
     long long offset = 0;
 #pragma unroll
     for (int d = 0; d < RANK; ++d) {
-      inside = inside && static_cast<unsigned>(indices[d]) < static_cast<unsigned>(shape[d]);
+      inside &= static_cast<unsigned>(indices[d]) < static_cast<unsigned>(shape[d]);
       offset += indices[d] * stride[d];
     }
-    using Wide = decltype(widen(T{}));
-    return inside ? widen(data[offset]) : Wide(0);
+    return widen(detail::load_if(data + offset, inside));
   }
 
   // `tile(outer..., first)`: with RANK - 1 indices the matrix of the last two dimensions from row
@@ -75,22 +109,10 @@ struct Gmem {
     if constexpr (COUNT == RANK) {
       return GmemVector<T>{data + offset, stride[RANK - 1], indices[COUNT - 1], shape[RANK - 1]};
     } else {
-      return GmemTile<T>{data + offset,        stride[RANK - 2], stride[RANK - 1],
-                         indices[COUNT - 1],   shape[RANK - 2],  shape[RANK - 1],
-                         vectors()};
+      return GmemTile<T>{data + offset,      stride[RANK - 2], stride[RANK - 1],
+                         indices[COUNT - 1], shape[RANK - 2],  shape[RANK - 1],
+                         vectors};
     }
-  }
-
-  // Whether every row starts on 16 bytes and is contiguous; dimensions of size 1 have no stride.
-  __device__ __forceinline__ bool vectors() const {
-    constexpr int PER_VECTOR = 16 / sizeof(T);
-    bool aligned = reinterpret_cast<unsigned long long>(data) % 16 == 0;
-    aligned = aligned && stride[RANK - 1] == 1 && shape[RANK - 1] % PER_VECTOR == 0;
-#pragma unroll
-    for (int d = 0; d < RANK - 1; ++d) {
-      aligned = aligned && (shape[d] == 1 || stride[d] % PER_VECTOR == 0);
-    }
-    return aligned;
   }
 };
 
@@ -99,9 +121,18 @@ template <typename T, typename... Size>
 __device__ __forceinline__ auto gmem(const TensorArg& tensor, Size... size) {
   constexpr int RANK = sizeof...(Size);
   static_assert(1 <= RANK && RANK <= 4, "a tensor argument has one to four dimensions");
-  Gmem<T, RANK> view{static_cast<T*>(tensor.data), {}, {static_cast<int>(size)...}};
+  Gmem<T, RANK> view{static_cast<T*>(tensor.data), {}, {static_cast<int>(size)...}, false};
 #pragma unroll
   for (int d = 0; d < RANK; ++d) view.stride[d] = tensor.stride[d];
+
+  // Decided once per view, without branches; a dimension of size 1 has no stride.
+  constexpr int PER_VECTOR = 16 / sizeof(T);
+  view.vectors = (reinterpret_cast<unsigned long long>(tensor.data) % 16 == 0) &
+                 (view.stride[RANK - 1] == 1) & (view.shape[RANK - 1] % PER_VECTOR == 0);
+#pragma unroll
+  for (int d = 0; d < RANK - 1; ++d) {
+    view.vectors &= (view.shape[d] == 1) | (view.stride[d] % PER_VECTOR == 0);
+  }
   return view;
 }
 

@@ -209,20 +209,41 @@ __device__ __forceinline__ auto right_operand(const Shared<T, K, N>& b) {
 
 namespace detail {
 
-// Thread t of THREADS takes the 16-byte chunk t % CHUNKS of rows t / CHUNKS, then of every
-// (THREADS / CHUNKS)-th row: f(row, chunk) runs ROWS * CHUNKS / THREADS times per thread.
-template <int THREADS, int ROWS, int CHUNKS, typename F>
-__device__ __forceinline__ void for_chunks(F f) {
-#pragma unroll
-  for (int i = 0; i < ROWS * CHUNKS; i += THREADS) {
-    const int row = threadIdx.x / CHUNKS + i / CHUNKS;
-    if (ROWS * CHUNKS % THREADS == 0 || row < ROWS) f(row, threadIdx.x % CHUNKS);
-  }
-}
+// The 16-byte chunks of a tile, dealt to the threads of the block: thread t takes chunk t % CHUNKS
+// of row t / CHUNKS, and so on until the tile ends.
 template <int ROWS, int CHUNKS, typename F>
 __device__ __forceinline__ void for_chunks(F f) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < ROWS * CHUNKS; i += blockDim.x) f(i / CHUNKS, i % CHUNKS);
+}
+
+// (PTX ISA: cp.async.cg.shared.global, whose src-size 0 reads nothing and writes zeros)
+__device__ __forceinline__ void cp_async(unsigned to, const void* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(inside ? 16 : 0)
+               : "memory");
+}
+
+// The same deal for blocks of four warps, which is what the launchers use: a known number of steps,
+// one address to the row above plus a constant.
+constexpr int COPY_THREADS = 128;
+
+template <typename T, int ROWS, int COLS>
+__device__ __forceinline__ void copy_async_unrolled(const Shared<T, ROWS, COLS>& dst,
+                                                    const GmemTile<T>& src) {
+  constexpr int CHUNKS = Shared<T, ROWS, COLS>::CHUNKS;
+  constexpr int STEP = COPY_THREADS / CHUNKS;
+  static_assert(ROWS % STEP == 0 && STEP % 8 == 0, "whole steps that keep the swizzle");
+  const int row = threadIdx.x / CHUNKS;
+  const int chunk = threadIdx.x % CHUNKS;
+  const unsigned to = dst.chunk(row, chunk);
+  const T* from = src.row(row) + chunk * 8;
+  const long long step = STEP * src.row_stride;
+#pragma unroll
+  for (int i = 0; i < ROWS / STEP; ++i) {
+    cp_async(to + i * STEP * Shared<T, ROWS, COLS>::PITCH, from, src.has(row + i * STEP));
+    from += step;
+  }
 }
 
 // Eight elements of one row, one by one: for rows that 16-byte accesses cannot reach.
@@ -264,31 +285,25 @@ __device__ __forceinline__ void store_chunk(unsigned address, uint4 v) {
 // Copies a tile of global memory to shared memory, by all threads of the block; rows outside the
 // tensor become 0. Asynchronous where the rows allow 16-byte accesses, element by element (and done
 // on return) where they do not; either way the thread may rely on it after wait_async, the others
-// after sync. (PTX ISA: cp.async.cg.shared.global, src-size 0 fills with zeros and reads nothing)
+// after sync.
 template <typename T, int ROWS, int COLS>
 __device__ __forceinline__ void copy_async(const Shared<T, ROWS, COLS>& dst,
                                            const GmemTile<T>& src) {
-  constexpr int CHUNKS = Shared<T, ROWS, COLS>::CHUNKS;
-  const auto copy_chunk = [&](int row, int chunk) {
-    const int bytes = src.has(row) ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(
-                     dst.chunk(row, chunk)),
-                 "l"(src.row(row) + chunk * 8), "r"(bytes)
-                 : "memory");
-  };
-  if (!src.vectors) {
-    detail::for_chunks<ROWS, CHUNKS>([&](int row, int chunk) {
+  if (__builtin_expect(src.vectors & (blockDim.x == detail::COPY_THREADS), true)) {
+    detail::copy_async_unrolled(dst, src);
+    return;
+  }
+  detail::for_chunks<ROWS, Shared<T, ROWS, COLS>::CHUNKS>([&](int row, int chunk) {
+    if (src.vectors) {
+      detail::cp_async(dst.chunk(row, chunk), src.row(row) + chunk * 8, src.has(row));
+    } else {
       uint4 v = make_uint4(0, 0, 0, 0);
       if (src.has(row)) {
         v = detail::gather(src.row(row) + chunk * 8 * src.column_stride, src.column_stride);
       }
       detail::store_chunk(dst.chunk(row, chunk), v);
-    });
-  } else if (blockDim.x == 128) {
-    detail::for_chunks<128, ROWS, CHUNKS>(copy_chunk);
-  } else {
-    detail::for_chunks<ROWS, CHUNKS>(copy_chunk);
-  }
+    }
+  });
 }
 
 // Closes the group of copies that this thread has started. (PTX ISA: cp.async.commit_group)

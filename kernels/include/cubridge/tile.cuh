@@ -5,7 +5,8 @@
 //   SIZE                      elements that one thread holds, numbered e = 0 .. SIZE - 1
 //   Rows, Cols                the layouts of its row and column vectors: types with SIZE, AXIS, and
 //                             index(slot), the row or column of this thread's slot in the tile
-//   row_slot(e), col_slot(e)  the slots that element e lies in (constant expressions)
+//   row_slot(e), col_slot(e)  the slots that element e lies in (constant expressions); elements
+//                             2 k and 2 k + 1 lie in one row
 //
 // where the four lanes of a quad (lanes 4 q .. 4 q + 3 of a warp) hold all columns of their rows, as
 // the accumulators of mma and wgmma do (PTX ISA: "Matrix fragments for mma.m16n8k16").
@@ -93,19 +94,12 @@ __device__ __forceinline__ auto map(F& f, const Operand&... operand) {
 }
 template <typename Layout, typename F, typename... Operand>
 __device__ __forceinline__ auto map_at(F& f, At at, const Operand&... operand) {
+  // The compiler must not know that one origin is the same in every round of a loop over tiles: it
+  // would keep the difference of each row and column of the tile in a register of its own.
+  asm volatile("" : "+r"(at.row), "+r"(at.col));
   Tile<Layout, decltype(call_at<Layout>(f, at, 0, operand...))> result;
 #pragma unroll
   for (int e = 0; e < Layout::SIZE; ++e) result.value[e] = call_at<Layout>(f, at, e, operand...);
-  return result;
-}
-
-// `a` where `kept`, else minus infinity.
-template <typename Layout>
-__device__ __forceinline__ Tile<Layout> select(const Tile<Layout>& a,
-                                               const Tile<Layout, bool>& kept) {
-  Tile<Layout> result;
-#pragma unroll
-  for (int e = 0; e < Layout::SIZE; ++e) result.value[e] = kept.value[e] ? a.value[e] : -INFINITY;
   return result;
 }
 
@@ -155,20 +149,20 @@ __device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, const B& b,
 // of a and b (row or column vectors, where given) and the coordinates.
 template <typename L, typename F>
 __device__ __forceinline__ Tile<L> keep(const Tile<L>& s, At at, F f) {
-  const auto kept = [&](float, int i, int j) { return static_cast<bool>(f(i, j)); };
-  return detail::select(s, detail::map_at<L>(kept, at, s));
+  const auto kept = [&](float x, int i, int j) { return f(i, j) ? x : -INFINITY; };
+  return detail::map_at<L>(kept, at, s);
 }
 template <typename L, typename A, typename F>
 __device__ __forceinline__ Tile<L> keep(const Tile<L>& s, const A& a, At at, F f) {
-  const auto kept = [&](float, auto u, int i, int j) { return static_cast<bool>(f(u, i, j)); };
-  return detail::select(s, detail::map_at<L>(kept, at, s, a));
+  const auto kept = [&](float x, auto u, int i, int j) { return f(u, i, j) ? x : -INFINITY; };
+  return detail::map_at<L>(kept, at, s, a);
 }
 template <typename L, typename A, typename B, typename F>
 __device__ __forceinline__ Tile<L> keep(const Tile<L>& s, const A& a, const B& b, At at, F f) {
-  const auto kept = [&](float, auto u, auto v, int i, int j) {
-    return static_cast<bool>(f(u, v, i, j));
+  const auto kept = [&](float x, auto u, auto v, int i, int j) {
+    return f(u, v, i, j) ? x : -INFINITY;
   };
-  return detail::select(s, detail::map_at<L>(kept, at, s, a, b));
+  return detail::map_at<L>(kept, at, s, a, b);
 }
 
 // The largest of `previous` and each row of s. NaN elements are passed over, as fmaxf does.
@@ -178,9 +172,9 @@ __device__ __forceinline__ Tile<RowOf<L>> row_max(const Tile<L>& s,
                                                   const Tile<RowOf<L>>& previous) {
   Tile<RowOf<L>> top = previous;
 #pragma unroll
-  for (int e = 0; e < L::SIZE; ++e) {
+  for (int e = 0; e < L::SIZE; e += 2) {
     const int row = L::row_slot(e);
-    top.value[row] = fmaxf(top.value[row], s.value[e]);
+    top.value[row] = fmaxf(top.value[row], fmaxf(s.value[e], s.value[e + 1]));
   }
 #pragma unroll
   for (int row = 0; row < RowOf<L>::SIZE; ++row) {
@@ -191,13 +185,16 @@ __device__ __forceinline__ Tile<RowOf<L>> row_max(const Tile<L>& s,
 }
 
 // `partial` plus the columns of s that this thread holds: a partial sum, which may be scaled per row
-// and accumulated further, and is the row's sum only after row_reduce.
+// and accumulated further, and is the row's sum only after row_reduce. Neighbours are added first,
+// then the pairs from left to right.
 template <typename L>
 __device__ __forceinline__ Tile<RowOf<L>> row_sum(const Tile<L>& s,
                                                   const Tile<RowOf<L>>& partial) {
   Tile<RowOf<L>> sum = partial;
 #pragma unroll
-  for (int e = 0; e < L::SIZE; ++e) sum.value[L::row_slot(e)] += s.value[e];
+  for (int e = 0; e < L::SIZE; e += 2) {
+    sum.value[L::row_slot(e)] += s.value[e] + s.value[e + 1];
+  }
   return sum;
 }
 
