@@ -31,7 +31,8 @@ class Lowered:
     """The lowered text.
 
     `target` is the module that it must lift to (the given one with C++'s conversions written out).
-    `provenance` gives the place of every statement of it in the new text. `changed_lines` counts
+    `provenance` gives the place in the new text of every statement that stayed (lifting the text
+    again gives that of all). `changed_lines` counts
     lines that were changed, added or taken away, `share` is their part of the source's lines.
     """
 
@@ -156,6 +157,14 @@ def _places(lifted: Lifted, found: Diff, patches: list[Patch]) -> dict[Path, Ran
                 return patch.start + delta
         return offset + delta
 
+    def rewritten(place: Range) -> bool:
+        """Whether a patch covers more than just these bytes."""
+        return any(
+            p.start <= place.start and place.end <= p.end and (p.start, p.end) != place
+            for p in ordered
+            if p.start < p.end
+        )
+
     moved = {edit.old_path for edit in found.edits if edit.kind is EditKind.MOVE}
     out: dict[Path, Range] = {}
     for old, span in lifted.provenance.items():
@@ -163,6 +172,7 @@ def _places(lifted: Lifted, found: Diff, patches: list[Patch]) -> dict[Path, Ran
         if (
             old[0] in (FIELDS, SPEC)
             or new is None
+            or rewritten(span.range)
             or any(old[:k] in moved for k in range(1, len(old) + 1))
         ):
             continue

@@ -142,13 +142,17 @@ class _Allowed:
         return len(self.data) if found < 0 else found + 1
 
     def lines(self, place: Range) -> Range:
-        """The lines of `place`, and a blank one below; `place` where others share its lines."""
+        """The lines of `place`, and a blank one below; where others share its lines, `place` and
+        the blanks around it."""
         start, end = self.line_start(place.start), self.next_line(place.end)
         before = self.data[start : place.start].removeprefix(b"\xef\xbb\xbf")
         behind = self.data[place.end : end].strip()
         beside = any(a >= place.end and b <= end and a < end for a, b in self.comments)
         if before.strip() or (behind and not (beside and behind[:2] in (b"//", b"/*"))):
-            return place
+            left, right = start + len(self.data[start : place.start].rstrip(b" \t")), place.end
+            while self.data[right : right + 1] in (b" ", b"\t"):
+                right += 1
+            return Range(left if before.strip() else place.start, right)
         below = self.data[end : self.next_line(end)]
         return Range(start, end + (len(below) if below and not below.strip() else 0))
 

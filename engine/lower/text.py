@@ -98,12 +98,19 @@ class Source:
         return end if not self.data[stop:end].strip() else None
 
     def whole_lines(self, place: Range) -> Range:
-        """The lines of a statement, with the comment beside it; the statement itself if others
-        stand on its lines."""
+        """The lines of a statement, with the comment beside it. Where others stand on its lines,
+        the statement itself with the blanks on one side of it."""
         end = self.rest_of_line(place.end)
-        if end is None or not self.alone_before(place.start):
-            return place
-        return Range(self.line_start(place.start), end)
+        if end is not None and self.alone_before(place.start):
+            return Range(self.line_start(place.start), end)
+        left, right = place.start, place.end
+        if self.alone_before(place.start):
+            while self.data[right : right + 1] in (b" ", b"\t"):
+                right += 1
+        else:
+            while self.data[left - 1 : left] in (b" ", b"\t"):
+                left -= 1
+        return Range(left, right)
 
     def without_doubled_blank(self, lines: Range) -> Range:
         """`lines` and the blank line below, when the line above is blank or opens a block too."""
