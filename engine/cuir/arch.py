@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from engine.errors import InputError
 
@@ -47,19 +48,15 @@ def archs() -> Mapping[str, Arch]:
     """Every arch of the table, by name."""
     table = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     sets = {"barriers", "instructions"}
-    return MappingProxyType(
-        {
-            name: Arch(
-                name,
-                **{
-                    f.name: frozenset(row[f.name]) if f.name in sets else row[f.name]
-                    for f in fields(Arch)
-                    if f.name != "name"
-                },
-            )
-            for name, row in table.items()
+    made = {}
+    for name, row in table.items():
+        facts: dict[str, Any] = {
+            f.name: frozenset(row[f.name]) if f.name in sets else row[f.name]
+            for f in fields(Arch)
+            if f.name != "name"
         }
-    )
+        made[name] = Arch(name, **facts)
+    return MappingProxyType(made)
 
 
 def arch(name: str) -> Arch:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from engine.cuir.arch import WARPGROUP_THREADS, Arch
 from engine.cuir.arch import arch as arch_facts
+from engine.cuir.facts import Facts
 from engine.cuir.findings import Finding
 from engine.cuir.infer import Scope, Typer, joined
 from engine.cuir.nodes import (
@@ -29,6 +30,7 @@ from engine.cuir.nodes import (
     Return,
     Stmt,
     Str,
+    Tuple,
     walk_block,
 )
 from engine.cuir.ops import OPS, Who
@@ -73,6 +75,7 @@ class _Checker:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.arch = _arch(module)
+        self.facts = Facts(module)
         self.findings: dict[tuple[str, Path], Finding] = {}
         self.spec: Scope = {name: _constant(value) for name, value in module.spec}
         self.visited: set[str] = set()
@@ -294,12 +297,19 @@ class _Checker:
         function = self.module.function(ref.name)
         items = args.items if isinstance(args, ListType) else ()
         if len(items) != len(function.params):
-            self.report("launch_mismatch", path,
-                        f"{ref.name} takes {len(function.params)} operands, not {len(items)}")  # fmt: skip
+            self.report(
+                "launch_mismatch",
+                path,
+                f"{ref.name} takes {len(function.params)} operands, not {len(items)}",
+            )
             return
         inner: Scope = dict(zip((p.name for p in function.params), items, strict=True))
         inner.update(
-            {n: v for n, v in zip(function.consts, ref.consts, strict=True) if _is_type(v)}
+            {
+                n: v
+                for n, v in zip(function.consts, ref.consts, strict=True)
+                if isinstance(v, (Scalar, DTypeValue, Unknown))
+            }
         )
         options = {n: _number(self.quiet(e, inner)) for n, e in function.options}
         bound = options.get("threads")
@@ -310,7 +320,9 @@ class _Checker:
         self.launch = launch = _Kernel(shared)
         groups = threads // WARPGROUP_THREADS if threads and threads % WARPGROUP_THREADS == 0 else 0
         try:
-            for group in range(groups) if groups and _by_warpgroup(self.module) else (None,):
+            for group in (
+                range(groups) if groups and self.facts.by_warpgroups(ref.name) else (None,)
+            ):
                 launch.group = group
                 self.typer = _GroupTyper(
                     self.module, RuleContext(self.arch, threads), self.spec, self.call
@@ -334,8 +346,11 @@ class _Checker:
             if len(users) > 1:
                 told = ", ".join(str(n) for n in sorted(users))
                 for where in users.values():
-                    self.report("wrong_named_count", where,
-                                f"the users of named barrier {id} disagree: {told} threads")  # fmt: skip
+                    self.report(
+                        "wrong_named_count",
+                        where,
+                        f"the users of named barrier {id} disagree: {told} threads",
+                    )
         if not launch.registers or not threads:
             return
         base = self.arch.registers_at_launch(threads, blocks)
@@ -366,10 +381,6 @@ class _GroupTyper(Typer):
 _COUNTED = ("raise_registers", "lower_registers", "named_sync", "named_arrive")
 
 
-def _is_type(value: object) -> bool:
-    return isinstance(value, (Scalar, DTypeValue, Unknown))
-
-
 def _number(value: Type) -> int | None:
     return int(value.value) if isinstance(value, Scalar) and value.value is not None else None
 
@@ -381,22 +392,8 @@ def _safe_join(a: Type, b: Type) -> Type:
         return Unknown()
 
 
-def _by_warpgroup(module: Module) -> bool:
-    from engine.cuir.nodes import walk, walk_expr
-
-    for _, stmt in walk(module):
-        value = stmt.value if isinstance(stmt, Assign) else stmt.call if isinstance(stmt, Do) else None
-        if value is not None and any(
-            isinstance(e, Call) and e.fn == "warpgroup_id" for e in walk_expr(value)
-        ):
-            return True
-    return False
-
-
 def _without_args(expr: Expr) -> Expr:
     """The launch's operands with `args` itself, which is no value, replaced by a number."""
-    from engine.cuir.nodes import Tuple
-
     if isinstance(expr, Tuple):
         return Tuple(tuple(Num(0) if i == Name("args") else i for i in expr.items))
     return expr

@@ -61,17 +61,17 @@ def flash_fwd(args, *, T, D, BM, BN, WARPS):
 @host
 def launch(args, stream, *, T, D):
     ...
-    return run(flash_fwd[T, D, BM, BN, WARPS], [args], grid=[blocks], threads=WARPS * 32, shared=bytes)
+    return run(flash_fwd[T, D, BM, BN, WARPS], [args], grid=[blocks], threads=128, shared=bytes)
 ```
 
 Statements are `name = expression`, an op, `for name in range(...)`, `if / elif / else` (printed as
 nested `else`), `return`, and `opaque('text', reads=[...], writes=[...])` for source text whose
-meaning is not known; `with opaque(...):` gives it one. Every op that works on register tiles or has
-an effect is a statement of its own. Local names are assigned before they are used.
+meaning is not known; `with opaque(...):` gives it one. Every op that works on register tiles or
+has an effect is a statement of its own. Local names are assigned before they are used.
 
 Compile-time constants get their values where the host launches the kernel. `f[A, B](x, y)` calls a
-device function with constants A and B. A device function that only computes scalars may stand in any
-expression; one that holds ops is called as a statement.
+device function with constants A and B. A device function that only computes scalars may stand in
+any expression; one that holds ops is called as a statement.
 
 ## Types
 
@@ -194,8 +194,8 @@ def document() -> str:
         (
             introduction,
             "## Ops\n",
-            "`...` takes one or more operands, `?` may be left out, operands after `*` are given by "
-            "name, operands in brackets are compile-time constants.\n",
+            "`...` takes one or more operands, `?` may be left out, operands after `*` are given "
+            "by name, operands in brackets are compile-time constants.\n",
             _operands() + "\n",
             _ops() + "\n",
             "## Scalar functions\n",

@@ -50,6 +50,7 @@ from engine.cuir.types import (
     LayoutValue,
     ListType,
     NameType,
+    Partial,
     Scalar,
     SharedType,
     TileType,
@@ -95,7 +96,7 @@ def joined(a: Type, b: Type) -> Type:
         if a.layout == b.layout and a.dtype == b.dtype:
             shares = {a.partial, b.partial} - {"either"}
             # A whole value on one way and a share on the other cannot be told apart later.
-            partial = "yes" if "yes" in shares else "no" if "no" in shares else "either"
+            partial: Partial = "yes" if "yes" in shares else "no" if "no" in shares else "either"
             return TileType(a.layout, a.dtype, partial)
         mismatch(f"{a} on one way and {b} on the other", "layout_mismatch")
     if isinstance(a, SharedType) and isinstance(b, SharedType):

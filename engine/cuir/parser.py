@@ -240,10 +240,11 @@ class _Parser:
 
     def names(self, node: ast.expr) -> tuple[str, ...]:
         match node:
-            case ast.List(items) if all(
-                isinstance(i, ast.Constant) and isinstance(i.value, str) for i in items
-            ):
-                return tuple(i.value for i in items if isinstance(i, ast.Constant))
+            case ast.List(items):
+                texts = [i.value for i in items if isinstance(i, ast.Constant)]
+                names = tuple(t for t in texts if isinstance(t, str))
+                if len(names) == len(items):
+                    return names
         self.fail(node, "expected a list of names in quotes")
 
     # --- expressions -------------------------------------------------------------------------
@@ -288,8 +289,8 @@ class _Parser:
             case ast.BoolOp(op, values):
                 name = "and" if isinstance(op, ast.And) else "or"
                 out = self.expr(values[0])
-                for value in values[1:]:
-                    out = Bool(name, out, self.expr(value))
+                for term in values[1:]:
+                    out = Bool(name, out, self.expr(term))
                 return out
             case ast.IfExp(test, body, orelse):
                 return Select(self.expr(test), self.expr(body), self.expr(orelse))

@@ -137,12 +137,12 @@ def print_stmts(
             case Return(value):
                 lines.append(f"{pad}return{'' if value is None else ' ' + print_expr(value)}{mark}")
             case Opaque(text, reads, writes, meaning):
-                call = f"opaque({text!r}, reads={list(reads)!r}, writes={list(writes)!r})"
+                head = f"opaque({text!r}, reads={list(reads)!r}, writes={list(writes)!r})"
                 if meaning:
-                    lines.append(f"{pad}with {call}:{mark}")
+                    lines.append(f"{pad}with {head}:{mark}")
                     lines += print_stmts(meaning, depth + 1, (*here, "meaning"), ids)
                 else:
-                    lines.append(f"{pad}{call}{mark}")
+                    lines.append(f"{pad}{head}{mark}")
     return lines
 
 

@@ -247,7 +247,7 @@ class Compiler:
         constant = self.constant(id)
         if constant is None:
             return lambda env: env[id]
-        return lambda env: env[id] if id in env else constant
+        return lambda env: env.get(id, constant)
 
     def call(self, expr: Call) -> Fn:
         if not expr.kwargs and not expr.params:

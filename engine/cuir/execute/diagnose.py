@@ -81,8 +81,8 @@ def _reason(machine: Any, part: Any) -> tuple[str, str]:
             return _mbarrier(machine, part, barrier, parity)
         case (int(id), NamedBarrier() as barrier, int(threads)):
             return "deadlock", (
-                f"named barrier {id} has {barrier.arrived} of {threads} threads and nobody else can "
-                "arrive"
+                f"named barrier {id} has {barrier.arrived} of {threads} threads and nobody else "
+                "can arrive"
             )
         case ("registers", int(n), missing):
             return "registers_over_file", (

@@ -206,7 +206,9 @@ class BlockMachine:
 
     def run(self) -> None:
         while True:
-            able = [p for p in self.parts if not p.done and (p.waiting is None or p.waiting.ready())]
+            able = [
+                p for p in self.parts if not p.done and (p.waiting is None or p.waiting.ready())
+            ]
             options = len(able) + len(self.transfers)
             if options == 0:
                 if not all(p.done for p in self.parts):
@@ -374,11 +376,9 @@ class BlockMachine:
         """
         for offset, (where, known, passed) in self.parts[part].waits.items():
             barrier = self.barriers[offset]
-            if epoch == 0:
-                wrong = known == 0  # it passed although no phase had ever completed
-            else:
-                wrong = barrier.agent == agent and known < epoch <= passed
-            if wrong:
+            # Nothing written yet: it passed although no phase had ever completed.
+            fresh = epoch == 0 and known == 0
+            if fresh or (barrier.agent == agent and known < epoch <= passed):
                 self.program.report(
                     "wrong_phase", where,
                     "passes before the phase that brings the data has completed "

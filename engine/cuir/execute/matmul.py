@@ -18,13 +18,14 @@ def _left(part: Any, a: RegTile | Shared, acc: RegTile, access: Any, through_asy
     first, count = rows_of(part, acc.type.layout)
     region = memory.region(a.type, a.offset, rows=(first, first + count))
     memory.read(region, access, a.type.dtype, through_async=through_async)
-    return memory.tile(a.type, a.offset)[first : first + count]
+    tile: Tensor = memory.tile(a.type, a.offset)
+    return tile[first : first + count]
 
 
 def _right(part: Any, b: Shared, access: Any, through_async: bool) -> Tensor:
     memory = part.machine.shared
     memory.read(memory.region(b.type, b.offset), access, b.type.dtype, through_async=through_async)
-    tile = memory.tile(b.type, b.offset)
+    tile: Tensor = memory.tile(b.type, b.offset)
     return tile.T if b.type.transposed else tile
 
 

@@ -92,8 +92,12 @@ class SharedMemory:
         step = DTYPES[type.dtype].size // SLOT
         start = offset // SLOT
         flat = self.data[start : start + type.rows * type.cols * step]
-        return flat[::step].reshape(type.rows, type.cols) if step == 1 else torch.as_strided(
-            self.data, (type.rows, type.cols), (type.cols * step, step), start
+        return (
+            flat[::step].reshape(type.rows, type.cols)
+            if step == 1
+            else torch.as_strided(
+                self.data, (type.rows, type.cols), (type.cols * step, step), start
+            )
         )
 
     @staticmethod
@@ -158,8 +162,13 @@ class SharedMemory:
             self._early(region, last, late, who)
             return  # a read of nothing is not a read to be kept safe
         if (region.of(self.tag) != _CODES[dtype]).any():
-            self.report("punned_read", who.path, int(last[PATH].flat[0]),
-                        f"reads {dtype} where another element type was written", who.part)  # fmt: skip
+            self.report(
+                "punned_read",
+                who.path,
+                int(last[PATH].flat[0]),
+                f"reads {dtype} where another element type was written",
+                who.part,
+            )
         if through_async:
             self._check_fence(region, last, who, "reads")
         log = self.reads[who.agent]
@@ -207,6 +216,6 @@ class SharedMemory:
             self.report("write_race", path, other, "sets an mbarrier up inside a tile", who.part)
 
     def fence(self, part: int, agents: tuple[int, ...], epoch: int) -> None:
-        """The writes of these agents are in order for the async proxy, from `epoch` of `part` on."""
+        """The writes of these agents are in order for the async proxy, from `epoch` on."""
         mine = np.isin(self.last[AGENT], agents) & (self.fenced == UNFENCED)
         self.fenced[mine] = epoch

@@ -33,7 +33,7 @@ def touch_tile(
             f"index {list(tile.index)} of {view.field.name}, whose shape is {list(view.shape)}",
             part.index,
         )  # fmt: skip
-        return view.data.new_zeros(view.data.shape[len(tile.index):]), first, first
+        return view.data.new_zeros(view.data.shape[len(tile.index) :]), first, first
     if tile.row < 0:
         program.report("out_of_bounds", part.path,
                        f"starts at row {tile.row} of {view.field.name}", part.index)  # fmt: skip
@@ -43,7 +43,7 @@ def touch_tile(
         if any(i >= s for i, s in zip(tile.index, real, strict=False)):
             program.report("out_of_bounds", part.path, f"the view of {view.field.name} is larger "
                            f"than its tensor ({list(real)})", part.index)  # fmt: skip
-            return view.data.new_zeros(view.data.shape[len(tile.index):]), first, first
+            return view.data.new_zeros(view.data.shape[len(tile.index) :]), first, first
         if stop > real[len(tile.index)] or real[-1] < view.shape[-1]:
             program.report(
                 "out_of_bounds", part.path,
@@ -213,8 +213,12 @@ def put(
     if dtype in ("f16", "bf16"):
         data = round_to(data, dtype, program.mode)
     if program.clean_inputs and data.isnan().any():
-        program.report("nan_output", part.path,
-                       f"writes NaN to {field.name} although no input holds one", part.index)  # fmt: skip
+        program.report(
+            "nan_output",
+            part.path,
+            f"writes NaN to {field.name} although no input holds one",
+            part.index,
+        )
     place.copy_(data)
 
 

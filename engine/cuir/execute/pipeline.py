@@ -19,8 +19,10 @@ class Mbarrier:
     for the bulk loads that complete on it, one epoch per phase.
     """
 
-    __slots__ = ("agent", "arrived", "clock", "count", "done", "expected_at", "fenced", "init_epoch",
-                 "init_part", "init_path", "patterns", "pending", "phase", "repeated", "tx")  # fmt: skip
+    __slots__ = (
+        "agent", "arrived", "clock", "count", "done", "expected_at", "fenced", "init_epoch",
+        "init_part", "init_path", "patterns", "pending", "phase", "repeated", "tx",
+    )  # fmt: skip
 
     def __init__(self, count: int, agent: int, part: Any) -> None:
         self.count = count
@@ -201,13 +203,21 @@ def _named(part: Any, id: int, threads: int) -> NamedBarrier:
     if len(barrier.users) > 1:
         told = ", ".join(f"{n} at {machine.name(p)}" for n, p in sorted(barrier.users.items()))
         for path in barrier.users.values():
-            program.report("wrong_named_count", path,
-                           f"the users of named barrier {id} disagree: {told}", part.index)  # fmt: skip
+            program.report(
+                "wrong_named_count",
+                path,
+                f"the users of named barrier {id} disagree: {told}",
+                part.index,
+            )
     barrier.arrived += machine.unit_threads // len(part.unit.parts)
     np.maximum(barrier.clock, part.release(), out=barrier.clock)
     if barrier.arrived > threads:
-        program.report("wrong_named_count", part.path,
-                       f"{barrier.arrived} threads arrive at a barrier for {threads}", part.index)  # fmt: skip
+        program.report(
+            "wrong_named_count",
+            part.path,
+            f"{barrier.arrived} threads arrive at a barrier for {threads}",
+            part.index,
+        )
     if barrier.arrived >= threads:
         barrier.arrived = 0
         barrier.generation += 1
@@ -327,14 +337,22 @@ def lower_registers(part: Any, out: Any, n: int) -> None:
     part.machine.collective(part)
     unit = part.unit
     if n > unit.registers:
-        part.program.report("registers_over_file", part.path,
-                            f"lowers to {n} from {unit.registers} registers", part.index)  # fmt: skip
+        part.program.report(
+            "registers_over_file",
+            part.path,
+            f"lowers to {n} from {unit.registers} registers",
+            part.index,
+        )
     elif n < unit.registers:
         most = max((_registers(part, v) for v in part.frames[-1].env.values()
                     if isinstance(v, RegTile)), default=0)  # fmt: skip
         if most > n:
-            part.program.report("registers_over_file", part.path,
-                                f"keeps {n} registers and holds a tile of {most}", part.index)  # fmt: skip
+            part.program.report(
+                "registers_over_file",
+                part.path,
+                f"keeps {n} registers and holds a tile of {most}",
+                part.index,
+            )
         part.machine.register_pool += (unit.registers - n) * part.machine.unit_threads
         unit.registers = n
 
@@ -342,15 +360,19 @@ def lower_registers(part: Any, out: Any, n: int) -> None:
 def _registers(part: Any, tile: RegTile) -> int:
     """Registers of each thread that hold the tile."""
     size = 4 if tile.type.dtype in ("f32", "i32") else 2
-    return tile.data.numel() * part.parts * size // (4 * part.machine.unit_threads)
+    return int(tile.data.numel() * part.parts * size // (4 * part.machine.unit_threads))
 
 
 def raise_registers(part: Any, out: Any, n: int) -> Any:
     machine, unit = part.machine, part.unit
     machine.collective(part)
     if n < unit.registers:
-        part.program.report("registers_over_file", part.path,
-                            f"raises to {n} from {unit.registers} registers", part.index)  # fmt: skip
+        part.program.report(
+            "registers_over_file",
+            part.path,
+            f"raises to {n} from {unit.registers} registers",
+            part.index,
+        )
         return None
 
     def missing() -> int:

@@ -10,10 +10,12 @@ import torch
 
 from engine.cuir.arch import WARPGROUP_THREADS
 from engine.cuir.arch import arch as arch_facts
-from engine.cuir.execute.code import PART, Code, ProgramCompiler, Stopped, run_host
+from engine.cuir.execute.code import PART, Code, Stopped
+from engine.cuir.execute.compiler import ProgramCompiler
 from engine.cuir.execute.machine import BlockMachine
 from engine.cuir.execute.outputs import written_fields
 from engine.cuir.execute.program import Coverage, Limits, Observer, Program, Schedule
+from engine.cuir.execute.pure import run_pure
 from engine.cuir.execute.values import Tensor, TensorField
 from engine.cuir.findings import Finding
 from engine.cuir.nodes import Module, Name, Path, Str
@@ -75,7 +77,7 @@ class Host:
         env: Env = {"args": self.args, PART: self}
         env.update(zip(code.params, args, strict=True))
         env.update(zip(code.consts, ref.consts, strict=True))
-        options = {name: value for name, value in code.options(env)}
+        options = dict(code.options(env))
         bound = options.get("threads", threads)
         if bound != threads:
             raise program.stop("launch_mismatch", path, f"{threads} threads, and {ref.name} is "
@@ -98,7 +100,7 @@ class Host:
 
     def units(self, code: Code, threads: int, path: int) -> int:
         """One unit per warpgroup where the kernel works by warpgroups, else one per block."""
-        if not self.compiler.by_warpgroups(code):
+        if not self.compiler.facts.by_warpgroups(code.function.name):
             return 1
         if threads % WARPGROUP_THREADS:
             raise self.program.stop(
@@ -136,10 +138,17 @@ def run_program(
     facts = arch_facts(arch_name(module))
     schedule, limits = schedule or Schedule(), limits or Limits()
     try:
-        compiler = ProgramCompiler(module, mode, facts)
+        compiler = ProgramCompiler(module, mode)
     except Stopped as stop:
-        findings = (stop.finding,) if stop.finding else ()
-        return Outcome("failed", {}, findings, Coverage(), None, stop.path, stop.reason)
+        return Outcome(
+            "failed",
+            {},
+            (stop.finding,) if stop.finding else (),
+            Coverage(),
+            None,
+            stop.path,
+            stop.reason,
+        )
     program = Program(facts, mode, compiler.paths, compiler.codes, schedule, limits, observer)
     program.module = module
     args = _arguments(module, inputs, program)
@@ -162,7 +171,7 @@ def run_program(
     stopped: Stopped | None = None
     returned: int | None = None
     try:
-        result = run_host(code, env, compiler.paths)
+        result = run_pure(code, env, compiler.paths)
         returned = result if isinstance(result, int) else None
     except Stopped as stop:
         stopped = stop
@@ -190,7 +199,9 @@ def _arguments(
             if isinstance(value, torch.Tensor):
                 raise CuirError(f"args.{field.name} is {field.type}, and a tensor was given")
             number = float(value) if field.type == "f32" else int(value)
-            args[field.name] = f32(number) if field.type == "f32" and program.mode == "typed" else number
+            args[field.name] = (
+                f32(number) if field.type == "f32" and program.mode == "typed" else number
+            )
             continue
         if not isinstance(value, torch.Tensor):
             raise CuirError(f"args.{field.name} is a tensor, and {value!r} was given")
@@ -227,4 +238,3 @@ def _outputs(program: Program, mode: Mode) -> dict[str, Tensor]:
             kind = _TORCH.get(field.low or "")
             out[name] = field.data.to(kind) if kind is not None and mode == "typed" else field.data
     return out
-

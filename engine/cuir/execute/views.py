@@ -36,7 +36,7 @@ def gmem(part: Any, out: GmemType, dtype: DType, field: TensorField, dims: list[
     if len(dims) != field.data.dim():
         raise part.program.stop(
             "out_of_bounds", part.path,
-            f"a view of rank {len(dims)} over {field.name}, which has rank {field.data.dim()}", part,
+            f"a view of rank {len(dims)} over {field.name}, whose rank is {field.data.dim()}", part,
         )  # fmt: skip
     if min(dims) < 0:
         raise part.program.stop("bad_value", part.path, f"a view of shape {dims}", part)

@@ -35,8 +35,9 @@ def _tensor_map(
     if span and sizes[1] is not None:
         wide = sizes[1] * dtype.dtype.size
         if wide > span and wide % span:
-            mismatch(f"a box row of {wide} bytes is no multiple of the swizzle's {span}",
-                     "misaligned")
+            mismatch(
+                f"a box row of {wide} bytes is no multiple of the swizzle's {span}", "misaligned"
+            )
     if any(s is not None and not 1 <= s <= 256 for s in sizes):
         mismatch(f"a box side has 1 to 256 elements, not {sizes[0]} x {sizes[1]}")
     return MapType(field.name, dtype.dtype.name, len(dims.items), sizes)
@@ -48,15 +49,19 @@ def _run(
     if isinstance(grid, ListType) and not 1 <= len(grid.items) <= 3:
         mismatch("a grid has 1 to 3 sizes", "launch_mismatch")
     limit = context.arch.threads_block
-    if isinstance(threads, Scalar) and threads.value is not None:
-        if threads.value % 32 or not 32 <= threads.value <= limit:
-            mismatch(f"a block has 32 to {limit} threads in whole warps, not {threads.value}",
-                     "launch_mismatch")
+    count = threads.value if isinstance(threads, Scalar) else None
+    if count is not None and (count % 32 or not 32 <= count <= limit):
+        mismatch(
+            f"a block has 32 to {limit} threads in whole warps, not {count}", "launch_mismatch"
+        )
     if isinstance(shared, Scalar) and shared.value is not None:
         most = context.arch.shared_block
         if shared.value > most:
-            mismatch(f"{shared.value} bytes of shared memory per block, and {context.arch.name} "
-                     f"has {most}", "shared_over_limit")
+            mismatch(
+                f"{shared.value} bytes of shared memory per block, and {context.arch.name} "
+                f"has {most}",
+                "shared_over_limit",
+            )
     return Nothing()
 
 
@@ -73,8 +78,8 @@ OPS = (
         "tensor_map[T: dtype](field: field, dims: list, *, box: coords, swizzle: int)", "host",
         rule=_tensor_map, execute="host:tensor_map", who=Who.HOST,
         doc="A tensor map of a field: sizes outermost first, strides from the argument, the box "
-            "[rows, columns] of one copy, and the swizzle in bytes. Rows wider than the swizzle are "
-            "moved as that many boxes side by side.",
+            "[rows, columns] of one copy, and the swizzle in bytes. Rows wider than the swizzle "
+            "are moved as that many boxes side by side.",
     ),
     op(
         "run(kernel: kernel, args: list, *, grid: coords, threads: int, shared: int)", "host",

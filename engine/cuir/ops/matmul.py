@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from engine.cuir.ops.spec import Effect, Pending, Proxy, RuleContext, Who, mismatch, nothing, op
+from engine.cuir.ops.spec import (
+    Effect,
+    OpSpec,
+    Pending,
+    Proxy,
+    RuleContext,
+    TypeRule,
+    Who,
+    mismatch,
+    nothing,
+    op,
+)
 from engine.cuir.types import Nothing, Scalar, SharedType, TileType, Type
 
 
@@ -22,8 +33,10 @@ def _product(name: str, acc: Type, a: Type, b: Type, family: str) -> Type:
                 "layout_mismatch",
             )
         if a.layout.rows != rows or a.layout.warps != acc.layout.warps:
-            mismatch(f"{name}: left operand {a.layout} does not fit accumulator {acc.layout}",
-                     "layout_mismatch")
+            mismatch(
+                f"{name}: left operand {a.layout} does not fit accumulator {acc.layout}",
+                "layout_mismatch",
+            )
         inner, dtype = a.layout.cols, a.dtype
     elif isinstance(a, SharedType):
         if a.rows != rows:
@@ -60,13 +73,12 @@ def _wait(context: RuleContext, n: Type) -> Type:
     return Nothing()
 
 
-_ASYNC_MATMUL = {
-    "who": Who.UNIT,
-    "proxy": Proxy.ASYNC,
-    "pending": Pending.MMA,
-    "effects": (Effect.READS_SHARED, Effect.WRITES_REGISTERS),
-    "needs": "wgmma",
-}
+def _async_matmul(signature: str, rule: TypeRule, execute: str, doc: str) -> OpSpec:
+    return op(
+        signature, "matmul", rule=rule, execute=execute, doc=doc, who=Who.UNIT, proxy=Proxy.ASYNC,
+        pending=Pending.MMA, effects=(Effect.READS_SHARED, Effect.WRITES_REGISTERS), needs="wgmma",
+    )  # fmt: skip
+
 
 OPS = (
     op(
@@ -82,20 +94,18 @@ OPS = (
         doc="Orders this unit's writes to registers before the asynchronous matmuls that follow: "
             "needed before the first one and after registers it uses were written.",
     ),
-    op(
-        "gemm_async(acc: reg, a: left, b: matrix)", "matmul", rule=_gemm_async,
-        execute="matmul:gemm_async", **_ASYNC_MATMUL,
-        doc="Starts acc += a @ b. Shared operands, register operands and the accumulator are held "
+    _async_matmul(
+        "gemm_async(acc: reg, a: left, b: matrix)", _gemm_async, "matmul:gemm_async",
+        "Starts acc += a @ b. Shared operands, register operands and the accumulator are held "
             "until mma_wait ends the group that mma_commit closed.",
     ),
-    op(
-        "gemm_async_init(acc: reg, a: left, b: matrix)", "matmul", rule=_gemm_async_init,
-        execute="matmul:gemm_async_init", **_ASYNC_MATMUL,
-        doc="Starts acc = a @ b, whatever acc held.",
+    _async_matmul(
+        "gemm_async_init(acc: reg, a: left, b: matrix)", _gemm_async_init,
+        "matmul:gemm_async_init", "Starts acc = a @ b, whatever acc held.",
     ),
     op(
         "mma_commit()", "matmul", rule=nothing, execute="matmul:mma_commit", who=Who.UNIT,
-        needs="wgmma", doc="Closes the group of asynchronous matmuls started since the last commit.",
+        needs="wgmma", doc="Closes the group of asynchronous matmuls since the last commit.",
     ),
     op(
         "mma_wait(n: int)", "matmul", rule=_wait, execute="matmul:mma_wait", who=Who.UNIT,

@@ -9,7 +9,9 @@ from engine.cuir.types import GmemTileType, Nothing, SharedType, TileType, Type
 def _tile_and_shared(context: RuleContext, tile: Type, shared: Type) -> Type:
     if isinstance(tile, GmemTileType) and isinstance(shared, SharedType):
         if tile.view.dtype != shared.dtype:
-            mismatch(f"{tile.view.field} holds {tile.view.dtype} and the shared tile {shared.dtype}")
+            mismatch(
+                f"{tile.view.field} holds {tile.view.dtype} and the shared tile {shared.dtype}"
+            )
         if tile.vector and shared.rows != 1:
             mismatch(f"{tile} fits a shared tile of one row, not {shared}")
     return Nothing()
@@ -46,8 +48,10 @@ def _store_rows(context: RuleContext, dst: Type, row: Type) -> Type:
             mismatch(f"store_rows writes a row vector, not {row}", "layout_mismatch")
         _whole(row)
     if isinstance(dst, GmemTileType) and not dst.vector:
-        mismatch(f"store_rows needs a vector, and {dst.view.field} gives a tile of rows: index all "
-                 "but its last dimension")
+        mismatch(
+            f"store_rows needs a vector, and {dst.view.field} gives a tile of rows: index all "
+            "but its last dimension"
+        )
     return Nothing()
 
 
@@ -73,8 +77,8 @@ OPS = (
     op(
         "store(dst: place, src: reg)", "movement", rule=_store, execute="movement:store",
         who=Who.PART, proxy=Proxy.GENERIC, effects=(Effect.WRITES_SHARED, Effect.WRITES_GLOBAL),
-        doc="An accumulator to a shared tile, or straight to global memory (rows outside the tensor "
-            "are dropped), rounded to the element type there; each warp writes its own rows.",
+        doc="An accumulator to a shared tile, or straight to global memory (rows outside the "
+            "tensor are dropped), rounded to the element type there; a warp writes its own rows.",
     ),
     op(
         "copy(dst: tile, src: shared)", "movement", rule=_tile_and_shared,

@@ -15,14 +15,20 @@ def _named(context: RuleContext, id: Type, threads: Type) -> Type:
     number, count = _value(id), _value(threads)
     limit = context.arch.named_barriers
     if number is not None and not 1 <= number < limit:
-        mismatch(f"named barriers are 1 to {limit - 1} (0 is sync()'s), not {number}",
-                 "barriers_over_limit")
+        mismatch(
+            f"named barriers are 1 to {limit - 1} (0 is sync()'s), not {number}",
+            "barriers_over_limit",
+        )
     if count is not None and (count <= 0 or count % 32):
-        mismatch(f"a named barrier counts whole warps of 32 threads, not {count} threads",
-                 "wrong_named_count")
+        mismatch(
+            f"a named barrier counts whole warps of 32 threads, not {count} threads",
+            "wrong_named_count",
+        )
     if count is not None and context.threads is not None and count > context.threads:
-        mismatch(f"a named barrier for {count} threads in a block of {context.threads}",
-                 "wrong_named_count")
+        mismatch(
+            f"a named barrier for {count} threads in a block of {context.threads}",
+            "wrong_named_count",
+        )
     return Nothing()
 
 
@@ -30,8 +36,10 @@ def _bulk(name: str, map: Type, coords: Type, tile: Type) -> Type:
     if not isinstance(map, MapType) or not isinstance(tile, SharedType):
         return Nothing()
     if isinstance(coords, ListType) and len(coords.items) != map.rank:
-        mismatch(f"{name}: {len(coords.items)} coordinates for a map of rank {map.rank} "
-                 "(innermost first)")
+        mismatch(
+            f"{name}: {len(coords.items)} coordinates for a map of rank {map.rank} "
+            "(innermost first)"
+        )
     if map.dtype != tile.dtype:
         mismatch(f"{name}: the map holds {map.dtype} and the shared tile {tile.dtype}")
     if len(map.box) == 2:
@@ -54,8 +62,10 @@ def _tma_store(context: RuleContext, map: Type, coords: Type, src: Type) -> Type
 def _registers(context: RuleContext, n: Type) -> Type:
     count = _value(n)
     if count is not None and (count % 8 or not 24 <= count <= 256):
-        mismatch(f"setmaxnreg takes 24 to 256 registers in steps of 8, not {count}",
-                 "registers_over_file")
+        mismatch(
+            f"setmaxnreg takes 24 to 256 registers in steps of 8, not {count}",
+            "registers_over_file",
+        )
     return Nothing()
 
 

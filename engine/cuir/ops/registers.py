@@ -89,12 +89,16 @@ def _same_shape(op_name: str, tiles: tuple[Type, ...]) -> TileType | None:
         if layout.role in ("row", "col") and layout.base == first.layout:
             continue
         # Row and column vectors belong to the tile whose rows or columns they share.
-        if layout.role == "row" and layout.rows == first.layout.rows and (
-            layout.family == first.layout.family and first.layout.role != "col"
+        if (
+            layout.role == "row"
+            and layout.rows == first.layout.rows
+            and (layout.family == first.layout.family and first.layout.role != "col")
         ):
             continue
-        if layout.role == "col" and layout.cols == first.layout.cols and (
-            layout.family == first.layout.family and first.layout.role != "row"
+        if (
+            layout.role == "col"
+            and layout.cols == first.layout.cols
+            and (layout.family == first.layout.family and first.layout.role != "row")
         ):
             continue
         mismatch(f"{op_name}: {layout} does not fit {first.layout}", "layout_mismatch")
@@ -105,14 +109,18 @@ def _coordinates(op_name: str, first: TileType, f: Lambda, tiles: int, at: Type 
     extra = len(f.params) - tiles
     if at is None:
         if extra:
-            mismatch(f"{op_name}: the lambda takes {len(f.params)} values and gets {tiles}; "
-                     "coordinates need at=[row, column]")
+            mismatch(
+                f"{op_name}: the lambda takes {len(f.params)} values and gets {tiles}; "
+                "coordinates need at=[row, column]"
+            )
         return
     assert isinstance(at, ListType)
     wanted = 1 if first.layout.role in ("row", "col") else 2
     if extra != wanted:
-        mismatch(f"{op_name}: the lambda takes {tiles} values and then {wanted} coordinate"
-                 f"{'s' if wanted > 1 else ''}, not {extra}")
+        mismatch(
+            f"{op_name}: the lambda takes {tiles} values and then {wanted} coordinate"
+            f"{'s' if wanted > 1 else ''}, not {extra}"
+        )
     if len(at.items) not in ((1, 2) if wanted == 1 else (2,)):
         mismatch(f"{op_name}: at= takes the row and the column where the tile starts")
 
@@ -159,8 +167,10 @@ def _reduction(name: str, tile: Type, old: Type) -> TileType | None:
         return None
     if tile.layout.role != "acc":
         mismatch(f"{name} reduces an accumulator, not {tile}", "layout_mismatch")
-    if old.layout.role != "row" or old.layout.rows != tile.layout.rows or (
-        old.layout.family != tile.layout.family
+    if (
+        old.layout.role != "row"
+        or old.layout.rows != tile.layout.rows
+        or (old.layout.family != tile.layout.family)
     ):
         mismatch(f"{name}: {old} is not a row vector of {tile.layout}", "layout_mismatch")
     return old
@@ -206,8 +216,10 @@ def _convert(context: RuleContext, tile: Type, dtype: Type, layout: Type) -> Typ
     if tile.layout.role != "acc" or tile.dtype != "f32":
         mismatch(f"convert takes an f32 accumulator, not {tile}", "layout_mismatch")
     if tile.layout.cols % 16:
-        mismatch(f"an operand has columns in steps of 16, and {tile.layout} has {tile.layout.cols}",
-                 "layout_mismatch")
+        mismatch(
+            f"an operand has columns in steps of 16, and {tile.layout} has {tile.layout.cols}",
+            "layout_mismatch",
+        )
     return _fits_thread(context, TileType(tile.layout.operand(), dtype.dtype.name))
 
 
@@ -215,8 +227,10 @@ def _load_vector(context: RuleContext, kind: str, layout: Type, tile: Type) -> T
     if not isinstance(layout, LayoutValue) or not isinstance(tile, GmemTileType):
         return Unknown()
     if not tile.vector:
-        mismatch(f"load_{kind} takes a vector, and {tile.view.field} gives a tile of rows: index "
-                 "all but its last dimension")
+        mismatch(
+            f"load_{kind} takes a vector, and {tile.view.field} gives a tile of rows: index "
+            "all but its last dimension"
+        )
     made = layout.layout
     if made.base is None:
         made = vector_layout("row_of" if kind == "rows" else "col_of", made)

@@ -71,9 +71,7 @@ def _shared(
     return made
 
 
-def _one_shared(
-    context: RuleContext, dtype: Type, rows: Type, cols: Type, offset: Type
-) -> Type:
+def _one_shared(context: RuleContext, dtype: Type, rows: Type, cols: Type, offset: Type) -> Type:
     return _shared(context, dtype, rows, cols, offset, None)
 
 

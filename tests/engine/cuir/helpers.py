@@ -28,7 +28,9 @@ def attention(q, k, v, scale):
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
     scores = torch.einsum("bhid,bhjd->bhij", q, k) * scale
-    lse = torch.logsumexp(scores, -1) if k.shape[2] else torch.full(q.shape[:3], -torch.inf).double()
+    lse = (
+        torch.logsumexp(scores, -1) if k.shape[2] else torch.full(q.shape[:3], -torch.inf).double()
+    )
     weights = torch.softmax(scores, -1).nan_to_num(0.0)
     return weights @ v, lse
 
@@ -50,11 +52,14 @@ def make_inputs(B=1, Hq=2, Hkv=None, Nq=128, Nk=128, D=64, seed=0, dtype=torch.b
     def randn(*shape):
         return torch.randn(shape, generator=make).to(dtype)
 
-    return dict(
-        q=randn(B, Hq, Nq, D), k=randn(B, Hkv, Nk, D), v=randn(B, Hkv, Nk, D),
-        o=torch.zeros(B, Hq, Nq, D), lse=torch.zeros(B, Hq, Nq),
-        B=B, Hq=Hq, Hkv=Hkv, Nq=Nq, Nk=Nk, scale=D**-0.5,
-    )  # fmt: skip
+    tensors = {
+        "q": randn(B, Hq, Nq, D),
+        "k": randn(B, Hkv, Nk, D),
+        "v": randn(B, Hkv, Nk, D),
+        "o": torch.zeros(B, Hq, Nq, D),
+        "lse": torch.zeros(B, Hq, Nq),
+    }
+    return tensors | {"B": B, "Hq": Hq, "Hkv": Hkv, "Nq": Nq, "Nk": Nk, "scale": D**-0.5}
 
 
 def exact_error(outputs, inputs):

@@ -62,6 +62,7 @@ S_GEMM = "gemm_async_init(s, sQ[group], transpose(sK[stage]))"
 O_GEMM = "gemm_async(o, p, sV[stage])"
 K_LOAD = "tma_load(sK[stage], k_map, [0, n * BN, h_kv, b], k_full[stage])"
 K_EXPECT = "arrive_expect(k_full[stage], BN * D * sizeof(T))"
+NORMALISE = "o = map(o, l, lambda x, sum: 0.0 if sum == 0.0 else x * rcp_approx(sum))"
 ROWS = {"Nq": 200, "Nk": 300}
 
 # name: (old text, new text, kind, the statement it is reported at)
@@ -118,7 +119,7 @@ BROKEN = {
         "                mma_wait(0)\n                if elect():\n"
         "                    arrive(v_empty[stage])\n",
         "                if elect():\n                    arrive(v_empty[stage])\n",
-        "missing_group_wait", "o = map(o, l, lambda x, sum: 0.0 if sum == 0.0 else x * rcp_approx(sum))"),
+        "missing_group_wait", NORMALISE),
     "missing matmul fence": (
         "                mma_fence()\n                gemm_async(o, p, sV[stage])\n",
         "                gemm_async(o, p, sV[stage])\n", "missing_mma_fence", O_GEMM),
@@ -133,7 +134,8 @@ BROKEN = {
         "            fence_barrier_init()\n", "", "missing_proxy_fence",
         "tma_load(sQ[g], q_map, [0, q0 + g * 64, h, b], q_full[g])"),
     "output overwritten while it is stored": (
-        "            if elect():\n                tma_wait(0)\n            named_sync(wg + GROUPS, 128)\n",
+        "            if elect():\n                tma_wait(0)\n"
+        "            named_sync(wg + GROUPS, 128)\n",
         "", "overwritten_stage", "store(sO[group], o)"),
     "wrong named-barrier count": (
         "named_sync(wg, 256)", "named_sync(wg, 128)", "wrong_named_count", "named_sync(wg, 128)"),
@@ -227,7 +229,8 @@ STATIC = {
         "* sizeof(T) + 128)", "* sizeof(T) - 128)", "out_of_bounds",
         "sO = shared_stages[T, GROUPS, 64, D](O_AT)"),
     "inner sizes that differ": (
-        "sV = shared_stages[T, STAGES, BN, D](V_AT)", "sV = shared_stages[T, STAGES, 2 * BN, D](V_AT)",
+        "sV = shared_stages[T, STAGES, BN, D](V_AT)",
+        "sV = shared_stages[T, STAGES, 2 * BN, D](V_AT)",
         "type_mismatch", "gemm_async(o, p, sV[stage])"),
 }  # fmt: skip
 

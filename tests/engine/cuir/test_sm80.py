@@ -12,13 +12,13 @@ from engine.cuir.printer import print_module
 TEXT = golden_text("sm80_flash")
 
 SHAPES = [
-    dict(Nq=128, Nk=128),
-    dict(Nq=113, Nk=203, Hq=4, Hkv=2, B=2),
-    dict(Nq=300, Nk=300),
-    dict(Nq=1, Nk=1),
-    dict(Nq=65, Nk=63, Hq=3, Hkv=1),
-    dict(Nq=70, Nk=0),
-    dict(Nq=0, Nk=64),
+    {"Nq": 128, "Nk": 128},
+    {"Nq": 113, "Nk": 203, "Hq": 4, "Hkv": 2, "B": 2},
+    {"Nq": 300, "Nk": 300},
+    {"Nq": 1, "Nk": 1},
+    {"Nq": 65, "Nk": 63, "Hq": 3, "Hkv": 1},
+    {"Nq": 70, "Nk": 0},
+    {"Nq": 0, "Nk": 64},
 ]
 
 
@@ -74,7 +74,8 @@ BROKEN = {
     "wait one group short": ("wait_async(STAGES - 1)", "wait_async(STAGES)", "early_read",
                              "gemm(s, sQ, transpose(sK[step % STAGES]))"),
     "missing sync before the copy": (
-        "        ahead = step + STAGES - 1\n        sync()\n", "        ahead = step + STAGES - 1\n",
+        "        ahead = step + STAGES - 1\n        sync()\n",
+        "        ahead = step + STAGES - 1\n",
         "overwritten_stage", "copy_async(sK[ahead % STAGES], K[b, g, next * BN:])"),
     "output over keys in use": (
         "    wait_async(0)\n    sync()\n    store(sO, o)",
@@ -106,7 +107,7 @@ def test_broken(name, seed):
     old, new, kind, statement = BROKEN[name]
     assert TEXT.count(old) == 1
     text = TEXT.replace(old, new)
-    shape = dict(Nq=64, Nk=0) if kind == "nan_output" else dict(Nq=64, Nk=300)
+    shape = {"Nq": 64, "Nk": 0} if kind == "nan_output" else {"Nq": 64, "Nk": 300}
     outcome = run_program(parse_module(text), make_inputs(**shape), "exact", Schedule(seed))
     assert outcome.findings, name
     if kind is None:

@@ -1,0 +1,69 @@
+"""Functions that never wait: scalar device functions, and the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.cuir.execute.code import PART, Code, Kind, Stopped, in_range
+from engine.cuir.findings import Finding
+from engine.cuir.nodes import Path
+from engine.cuir.scalar import Env
+
+
+def run_host(code: Code, env: Env, paths: list[Path]) -> Any:
+    """Runs the host function: scalars, tensor maps and launches, in order."""
+    return run_pure(code, env, paths)
+
+
+def run_pure(code: Code, env: Env, paths: list[Path], limit: int = 10_000_000) -> Any:
+    """Runs a function that never waits to its return."""
+    instrs = code.instrs
+    pc = 0
+    loops: list[tuple[int, int, int]] = []
+    for _ in range(limit):
+        instr = instrs[pc]
+        instr.count += 1
+        kind = instr.kind
+        if kind == Kind.EXPR or kind == Kind.OP:
+            value = instr.fn(env)
+            if instr.target is not None:
+                env[instr.target] = value
+            pc += 1
+        elif kind == Kind.CALL:
+            inner: Env = {PART: env.get(PART), "args": env.get("args")}
+            inner.update(zip(instr.fn.params, [a(env) for a in instr.args], strict=True))
+            inner.update(zip(instr.fn.consts, [c(env) for c in instr.consts], strict=True))
+            value = run_pure(instr.fn, inner, paths)
+            if instr.target is not None:
+                env[instr.target] = value
+            pc += 1
+        elif kind == Kind.OPAQUE:
+            raise Stopped(None, paths[instr.path], f"no meaning is known for: {instr.var}")
+        elif kind == Kind.RETURN:
+            return None if instr.fn is None else instr.fn(env)
+        elif kind == Kind.BRANCH:
+            pc = pc + 1 if instr.fn(env) else instr.jump
+        elif kind == Kind.JUMP:
+            pc = instr.jump
+        elif kind == Kind.LOOP:
+            start, stop, step = (a(env) for a in instr.args)
+            if not in_range(start, stop, step, paths[instr.path]):
+                pc = instr.jump
+                continue
+            loops.append((start, stop, step))
+            env[instr.var] = start
+            pc += 1
+        elif kind == Kind.NEXT:
+            now, stop, step = loops[-1]
+            now += step
+            if (now < stop) if step > 0 else (now > stop):
+                loops[-1] = (now, stop, step)
+                env[instr.var] = now
+                pc = instr.jump
+            else:
+                loops.pop()
+                pc += 1
+        else:
+            pc += 1
+    path = paths[code.instrs[0].path]
+    raise Stopped(Finding("runaway", path, "a function that does not return"), path, "no return")

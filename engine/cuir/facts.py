@@ -1,0 +1,108 @@
+"""Facts about functions, read from their text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from engine.cuir.nodes import (
+    Assign,
+    Call,
+    Do,
+    Expr,
+    For,
+    Function,
+    If,
+    Index,
+    Module,
+    Name,
+    Opaque,
+    Return,
+    Stmt,
+    walk_block,
+    walk_expr,
+)
+from engine.cuir.ops import OPS
+from engine.cuir.types import FAMILIES
+
+# Ops and layouts that only make sense where a warpgroup is the unit.
+_NEEDS = {f.needs for f in FAMILIES if f.unit == "warpgroup"} | {"setmaxnreg"}
+_OPS = {name for name, spec in OPS.items() if spec.needs in _NEEDS or name == "warpgroup_id"}
+_LAYOUTS = {n for f in FAMILIES if f.unit == "warpgroup" for n in (f.acc, f.a)}
+
+
+def statements(function: Function) -> Iterator[Stmt]:
+    """Every statement of the function, those inside others included."""
+    return (stmt for _, stmt in walk_block(function.body, (function.name,)))
+
+
+def expressions(function: Function) -> Iterator[Expr]:
+    """Every expression of the function and everything below it."""
+    for stmt in statements(function):
+        for expr in own_expressions(stmt):
+            yield from walk_expr(expr)
+
+
+def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions of a statement itself, not of the statements inside it."""
+    match stmt:
+        case Assign(_, value):
+            return (value,)
+        case Do(call):
+            return (call,)
+        case For(_, start, stop, step, _):
+            return (start, stop, step)
+        case If(cond, _, _):
+            return (cond,)
+        case Return(value) if value is not None:
+            return (value,)
+    return ()
+
+
+class Facts:
+    """What is known of a module's functions without running them."""
+
+    def __init__(self, module: Module) -> None:
+        self.functions = {f.name: f for f in module.functions}
+        self._pure: dict[str, bool] = {}
+
+    def callees(self, name: str) -> set[str]:
+        """Functions of the module that `name` calls."""
+        return {
+            e.fn
+            for e in expressions(self.functions[name])
+            if isinstance(e, Call) and e.fn in self.functions
+        }
+
+    def is_pure(self, name: str, active: tuple[str, ...] = ()) -> bool:
+        """Whether a function only computes scalars, so that its call may stand in expressions."""
+        if name in active:
+            return True
+        if name not in self._pure:
+            function = self.functions[name]
+            self._pure[name] = (
+                not any(isinstance(s, Opaque) for s in statements(function))
+                and not any(
+                    isinstance(e, Call) and e.fn in OPS and not OPS[e.fn].is_value
+                    for e in expressions(function)
+                )
+                and all(self.is_pure(c, (*active, name)) for c in self.callees(name))
+            )
+        return self._pure[name]
+
+    def by_warpgroups(self, name: str) -> bool:
+        """Whether a kernel's unit is the warpgroup: it uses an op or layout that only they have."""
+        seen: set[str] = set()
+        todo = [name]
+        while todo:
+            now = todo.pop()
+            if now in seen:
+                continue
+            seen.add(now)
+            for expr in expressions(self.functions[now]):
+                match expr:
+                    case Call(fn) if fn in _OPS:
+                        return True
+                    case Index(Name(id), _) if id in _LAYOUTS:
+                        return True
+            todo += self.callees(now)
+        return False
