@@ -14,7 +14,7 @@ from engine.cuir.nodes import (
     Call, Expr, Field, For, Function, If, Index, Module, Name, Num, Opaque, Return, Stmt, Str,
     walk_block, walk_expr,
 )  # fmt: skip
-from engine.errors import LiftError
+from engine.errors import LiftError, Where
 from engine.lift.catalogue import Catalogue, default_catalogue
 from engine.lift.constants import TYPE_BYTES, Constant, Evaluator, Facts, NotConstant, TypeName
 from engine.lift.expressions import Translator, Unknown
@@ -24,7 +24,7 @@ from engine.lift.statements import (
     FunctionLifter, Source, check_static_assert, note_expression, read_alias,
 )  # fmt: skip
 from engine.lift.syntax import NotAnExpression, parse_expression
-from engine.lift.tokens import Tokens, join
+from engine.lift.tokens import Tokens
 from engine.lift.toplevel import (
     ARGS, FunctionItem, OtherItem, Unsupported, defined_names, definition_of, function_name, is_struct, items,
     not_liftable, other_name, read_args, read_function,
@@ -54,7 +54,13 @@ def lift_source(
     f32, numbers as decimal text. Raises `LiftError` (file, line, fix) for a text that is no CUDA
     program of ours, and `InputError` for an unknown arch.
     """
-    return _Lifter(data, specialisation, arch, file, entry, catalogue or default_catalogue()).run()
+    lifter = _Lifter(data, specialisation, arch, file, entry, catalogue or default_catalogue())
+    try:
+        return lifter.run()
+    except RecursionError:
+        raise LiftError(
+            "this source is nested too deeply", where=Where(file, 1), fix="write flatter code"
+        ) from None
 
 
 def template_parameters(data: bytes, entry: str = "launch") -> dict[str, str]:
@@ -92,6 +98,9 @@ class _Lifter:
                 where=self.source.lines.where(file, 0),
                 fix="give the path of a .cu file",
             )
+        for start, end in self.source.tokens.comments:
+            if data[start : start + 2] == b"/*" and (data[end - 2 : end] != b"*/" or end - start < 4):
+                raise self.source.fail(start, "this comment has no end", "close it with */")
         self.root = Parser(_language()).parse(text).root_node
         self.functions: list[FunctionItem] = []
         self.order: list[FunctionItem | OtherItem] = []
@@ -276,11 +285,11 @@ class _Lifter:
 
     def other(self, item: OtherItem) -> Function:
         """An item without meaning as a function of one opaque op."""
-        tokens = self.source.within(item.tree)
         path = (item.name, 0)
         self.source.note((item.name,), item.tree.start_byte, item.tree.end_byte)
         self.source.note(path, item.tree.start_byte, item.tree.end_byte)
-        return Function("device", item.name, (), (), (), (Opaque(join(tokens).strip("\n"), (), ("*",)),))
+        body = (Opaque(self.source.plain_text(item.tree), (), ("*",)),)
+        return Function("device", item.name, (), (), (), body)
 
     def find_launch(self) -> FunctionItem:
         if not any(f.signature.kind == "kernel" for f in self.functions):

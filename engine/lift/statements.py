@@ -25,7 +25,7 @@ from engine.lift.scope import C_TYPES, NUMBERS, Local, Program, Scope
 from engine.lift.syntax import KEYWORDS, Node, NotAnExpression, parse_expression
 from engine.lift.tokens import Token, Tokens, join
 
-_TOO_DEEP = 60
+_TOO_DEEP = 40
 _COMPOUND = {"+=": "+", "-=": "-", "*=": "*", "/=": "/", "%=": "%"}
 _DECLARATION_WORDS = frozenset({"const", "constexpr"})
 
@@ -52,6 +52,11 @@ class Source:
 
     def within(self, tree: Tree) -> list[Token]:
         return self.tokens.inside(tree.start_byte, tree.end_byte)
+
+    def plain_text(self, tree: Tree) -> str:
+        """The text of `tree` as its formatting leaves it no say."""
+        text = join(self.within(tree)).strip("\n")
+        return text or " ".join((tree.text or b"").decode("utf-8", "replace").split())
 
     def fail(self, offset: int, message: str, fix: str) -> LiftError:
         return LiftError(message, where=self.lines.where(self.file, offset), fix=fix)
@@ -109,12 +114,12 @@ class FunctionLifter:
 
     def opaque(self, tree: Tree, path: Path, reason: str, out: list[Stmt]) -> None:
         tokens = self.source.within(tree)
-        if not tokens:
+        if tree.start_byte == tree.end_byte:
             return
         reads, writes = effects(tokens, self.program, self.scope)
         if tree.has_error and "*" not in writes:
             writes = tuple(sorted((*writes, "*")))
-        out.append(Opaque(join(tokens).strip("\n"), reads, writes))
+        out.append(Opaque(self.source.plain_text(tree), reads, writes))
         self.source.note(path, tree.start_byte, tree.end_byte)
         self.source.opaque.append(OpaqueOp(path, self.source.provenance[path], reason))
         if tree.type == "declaration":
@@ -126,7 +131,8 @@ class FunctionLifter:
     def known(self, tree: Tree, path: Path, out: list[Stmt]) -> None:
         match tree.type:
             case "compound_statement":
-                self.no_error(tree, tree.children[1:-1])
+                if not braces_match(tree):
+                    raise Unknown("its braces do not match")
                 self.scope.open()
                 self.statements(tree.children, path, out)
                 self.scope.close()
@@ -187,9 +193,9 @@ class FunctionLifter:
         self.attributes(attributes)
         begin = max((a.end_byte for a in attributes), default=tree.start_byte)
         tokens = self.source.tokens.inside(begin, tree.end_byte)
-        if not tokens or tokens == [tokens[0]] and tokens[0].text == ";":
+        if tree.start_byte == tree.end_byte or [t.text for t in tokens] == [";"]:
             return
-        if tokens[-1].text != ";":
+        if not tokens or tokens[-1].text != ";":
             raise Unknown("a statement without its semicolon")
         here = (*path, len(out))
         stmt = self.leaf(tokens[:-1], here)
@@ -500,8 +506,8 @@ class FunctionLifter:
         """The header of a block statement must have parsed; its body speaks for itself."""
         ids = {b.id for b in bodies if b is not None}
         for body in bodies:
-            if body is not None and body.type == "compound_statement":
-                self.no_error(body, body.children[1:-1])
+            if body is not None and body.type == "compound_statement" and not braces_match(body):
+                raise Unknown("its braces do not match")
         for child in tree.children:
             if child.id not in ids and (child.has_error or child.is_missing):
                 raise Unknown("it does not parse")
@@ -534,6 +540,12 @@ def note_expression(
         pending += [(f"{name}/{at}", child) for at, child in enumerate(children(node))]
 
 
+def braces_match(tree: Tree) -> bool:
+    """Whether a compound statement's own braces stand in the source."""
+    ends = (tree.children[:1] + tree.children[-1:]) if tree.child_count > 1 else []
+    return bool(ends) and not any(child.is_missing for child in ends)
+
+
 def read_alias(
     tokens: Sequence[Token], translator: Translator, program: Program
 ) -> tuple[str, Typed]:
@@ -543,7 +555,8 @@ def read_alias(
     typed = translator.translate(parse_expression(tokens[3:-1], program.templates))
     if typed.kind not in ("type", "layout"):
         raise Unknown("an alias of what is no type")
-    return tokens[1].text, typed
+    # A copy without ranges: where the alias is used, its parts stand nowhere.
+    return tokens[1].text, Typed(fill(typed.expr, {}), typed.kind)
 
 
 def check_static_assert(

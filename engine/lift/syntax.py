@@ -7,7 +7,7 @@ how the language itself decides: `a < b && d > (e)` is a comparison unless `a` i
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine.lift.tokens import Token
 
@@ -32,6 +32,13 @@ class Node:
     end: int
     # Of a lambda: the range between the parentheses of its parameters.
     inner: tuple[int, int] | None = None
+    height: int = field(init=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        height = 1 + max((kid.height for kid in self.kids), default=0)
+        if height > _TOO_HIGH:
+            raise NotAnExpression("nested too deeply")
+        object.__setattr__(self, "height", height)
 
 
 class NotAnExpression(Exception):
@@ -60,7 +67,8 @@ _LEVELS = (
 )  # fmt: skip
 _STRENGTH = {sign: level for level, signs in enumerate(_LEVELS, 1) for sign in signs}
 _UNARY = frozenset("- + ! ~".split())
-_TOO_DEEP = 200  # nested deeper than a person writes; keeps hostile input off the stack's end
+# Nested deeper than a person writes; keeps hostile input off the stack's end.
+_TOO_DEEP, _TOO_HIGH = 120, 64
 
 
 def parse_expression(tokens: Sequence[Token], templates: Collection[str]) -> Node:

@@ -12,7 +12,7 @@ from engine.errors import LiftError
 from engine.lift.catalogue import Catalogue
 from engine.lift.provenance import Range
 from engine.lift.scope import C_TYPES, FIELD_TYPES, NUMBERS, Signature, safe
-from engine.lift.statements import Source
+from engine.lift.statements import Source, braces_match
 from engine.lift.syntax import KEYWORDS
 from engine.lift.tokens import Token
 
@@ -92,6 +92,8 @@ def read_args(source: Source, tree: Tree) -> tuple[Field, ...]:
         kind, names = _field_line(source, child, tokens)
         for token in names:
             here = (ARGS, len(fields))
+            if any(f.name == token.text for f in fields):
+                raise source.fail(token.start, f"field {token.text} stands twice", "rename one")
             fields.append(Field(token.text, kind))
             source.note(here, child.start_byte, child.end_byte)
             parts[here, "name"] = Range(token.start, token.end)
@@ -155,6 +157,8 @@ def read_function(source: Source, catalogue: Catalogue, tree: Tree, definition: 
     ):  # fmt: skip
         raise Unsupported("a function of another form")
     header = source.tokens.inside(tree.start_byte, body.start_byte)
+    if not header:
+        raise Unsupported("its header does not parse")
     for token in header:
         if token.text in source.macros:
             raise Unsupported(f"the macro `{token.text}` in a function's header")
@@ -188,11 +192,6 @@ def read_function(source: Source, catalogue: Catalogue, tree: Tree, definition: 
         result,
     )
     return FunctionItem(tree, definition, body, signature, params, names, bounds, ranges)
-
-
-def braces_match(tree: Tree) -> bool:
-    """Whether a compound statement's own braces stand in the source."""
-    return not any(child.is_missing for child in (tree.children[0], tree.children[-1]))
 
 
 def _consts(
