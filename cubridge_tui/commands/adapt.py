@@ -47,8 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.service.adaptation import Adaptation, choose_options, start
+    from engine.service.adaptation import Adaptation, start
     from engine.service.bench import Bench, find_kernel, find_spec
+    from engine.service.options import choose_options
     from sessions.store import Store
 
     package = find_kernel(args.kernel)
@@ -96,7 +97,6 @@ def _walk(work: Adaptation, stages: _Stages, args: argparse.Namespace) -> int:
     from engine.types import VerdictKind
 
     begin = time.monotonic()
-    work.take_source()
     stages.add(
         "source",
         None,

@@ -27,9 +27,10 @@ from engine.cuir.parser import parse_module
 from engine.cuir.scalar import Mode
 from engine.gates.deck import Case, quick_deck
 from engine.gates.low_precision import run_spec
-from engine.spec import (
-    Input, Recipe, derive_inputs, expected, make_inputs, oracle, recipe_from_json,
-)  # fmt: skip
+from engine.spec import Input, Recipe, recipe_from_json
+from engine.spec.derived import derive_inputs
+from engine.spec.inputs import make_inputs
+from engine.spec.oracle import expected, oracle
 from engine.spec.oracle import as_bhnd, output_as_bhnd
 from engine.transfer.binding import Binding
 from engine.transfer.fill import fill_arguments, unpermuted

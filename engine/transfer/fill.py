@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.cuir.nodes import Expr
+from engine.cuir.parser import parse_expr
 from engine.transfer.binding import Binding, TensorField
 
 
@@ -79,7 +80,8 @@ def unpermuted(tensor: Tensor, item: TensorField) -> Tensor:
 
 
 def _size(dim: str, sizes: Mapping[str, int]) -> int:
-    return int(dim) if dim.isdigit() else sizes[dim]
+    """The value of a dimension: a number, a name, or an expression of sizes."""
+    return int(_value(parse_expr(dim, "dimension"), sizes))
 
 
 def _value(expr: Expr, names: Mapping[str, Any]) -> float:

@@ -15,7 +15,7 @@ def attention(
     q: Float[Tensor, "B Hq Nq D"],
     k: Float[Tensor, "B Hkv Nk D"],
     v: Float[Tensor, "B Hkv Nk Dv"],
-    scale: float,
+    scale: float = 0.17,  # not 1 / sqrt(D), so that a kernel that hard-codes its scale is seen
 ) -> Float[Tensor, "B Hq Nq Dv"]:
     """softmax(scale q k^T) v; query head h uses key head h // (Hq // Hkv)."""
     group = q.shape[1] // k.shape[1]

@@ -8,6 +8,19 @@ from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, Tens
 from engine.transfer.match import Attention
 
 
+# What one place of the kernel's order may be called: a spec that declares two sizes equal by giving
+# them one name has that name in both places.
+_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
+
+
+def _order(source: tuple[str, ...], canonical: tuple[str, ...]) -> tuple[str, ...]:
+    """The kernel's order in the source's own names; a dimension that it lacks keeps ours."""
+    return tuple(
+        next((d for d in source if d in names), name)
+        for names, name in zip(_PLACES, canonical, strict=True)
+    )
+
+
 def binding_of(
     module: Module, found: Attention, recipe: Recipe, used: list[Input], factor: Expr
 ) -> Binding:
@@ -17,13 +30,18 @@ def binding_of(
         "v": ("B", "Hkv", "Nk", "Dv"),
     }
     tensors = [
-        TensorField(found.fields[i.role], i.name, i.dims, dims[i.role], "T")
+        TensorField(found.fields[i.role], i.name, i.dims, _order(i.dims, dims[i.role]), "T")
         for i in recipe.inputs
         if i.role != "extra"
     ]
     tensors.append(
         TensorField(
-            found.fields["o"], "O", recipe.output_dims, ("B", "Hq", "Nq", "Dv"), "T", output=True
+            found.fields["o"],
+            "O",
+            recipe.output_dims,
+            _order(recipe.output_dims, ("B", "Hq", "Nq", "Dv")),
+            "T",
+            output=True,
         )
     )
     if recipe.weight is None and "lse" in found.fields:
