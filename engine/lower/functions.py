@@ -257,7 +257,7 @@ class FunctionLowerer:
         self.insert(pending, old_at, old_body, len(old_body) - 1, inside, out)
         for i in range(len(old_body)):
             old = (*old_at, i)
-            if old not in self.context.diff.pairs or old in self.context.moved:
+            if self.leaves(old):
                 out.append(self.context.removal(old))
 
     def insert(
@@ -286,10 +286,22 @@ class FunctionLowerer:
             out.append(self.patch(Range(line_end, line_end), lines))
             return
         lines = "".join(f"\n{indent}{text}" for text in texts)
+        leaves = anchor >= 0 and self.leaves((*old_at, anchor))
+        gone = self.context.lines_of((*old_at, anchor)) if leaves else Range(place, place)
+        if leaves and gone.start < place <= gone.end:
+            # The statement before goes and others share its lines: the new text takes its place.
+            if source.alone_before(gone.start):
+                lines = "".join(f"{text}\n{indent}" for text in texts)
+            out.append(self.patch(Range(gone.start, gone.start), lines))
+            return
         closing = source.data[place : inside.end].strip(b" \t")
         if not closing and source.line_start(place) == source.line_start(inside.end):
             lines += f"\n{source.indent(place)}"
         out.append(self.patch(Range(place, place), lines))
+
+    def leaves(self, old: Path) -> bool:
+        """Whether the old statement is deleted or moved."""
+        return old not in self.context.diff.pairs or old in self.context.moved
 
     def indent_in(self, old_at: Path, old_body: tuple[Stmt, ...], anchor: int) -> str:
         """The indentation of a block's statements, as the nearest neighbour has it."""
