@@ -1,0 +1,206 @@
+"""Pack a job: a folder that verifies and times one kernel on any machine with a GPU.
+
+    JOB/run.py            python3 JOB/run.py [--out result.json]
+    JOB/job.json          names, hashes of every file, what to build and what to time
+    JOB/kernel/           kernel.cu and its headers
+    JOB/spec/             the spec and the modules beside it
+    JOB/recipe.json, JOB/binding.json, JOB/flex.py
+    JOB/worker/engine/    the modules of ours that run there
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.cuir.nodes import Module
+from engine.errors import InputError, Where
+from engine.gpu.closure import ROOT, closure, foreign, local_modules
+from engine.gpu.flexmods import NotExpressible, flex_source
+from engine.gpu.worker.manifest import KERNEL, MANIFEST, SCHEMA, SOURCE, key_of
+from engine.spec.recipe import Recipe
+from engine.spec.text import recipe_to_json
+from engine.transfer.binding import Binding
+from engine.types import sha256_of
+
+WORKER_ROOTS = tuple(
+    f"engine.gpu.worker.{name}" for name in ("main", "verify", "bench", "sanitize")
+)
+LENGTHS = (2048, 8192)
+SAMPLES = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a job is made of.
+
+    `specialisations` are bindings of the launch template's parameters, `primary` the key of the one
+    that is judged on the whole deck and timed. `module` is any specialisation of the lowered program:
+    its argument struct and its kernels' names are those of all.
+    """
+
+    name: str
+    title: str
+    source: bytes
+    headers: tuple[tuple[str, bytes], ...]
+    headers_sha256: str
+    entry: str
+    archs: tuple[str, ...]
+    specialisations: tuple[Mapping[str, str], ...]
+    primary: str
+    module: Module
+    spec: Path
+    options: Mapping[str, Any]
+    recipe: Recipe
+    binding: Binding
+    bench: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        keys = [key_of(s) for s in self.specialisations]
+        if self.primary not in keys:
+            raise InputError(
+                f"{self.name} has no specialisation {self.primary}", fix=f"name one of: {', '.join(keys)}"
+            )
+
+
+def hashes_of(contents: Contents) -> dict[str, str]:
+    """What a G4 verdict hangs on, SHA-256 in hex."""
+    return {
+        "kernel": sha256_of(contents.source),
+        "headers": contents.headers_sha256,
+        "spec": sha256_of(contents.spec.read_bytes()),
+        "recipe": sha256_of(_json(recipe_to_json(contents.recipe))),
+        "binding": sha256_of(_json(contents.binding.to_json())),
+        "options": sha256_of(_json(dict(contents.options))),
+    }
+
+
+def pack(contents: Contents, target: Path) -> Path:
+    """Write the job to `target`: a new or empty folder, or a new file ending in .tar.
+
+    Raises:
+        InputError: the target holds something else, or the spec needs what a job cannot bring.
+    """
+    if target.suffix == ".tar":
+        return _pack_tar(contents, target)
+    if target.exists() and (not target.is_dir() or (any(target.iterdir()) and not _is_job(target))):
+        raise InputError(
+            f"{target} is there already, and it is no job",
+            where=Where(str(target)),
+            fix="name a new folder",
+        )
+    files = _files(contents)
+    if _is_job(target):
+        _clear(target)
+    manifest = _manifest(contents, files)
+    for name, data in {**files, MANIFEST: manifest}.items():
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return target
+
+
+def _pack_tar(contents: Contents, target: Path) -> Path:
+    if target.exists():
+        raise InputError(f"{target} is there already", where=Where(str(target)), fix="name a new file")
+    files = _files(contents)
+    files[MANIFEST] = _manifest(contents, files)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    import io
+
+    with tarfile.open(target, "w") as tar:
+        for name, data in sorted(files.items()):
+            entry = tarfile.TarInfo(f"{target.stem}/{name}")
+            entry.size = len(data)
+            entry.mode = 0o644
+            tar.addfile(entry, io.BytesIO(data))
+    return target
+
+
+def _files(contents: Contents) -> dict[str, bytes]:
+    """Every file of the job but its manifest."""
+    files: dict[str, bytes] = {f"{KERNEL}/{SOURCE}": contents.source}
+    files |= {f"{KERNEL}/{name}": data for name, data in contents.headers}
+    files |= _spec_files(contents.spec)
+    files["recipe.json"] = _json(recipe_to_json(contents.recipe)).encode()
+    files["binding.json"] = _json(contents.binding.to_json()).encode()
+    try:
+        files["flex.py"] = flex_source(contents.recipe).source.encode()
+    except NotExpressible:
+        pass
+    worker = closure(WORKER_ROOTS)
+    lacking = foreign(worker.values())
+    if lacking:
+        name, path = next(iter(lacking.items()))
+        raise InputError(
+            f"the worker imports {name}, which a GPU machine may lack",
+            where=Where(str(path)),
+            fix="import it in the function that needs it, outside the worker",
+        )
+    files |= {f"worker/{name}": path.read_bytes() for name, path in worker.items()}
+    files["run.py"] = (ROOT / "engine/gpu/worker/run.py").read_bytes()
+    return files
+
+
+def _spec_files(spec: Path) -> dict[str, bytes]:
+    beside = local_modules(spec)
+    files = {f"spec/{name}": path.read_bytes() for name, path in beside.items()}
+    files[f"spec/{spec.name}"] = spec.read_bytes()
+    return files
+
+
+def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
+    try:
+        flex_source(contents.recipe)
+        flex, reason = "flex.py", ""
+    except NotExpressible as error:
+        flex, reason = None, str(error)
+    worker = hashlib.sha256()
+    for name in sorted(n for n in files if n.startswith("worker/") or n == "run.py"):
+        worker.update(f"{name} {len(files[name])}\n".encode() + files[name])
+    data = {
+        "schema": SCHEMA,
+        "name": contents.name,
+        "title": contents.title,
+        "entry": contents.entry,
+        "archs": list(contents.archs),
+        "specialisations": [dict(s) for s in contents.specialisations],
+        "primary": contents.primary,
+        "fields": [[f.name, f.type] for f in contents.module.fields],
+        "kernels": [f.name for f in contents.module.functions if f.kind == "kernel"],
+        "spec": contents.spec.name,
+        "options": dict(contents.options),
+        "flex": flex,
+        "flex_reason": reason,
+        "bench": {"lengths": list(LENGTHS), "samples": SAMPLES, **contents.bench},
+        "hashes": hashes_of(contents),
+        "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
+        "worker": worker.hexdigest(),
+    }
+    return _json(data).encode()
+
+
+def _is_job(folder: Path) -> bool:
+    return (folder / MANIFEST).is_file() and (folder / "run.py").is_file()
+
+
+def _clear(folder: Path) -> None:
+    """Take the files of an earlier job away; results and builds in `work` stay."""
+    for name in (KERNEL, "spec", "worker"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in (MANIFEST, "flex.py"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def keys_of(specialisations: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    return tuple(key_of(s) for s in specialisations)

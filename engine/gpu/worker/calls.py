@@ -1,0 +1,135 @@
+"""One launch of the kernel: arguments filled from the spec's inputs, everything under guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.cuir.scalar import evaluate
+from engine.gpu.worker.guarded import PLAIN, Guarded, Layout, bits, guarded, guarded_copy
+from engine.transfer.binding import Binding, TensorField
+
+Launch = Callable[[Mapping[str, Any]], int]
+"""Values by field of the argument struct (tensors as views in the kernel's order) -> status."""
+
+
+@dataclass
+class Call:
+    """Arguments in place, ready to be launched any number of times.
+
+    `inputs` are the kernel's own copies by the spec's names, `outputs` are the spec's outputs by
+    role ("O", "LSE").
+    """
+
+    launch: Launch
+    fields: dict[str, Any]
+    inputs: dict[str, Guarded]
+    outputs: dict[str, Guarded]
+    _before: dict[str, Tensor] = field(default_factory=dict)
+
+    def run(self) -> int:
+        """Fill the outputs with NaN, launch, and wait. The status is 0 or a cudaError_t."""
+        for output in self.outputs.values():
+            output.buffer.fill_(0xFF)
+        self._before = {n: g.buffer.clone() for n, g in self.inputs.items()}
+        status = self.launch(self.fields)
+        synchronise(next(iter(self.outputs.values())).buffer.device)
+        return status
+
+    @property
+    def o(self) -> Tensor:
+        return self.outputs["O"].tensor
+
+    @property
+    def lse(self) -> Tensor | None:
+        return self.outputs["LSE"].tensor if "LSE" in self.outputs else None
+
+    def bits(self) -> list[Tensor]:
+        """Every output's elements, to compare bit for bit."""
+        return [bits(o.tensor).clone() for o in self.outputs.values()]
+
+    def touched_outside(self) -> dict[str, int]:
+        """Bytes changed outside each output, where any were."""
+        return {n: c for n, o in self.outputs.items() if (c := o.touched_outside())}
+
+    def changed_inputs(self) -> list[str]:
+        """Inputs of which any byte (guard bands included) changed in the last run."""
+        return [n for n, g in self.inputs.items() if not torch.equal(g.buffer, self._before[n])]
+
+    def untouched(self) -> bool:
+        """Whether no output holds anything but the fill."""
+        return all(bool((o.buffer == 0xFF).all()) for o in self.outputs.values())
+
+
+def make_call(
+    launch: Launch,
+    binding: Binding,
+    inputs: Mapping[str, Tensor],
+    sizes: Mapping[str, int],
+    dtype: torch.dtype,
+    layouts: Mapping[str, Layout] | None = None,
+) -> Call:
+    """Copy the inputs under guard, make the outputs, fill the fields.
+
+    `layouts` gives the memory layout by the spec's input name or output role.
+    """
+    layouts = layouts or {}
+    device = next(v.device for v in inputs.values() if isinstance(v, Tensor))
+    fields: dict[str, Any] = {}
+    kept: dict[str, Guarded] = {}
+    outputs: dict[str, Guarded] = {}
+    for item in binding.tensors:
+        layout = layouts.get(item.source, PLAIN)
+        kind = stored(item, dtype)
+        if item.output:
+            made = guarded([_size(d, sizes) for d in item.source_dims], kind, device, layout)
+            outputs[item.source] = made
+        else:
+            made = guarded_copy(inputs[item.source], kind, layout)
+            kept[item.source] = made
+        fields[item.field] = permuted(made.tensor, item)
+    for size in binding.sizes:
+        fields[size.field] = _size(size.size, sizes)
+    numbers: dict[str, Any] = dict(sizes)
+    numbers |= {n: v.item() for n, v in inputs.items() if v.dim() == 0}
+    for scalar in binding.scalars:
+        fields[scalar.field] = evaluate(scalar.value, numbers)
+    return Call(launch, fields, kept, outputs)
+
+
+def stored(item: TensorField, dtype: torch.dtype) -> torch.dtype:
+    """The element type that the kernel reads."""
+    kinds = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "bool": torch.bool}
+    return dtype if item.dtype == "T" else kinds.get(item.dtype, torch.int32)
+
+
+def permuted(tensor: Tensor, item: TensorField) -> Tensor:
+    """The tensor with the kernel's order of dimensions; absent ones have size 1 and stride 0."""
+    left = list(enumerate(item.source_dims))
+    order: list[int] = []
+    absent: list[int] = []
+    for position, dim in enumerate(item.dims):
+        # A name may stand twice ("1 1 Nq Nk"), so each place is used once.
+        found = next((pair for pair in left if pair[1] == dim), None)
+        if found is None:
+            absent.append(position)
+        else:
+            left.remove(found)
+            order.append(found[0])
+    view = tensor.permute(order)
+    for position in absent:
+        view = view.unsqueeze(position)
+    return view
+
+
+def synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _size(dim: str, sizes: Mapping[str, int]) -> int:
+    return int(dim) if dim.isdigit() else sizes[dim]

@@ -1,0 +1,44 @@
+"""The checks of G4: names, what each proves, and which of them a whole result must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+# name -> what it proves; in the order of the report.
+CHECKS: Mapping[str, str] = {
+    "build": "nvcc compiles the kernel for this card",
+    "accuracy": "every element of O obeys FlashAttention's rule, on flat and peaked logits",
+    "lse": "every row's natural log-sum-exp equals the recipe's in float64",
+    "recipe": "the recipe equals the spec's own function in float64, wherever it serves as oracle",
+    "written": "outputs filled with NaN beforehand hold none afterwards",
+    "guard bands": "no byte outside the outputs changes",
+    "inputs": "no byte of an input changes",
+    "empty rows": "rows that keep no key give O = 0 and LSE = -inf exactly",
+    "layouts": "the same numbers from any strides; a layout the kernel refuses leaves O untouched",
+    "keep sets": "V one-hot recovers exactly the spec's kept pairs",
+    "independence": "what a row does not keep never moves it, bit for bit; what it keeps does",
+    "rewritten inputs": "new values at old addresses give new results",
+    "repeats": "20 launches give the same bits",
+    "own kernels": "the profiler sees this kernel's launches and no others",
+    "memcheck": "compute-sanitizer finds no access out of bounds",
+    "racecheck": "compute-sanitizer finds no shared-memory hazard",
+    "timed outputs": "the timed calls' own outputs are right, and no faster than the card can be",
+}
+# Recorded as not run where a tool is missing or nothing was timed: they can fail a result, and their
+# absence does not withhold one.
+OPTIONAL = ("memcheck", "racecheck", "timed outputs")
+# Judged on the primary specialisation only.
+PRIMARY_ONLY = ("own kernels", "memcheck", "racecheck")
+
+REPEATS = 20
+
+
+def required(key: str, primary: str, softmax: bool) -> tuple[str, ...]:
+    """The checks that a result must hold for specialisation `key`."""
+    return tuple(
+        name
+        for name in CHECKS
+        if name not in OPTIONAL
+        and (key == primary or name not in PRIMARY_ONLY)
+        and (softmax or name != "lse")
+    )

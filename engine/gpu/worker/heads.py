@@ -1,0 +1,57 @@
+"""The recipe at one (batch, head) in float64, in bands of rows: for sizes that the whole won't fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.cuir.scalar import evaluate
+from engine.gpu.worker.specrun import SpecRun
+
+BAND = 1 << 25  # pairs at a time
+
+
+def one_head(
+    run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], b: int, h: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """O [Nq, Dv], sum_j |w_ij v_jd| [Nq, Dv] and which rows keep a key [Nq]."""
+    recipe = run.recipe
+    env: dict[str, Any] = {**sizes, "b": b, "h": h}
+    for item in recipe.extra():
+        env[item.name] = inputs[item.name] if item.dims else inputs[item.name].item()
+    kv = int(evaluate(recipe.kv_head, dict(env)))
+    q = run.canonical(inputs, "q")[b, h].double()
+    k = run.canonical(inputs, "k")[b, kv].double()
+    v = run.canonical(inputs, "v")[b, kv].double()
+    band = max(1, BAND // max(k.shape[0], 1))
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    with torch.device(run.device):
+        j = torch.arange(k.shape[0])[None, :]
+        for first in range(0, q.shape[0], band):
+            rows = q[first : first + band]
+            i = torch.arange(first, first + rows.shape[0])[:, None]
+            env |= {"i": i, "j": j, "x": rows @ k.T}
+            parts.append(_band(recipe, env, v))
+    o, size, live = (torch.cat(p) for p in zip(*parts, strict=True))
+    return o, size, live
+
+
+def _band(recipe: Any, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    shape = env["x"].shape
+    keep = torch.as_tensor(evaluate(recipe.keep, env)).broadcast_to(shape)
+    score = torch.as_tensor(evaluate(recipe.score, env), dtype=torch.float64).broadcast_to(shape)
+    live = keep.any(-1)
+    if recipe.weight is None:
+        masked = torch.where(keep, score, -torch.inf)
+        weights = torch.softmax(masked, -1)
+    else:
+        weights = torch.as_tensor(evaluate(recipe.weight, {**env, "s": score}), dtype=torch.float64)
+        weights = weights.broadcast_to(shape)
+    weights = torch.where(keep & live[:, None], weights, 0.0)
+    if recipe.output_factor is not None:
+        names = {n: e for n, e in env.items() if n not in ("j", "x")}
+        weights = weights * torch.as_tensor(evaluate(recipe.output_factor, names))
+    return weights @ v, weights.abs() @ v.abs(), live

@@ -1,0 +1,434 @@
+"""`python3 JOB/run.py [JOB ...]`: build, verify and time one or several jobs on this machine.
+
+Compilers run in parallel, verifications of several jobs beside each other; timings wait until
+nothing else uses the GPU, and run one at a time. Rows are kept as they are found, so that a run that
+was cut off goes on where it was. Exit codes: 0 every job passed, 1 one failed, 2 wrong usage,
+3 no GPU or no nvcc here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.gpu.worker import building
+from engine.gpu.worker.building import Built, build, find_nvcc, resources
+from engine.gpu.worker.checklist import CHECKS
+from engine.gpu.worker.children import Child, Ended, child_command, last_line
+from engine.gpu.worker.manifest import KERNEL, Job, JobError, arch_for, read_job
+from engine.gpu.worker.mutants import Mutant, mutants_of
+from engine.gpu.worker.results import Store, write_result
+from engine.gpu.worker.sanitizer import sanitizer_rows
+
+SILENCE = 120.0  # seconds without a word after which a child has hung
+DUMP = "sanitize.json"
+MISSING = 3
+
+
+@dataclass
+class Work:
+    """One job on its way: what is done, and what is left for the timing."""
+
+    job: Job
+    store: Store
+    include: Path
+    build: Future[Built] | None = None
+    library: Path | None = None
+    verified: bool = False
+    bench: Child | None = None
+    mutants: list[tuple[Mutant, Future[Built]]] = field(default_factory=list)
+
+
+class Run:
+    """All jobs of one command."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.begin = time.monotonic()
+        self.nvcc = find_nvcc()
+        self.device = describe_device()
+        cores = max(1, len(os.sched_getaffinity(0)))
+        self.compilers = ThreadPoolExecutor(cores)
+        self.builders = ThreadPoolExecutor(64)
+        self.gpu = threading.Semaphore(options.parallel)
+        self.children: set[Child] = set()
+        self.lock = threading.Lock()
+        self.stopped = False
+
+    def say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self.begin:6.1f}] {text}", file=sys.stderr, flush=True)
+
+    # --- the whole -------------------------------------------------------------------------------
+
+    def all(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        works = [self.prepare(job) for job in jobs]
+        with ThreadPoolExecutor(len(works)) as pool:
+            list(pool.map(self.verify, works))
+        for work in works:
+            self.time(work)
+        state = "interrupted" if self.stopped else "complete"
+        return [work.store.result(state) for work in works]
+
+    def prepare(self, job: Job) -> Work:
+        """Choose the arch and start the compilers."""
+        capability = tuple(self.device["capability"])
+        arch = arch_for(capability, job.archs)
+        device = {**self.device, "arch": arch, "compiler": building.compiler_name(self.nvcc)}
+        work = Work(job, Store(job, device, self.options.fresh), job.folder / KERNEL)
+        if arch is None:
+            reason = (
+                f"the kernel is built for {', '.join(job.archs)}; this card is "
+                f"sm_{capability[0]}{capability[1]}"
+            )
+            self.add(work, not_run("build", job.primary, reason))
+            return work
+        keys = (job.primary,) if self.options.primary_only else job.keys
+        work.build = self.builders.submit(
+            build, self.compilers, job.source, work.include, job.work / f"build-{arch}", job.entry,
+            keys, job.fields, arch, self.nvcc,
+        )  # fmt: skip
+        if self.options.self_test:
+            text = job.source.read_bytes().decode("utf-8", "surrogateescape")
+            for mutant in mutants_of(text):
+                if mutant.text is None:
+                    self.add_mutant(work, mutant, False, f"does not apply: {mutant.change}")
+                    continue
+                folder = job.work / f"mutant-{mutant.name}-{arch}"
+                folder.mkdir(parents=True, exist_ok=True)
+                source = folder / "kernel.cu"
+                source.write_bytes(mutant.text.encode("utf-8", "surrogateescape"))
+                made = self.builders.submit(
+                    build, self.compilers, source, work.include, folder, job.entry,
+                    (job.primary,), job.fields, arch, self.nvcc,
+                )  # fmt: skip
+                work.mutants.append((mutant, made))
+        return work
+
+    def add(self, work: Work, row: dict[str, Any]) -> None:
+        work.store.add("checks", row)
+        mark = {"pass": "pass", "fail": "FAIL"}.get(row["verdict"], row["verdict"])
+        more = row.get("reason") or (row.get("failures") or [""])[0]
+        worst = f", worst {row['worst']:.3g}" if isinstance(row.get("worst"), float) else ""
+        self.say(
+            f"{work.job.name} {row['specialisation']} {row['check']}: {mark} "
+            f"({row.get('cases', 0)} cases{worst}) {more}".rstrip()
+        )
+
+    # --- verification ----------------------------------------------------------------------------
+
+    def verify(self, work: Work) -> None:
+        if work.build is None:
+            return
+        built = work.build.result()
+        job = work.job
+        row: dict[str, Any] = {
+            "check": "build", "specialisation": job.primary, "verdict": "pass" if built.ok else "fail",
+            "cases": 1, "seconds": round(built.seconds, 3),
+            "notes": {"resources": resources(built.log), "compiler": built.compiler},
+        }  # fmt: skip
+        if not built.ok:
+            errors = [line for line in built.log.splitlines() if "error" in line.lower()]
+            row["failures"] = (errors or [last_line(built.log)])[:3]
+        keys = (job.primary,) if self.options.primary_only else job.keys
+        for key in keys:
+            self.add(work, {**row, "specialisation": key})
+        if not built.ok:
+            return
+        work.library = built.library
+        for key in keys:
+            if self.stopped:
+                return
+            if self.options.bench_only:
+                break
+            if work.store.has_checks(key):
+                self.say(f"{job.name} {key}: every check is there from an earlier run")
+                continue
+            short = self.options.quick or key != job.primary
+            rows, ended = self.child_rows(job, built.library, key, short)
+            for found in rows:
+                self.add(work, found)
+            if trouble := trouble_of(ended, rows, key):
+                self.add(work, trouble)
+        failed = any(r["verdict"] == "fail" for r in work.store.checks)
+        if self.options.sanitize and not self.options.bench_only and not failed:
+            with self.gpu:
+                for found in sanitizer_rows(
+                    child_command(job.folder / "run.py", "sanitize", str(job.folder), str(built.library),
+                                  str(job.work / DUMP)),
+                    job.primary, job.work / DUMP, job.folder, self.options.sanitizer_seconds,
+                ):  # fmt: skip
+                    self.add(work, found)
+        for mutant, made in work.mutants:
+            self.judge_mutant(work, mutant, made)
+        work.verified = not any(r["verdict"] == "fail" for r in work.store.checks)
+        if work.verified and self.options.bench and not self.stopped:
+            self.ready_bench(work)
+
+    def child_rows(
+        self, job: Job, library: Path, key: str, short: bool
+    ) -> tuple[list[dict[str, Any]], tuple[Ended | None, str, str]]:
+        """The rows that a verifying child tells; how it ended, its last step and its error."""
+        rows: list[dict[str, Any]] = []
+        last, error = "starting", ""
+
+        def on_line(event: dict[str, Any]) -> None:
+            nonlocal last, error
+            if event["event"] == "row":
+                rows.append(event["row"])
+            elif event["event"] == "step":
+                last = event["text"]
+            elif event["event"] == "error":
+                error = event["text"]
+
+        words = [str(job.folder), str(library), key, *(["short"] if short else [])]
+        with self.gpu:
+            child = self.start("verify", *words, cwd=job.folder)
+            ended = child.follow(on_line, SILENCE)
+            self.forget(child)
+        return rows, (ended, last, error)
+
+    def judge_mutant(self, work: Work, mutant: Mutant, made: Future[Built]) -> None:
+        """A broken kernel must be rejected, by one of the checks that exist for it."""
+        built = made.result()
+        if not built.ok:
+            self.add_mutant(work, mutant, False, f"does not compile: {last_line(built.log)}")
+            return
+        rows, end = self.child_rows(work.job, built.library, work.job.primary, True)
+        failing = [r["check"] for r in rows if r["verdict"] == "fail"]
+        if not rows:
+            failing = ["the child ended: " + (end[2] or end[1])]
+        seen = [check for check in failing if check in mutant.seen_by]
+        reason = f"rejected by {', '.join(failing)}" if failing else "accepted by every check"
+        if failing and not seen:
+            reason += f"; none of {', '.join(mutant.seen_by)} saw it"
+        self.add_mutant(work, mutant, bool(seen), reason)
+
+    def add_mutant(self, work: Work, mutant: Mutant, rejected: bool, reason: str) -> None:
+        row = {
+            "mutant": mutant.name, "specialisation": work.job.primary, "change": mutant.change,
+            "verdict": "pass" if rejected else "fail", "reason": reason,
+        }  # fmt: skip
+        work.store.add("self_test", row)
+        self.say(f"{work.job.name} mutant {mutant.name}: {row['verdict']}, {reason}")
+
+    # --- timing ----------------------------------------------------------------------------------
+
+    def ready_bench(self, work: Work) -> None:
+        """Start the timing child; it compiles the rivals and then waits for its turn."""
+        job = work.job
+        plan = {**job.bench, "deadline": self.options.bench_seconds}
+        if self.options.lengths:
+            plan["lengths"] = self.options.lengths
+        if self.options.samples:
+            plan["samples"] = self.options.samples
+        assert work.library is not None
+        child = self.start(
+            "bench", str(job.folder), str(work.library), job.primary, json.dumps(plan), cwd=job.folder
+        )
+        with self.gpu:
+            ended = child.follow(
+                lambda e: self.on_bench(work, e), SILENCE * 2, lambda e: e["event"] == "ready"
+            )
+        if ended is None:
+            work.bench = child
+        else:
+            self.forget(child)
+            self.note(work, f"the timing child ended before its turn: {last_line(ended.output)}")
+
+    def time(self, work: Work) -> None:
+        child = work.bench
+        if child is None:
+            return
+        if self.stopped:
+            child.end()
+            return
+        self.say(f"{work.job.name}: timing")
+        child.send("go")
+        ended = child.follow(lambda e: self.on_bench(work, e), SILENCE)
+        self.forget(child)
+        if ended is not None and not ended.ok:
+            how = "was silent and was ended" if ended.silent else f"ended with {ended.code}"
+            self.note(work, f"the timing child {how}: {last_line(ended.output)}")
+
+    def on_bench(self, work: Work, event: dict[str, Any]) -> None:
+        if event["event"] == "row":
+            row = event["row"]
+            work.store.add("times", row)
+            if "ms" in row:
+                self.say(
+                    f"  {row['case']} {row['name']}: {row['ms']:.3f} ms, {row['tflops']:.1f} TFLOP/s"
+                )
+            else:
+                self.say(f"  {row['case']} {row['name']}: {row['reason']}")
+        elif event["event"] == "error":
+            self.note(work, event["text"])
+        elif event["event"] == "check":
+            self.add(work, event["row"])
+
+    def note(self, work: Work, text: str) -> None:
+        work.store.events.append(text)
+        self.say(f"{work.job.name}: {text}")
+
+    # --- children --------------------------------------------------------------------------------
+
+    def start(self, kind: str, *words: str, cwd: Path) -> Child:
+        child = Child(child_command(cwd / "run.py", kind, *words), cwd)
+        with self.lock:
+            self.children.add(child)
+        return child
+
+    def forget(self, child: Child) -> None:
+        with self.lock:
+            self.children.discard(child)
+
+    def stop(self) -> None:
+        """End everything that runs."""
+        self.stopped = True
+        building.stop_compilers()
+        with self.lock:
+            children = list(self.children)
+        for child in children:
+            child.end()
+        self.compilers.shutdown(wait=False, cancel_futures=True)
+
+
+def trouble_of(
+    end: tuple[Ended | None, str, str], rows: list[dict[str, Any]], key: str
+) -> dict[str, Any] | None:
+    """A child that hung or crashed is a failed row that names the step it was at."""
+    ended, last, error = end
+    if ended is None or ended.ok:
+        return None
+    what = f"no word for {SILENCE:g} s" if ended.silent else error or last_line(ended.output)
+    have = {r["check"] for r in rows}
+    check = next((c for c in CHECKS if last.startswith(c) and c not in have), "accuracy")
+    return {
+        "check": check, "specialisation": key, "verdict": "fail", "cases": 0, "seconds": 0.0,
+        "failed": 1, "failures": [f"at {last}: {what}"],
+    }  # fmt: skip
+
+
+def not_run(check: str, key: str, reason: str) -> dict[str, Any]:
+    return {"check": check, "specialisation": key, "verdict": "not_run", "cases": 0, "seconds": 0.0,
+            "reason": reason}  # fmt: skip
+
+
+def describe_device() -> dict[str, Any]:
+    """The card and its software, from a child that imports torch.
+
+    Raises:
+        JobError: no torch, or no GPU that it can use.
+    """
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _PROBE], capture_output=True, text=True, timeout=180, check=False
+    )
+    if done.returncode:
+        raise JobError(f"torch finds no GPU here: {last_line(done.stderr)}")
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    found["driver"] = _nvidia_smi("driver_version")
+    found["power_limit"] = _nvidia_smi("power.limit")
+    found["clocks_max_sm"] = _nvidia_smi("clocks.max.sm")
+    found["python"] = platform.python_version()
+    found["when"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return found
+
+
+_PROBE = """
+import json, torch
+p = torch.cuda.get_device_properties(0)
+print(json.dumps({
+    "name": p.name, "capability": [p.major, p.minor], "multiprocessors": p.multi_processor_count,
+    "memory_bytes": p.total_memory, "l2_bytes": getattr(p, "L2_cache_size", 0),
+    "torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
+}))
+"""
+
+
+def _nvidia_smi(query: str) -> str:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return "unknown"
+    command = [tool, "-i", "0", f"--query-gpu={query}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip().splitlines()[0] if done.stdout.strip() else "unknown"
+
+
+def parser() -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(prog="run.py", description=(__doc__ or "").splitlines()[0])
+    out.add_argument("jobs", nargs="*", type=Path, help="more job folders (default: this one)")
+    out.add_argument("--only", action="store_true", help="run the named jobs, not this folder's")
+    out.add_argument("--out", type=Path, help="the result (default: result.json in the job)")
+    out.add_argument("--fresh", action="store_true", help="forget the rows of earlier runs")
+    out.add_argument("--no-bench", dest="bench", action="store_false", help="verify only")
+    out.add_argument("--bench-only", action="store_true", help="time only; gives no verdict")
+    out.add_argument("--no-sanitizer", dest="sanitize", action="store_false")
+    out.add_argument("--quick", action="store_true", help="the short deck also for the primary")
+    out.add_argument("--primary-only", action="store_true", help="one specialisation only")
+    out.add_argument("--self-test", action="store_true", help="also show that mutants are rejected")
+    out.add_argument("--lengths", type=int, nargs="+", help="sequence lengths to time")
+    out.add_argument("--samples", type=int, help="timed calls per contestant")
+    out.add_argument("--parallel", type=int, default=3, help="verifications beside each other")
+    out.add_argument("--sanitizer-seconds", type=float, default=90.0)
+    out.add_argument("--bench-seconds", type=float, default=120.0)
+    return out
+
+
+def main(arguments: list[str], folder: Path) -> int:
+    options = parser().parse_args(arguments)
+    folders = [*([] if options.only else [folder]), *options.jobs]
+    if not folders:
+        print("run.py: name a job", file=sys.stderr)
+        return 2
+    try:
+        jobs = [read_job(f) for f in dict.fromkeys(f.resolve() for f in folders)]
+    except JobError as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        return 2
+    try:
+        run = Run(options)
+    except (JobError, subprocess.SubprocessError) as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        return MISSING
+
+    def on_signal(number: int, frame: object) -> None:
+        run.stop()
+
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    results = run.all(jobs)
+    for job, result in zip(jobs, results, strict=True):
+        with contextlib.suppress(OSError):
+            write_result(job.folder / "result.json", result)
+    if options.out:
+        one = results[0] if len(results) == 1 else {"kind": "cubridge-gpu-results", "results": results}
+        write_result(options.out, one)
+    for job, result in zip(jobs, results, strict=True):
+        run.say(f"{job.name}: {result['verdict']}: {result['reason']}")
+        for row in result["self_test"]:
+            if row["verdict"] != "pass":
+                run.say(f"{job.name}: the self-test missed the mutant {row['mutant']}")
+    run.compilers.shutdown(wait=False, cancel_futures=True)
+    run.builders.shutdown(wait=False, cancel_futures=True)
+    missed = any(row["verdict"] != "pass" for r in results for row in r["self_test"])
+    if any(r["verdict"] == "fail" for r in results) or missed:
+        return 1
+    passed = all(r["verdict"] == "pass" for r in results) or options.bench_only
+    return 0 if passed else MISSING

@@ -1,0 +1,135 @@
+"""`job.json`: what a job holds, and whether its files are still the ones that were packed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+MANIFEST = "job.json"
+KERNEL = "kernel"
+SOURCE = "kernel.cu"
+
+
+class JobError(Exception):
+    """A job that cannot be run: the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job folder, read.
+
+    `hashes` are SHA-256 in hex of what a verdict hangs on: `kernel` (the bytes of kernel.cu),
+    `headers`, `spec`, `recipe`, `binding`. `specialisations` are bindings of the launch template's
+    parameters in order; `primary` is the key of the one that is judged on the whole deck. `fields`
+    are name and type of the argument struct's fields.
+    """
+
+    folder: Path
+    name: str
+    title: str
+    entry: str
+    archs: tuple[str, ...]
+    specialisations: tuple[Mapping[str, str], ...]
+    primary: str
+    fields: tuple[tuple[str, str], ...]
+    kernels: tuple[str, ...]
+    spec: str
+    options: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+    binding: Mapping[str, Any]
+    flex: str | None
+    flex_reason: str
+    bench: Mapping[str, Any]
+    hashes: Mapping[str, str]
+    files: Mapping[str, str]
+    worker: str
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The specialisations' keys, the primary first."""
+        keys = [key_of(s) for s in self.specialisations]
+        return (self.primary, *(k for k in keys if k != self.primary))
+
+    def specialisation(self, key: str) -> Mapping[str, str]:
+        return next(s for s in self.specialisations if key_of(s) == key)
+
+    @property
+    def source(self) -> Path:
+        return self.folder / KERNEL / SOURCE
+
+    @property
+    def work(self) -> Path:
+        """Where builds, rows and dumps go; safe to delete."""
+        return self.folder / "work"
+
+
+def key_of(specialisation: Mapping[str, str]) -> str:
+    """`bf16_128`: the values in the launch template's order."""
+    return "_".join(specialisation.values())
+
+
+def file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def read_job(folder: Path) -> Job:
+    """The job in `folder`, every packed file checked against its hash.
+
+    Raises:
+        JobError: no job, one of another version, or a file that is missing or changed.
+    """
+    folder = folder.resolve()
+    try:
+        data = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise JobError(f"{folder} is no job: {MANIFEST}: {error.strerror}") from None
+    except ValueError as error:
+        raise JobError(f"{folder / MANIFEST} is not JSON: {error}; pack the job again") from None
+    if data.get("schema") != SCHEMA:
+        raise JobError(f"{folder}: job schema {data.get('schema')!r} is not {SCHEMA}; pack it again")
+    for name, wanted in data["files"].items():
+        path = folder / name
+        if not path.is_file():
+            raise JobError(f"{folder}: {name} is missing; carry the whole folder")
+        if file_hash(path) != wanted:
+            raise JobError(f"{folder}: {name} is not the file that was packed; pack the job again")
+    return Job(
+        folder=folder,
+        name=data["name"],
+        title=data["title"],
+        entry=data["entry"],
+        archs=tuple(data["archs"]),
+        specialisations=tuple(data["specialisations"]),
+        primary=data["primary"],
+        fields=tuple((n, t) for n, t in data["fields"]),
+        kernels=tuple(data["kernels"]),
+        spec=data["spec"],
+        options=data["options"],
+        recipe=json.loads((folder / "recipe.json").read_text(encoding="utf-8")),
+        binding=json.loads((folder / "binding.json").read_text(encoding="utf-8")),
+        flex=data["flex"],
+        flex_reason=data["flex_reason"],
+        bench=data["bench"],
+        hashes=data["hashes"],
+        files=data["files"],
+        worker=data["worker"],
+    )
+
+
+def arch_for(capability: tuple[int, int], archs: tuple[str, ...]) -> str | None:
+    """The declared arch whose machine code runs on a card of this compute capability, or None.
+
+    An arch-specific one ("sm_90a") is preferred where the kernel declares it. Machine code of a
+    lower minor version of the same major runs too.
+    """
+    major, minor = capability
+    for wanted in (f"sm_{major}{minor}a", f"sm_{major}{minor}f", f"sm_{major}{minor}"):
+        if wanted in archs:
+            return wanted
+    lower = [f"sm_{major}{m}" for m in range(minor - 1, -1, -1)]
+    return next((a for a in lower if a in archs), None)

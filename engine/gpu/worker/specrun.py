@@ -1,0 +1,243 @@
+"""The spec on the GPU machine: its inputs, its float64 values, its low-precision self.
+
+The oracle is the person's own function. The recipe, proven equal to it when the spec was read and
+held against it again here, gives what the function does not return: LSE, and which pairs are kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.cuir.scalar import evaluate
+from engine.gpu.worker.cases import FLAT, PEAKED, SHIFTED, Case
+from engine.spec.derived import derive_inputs
+from engine.spec.load import load_function, surroundings
+from engine.spec.oracle import Expected, canonical_layout, expected, output_as_bhnd, run_wide
+from engine.spec.program import (
+    Program,
+    broadcast_mods,
+    program_of,
+    size_arguments,
+    sorted_mods,
+)
+from engine.spec.recipe import Input, Recipe
+from engine.spec.source import read_source
+from engine.spec.trace import Widen
+
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
+GAIN = {FLAT: (1.0, 0.0), PEAKED: (8.0, 0.0), SHIFTED: (3.0, 3.0)}
+DOCUMENTS = 5
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Sizes of one call by dimension name: B, Hq, Hkv, Nq, Nk, D, Dv and any other."""
+
+    values: Mapping[str, int]
+
+    def of(self, dims: tuple[str, ...]) -> list[int]:
+        return [int(d) if d.isdigit() else self.values[d] for d in dims]
+
+
+class SpecRun:
+    """A spec and its recipe, to be run at chosen sizes on one device."""
+
+    def __init__(
+        self, path: Path, options: Mapping[str, Any], recipe: Recipe, device: torch.device
+    ) -> None:
+        self.path = path
+        self.options = dict(options)
+        self.recipe = recipe
+        self.device = device
+        self.source = read_source(path, self.options)
+        self.program: Program = program_of(self.source)
+        self.role = {i.role: i for i in recipe.inputs if i.role != "extra"}
+        self.oracle_device = device
+
+    # --- sizes and inputs --------------------------------------------------------------------
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the sizes obey what the spec's dimension names demand (such as Nq == Nk)."""
+        return all(bool(evaluate(c, dict(sizes))) for c in self.recipe.constraints)
+
+    def sizes(self, case: Case, d: int, dv: int) -> dict[str, int]:
+        """Every dimension's size; names of the spec's own get one of their own."""
+        out = {**case.sizes, "D": d, "Dv": dv}
+        spare = 11 + case.Nk
+        for item in self.recipe.inputs:
+            for dim in item.dims:
+                if not dim.isdigit() and dim not in out:
+                    out[dim] = spare
+                    spare += 6
+        return out
+
+    def make_inputs(
+        self, case: Case, sizes: Mapping[str, int], dtype: torch.dtype
+    ) -> dict[str, Tensor]:
+        """The spec's tensors and derived ones by name; q, k, v in `dtype`, seeded by the case."""
+        generator = torch.Generator(self.device).manual_seed(case.seed)
+        gain, shift = GAIN[case.values]
+        out: dict[str, Tensor] = {}
+        for item in self.recipe.inputs:
+            if item.derive is not None:
+                continue
+            shape = Shapes(sizes).of(item.dims)
+            value = self._draw(item, shape, generator)
+            if item.role == "q":
+                value = value * gain
+            elif item.role == "v":
+                value = value + shift
+            out[item.name] = value.to(_stored(item, dtype))
+        return self.with_derived(out)
+
+    def with_derived(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The inputs and the tables that the spec builds by itself."""
+        out = dict(inputs)
+        if any(i.derive is not None for i in self.recipe.inputs):
+            plain = {t.name: inputs[t.name].cpu() for t in self.program.tensors}
+            found = derive_inputs(self.path, self.recipe, plain, self.options, time_limit_s=0)
+            out |= {name: value.to(self.device) for name, value in found.items()}
+        return out
+
+    def _draw(self, item: Input, shape: list[int], generator: torch.Generator) -> Tensor:
+        """Values that a model would bring: ids sorted in documents, slopes positive, bias normal."""
+        where = {"device": self.device, "generator": generator}
+        if item.dtype == "bool":
+            return torch.rand(shape, **where) < 0.8  # type: ignore[arg-type]
+        if item.dtype in ("i32", "i64"):
+            value = torch.randint(0, DOCUMENTS, shape, **where)  # type: ignore[arg-type]
+            return value.sort(-1).values if value.dim() else value + 8
+        if item.role == "extra" and len(item.dims) <= 1:
+            return 0.02 + 0.3 * torch.rand(shape, **where)  # type: ignore[arg-type]
+        return torch.randn(shape, **where)  # type: ignore[arg-type]
+
+    # --- the spec itself ---------------------------------------------------------------------
+
+    def exact(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The spec's function with every float in float64, as [B, Hq, Nq, Dv]."""
+        try:
+            return self._exact_on(self.oracle_device, inputs)
+        except Exception:
+            if self.oracle_device.type == "cpu":
+                raise
+            # A spec that names a device itself runs where it can.
+            self.oracle_device = torch.device("cpu")
+            return self._exact_on(self.oracle_device, inputs)
+
+    def _exact_on(self, device: torch.device, inputs: Mapping[str, Tensor]) -> Tensor:
+        given = {t.name: inputs[t.name].to(device) for t in self.program.tensors}
+        with surroundings(self.source):
+            if device.type == "cpu":
+                out = run_wide(self.program, given)
+            else:
+                wide = {
+                    n: v.to(torch.float64) if v.dtype.is_floating_point else v
+                    for n, v in given.items()
+                }
+                with torch.device(device), Widen():
+                    out = self.program.run(wide, broadcast_mods)
+        return output_as_bhnd(self.recipe, out).to(self.device)
+
+    def low(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The same function run by PyTorch in the inputs' own precision, as [B, Hq, Nq, Dv]."""
+        given = {t.name: inputs[t.name].to(self.oracle_device) for t in self.program.tensors}
+        with surroundings(self.source), torch.device(self.oracle_device):
+            torch.set_default_dtype(torch.float32)
+            out = self.program.run(given, broadcast_mods)
+        return output_as_bhnd(self.recipe, out).to(self.device)
+
+    def eager(self) -> Callable[[Mapping[str, Tensor]], Tensor]:
+        """The function as a program would call it: loaded once, in the inputs' precision."""
+        with surroundings(self.source):
+            torch.set_default_dtype(torch.float32)
+            function = load_function(self.source)
+        scalars = {s.name: s.value for s in self.source.scalars if not s.size}
+
+        def call(inputs: Mapping[str, Tensor]) -> Tensor:
+            given = {t.name: inputs[t.name] for t in self.source.tensors}
+            if self.source.kind == "eager":
+                out = function(**given, **scalars)
+            else:
+                sizes = size_arguments(inputs)
+                named = {s.name: sizes[s.name] for s in self.source.scalars if s.size}
+                mods = sorted_mods(self.source, function(**given, **scalars, **named))
+                out = broadcast_mods(inputs["q"], inputs["k"], inputs["v"], *mods)
+            return output_as_bhnd(self.recipe, out)
+
+        def on_device(inputs: Mapping[str, Tensor]) -> Tensor:
+            with torch.device(self.oracle_device), torch.no_grad():
+                return call(inputs)
+
+        return on_device
+
+    def expected(self, inputs: Mapping[str, Tensor]) -> Expected:
+        """What the recipe says in float64: O, LSE, kept pairs."""
+        with torch.device(self.device):
+            return expected(self.recipe, inputs)
+
+    def magnitude(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """sum_j |w_ij v_jd| with the recipe's weights: the natural size of each element of O."""
+        name = self.role["v"].name
+        made = self.expected({**inputs, name: inputs[name].abs()})
+        return made.o.abs()
+
+    def weights(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """The matrix that multiplies V, [B, Hq, Nq, Nk], by running the spec on one-hot V."""
+        item = self.role["v"]
+        v = inputs[item.name]
+        n_k = v.shape[item.dims.index(next(d for d in item.dims if d in ("Nk", "Nq")))]
+        canonical = canonical_layout(self.recipe, "v", inputs)
+        eye = torch.eye(n_k, dtype=v.dtype, device=v.device)
+        wide = eye.expand(canonical.shape[0], canonical.shape[1], n_k, n_k)
+        return self.exact({**inputs, item.name: _from_bhnd(item, wide)})
+
+    def replaced(self, inputs: Mapping[str, Tensor], role: str, value: Tensor) -> dict[str, Tensor]:
+        """The inputs with q, k or v given as [B, heads, rows, columns]."""
+        item = self.role[role]
+        return {**inputs, item.name: _from_bhnd(item, value).contiguous()}
+
+    def canonical(self, inputs: Mapping[str, Tensor], role: str) -> Tensor:
+        """q, k or v as [B, heads, rows, columns]."""
+        return canonical_layout(self.recipe, role, inputs)
+
+    @property
+    def approximate(self) -> bool:
+        """Whether the score goes through tanh, for which the hardware has 2^-11 relative error."""
+        from engine.cuir.nodes import Call, walk_expr
+
+        exprs = [self.recipe.score, *([self.recipe.weight] if self.recipe.weight else [])]
+        names = {e.fn for x in exprs for e in walk_expr(x) if isinstance(e, Call)}
+        return bool(names & {"tanh", "tanh_approx", "sigmoid"})
+
+
+def _from_bhnd(item: Input, value: Tensor) -> Tensor:
+    """A [B, heads, rows, columns] tensor in the input's own order of dimensions."""
+    families = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
+    place = {d: axis for axis, names in enumerate(families) for d in names}
+    kept = [place[d] for d in item.dims]
+    for axis in range(4):
+        if axis not in kept:
+            value = value.narrow(axis, 0, 1)
+    out = value.permute([*kept, *(a for a in range(4) if a not in kept)])
+    return out.reshape(out.shape[: len(kept)])
+
+
+def _stored(item: Input, dtype: torch.dtype) -> torch.dtype:
+    """How the spec is given an input; i64 ids stay i64 for it."""
+    return {
+        "T": dtype, "f32": torch.float32, "i32": torch.int32, "i64": torch.int64, "bool": torch.bool,
+    }[item.dtype]  # fmt: skip
+
+
+def unit(dtype: torch.dtype) -> float:
+    """The unit roundoff of a format: half its epsilon."""
+    return float(torch.finfo(dtype).eps) / 2
+
+

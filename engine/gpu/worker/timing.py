@@ -1,0 +1,110 @@
+"""Times of several contestants, call by call in turn, each from a cold L2."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+WARM_UP = 3
+MOST_SECONDS = 8.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one contestant: median, interquartile range, number of timed calls."""
+
+    median: float
+    iqr: float
+    samples: int
+
+
+def interleaved(
+    calls: Mapping[str, Sequence[Callable[[], object]]], samples: int, l2_bytes: int
+) -> dict[str, Timing]:
+    """Median times; each contestant is a sequence of calls, one per input set, used in rotation.
+
+    Before every timed call a buffer of four times the L2 is rewritten with other values. A
+    contestant whose calls take so long that `samples` of them would pass the time limit gets fewer,
+    never under five.
+    """
+    device = torch.device("cuda")
+    flush = torch.empty(max(4 * l2_bytes, 128 << 20) // 4, dtype=torch.float32, device=device)
+    begin_event = torch.cuda.Event
+    for sets in calls.values():
+        for number in range(WARM_UP):
+            sets[number % len(sets)]()
+    torch.cuda.synchronize()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    spent = dict.fromkeys(calls, 0.0)
+    for number in range(samples):
+        for name, sets in calls.items():
+            if spent[name] > MOST_SECONDS and len(times[name]) >= 5:
+                continue
+            begin = time.perf_counter()
+            start, stop = begin_event(enable_timing=True), begin_event(enable_timing=True)
+            flush.fill_(float(number + 1))
+            start.record()
+            sets[number % len(sets)]()
+            stop.record()
+            stop.synchronize()
+            times[name].append(start.elapsed_time(stop))
+            spent[name] += time.perf_counter() - begin
+    out: dict[str, Timing] = {}
+    for name, values in times.items():
+        quartiles = statistics.quantiles(values, n=4)
+        out[name] = Timing(statistics.median(values), quartiles[2] - quartiles[0], len(values))
+    return out
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What this card was measured to do: dense matmul TFLOP/s and copy GB/s (read + written)."""
+
+    matmul_tflops: float
+    copy_gbs: float
+
+
+def measure_ceilings(dtype: torch.dtype) -> Ceilings:
+    """One large matmul by the vendor's library on random data, and one large device copy."""
+    n = 8192
+    a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
+    c = torch.empty(n, n, device="cuda", dtype=dtype)
+    matmul = _median(lambda: torch.mm(a, b, out=c))
+    del a, b, c
+    source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    copy = _median(lambda: target.copy_(source))
+    return Ceilings(2.0 * n**3 / matmul * 1e-9, 2 * source.numel() / copy * 1e-6)
+
+
+def _median(call: Callable[[], object]) -> float:
+    values = []
+    for number in range(13):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        stop.record()
+        stop.synchronize()
+        if number >= 3:
+            values.append(start.elapsed_time(stop))
+    return statistics.median(values)
+
+
+def clocks() -> str:
+    """SM and memory clock and power draw now, by nvidia-smi; empty where it does not answer."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ""
+    query = "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu"
+    command = [tool, "-i", "0", query, "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

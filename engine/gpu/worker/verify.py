@@ -1,0 +1,123 @@
+"""The verifying child: one specialisation on the GPU, a line of JSON per step and per row.
+
+    python3 -P run.py --child verify JOB LIBRARY KEY [short]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.gpu.worker.abi import Library, tensor_arg
+from engine.gpu.worker.checklist import CHECKS
+from engine.gpu.worker.checks import CHECKS_IN_ORDER, Subject
+from engine.gpu.worker.dump import dump_cases
+from engine.gpu.worker.manifest import Job, read_job
+from engine.gpu.worker.names import foreign_kernels, traced_kernels
+from engine.gpu.worker.rows import FAIL, NOT_RUN, Tallies
+from engine.gpu.worker.specrun import DTYPES, SpecRun
+from engine.spec.text import recipe_from_json
+from engine.transfer.binding import Binding
+
+DUMP = "sanitize.json"
+
+
+def main(arguments: list[str]) -> int:
+    folder, library, key, *rest = arguments
+    job = read_job(Path(folder))
+    torch.set_num_threads(4)
+    try:
+        verify(job, Path(library), key, "short" in rest)
+    except Exception as error:  # whatever happens here is this specialisation's verdict
+        tell(event="error", text=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+        return 1
+    return 0
+
+
+def verify(job: Job, library: Path, key: str, short: bool) -> None:
+    """Run every check in turn; rows are told as soon as they are whole."""
+    subject = subject_of(job, library, key, short)
+    told: set[str] = set()
+    for check in CHECKS_IN_ORDER:
+        check(subject)
+        torch.cuda.empty_cache()
+    for row in subject.tallies.rows(CHECKS):
+        told.add(row["check"])
+        tell(event="row", row=row)
+    if key == job.primary:
+        tell(event="row", row=check_own_kernels(subject, job))
+        dump_cases(subject, job.work / DUMP)
+    tell(event="done", key=key)
+
+
+def subject_of(job: Job, library: Path, key: str, short: bool) -> Subject:
+    """The specialisation with its library opened."""
+    binding = Binding.from_json(job.binding)
+    recipe = recipe_from_json(job.recipe)
+    device = torch.device("cuda", torch.cuda.current_device())
+    dtype, d, dv = types_of(job.specialisation(key))
+    opened = Library(library, job.fields)
+
+    def launch(fields: Mapping[str, Any]) -> int:
+        stream = torch.cuda.current_stream().cuda_stream
+        return opened.launch(opened.arguments(fields), key, stream)
+
+    run = SpecRun(job.folder / "spec" / job.spec, job.options, recipe, device)
+    return Subject(
+        key, run, binding, launch, dtype, d, dv, short, Tallies(key), lambda text: tell(event="step", text=text)
+    )
+
+
+def types_of(specialisation: Mapping[str, str]) -> tuple[torch.dtype, int, int]:
+    """Element type, D and Dv of a binding such as {"T": "bf16", "D": "128"}.
+
+    A kernel for heads of 192 has values of 128 (the shape of multi-head latent attention) unless it
+    names DV itself.
+    """
+    dtype = next(DTYPES[v] for v in specialisation.values() if v in DTYPES)
+    d = int(specialisation["D"])
+    named = specialisation.get("DV") or specialisation.get("Dv")
+    return dtype, d, int(named) if named else 128 if d == 192 else d
+
+
+def check_own_kernels(subject: Subject, job: Job) -> dict[str, Any]:
+    """The kernels that one call launches, by the profiler's account."""
+    from engine.gpu.worker.cases import REPEAT_CASE
+    from engine.gpu.worker.checks import _adapted
+
+    with subject.tallies.timed("own kernels") as tally:
+        subject.say("own kernels: profiling one call")
+        case = _adapted(subject, REPEAT_CASE)
+        if case is None:
+            return tally.row()
+        call, _ = subject.call(case)
+        call.run()
+        names = traced_kernels(lambda: call.launch(call.fields))
+        tally.case()
+        if names is None:
+            return {
+                "check": "own kernels", "specialisation": subject.key, "verdict": NOT_RUN, "cases": 0,
+                "seconds": 0.0, "reason": "the profiler records no kernels on this machine",
+            }  # fmt: skip
+        tally.note(kernels=sorted(set(names)))
+        foreign = foreign_kernels(names, job.kernels)
+        if not names:
+            tally.fail("the call launches no kernel")
+        for name in foreign:
+            tally.fail(f"{name} is not one of {', '.join(job.kernels)}")
+    return tally.row()
+
+
+def tell(**what: Any) -> None:
+    """One line of JSON on standard output."""
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+__all__ = ["FAIL", "main", "subject_of", "tell", "tensor_arg", "verify"]
