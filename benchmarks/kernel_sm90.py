@@ -73,17 +73,25 @@ CAUSAL = [
 
 def constant(name: str, value: str) -> tuple[str, str]:
     """A substitution of one of launch's constants."""
-    return rf"constexpr int {name} = [^;]*;", f"constexpr int {name} = {value};"
+    return rf"constexpr (int|bool) {name} = [^;]*;", rf"constexpr \1 {name} = {value};"
 
-
-NO_PING_PONG = [(r"\n *named_(sync|arrive)\([^;]*;", "")]
 
 # One change each; a variant is a list of changes joined by "-", or "base" for none. "x/base" is the
 # text of x.cu in the folder $KERNELS instead of the kernel's own.
 CHANGES: dict[str, list[tuple[str, str]]] = {
     "base": [],
-    "nopp": NO_PING_PONG,
-    "grid": [(r"dim3\(min\(works, sm_count\(\)\)\)", "dim3(works)")],
+    **{
+        f"r{n}": [
+            (
+                r"const int blocks = [^;]*;",
+                f"const int blocks = max(min(works, sm_count()), ceil_div(works, {n}));",
+            )
+        ]
+        for n in (2, 4)
+    },
+    "grid": [(r"const int blocks = [^;]*;", "const int blocks = works;")],
+    "over": [constant("OVERLAP", "true")],
+    "plain": [constant("OVERLAP", "false")],
     "g2": [constant("BM", "128"), constant("LOW", "24"), constant("HIGH", "240")],
     "g3": [constant("BM", "192"), constant("LOW", "32"), constant("HIGH", "160")],
     **{f"n{n}": [constant("BN", str(n))] for n in (64, 80, 96, 112, 128, 144, 160, 176, 192)},
@@ -458,7 +466,7 @@ def bench(builds: list[Build], plan: str, repeats: int, steady: float) -> list[d
                     "tflops": flops / median / 1e9,
                 })  # fmt: skip
             print_group(rows[-len(calls) :])
-            if steady:
+            if steady and shape == timed_shapes(head, plan)[0]:
                 for name, call in calls.items():
                     milliseconds, state = sustained(call, steady)
                     print(f"    {name}: steady {flops / milliseconds / 1e9:.0f} at {state}")
@@ -575,7 +583,7 @@ def main() -> int:
 
     good = []
     records: list[dict[str, Any]] = []
-    with ThreadPoolExecutor(max_workers=3) as pool:
+    with ThreadPoolExecutor(max_workers=6) as pool:
         verdicts = list(pool.map(lambda b: checked(b) if b.ok else "does not build", builds))
     for item, problem in zip(builds, verdicts, strict=True):
         print(f"{item.name}: {problem or 'ok'}; {item.remarks()}", flush=True)

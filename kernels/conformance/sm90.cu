@@ -163,6 +163,32 @@ __global__ void gemm_shared_kernel(const Case c) {
   to_plain(acc, static_cast<float*>(c.out), N);
 }
 
+// The same with a in registers, loaded from its shared tile.
+template <typename T, int N, int K>
+__global__ void gemm_loaded_kernel(const Case c) {
+  const auto a = shared<T, 64, K>(0);
+  const auto b = shared<T, N, K>(64 * K * sizeof(T));
+  for (int e = threadIdx.x; e < 64 * K; e += blockDim.x) {
+    *reinterpret_cast<T*>(aligned_shared() + swizzled<T, 64>(e / K, e % K)) =
+        static_cast<const T*>(c.a)[e];
+  }
+  for (int e = threadIdx.x; e < N * K; e += blockDim.x) {
+    *reinterpret_cast<T*>(aligned_shared() + 64 * K * sizeof(T) + swizzled<T, N>(e / K, e % K)) =
+        static_cast<const T*>(c.b)[e];
+  }
+  fence_async();
+  sync();
+  const auto q = load_operand(a);
+  auto acc = fill<WgmmaAcc<64, N>>(NAN);
+  mma_fence();
+  gemm_async_init(acc, q, transpose(b));
+  gemm_async(acc, q, transpose(b));
+  mma_commit();
+  mma_wait<0>();
+  acc = map(acc, [&](float x) { return x; });
+  to_plain(acc, static_cast<float*>(c.out), N);
+}
+
 // out = p b twice over: p (64 x K, f32, rounded to T in registers), b (K x N).
 template <typename T, int N, int K>
 __global__ void gemm_registers_kernel(const Case c) {
@@ -250,6 +276,10 @@ int ring(const Case& c) {
 template <typename T, int N, int K>
 int gemm_shared(const Case& c) {
   return go<gemm_shared_kernel<T, N, K>, 128>(1024 + (64 + N) * K * 2, c);
+}
+template <typename T, int N, int K>
+int gemm_loaded(const Case& c) {
+  return go<gemm_loaded_kernel<T, N, K>, 128>(1024 + (64 + N) * K * 2, c);
 }
 template <typename T, int N, int K>
 int gemm_registers(const Case& c) {

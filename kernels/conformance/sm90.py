@@ -2,9 +2,9 @@
 
     python3 kernels/conformance/sm90.py [--out result.json]
 
-Runs by itself on a machine with a Hopper GPU (Python, torch, nvcc). A result is keyed by the hash of
-the headers it was measured on. What is compared is exact wherever the op is (copies, masks, maxima
-layouts); matmuls are compared on integers small enough that every sum is exact in f32.
+Runs by itself on a machine with a Hopper GPU (Python, torch, nvcc). A result is keyed by the hash
+of the headers it was measured on. What is compared is exact wherever the op is (copies, masks,
+maxima, layouts); matmuls are compared on integers small enough that every sum is exact in f32.
 """
 
 from __future__ import annotations
@@ -77,6 +77,11 @@ def checks() -> Iterator[Check]:
             ("ring", "mbarrier, named barrier, register reallocation", BOXES[:2]),
             ("gemm_shared", "gemm_async(shared, transpose(shared))", SCORE_MATMULS),
             ("gemm_registers", "to_operand, gemm_async(registers, shared)", VALUE_MATMULS),
+            (
+                "gemm_loaded",
+                "load_operand, gemm_async(registers, transpose(shared))",
+                SCORE_MATMULS,
+            ),
             ("tile", "map, keep, row ops, vectors and store of wgmma_acc", TILES),
         ):
             for shape in shapes:
@@ -173,7 +178,10 @@ def check_store_box(call: Callable[[Case], None], rows: int, columns: int, dtype
                 wanted[batch, head, r0 + row, c0:] = value[row, : columns - c0]
         case = Case(tensor=tensor_arg(tensor), extent=(ctypes.c_int * 4)(*tensor.shape),
                     corner=(ctypes.c_int * 4)(*corner), a=pointer(value))  # fmt: skip
-        call(case)
+        try:
+            call(case)
+        except RuntimeError as error:
+            raise RuntimeError(f"box at {corner}: {error}") from error
         if not torch.equal(tensor, wanted):
             return f"box at {corner} differs"
     return ""
@@ -275,28 +283,20 @@ MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "ring": check_ring,
     "gemm_shared": check_gemm_shared,
     "gemm_registers": check_gemm_registers,
+    "gemm_loaded": check_gemm_shared,
     "tile": check_tile,
 }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--build-only", action="store_true", help="compile, run nothing")
-    options = parser.parse_args()
-    wanted = list(checks())
-    folder = Path(tempfile.mkdtemp(prefix="conformance_sm90_"))
-    library = build(folder, wanted)
-    if options.build_only:
-        print(f"built {len(wanted)} checks")
-        return 0
-
+def run_checks(library: Path, wanted: list[Check]) -> list[dict[str, Any]]:
+    """Every check in this process. An error of the device ends it: what follows is `not_run`."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.manual_seed(0)
     functions = ctypes.CDLL(str(library))
     results = []
+    broken = ""
     for check in wanted:
         entry = getattr(functions, check.entry)
 
@@ -307,24 +307,74 @@ def main() -> int:
                 raise RuntimeError(f"CUDA error {status}")
 
         dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[check.element]
-        try:
-            problem = MEANINGS[check.function](call, *check.shape, dtype)
-        except RuntimeError as error:
-            problem = str(error)
+        problem = broken
+        if not broken:
+            try:
+                problem = MEANINGS[check.function](call, *check.shape, dtype)
+            except RuntimeError as error:
+                problem = broken = f"{check.entry}: {error}".splitlines()[0]
+        verdict = "not_run" if broken and check.entry not in problem else "fail"
         results.append({
-            "primitive": check.primitive, "element": check.element, "shape": list(check.shape),
-            "verdict": "fail" if problem else "pass", "reason": problem,
+            "primitive": check.primitive, "entry": check.entry, "element": check.element,
+            "shape": list(check.shape), "verdict": verdict if problem else "pass",
+            "reason": problem,
         })  # fmt: skip
-        if problem:
-            print(f"{check.entry}: {problem}", flush=True)
-    failed = sum(r["verdict"] == "fail" for r in results)
-    print(f"{len(results) - failed} of {len(results)} pass on {torch.cuda.get_device_name()}")
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--build-only", action="store_true", help="compile, run nothing")
+    parser.add_argument("--child", nargs=2, metavar=("LIBRARY", "FUNCTION"),
+                        help="run one group of checks (the parent process does)")  # fmt: skip
+    options = parser.parse_args()
+    wanted = list(checks())
+    if options.child:
+        library, function = options.child
+        mine = [check for check in wanted if check.function == function]
+        print(json.dumps(run_checks(Path(library), mine)))
+        return 0
+    folder = Path(tempfile.mkdtemp(prefix="conformance_sm90_"))
+    library = build(folder, wanted)
+    if options.build_only:
+        print(f"built {len(wanted)} checks")
+        return 0
+
+    import torch
+
+    # A process for each group: an error of the device spoils the process it happens in.
+    children = {
+        function: subprocess.Popen(
+            [sys.executable, __file__, "--child", str(library), function],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for function in MEANINGS
+    }  # fmt: skip
+    results: list[dict[str, Any]] = []
+    for function, child in children.items():
+        try:
+            out = child.communicate(timeout=60)[0]
+            results += json.loads(out)
+        except (subprocess.TimeoutExpired, json.JSONDecodeError):
+            child.kill()
+            reason = child.communicate()[1].strip().splitlines()[-1:] or ["no answer in 60 s"]
+            results += [
+                {"primitive": c.primitive, "entry": c.entry, "element": c.element,
+                 "shape": list(c.shape), "verdict": "fail", "reason": reason[0]}
+                for c in wanted if c.function == function
+            ]  # fmt: skip
+    for result in results:
+        if result["verdict"] == "fail":
+            print(f"{result['entry']}: {result['reason']}")
+    passed = sum(r["verdict"] == "pass" for r in results)
+    print(f"{passed} of {len(results)} pass on {torch.cuda.get_device_name()}")
     if options.out:
         options.out.write_text(json.dumps({
             "headers": headers_hash(), "device": torch.cuda.get_device_name(),
             "torch": torch.__version__, "results": results,
         }, indent=1))  # fmt: skip
-    return 1 if failed else 0
+    return 0 if passed == len(results) else 1
 
 
 if __name__ == "__main__":

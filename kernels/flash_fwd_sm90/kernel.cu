@@ -43,7 +43,7 @@ __device__ int work_row(const Args& args, int section, int work) {
   return (blocks - 1 - (work - first * blocks) / heads) * BM;
 }
 
-template <typename T, int D, int DV, int BM, int BN, int STAGES, int LOW, int HIGH>
+template <typename T, int D, int DV, int BM, int BN, int STAGES, bool OVERLAP, int LOW, int HIGH>
 __global__ void __launch_bounds__(BM * 2 + 128, 1)
     flash_fwd(const __grid_constant__ Args args, const __grid_constant__ TensorMap q_map,
               const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map,
@@ -117,13 +117,9 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
   } else {
     raise_registers<HIGH>();
     const int group = wg - 1;
-    const int after = wg % GROUPS + 1;
     const float scale_log2 = args.scale * LOG2E;
     int round = 0;
     int load = 0;
-    if (wg == GROUPS) {
-      named_arrive(1, 256);
-    }
     for (int work = blockIdx.x; work < works; work += gridDim.x) {
       const int b = work_head<BM>(args, section, work) / args.Hq;
       const int h = work_head<BM>(args, section, work) % args.Hq;
@@ -134,43 +130,37 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
       auto m = fill<RowOf<WgmmaAcc<64, BN>>>(-INFINITY);
       auto l = zeros<RowOf<WgmmaAcc<64, BN>>>();
       if (tiles > 0) {
-        const int n0 = tile_index<BM, BN>(args, b, h, q0, 0);
         auto s = zeros<WgmmaAcc<64, BN>>();
-        wait(q_full[group], round % 2);
-        wait(k_full[load % STAGES], load / STAGES % 2);
-        named_sync(wg, 256);
-        mma_fence();
-        gemm_async_init(s, sQ[group], transpose(sK[load % STAGES]));
-        mma_commit();
-        named_arrive(after, 256);
-        mma_wait<0>();
-        if (elect()) {
-          arrive(k_empty[load % STAGES]);
-        }
-        if (!tile_full<BM, BN>(args, b, h, q0, n0)) {
-          s = keep(s, at(row0, n0 * BN), [&](int i, int j) { return j < args.Nk; });
-        }
-        m = row_max(s, m);
-        s = map(s, m, [&](float x, float top) { return exp2_approx(x * scale_log2 - top * scale_log2); });
-        l = row_sum(s, l);
-        wait(v_full[load % STAGES], load / STAGES % 2);
         auto p = to_operand<T>(s);
-        for (int step = 1; step < tiles; ++step) {
+        wait(q_full[group], round % 2);
+        for (int step = 0; step < tiles; ++step) {
           const int n = tile_index<BM, BN>(args, b, h, q0, step);
-          const int stage = (load + 1) % STAGES;
-          const int parity = (load + 1) / STAGES % 2;
+          const int stage = load % STAGES;
+          const int parity = load / STAGES % 2;
+          const int stage_before = (load + STAGES - 1) % STAGES;
+
+          // S = Q K^T of this tile and, with OVERLAP, O += P V of the tile before, which goes on under
+          // this tile's softmax.
           wait(k_full[stage], parity);
-          named_sync(wg, 256);
           mma_fence();
           gemm_async_init(s, sQ[group], transpose(sK[stage]));
           mma_commit();
-          gemm_async(o, p, sV[load % STAGES]);
-          mma_commit();
-          named_arrive(after, 256);
-          mma_wait<1>();
+          if constexpr (OVERLAP) {
+            if (step > 0) {
+              mma_fence();
+              gemm_async(o, p, sV[stage_before]);
+              mma_commit();
+              mma_wait<1>();
+            } else {
+              mma_wait<0>();
+            }
+          } else {
+            mma_wait<0>();
+          }
           if (elect()) {
             arrive(k_empty[stage]);
           }
+
           if (!tile_full<BM, BN>(args, b, h, q0, n)) {
             s = keep(s, at(row0, n * BN), [&](int i, int j) { return j < args.Nk; });
           }
@@ -180,27 +170,43 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           s = map(s, m, [&](float x, float top) { return exp2_approx(x * scale_log2 - top * scale_log2); });
           l = map(l, alpha, [&](float sum, float a) { return sum * a; });
           l = row_sum(s, l);
+
+          // Waiting for V here, between the softmax and the registers of the matmul in flight, also
+          // keeps the compiler from moving one across the wait for the other.
           wait(v_full[stage], parity);
-          mma_wait<0>();
-          if (elect()) {
-            arrive(v_empty[load % STAGES]);
+          if constexpr (OVERLAP) {
+            mma_wait<0>();
+            if (elect() && step > 0) {
+              arrive(v_empty[stage_before]);
+            }
           }
           o = map(o, alpha, [&](float x, float a) { return x * a; });
           p = to_operand<T>(s);
+          if constexpr (!OVERLAP) {
+            mma_fence();
+            gemm_async(o, p, sV[stage]);
+            mma_commit();
+            mma_wait<0>();
+            if (elect()) {
+              arrive(v_empty[stage]);
+            }
+          }
           load = load + 1;
         }
         if (elect()) {
           arrive(q_empty[group]);
         }
-        mma_fence();
-        gemm_async(o, p, sV[load % STAGES]);
-        mma_commit();
-        l = row_reduce(l);
-        mma_wait<0>();
-        if (elect()) {
-          arrive(v_empty[load % STAGES]);
+        if constexpr (OVERLAP) {
+          const int stage_last = (load + STAGES - 1) % STAGES;
+          mma_fence();
+          gemm_async(o, p, sV[stage_last]);
+          mma_commit();
+          mma_wait<0>();
+          if (elect()) {
+            arrive(v_empty[stage_last]);
+          }
         }
-        load = load + 1;
+        l = row_reduce(l);
         round = round + 1;
       }
       const auto inverse = map(l, [&](float sum) { return sum == 0.0f ? 0.0f : rcp_approx(sum); });
@@ -214,13 +220,18 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
 
 template <typename T, int D>
 cudaError_t launch(const Args& args, cudaStream_t stream) {
+  // D 64 and 128: three computing warpgroups read each tile of K and V from shared memory, which costs
+  // least power; at D 128 their registers leave no room for a second matmul in flight, and three
+  // hide each other's softmax without. Above: two, and overlap within each.
   constexpr int DV = D == 192 ? 128 : D;
-  constexpr int BM = D == 64 ? 192 : 128;
-  constexpr int BN = D == 128 ? 176 : D == 256 ? 80 : 128;
+  constexpr int BM = D <= 128 ? 192 : 128;
+  constexpr int BN = D == 256 ? 80 : 128;
+  constexpr bool OVERLAP = D != 128;
   constexpr int STAGES = 2;
   constexpr int LOW = BM == 192 ? 32 : 24;
   constexpr int HIGH = BM == 192 ? 160 : 240;
-  constexpr int BYTES = 1024 + BM * D * sizeof(T) + STAGES * BN * (D + DV) * sizeof(T) + 16 * BM / 64 + 32 * STAGES;
+  constexpr int BARRIERS = 2 * BM / 64 + 4 * STAGES;
+  constexpr int BYTES = 1024 + BM * D * sizeof(T) + STAGES * BN * (D + DV) * sizeof(T) + 8 * BARRIERS;
   const int works = ceil_div(args.Nq, BM) * args.Hq * args.B;
   if (works == 0) {
     return cudaSuccess;
@@ -228,6 +239,7 @@ cudaError_t launch(const Args& args, cudaStream_t stream) {
   const auto q_map = tensor_map<T, 64, D>(args.q, args.B, args.Hq, args.Nq, D);
   const auto k_map = tensor_map<T, BN, D>(args.k, args.B, args.Hkv, args.Nk, D);
   const auto v_map = tensor_map<T, BN, DV>(args.v, args.B, args.Hkv, args.Nk, DV);
-  const int section = 4;
-  return run<flash_fwd<T, D, DV, BM, BN, STAGES, LOW, HIGH>>(dim3(min(works, sm_count())), BM * 2 + 128, BYTES, stream, args, q_map, k_map, v_map, section);
+  const int section = 16;
+  const int blocks = min(works, sm_count());
+  return run<flash_fwd<T, D, DV, BM, BN, STAGES, OVERLAP, LOW, HIGH>>(dim3(blocks), BM * 2 + 128, BYTES, stream, args, q_map, k_map, v_map, section);
 }

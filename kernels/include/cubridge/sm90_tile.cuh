@@ -172,8 +172,8 @@ __device__ __forceinline__ Tile<WgmmaRows<64>> row_sum(
 }
 
 // Writes a tile to global memory, rounded to T; rows outside are dropped. Where whole 16-byte
-// accesses are legal, the four lanes of a quad first exchange their pairs, so that each writes 8
-// neighbouring columns.
+// accesses are legal and a quad shares them evenly (N a multiple of 32), its four lanes first
+// exchange their pairs, so that each writes 8 neighbouring columns.
 template <typename T, int N>
 __device__ __forceinline__ void store(const GmemTile<T>& out, const Tile<WgmmaAcc<64, N>>& tile) {
   using Layout = WgmmaAcc<64, N>;
@@ -181,7 +181,7 @@ __device__ __forceinline__ void store(const GmemTile<T>& out, const Tile<WgmmaAc
 #pragma unroll
   for (int slot = 0; slot < 2; ++slot) {
     const int row = WgmmaRows<64>::index(slot);
-    if (out.vectors) {
+    if (N % 32 == 0 && out.vectors) {
 #pragma unroll
       for (int block = 0; block < N / 8; block += 4) {
         uint32_t pair[4];  // columns 2 lane, 2 lane + 1 of each of four blocks of 8

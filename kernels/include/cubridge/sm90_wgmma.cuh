@@ -134,6 +134,27 @@ CUBRIDGE_WGMMA(256, 128, 128, 129, 130, 131, 132, 133)
 
 // ---- whole tiles ----------------------------------------------------------------------------
 
+// A shared tile as the register operand a. (PTX ISA: ldmatrix.sync.aligned.m8n8.x4.shared.b16; its
+// four 8 x 8 matrices are the operand's four registers.)
+template <typename T, int K>
+__device__ __forceinline__ Operand<WgmmaA<64, K>, T> load_operand(SharedTile<T, 64, K> tile) {
+  Operand<WgmmaA<64, K>, T> operand;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int row = thread % 128 / 32 * 16 + thread % 16;
+  const uint32_t start = tile.address + static_cast<uint32_t>(row) * 128u;
+#pragma unroll
+  for (int k = 0; k < K / 16; ++k) {
+    const int unit = (k % 4 * 2 + thread % 32 / 16) ^ (row % 8);
+    const uint32_t address = start + k / 4 * SharedTile<T, 64, K>::PANEL_BYTES + unit * 16;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(operand.value[k][0]), "=r"(operand.value[k][1]), "=r"(operand.value[k][2]),
+                   "=r"(operand.value[k][3])
+                 : "r"(address)
+                 : "memory");
+  }
+  return operand;
+}
+
 namespace detail {
 
 // acc (64 x N) = or += a (64 x K, shared) b^T (b: N x K, shared), K contiguous in both.
@@ -174,10 +195,29 @@ __device__ __forceinline__ void gemm_registers(Tile<WgmmaAcc<64, N>>& acc,
   }
 }
 
+// acc (64 x N) = or += a (64 x K, registers) b^T (b: N x K, shared, K contiguous).
+template <bool INIT, typename T, int N, int K>
+__device__ __forceinline__ void gemm_registers(Tile<WgmmaAcc<64, N>>& acc,
+                                               const Operand<WgmmaA<64, K>, T>& a,
+                                               Transposed<SharedTile<T, N, K>> b) {
+  using Instruction = Wgmma<T, N>;
+  const uint64_t b_start = matrix_descriptor(b.tile.address, 16);
+#pragma unroll
+  for (int k = 0; k < K / 16; ++k) {
+    const uint64_t b_at =
+        b_start + ((k / 4 * SharedTile<T, N, K>::PANEL_BYTES + k % 4 * 32) >> 4);
+    if (INIT && k == 0) {
+      Instruction::template rs_init<0>(acc.value, a.value[k], b_at);
+    } else {
+      Instruction::template rs<0>(acc.value, a.value[k], b_at);
+    }
+  }
+}
+
 }  // namespace detail
 
 // gemm_async(acc, a, b): acc += a b, in flight until mma_wait. a: a shared tile of 64 rows or a
-// register operand; b: a shared tile, or the transpose of one where a is shared.
+// register operand; b: the transpose of a shared tile, or a shared tile where a is in registers.
 template <typename T, int N, int K>
 __device__ __forceinline__ void gemm_async(Tile<WgmmaAcc<64, N>>& acc, SharedTile<T, 64, K> a,
                                            Transposed<SharedTile<T, N, K>> b) {
@@ -187,6 +227,12 @@ template <typename T, int N, int K>
 __device__ __forceinline__ void gemm_async(Tile<WgmmaAcc<64, N>>& acc,
                                            const Operand<WgmmaA<64, K>, T>& a,
                                            SharedTile<T, K, N> b) {
+  detail::gemm_registers<false>(acc, a, b);
+}
+template <typename T, int N, int K>
+__device__ __forceinline__ void gemm_async(Tile<WgmmaAcc<64, N>>& acc,
+                                           const Operand<WgmmaA<64, K>, T>& a,
+                                           Transposed<SharedTile<T, N, K>> b) {
   detail::gemm_registers<false>(acc, a, b);
 }
 
@@ -200,6 +246,12 @@ template <typename T, int N, int K>
 __device__ __forceinline__ void gemm_async_init(Tile<WgmmaAcc<64, N>>& acc,
                                                 const Operand<WgmmaA<64, K>, T>& a,
                                                 SharedTile<T, K, N> b) {
+  detail::gemm_registers<true>(acc, a, b);
+}
+template <typename T, int N, int K>
+__device__ __forceinline__ void gemm_async_init(Tile<WgmmaAcc<64, N>>& acc,
+                                                const Operand<WgmmaA<64, K>, T>& a,
+                                                Transposed<SharedTile<T, N, K>> b) {
   detail::gemm_registers<true>(acc, a, b);
 }
 
