@@ -278,7 +278,7 @@ class FunctionLowerer:
         if anchor + 1 < len(old_body):
             limit = self.context.statement((*old_at, anchor + 1)).start
         place = source.after(begin, limit)
-        indent = self.indent_in(old_at, old_body, anchor)
+        indent = self.indent_at(old_at, old_body, anchor, inside.start, place)
         texts = [self.new_text(path, stmt, indent) for path, stmt in pending]
         line_end = source.rest_of_line(place)
         if line_end is not None and (anchor >= 0 or place != inside.start or line_end <= limit):
@@ -303,27 +303,27 @@ class FunctionLowerer:
         """Whether the old statement is deleted or moved."""
         return old not in self.context.diff.pairs or old in self.context.moved
 
-    def indent_in(self, old_at: Path, old_body: tuple[Stmt, ...], anchor: int) -> str:
-        """The indentation of a block's statements, as the nearest neighbour has it."""
+    def indent_at(
+        self, old_at: Path, old_body: tuple[Stmt, ...], anchor: int, begin: int, place: int
+    ) -> str:
+        """The indentation of what comes at `place`, as the nearest statement beside it has it.
+
+        Beside it is what stands in the same braces: `if constexpr` has some that CuIR has not.
+        """
         source = self.context.source
+        depth = self.depth(begin, place)
         order = sorted(range(len(old_body)), key=lambda i: (abs(i - anchor), i > anchor))
         for i in order:
             start = self.context.statement((*old_at, i)).start
-            if source.alone_before(start) and not self.deeper(old_at, i):
+            if source.alone_before(start) and self.depth(begin, start) == depth:
                 return source.indent(start)
         parent = old_at[:-1] if len(old_at) > 1 else old_at
-        return source.indent(self.context.statement(parent).start) + source.unit
+        return source.indent(self.context.statement(parent).start) + source.unit * (1 + depth)
 
-    def deeper(self, old_at: Path, i: int) -> bool:
-        """Whether statement `i` stands in braces that its neighbours do not (`if constexpr`)."""
-        source = self.context.source
-        parent = old_at[:-1] if len(old_at) > 1 else old_at
-        role = str(old_at[-1]) if len(old_at) > 1 else "body"
-        braces = self.braces(parent, role)
-        if braces is None:
-            return False
-        between = source.tokens.inside(braces.start, self.context.statement((*old_at, i)).start)
-        return sum((t.text == "{") - (t.text == "}") for t in between) > 0
+    def depth(self, begin: int, end: int) -> int:
+        """How many braces open between two bytes."""
+        between = self.context.source.tokens.inside(begin, end)
+        return sum((t.text == "{") - (t.text == "}") for t in between)
 
     def new_text(self, path: Path, stmt: Stmt, indent: str) -> str:
         """A statement that was not here: new, or moved from elsewhere."""
