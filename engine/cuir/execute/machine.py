@@ -24,6 +24,8 @@ from engine.cuir.execute.values import RegTile
 from engine.cuir.scalar import Env
 
 MAX_BARRIERS = 64
+MAX_DECISIONS = 1 << 16  # that are kept for exploration
+PACES = (1.0, 1.0, 0.2, 0.02)
 
 
 class Frame:
@@ -200,6 +202,8 @@ class BlockMachine:
         self.transfers: list[Callable[[], None]] = []
         self.turn = 0
         self.random = random.Random(f"{program.schedule.seed}/{program.block}")
+        # Random schedules let some parts run far ahead, and bulk copies land early or late.
+        self.pace = [self.random.choice(PACES) for _ in range(count + 1)]
         self.deadlocked = False
 
     # --- scheduling --------------------------------------------------------------------------
@@ -217,7 +221,7 @@ class BlockMachine:
                     self.deadlocked = True
                     deadlock(self)
                 break
-            pick = self.choose(options)
+            pick = self.choose(able, options)
             if pick < len(able):
                 self.advance(able[pick])
             else:
@@ -225,22 +229,23 @@ class BlockMachine:
         if not self.deadlocked:
             self.check_collectives()
 
-    def choose(self, options: int) -> int:
-        schedule, program = self.program.schedule, self.program
+    def choose(self, able: list[Part], options: int) -> int:
+        """Who goes on: one of the parts that can, or a bulk copy that lands."""
         if options == 1:
             return 0
-        number = program.decisions
-        program.decisions += 1
-        if schedule.choices or number < len(program.coverage.decisions) or number < 4096:
-            program.coverage.decisions.append(options)
-        if number < len(schedule.choices):
-            return schedule.choices[number] % options
-        if schedule.choices:
-            return 0
+        program = self.program
+        schedule, decisions = program.schedule, program.coverage.decisions
+        number = len(decisions)
+        if number < MAX_DECISIONS:
+            decisions.append(options)
+        if schedule.choices is not None:
+            return schedule.choices.get(number, 0) % options
         if schedule.seed == 0:
             self.turn += 1
             return self.turn % options
-        return self.random.randrange(options)
+        weights = [self.pace[p.index] for p in able]
+        weights += [self.pace[-1]] * len(self.transfers)
+        return self.random.choices(range(options), weights)[0]
 
     def advance(self, part: Part) -> None:
         """Runs `part` until others may have seen what it did, or until it has to wait."""

@@ -24,16 +24,14 @@ Observer = Callable[[Path, int, int, Tensor], None]
 class Schedule:
     """In which order the parts of a block go on.
 
-    Seed 0 takes turns; any other seed picks at random. `parts` simulated warps make up one unit (a
-    warpgroup, or the whole block). `choices` are followed first, one per decision: how `explore`
-    steers. `diagnose` lets a deadlock be explained by running the block again with one wait's
-    parity flipped.
+    Seed 0 takes turns; any other seed picks at random, each block with its own paces. `parts`
+    simulated warps make up one unit (a warpgroup, or the whole block). With `choices` the first
+    part that can goes on, but at the decisions that it names: how `explore` steers.
     """
 
     seed: int = 0
     parts: int = 2
-    choices: tuple[int, ...] = ()
-    diagnose: bool = True
+    choices: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +100,6 @@ class Program:
         self.clean_inputs = True
         self.shared_bytes = 0
         self.grid: tuple[int, ...] = (1, 1, 1)
-        self.decisions = 0
-        self.flips: frozenset[int] = frozenset()
         self.scalars: dict[str, Any] = {}
         self.fields: dict[str, TensorField] = {}
         self.module: Module | None = None
