@@ -24,6 +24,7 @@ from engine.lift.syntax import Node, NotAnExpression, parse_expression
 from engine.lift.tokens import Tokens
 from engine.resources import kernels_dir
 
+NUMBERS = ("bool", "i32", "i64", "f32")  # in the order of C++'s usual conversions
 KINDS = frozenset(
     "none i32 i64 f32 bool same tile region shared stages barriers barrier layout type coordinates "
     "tensor tensor_map status kernel stream lambda".split()
@@ -52,7 +53,7 @@ class Pattern:
     constraints: Mapping[str, str]  # hole -> kind
     # Of an op with a lambda: the hole whose items are its values, and the kind of its result.
     lambda_values: str = ""
-    lambda_returns: str = "f32"
+    lambda_returns: str = "any"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,17 +329,20 @@ class _Reader:
         if missing:
             raise self.fail(cxx, f"the CuIR has holes that the C++ has not: {', '.join(missing)}")
         base = kind.split(":")[0]
-        if base not in KINDS | {"view", "element"}:
+        of = kind.partition(":")[2]
+        plain = ("",) if base not in ("tile", "region", "view", "element") else ()
+        known = of in (*plain, *NUMBERS) or (of[:1] == "{" and of[1:-1] in _holes_of_node(tree))
+        if base not in KINDS | {"view", "element"} or not known:
             raise self.fail(cxx, f"unknown kind {kind}")
-        values, returns = "", "f32"
+        values, returns = "", "any"
         match entry.get("lambda"):
             case None:
                 if "lambda" in constraints.values():
                     raise self.fail(cxx, "an op with a lambda says what it takes: see `lambda`")
-            case {"values": str(values), "returns": "f32" | "bool" as returns}:
+            case {"values": str(values), "returns": "any" | "bool" as returns}:
                 pass
             case _:
-                raise self.fail(cxx, 'lambda is { values = "HOLE", returns = "f32" or "bool" }')
+                raise self.fail(cxx, 'lambda is { values = "HOLE", returns = "any" or "bool" }')
         return Pattern(cxx, tree, cuir, kind, constraints, values, returns)
 
     def asm(self, entry: Any) -> AsmPattern:

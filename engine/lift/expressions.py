@@ -21,20 +21,18 @@ _CASTS = {"i32": "i32", "i64": "i64", "f32": "f32", "bool": "bool"}
 
 @dataclass(frozen=True, slots=True)
 class LambdaShape:
-    """What an op passes to its lambda: the kinds of the parameters (any of these lists), and what
-    it makes of the result."""
+    """What an op passes to its lambda: first the elements of its tiles, then up to so many
+    coordinates (a row vector has one, a tile two); and what it makes of the result."""
 
-    params: tuple[tuple[str, ...], ...]
+    elements: tuple[str, ...]
+    coordinates: int
     returns: str
 
-
-def lambda_shape(pattern: Pattern, holes: Mapping[str, Node | tuple[Node, ...]]) -> LambdaShape:
-    """An op's lambda takes one value per tile, then the coordinates; a row vector has one of them."""
-    counts = {hole: len(value) for hole, value in holes.items() if isinstance(value, tuple)}
-    values = ("f32",) * counts.get(pattern.lambda_values, 0)
-    where = counts.get("where", 0)
-    coordinates = [("i32",) * n for n in range(1, where + 1)] or [()]
-    return LambdaShape(tuple((*values, *c) for c in coordinates), pattern.lambda_returns)
+    def fits(self, kinds: tuple[str, ...]) -> bool:
+        extra = kinds[len(self.elements) :]
+        counts = range(1, self.coordinates + 1) if self.coordinates else (0,)
+        same = kinds[: len(self.elements)] == self.elements
+        return same and len(extra) in counts and set(extra) <= {"i32"}
 
 
 class Unknown(Exception):
@@ -112,18 +110,22 @@ class Translator:
             return None
         filled: dict[str, Expr | tuple[Expr, ...]] = {}
         kinds: dict[str, str] = {}
+        items: dict[str, tuple[str, ...]] = {}
         scalars: list[str] = []
         for hole, value in found.items():
             if isinstance(value, tuple):
                 many = [self.translate(v) for v in value]
                 filled[hole] = tuple(t.expr for t in many)
-                scalars += [t.kind for t in many]
+                items[hole] = tuple(t.kind for t in many)
+                scalars += items[hole]
                 continue
             wanted = pattern.constraints.get(hole)
             if not self.may_be(value, wanted):
                 return None
             if wanted == "lambda":
-                typed = self.lambda_(value, lambda_shape(pattern, found))
+                elements = tuple(map(element, items.get(pattern.lambda_values, ())))
+                where = len(items.get("where", ()))
+                typed = self.lambda_(value, LambdaShape(elements, where, pattern.lambda_returns))
                 self.note(typed.expr, value)
             else:
                 typed = self.translate(value)
@@ -158,12 +160,14 @@ class Translator:
                 raise Unknown(f"{pattern.cxx} takes scalars")
             return kind
         if pattern.type.startswith("view:"):
-            element = filled[pattern.type[6:-1]]
-            name = element.id if isinstance(element, Name) else ""
+            written = filled[pattern.type[6:-1]]
+            name = written.id if isinstance(written, Name) else ""
             # Elements of T arrive as float, as the primitive returns them.
             return f"view:{name if name in NUMBERS else 'f32'}"
-        if pattern.type.startswith("element:"):
-            return kinds[pattern.type[9:-1]].split(":")[1]
+        base, _, of = pattern.type.partition(":")
+        if of.startswith("{"):
+            found = element(kinds[of[1:-1]])
+            return found if base == "element" else f"{base}:{found}"
         return pattern.type
 
     # --- names -------------------------------------------------------------------------------
@@ -323,14 +327,15 @@ class Translator:
         if inside.kind not in NUMBERS:
             raise Unknown("a lambda returns a scalar")
         if shape is not None:
-            if kinds not in shape.params:
-                wanted = ", ".join(shape.params[-1])
+            if not shape.fits(kinds):
+                wanted = ", ".join((*shape.elements, *("i32",) * shape.coordinates))
                 raise Unknown(f"the lambda takes ({', '.join(kinds)}), not ({wanted})")
-            inside = self.converted(inside, shape.returns)
+            if shape.returns != "any":
+                inside = self.converted(inside, shape.returns)
         expr = Lambda(tuple(names), inside.expr)
         if node.inner is not None:
             self.inner[id(expr)] = Range(*node.inner)
-        return Typed(expr, "lambda")
+        return Typed(expr, f"lambda:{inside.kind}")
 
     def call(self, node: Node) -> Typed:
         callee, *args = node.kids
@@ -355,6 +360,11 @@ class Translator:
                 expr = self.converted(self.translate(arg), kind).expr
             values.append(expr)
         return Typed(Call(safe(callee.text), tuple(values), (), params), signature.result)
+
+
+def element(kind: str) -> str:
+    """The kind of a view's, region's, tile's or lambda's elements; of anything else itself."""
+    return kind.split(":")[-1]
 
 
 def named(node: Node) -> str:

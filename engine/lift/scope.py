@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.cuir.nodes import Expr
-from engine.lift.catalogue import Catalogue
+from engine.lift.catalogue import NUMBERS, Catalogue
 
-NUMBERS = ("bool", "i32", "i64", "f32")  # in the order of C++'s usual conversions
 RESERVED = frozenset({"inf", "nan", "args", "opaque", "success"})
 
 # Types of variables, parameters and results that the kernel language has.

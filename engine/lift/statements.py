@@ -235,7 +235,7 @@ class FunctionLifter:
     def value(self, tokens: Sequence[Token]) -> Typed:
         """A right side: an expression that has a value."""
         typed = self.translator.translate(self.parse(tokens))
-        if typed.kind in ("none", "lambda", "kernel", "layout", "type"):
+        if typed.kind.split(":")[0] in ("none", "lambda", "kernel", "layout", "type"):
             raise Unknown(f"a {typed.kind} is no value")
         return typed
 
@@ -263,7 +263,7 @@ class FunctionLifter:
     def storable(self, kind: str, variable: str) -> None:
         """Whether a value of `kind` may go where `variable` is declared; else `Unknown`."""
         if kind != variable and not (kind in NUMBERS and variable in NUMBERS):
-            raise Unknown(f"a {kind.split(':')[0]} is stored as a {variable.split(':')[0]}")
+            raise Unknown(f"a {kind.replace(':', ' of ')} is stored as a {variable.replace(':', ' of ')}")
 
     def step(self, tokens: list[Token], here: Path) -> Stmt:
         name, sign = tokens if tokens[0].kind == "word" else tokens[::-1]

@@ -31,6 +31,8 @@ __global__ void __launch_bounds__(128) kernel(const __grid_constant__ Args args)
   bool ok = true;
   auto s = zeros<MmaAcc<64, 64, 4>>();
   auto m = zeros<RowOf<MmaAcc<64, 64, 4>>>();
+  const auto ids_of = gmem<int>(args.q, args.Nq);
+  const auto ids = load_cols<MmaAcc<64, 64, 4>>(ids_of.tile(i));
 {body}
 }}
 template <typename T, int D>
@@ -38,7 +40,7 @@ cudaError_t launch(const Args& args, cudaStream_t stream) {{
   return run<kernel<T, D>>(dim3(1), 128, 0, stream, args);
 }}
 """
-_PRELUDE = 10
+PRELUDE = 12
 
 
 def kernel_bytes(name: str) -> bytes:
@@ -56,5 +58,5 @@ def lift_body(body: str, before: str = "", arch: str = "sm_80") -> Lifted:
 def text_of_body(body: str, before: str = "") -> str:
     """The CuIR of `body` alone, without the frame's statements and indentation."""
     kernel: Function = lift_body(body, before).module.function("kernel")
-    lines = print_function(kernel).splitlines()[2 + _PRELUDE :]
+    lines = print_function(kernel).splitlines()[2 + PRELUDE :]
     return "\n".join(line[4:] for line in lines)

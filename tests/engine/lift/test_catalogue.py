@@ -25,7 +25,7 @@ def calls() -> set[str]:
 
 
 def test_a_new_spelling_is_one_entry():
-    entry = '\n[[op]]\ncxx = "exchange<{n}>({t:tile}, {at...})"\ncuir = "exchange({t}, {n}, [{at...}])"\ntype = "tile"\n'
+    entry = '\n[[op]]\ncxx = "exchange<{n}>({t:tile}, {at...})"\ncuir = "exchange({t}, {n}, [{at...}])"\ntype = "tile:{t}"\n'
     catalogue = parse_catalogue((TEXT + entry).encode(), "mine.toml")
     source = frame("s = exchange<3>(s, i, j + 1);")
     assert lift_source(source, BINDING, "sm_80").opaque
@@ -50,6 +50,8 @@ BROKEN = {
     "cxx": TEXT + '\n[[op]]\ncxx = "f({x}"\ntype = "none"\n',
     "cuir": TEXT + '\n[[op]]\ncxx = "f({x})"\ncuir = "f({x}"\ntype = "none"\n',
     "type": TEXT + '\n[[op]]\ncxx = "f({x})"\ntype = "nothing"\n',
+    "a tile of nothing": TEXT + '\n[[op]]\ncxx = "f({x})"\ntype = "tile"\n',
+    "a tile of another hole": TEXT + '\n[[op]]\ncxx = "f({x})"\ntype = "tile:{y}"\n',
     "no type": TEXT + '\n[[op]]\ncxx = "f({x})"\n',
     "unknown key": TEXT + '\n[[op]]\ncxx = "f({x})"\ntype = "none"\nhook = "x"\n',
     "hole": TEXT + '\n[[op]]\ncxx = "f({x})"\ncuir = "f({y})"\ntype = "none"\n',

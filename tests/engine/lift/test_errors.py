@@ -23,7 +23,7 @@ CASES = {
     "zero bytes": ("__global__ void f() {}\0", 1, "not CUDA source"),
     "no launch": (KERNEL[:LAUNCH_AT], None, "no launch"),
     "launch is not ours": (
-        KERNEL[:LAUNCH_AT] + "void launch(float* x) { kernel<<<1, 2>>>(x); }", 21, "launch",
+        KERNEL[:LAUNCH_AT] + "void launch(float* x) { kernel<<<1, 2>>>(x); }", 23, "launch",
     ),
     "kernel is not ours": ("\n\n__global__ void f(float* x) { *x = 1; }", 3, "float *"),
     "kernel under #if": (
@@ -36,14 +36,14 @@ CASES = {
     "field array": (KERNEL.replace("float scale", "float scale[2]"), 4, "field"),
     "field named as Python's": (KERNEL.replace("float scale", "float lambda"), 4, "lambda"),
     "field twice": (KERNEL.replace("float scale", "float n"), 4, "twice"),
-    "static_assert": (KERNEL.replace("sync();", "static_assert(D == 64);"), 19, "D == 64"),
+    "static_assert": (KERNEL.replace("sync();", "static_assert(D == 64);"), 21, "D == 64"),
     "static_assert at the top": (
         KERNEL.replace("template <typename T> __device__", "static_assert(sizeof(Args) == 1);\n__device__", 1),
         5, "sizeof(Args) == 1",
     ),
     "static_assert of the launch": (
         KERNEL.replace("sync();", "static_assert(args.B == 3);"),
-        19, "cannot be evaluated",
+        21, "cannot be evaluated",
     ),
     "launch bounds": (KERNEL.replace("__launch_bounds__(128)", "__launch_bounds__(N)"), 8, "launch bounds"),
 }  # fmt: skip

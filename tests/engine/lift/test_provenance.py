@@ -6,9 +6,7 @@ from engine.cuir.nodes import Assign, Do, For, If, Return, children, walk
 from engine.lift import Lifted, lift_source
 from engine.lift.provenance import Lines
 from tests.engine.lift.formatting import reformatted
-from tests.engine.lift.sources import BINDING, CONTRACT, kernel_bytes, lift_body
-
-PRELUDE = 10
+from tests.engine.lift.sources import BINDING, CONTRACT, PRELUDE, kernel_bytes, lift_body
 
 
 def part(lifted: Lifted, path: tuple, role: str) -> str:

@@ -73,8 +73,13 @@ KNOWN = {
         "s = map(s, lambda a, r, c: a * (r - c), at=[i, j])",
     "m = map(m, at(i, j), [&](float a, int r) { return a + r; });":
         "m = map(m, lambda a, r: a + r, at=[i, j])",
-    "s = map(s, [&](float a) { return 1; });": "s = map(s, lambda a: 1.0)",
-    "s = map(s, [&](float a) { return a > 0; });": "s = map(s, lambda a: f32(a > 0))",
+    "const auto t = map(s, [&](float a) { return a > 0; });": "t = map(s, lambda a: a > 0)",
+    "s = map(s, ids, [&](float a, int k) { return k == 3 ? a : -INFINITY; });":
+        "s = map(s, ids, lambda a, k: a if k == 3 else -inf)",
+    "s = keep(s, ids, at(i, j), [&](int k, int r, int c) { return k == ids_of(r); });":
+        "s = keep(s, ids, lambda k, r, c: k == ids_of[r], at=[i, j])",
+    "const auto t = load_cols<MmaAcc<64, 64, 4>>(slope.tile(i)); s = map(s, t, [&](float a, float b) { return a + b; });":
+        "t = load_cols[mma_acc[64, 64, 4]](slope[i:])\ns = map(s, t, lambda a, b: a + b)",
     "s = keep(s, at(i, j), [&](int r, int c) { return c - r; });":
         "s = keep(s, lambda r, c: c - r != 0, at=[i, j])",
     "s = keep(s, at(i, j), [&](int r, int c) { return slope(r) < c; });":
@@ -163,6 +168,8 @@ OPAQUE = {
     "gemm(sK[0], s, sK[1]);": "unknown",
     "s = map(s, [&](int a) { return a; });": "lambda takes",
     "s = map(s, m, [&](float a) { return a; });": "lambda takes",
+    "s = map(s, ids, [&](float a, float k) { return a; });": "lambda takes",
+    "s = map(s, [&](float a) { return 1; });": "stored as",
     "s = keep(s, at(i, j), [&](float r, float c) { return r < c; });": "lambda takes",
     "s = map(s, [&](float a) { float b = a; return b; });": "one return",
     "s = map(s, [&](float& a) { return a; });": "by value",
