@@ -87,9 +87,17 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
                 f"const int blocks = max(min(works, sm_count()), ceil_div(works, {n}));",
             )
         ]
-        for n in (2, 4)
+        for n in (2, 3, 4)
     },
     "grid": [(r"const int blocks = [^;]*;", "const int blocks = works;")],
+    "pre": [
+        (
+            r"lower_registers<LOW>\(\);\n    if \(elect\(\)\) \{\n",
+            "lower_registers<LOW>();\n    if (elect()) {\n      if (args.Nk > 0) {\n"
+            "        prefetch_map(q_map);\n        prefetch_map(k_map);\n"
+            "        prefetch_map(v_map);\n      }\n",
+        )
+    ],
     "over": [constant("OVERLAP", "true")],
     "plain": [constant("OVERLAP", "false")],
     "g2": [constant("BM", "128"), constant("LOW", "24"), constant("HIGH", "240")],

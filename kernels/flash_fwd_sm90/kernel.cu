@@ -29,18 +29,18 @@ __device__ bool tile_full(const Args& args, int b, int h, int q0, int n) {
 // last rows first, which are the longest wherever rows are uneven.
 template <int BM>
 __device__ int work_head(const Args& args, int section, int work) {
-  const int blocks = ceil_div(args.Nq, BM);
-  const int first = work / (section * blocks) * section;
+  const int row_blocks = ceil_div(args.Nq, BM);
+  const int first = work / (section * row_blocks) * section;
   const int heads = min(section, args.B * args.Hq - first);
-  return first + (work - first * blocks) % heads;
+  return first + (work - first * row_blocks) % heads;
 }
 
 template <int BM>
 __device__ int work_row(const Args& args, int section, int work) {
-  const int blocks = ceil_div(args.Nq, BM);
-  const int first = work / (section * blocks) * section;
+  const int row_blocks = ceil_div(args.Nq, BM);
+  const int first = work / (section * row_blocks) * section;
   const int heads = min(section, args.B * args.Hq - first);
-  return (blocks - 1 - (work - first * blocks) / heads) * BM;
+  return (row_blocks - 1 - (work - first * row_blocks) / heads) * BM;
 }
 
 template <typename T, int D, int DV, int BM, int BN, int STAGES, bool OVERLAP, int LOW, int HIGH>
