@@ -95,12 +95,21 @@ def mul(a: Expr, b: Expr) -> Expr:
     x, y = value_of(a), value_of(b)
     if x is not None and y is not None:
         return Num(x * y)
-    if x == 1:
+    if _is_one(x):
         return b
-    if y == 1:
+    if _is_one(y):
         return a
     spread = _spread("*", a, b)
+    if spread is None and y is not None and isinstance(a, Binary) and a.op == "*":
+        inner = value_of(a.right)
+        if inner is not None:
+            return mul(a.left, Num(inner * y))
     return spread or Binary("*", a, b)
+
+
+def _is_one(value: float | int | None) -> bool:
+    """1, or what log2(e) * ln(2) comes to."""
+    return value is not None and abs(value - 1) < 4e-16
 
 
 def div(a: Expr, b: Expr) -> Expr:

@@ -6,6 +6,7 @@ or after the second matmul: as factors all of these are exp(s) and 1 / sum exp(s
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -96,6 +97,12 @@ def terms(expr: Expr, sign: int = 1) -> list[tuple[int, Expr]]:
             return terms(operand, -sign)
         case Binary("*", Num(value), inner) | Binary("*", inner, Num(value)) if value == -1:
             return terms(inner, -sign)
+        case Binary("*", inner, Num(value)) if len(parts := terms(inner, sign)) > 1:
+            return [(s, build.mul(part, Num(value))) for s, part in parts]
+        case Binary("*", Num(value), inner) if len(parts := terms(inner, sign)) > 1:
+            return [(s, build.mul(part, Num(value))) for s, part in parts]
+        case Binary("/", inner, Num(value)) if len(parts := terms(inner, sign)) > 1:
+            return [(s, build.div(part, Num(value))) for s, part in parts]
     return [(sign, expr)]
 
 
@@ -125,6 +132,8 @@ def factors(expr: Expr, inverse: bool = False) -> list[Factor]:
             return [Factor(Num(-1)), *factors(operand, inverse)]
         case Call("exp", (arg,)):
             return _exponential(arg, inverse)
+        case Call("exp2", (arg,)):
+            return _exponential(build.mul(arg, Num(math.log(2))), inverse)
         case Select(cond, then, other) if is_zero(other) and not inverse:
             if value_of(then) == 1:
                 return [Factor(expr)]

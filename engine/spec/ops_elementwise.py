@@ -238,6 +238,12 @@ def _softplus(x: Expr) -> Expr:
     return build.call("log", build.add(Num(1.0), build.call("exp", x)))
 
 
+def _log_sigmoid(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> list[Sym | None]:
+    """(log sigmoid, a buffer for the backward pass)."""
+    value = elementwise(trace, out[0], [args[0]], lambda a: build.neg(_softplus(build.neg(a))))
+    return [value, None]
+
+
 def _function(name: str) -> Handler:
     return _numbers(lambda a: build.call(name, a))
 
@@ -338,7 +344,7 @@ ELEMENTWISE: dict[str, Handler] = {
     "silu": _numbers(_silu),
     "gelu": _gelu,
     "softplus": _numbers(_softplus),
-    "log_sigmoid_forward": _numbers(lambda a: build.neg(_softplus(build.neg(a)))),
+    "log_sigmoid_forward": _log_sigmoid,
     "maximum": _numbers(_maximum),
     "minimum": _numbers(_minimum),
     "fmax": _numbers(_maximum),

@@ -19,7 +19,7 @@ from engine.spec.clauses import clauses_of
 from engine.spec.fit import NoForm, fit
 from engine.spec.load import surroundings, time_limit
 from engine.spec.program import Program, program_of
-from engine.spec.reading import Read, read_all, role_names
+from engine.spec.reading import Read, output_names, read_all, role_names
 from engine.spec.recipe import Input, Recipe
 from engine.spec.sizes import Domain
 from engine.spec.source import read_source
@@ -175,16 +175,16 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     reading = read.traced[0].reading
     roles = {reading.q.base: "q", reading.k.base: "k", reading.v.base: "v"}
     renamed = _renamed(program, read)
-    row = f"o{reading.output.index('i')}"
+    outputs = dict(zip(reading.output, output_names(len(reading.output)), strict=True))
     out = []
     for t in program.tensors:
         role = roles.get(Name(t.name), "extra")
         dims = [renamed.get(d, d) for d in t.dims]
         if role == "q":
             # One name for both lengths or head counts: q's own dimensions keep the query's.
-            dims[reading.q.index.index(Name(row))] = "Nq"
-            if "h" in reading.output:
-                dims[reading.q.index.index(Name(f"o{reading.output.index('h')}"))] = "Hq"
+            dims[reading.q.index.index(Name(outputs["i"]))] = "Nq"
+            if "h" in outputs:
+                dims[reading.q.index.index(Name(outputs["h"]))] = "Hq"
         out.append(Input(t.name, role, t.dtype, tuple(dims)))  # type: ignore[arg-type]
     return tuple(out)
 

@@ -71,8 +71,9 @@ def trace_once(program: Program, sizes: Mapping[str, int], seed: int) -> Traced:
     with PythonMode(trace), AtenMode(trace):
         out = program.run(inputs, broadcast_mods)
     sym = trace.sym(out)
-    outputs = tuple(f"o{n}" for n in range(len(sym.shape)))
-    trace.extents |= dict(zip(outputs, sym.shape, strict=True))
+    outputs = output_names(len(sym.shape))
+    for name, extent in zip(outputs, sym.shape, strict=True):
+        trace.ranged(name, extent)
     floats = frozenset(
         t.name for t in program.tensors if _DTYPE[t.dtype].is_floating_point and t.dims
     )
@@ -121,7 +122,7 @@ def role_names(program: Program, reading: Reading) -> list[tuple[str, str]]:
     by_name = {t.name: t for t in program.tensors}
     out: list[tuple[str, str]] = []
     variables = {"b": "B", "h": "Hq", "i": "Nq"}
-    where = {o: role for o, role in zip(_outputs(reading), reading.output, strict=True)}
+    where = {o: role for o, role in zip(output_names(len(reading.output)), reading.output, strict=True)}
     for n, e in enumerate(reading.q.index):
         assert isinstance(reading.q.base, Name)
         name = by_name[reading.q.base.id].dims[n]
@@ -142,8 +143,9 @@ def role_names(program: Program, reading: Reading) -> list[tuple[str, str]]:
     return list(dict.fromkeys(out))
 
 
-def _outputs(reading: Reading) -> tuple[str, ...]:
-    return tuple(f"o{n}" for n in range(len(reading.output)))
+def output_names(rank: int) -> tuple[str, ...]:
+    """The index variables of the output; no Python name can clash with them."""
+    return tuple(f"%o{n}" for n in range(rank))
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ TO_PYTHON = frozenset((
     "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__",
     "__contains__", "is_nonzero",
 ))  # fmt: skip
+MAX_WRITES = 4  # in place through views of one constant tensor, before it counts as a loop's
 FIX_FLOW = "write the choice per element, with torch.where or masked_fill"
 
 
@@ -75,16 +76,22 @@ class Trace:
         self.lines: dict[Expr, set[int]] = {}
         self.leaves: dict[str, Leaf] = {}
         self.counts: dict[tuple[int | None, str], int] = {}
+        self.writes: dict[int, int] = {}
         self.fresh = 0
 
     # --- variables and lines ---------------------------------------------------------------------
 
     def variable(self, extent: int) -> str:
         """A reduction variable over 0..extent-1."""
-        name = f"r{self.fresh}"
+        name = f"%r{self.fresh}"
         self.fresh += 1
-        self.extents[name] = extent
+        self.ranged(name, extent)
         return name
+
+    def ranged(self, name: str, extent: int) -> None:
+        """`name` is an index variable over 0..extent-1."""
+        self.extents[name] = extent
+        self.kinds[name] = "int"
 
     def error(self, message: str, line: int | None, fix: str | None = None) -> SpecError:
         return SpecError(message, where=Where(str(self.path), line), fix=fix)
@@ -121,6 +128,10 @@ class Trace:
             # Made outside the trace's sight: a value of the spec's own, known only by number.
             self.give(tensor, self.leaf(tensor, "a tensor of the spec's own", frozenset(), None))
             held = self.tracked[id(tensor)]
+        if held.sym is None and held.view is None:
+            line = self.where.here()
+            self.give(tensor, self.leaf(tensor, "a tensor filled in a loop", frozenset(), line))
+            held = self.tracked[id(tensor)]
         if held.sym is not None:
             return held.sym
         assert held.view is not None
@@ -136,6 +147,13 @@ class Trace:
             self.give(tensor, new)
             return
         view = held.view
+        writes = self.writes[id(view.base)] = self.writes.get(id(view.base), 0) + 1
+        base = self.tracked.get(id(view.base))
+        if writes > MAX_WRITES and not new.deps and base is not None and base.view is None:
+            if base.sym is None or not base.sym.deps:
+                # Filled row by row in a Python loop: known by its values, once they are read.
+                self.tracked[id(view.base)] = Tracked(view.base, None)
+                return
         old = self.sym(view.base)
         if view.inverse is None:
             if new.deps | old.deps:
