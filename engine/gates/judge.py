@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,8 @@ from engine.gates.deck import Case, quick_deck
 from engine.gates.low_precision import run_spec
 from engine.spec import Input, Recipe, recipe_from_json
 from engine.spec.derived import derive_inputs
-from engine.spec.inputs import make_inputs
-from engine.spec.oracle import expected, oracle
-from engine.spec.oracle import as_bhnd, output_as_bhnd
+from engine.spec.inputs import extent, make_inputs, violated
+from engine.spec.oracle import as_bhnd, expected, oracle, output_as_bhnd
 from engine.transfer.binding import Binding
 from engine.transfer.fill import fill_arguments, unpermuted
 
@@ -107,7 +106,9 @@ def judge(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[s
     if static:
         return Failure(static[0].message, op=_op(static[0].path)), []
     done: list[dict[str, Any]] = []
-    deck = quick_deck((subject.recipe.keep, subject.recipe.score))
+    deck = _legal_cases(subject)
+    if not deck:
+        return Failure("no case of the deck fits the sizes that the spec allows"), []
     for number, case in enumerate(deck):
         report(f"{number + 1} of {len(deck)}: {case}")
         for run in _runs(subject, case, number):
@@ -116,6 +117,26 @@ def judge(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[s
             if failure is not None:
                 return failure, done
     return None, done
+
+
+def _legal_cases(subject: Subject) -> list[Case]:
+    """The quick deck, its cases bent to what the spec allows (Nq == Nk, one head count, ...)."""
+    deck = quick_deck((subject.recipe.keep, subject.recipe.score))
+    fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
+    out: list[Case] = []
+    for case in deck:
+        square = max(case.Nq, case.Nk)
+        for bent in (
+            case,
+            replace(case, Nq=case.Nk, Nk=case.Nq),
+            replace(case, Nq=square, Nk=square),
+            replace(case, Hkv=case.Hq),
+            replace(case, Nq=square, Nk=square, Hkv=case.Hq),
+        ):
+            if violated(subject.recipe, bent.sizes | fixed) is None:
+                out.append(bent)
+                break
+    return list(dict.fromkeys(out))
 
 
 Run = Callable[[], tuple[Failure | None, dict[str, Any]]]
@@ -136,8 +157,23 @@ def _inputs(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], di
     sizes = case.sizes | {"D": subject.head_dim, "Dv": subject.head_dim}
     inputs = make_inputs(subject.recipe, sizes, seed, case.values)
     sizes |= _named_sizes(subject.recipe, inputs)
-    inputs |= derive_inputs(subject.spec, subject.recipe, inputs, subject.options)
+    if case.Nq and case.Nk:
+        inputs |= derive_inputs(subject.spec, subject.recipe, inputs, subject.options)
+    else:
+        inputs |= _nothing_derived(subject.recipe, sizes)
     return inputs, sizes
+
+
+def _nothing_derived(recipe: Recipe, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    """Tables that no pair of rows will read: specs need not build them for empty sizes."""
+    kinds = {"i32": torch.int64, "i64": torch.int64, "bool": torch.bool}
+    return {
+        i.name: torch.zeros(
+            [extent(d, sizes) for d in i.dims], dtype=kinds.get(i.dtype, torch.float64)
+        )
+        for i in recipe.inputs
+        if i.derive is not None
+    }
 
 
 def _named_sizes(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, int]:
@@ -184,6 +220,9 @@ def _exact(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
     row: dict[str, Any] = {"case": str(case), "mode": "exact"}
     if failure is not None:
         return failure, row
+    if case.Nq == 0 or case.Nk == 0:
+        # Specs need not run on nothing; the convention is O = 0 and LSE = -inf.
+        return _is_nothing(out), row
     want = expected(subject.recipe, inputs)
     spec_o = output_as_bhnd(subject.recipe, oracle(subject.spec, inputs, subject.options))
     # Rows without a kept key: our convention is O = 0; what the spec gives there is its own affair.
@@ -194,6 +233,15 @@ def _exact(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
     if failure is None and want.lse is not None and "LSE" in out:
         failure, row["LSE"] = _lse_equal(out["LSE"], want.lse)
     return failure, row
+
+
+def _is_nothing(out: Mapping[str, Tensor]) -> Failure | None:
+    """Without keys every row of O is 0 and every LSE is -inf."""
+    if bool((out["O"] != 0).any()):
+        return Failure("without keys O is not 0")
+    if "LSE" in out and not bool(torch.isneginf(out["LSE"]).all()):
+        return Failure("without keys LSE is not -inf")
+    return None
 
 
 def _rows_equal(got: Tensor, want: Tensor, what: str) -> tuple[Failure | None, float]:
