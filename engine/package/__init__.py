@@ -1,0 +1,1 @@
+"""Accepted kernels as folders that build and import without CuBridge."""

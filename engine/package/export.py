@@ -1,0 +1,232 @@
+"""Write an accepted kernel as a folder that builds and imports without CuBridge.
+
+The folder's Python files are those of `engine/package/runtime`, as they are; what differs between
+packages is data (`package.json`), the public function in `__init__.py`, and the README.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.build.units import (
+    COMPILE_FLAGS,
+    LINK_FLAGS,
+    Fields,
+    arch_flags,
+    dispatcher_text,
+    struct_layout,
+    unit_text,
+)  # fmt: skip
+from engine.cuir.nodes import walk_expr
+from engine.errors import InputError, StoreError
+from engine.package.texts import init_text, license_text, ninja_text, readme_text
+from engine.package.vendor import vendored
+from engine.spec.recipe import Recipe
+from engine.spec.text import recipe_to_json
+from engine.transfer.binding import Binding
+from engine.types import Level, Verdict, sha256_of
+
+SCHEMA = 1
+RUNTIME = Path(__file__).with_name("runtime")
+RUNTIME_FILES = (
+    "_args.py", "_expr.py", "_library.py", "_op.py", "_spec.py", "build.py", "check.py",
+)  # fmt: skip
+_COMPILE = tuple(f for f in COMPILE_FLAGS if f not in ("-Xptxas", "-v"))
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a package is made of.
+
+    `kernel` names the kernel package it came from. `headers` are name and bytes below the include
+    folder. `archs` come in the order of preference, the session's own first. `specialisations` are
+    bindings of the launch template's parameters, in its order. `fields` are name and type of the
+    argument struct's. `value_columns` gives Dv by specialisation key where it is not D.
+    """
+
+    kernel: str
+    title: str
+    source: bytes = field(repr=False)
+    headers: Sequence[tuple[str, bytes]] = field(repr=False)
+    entry: str
+    archs: Sequence[str]
+    specialisations: Sequence[Mapping[str, str]]
+    fields: Fields
+    recipe: Recipe
+    binding: Binding
+    spec_name: str
+    spec: bytes = field(repr=False)
+    spec_options: Mapping[str, Any] = field(default_factory=dict)
+    verdicts: Sequence[Verdict] = ()
+    level: Level = Level.NONE
+    value_columns: Mapping[str, int] = field(default_factory=dict)
+
+
+def export(content: Content, folder: Path) -> Path:
+    """Write the package into `folder`, which is new or an older export; the folder's path.
+
+    The folder's name is the name to import. What an export wrote there before is replaced as a
+    whole (its built libraries too); anything else is never touched.
+
+    Raises:
+        InputError: a folder that holds something else, or whose name cannot be imported.
+        StoreError: it cannot be written.
+    """
+    folder = folder.expanduser().absolute()
+    _check_folder(folder)
+    files = package_files(content, folder.name)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            for name, data in files.items():
+                path = part / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            part.chmod(0o777 & ~_umask())
+            if folder.exists():
+                shutil.rmtree(folder)
+            part.replace(folder)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except OSError as error:
+        raise StoreError(
+            f"{folder} cannot be written: {error.strerror or error}",
+            fix="name a folder that you may write to",
+        ) from None
+    return folder
+
+
+def package_files(content: Content, name: str) -> dict[str, bytes]:
+    """Every file of the package, by its path in the folder."""
+    info = package_json(content, name)
+    inputs = [i for i in content.recipe.inputs if _used(i.name, content)]
+    files = {f: (RUNTIME / f).read_bytes() for f in RUNTIME_FILES}
+    files |= {f"_vendor/{path}": data for path, data in vendored().items()}
+    files["csrc/kernel.cu"] = content.source
+    for header, data in content.headers:
+        files[f"csrc/include/{header}"] = data
+    for key in info["specialisations"]:
+        files[f"csrc/units/{key}.cu"] = unit_text(key, content.entry, content.fields).encode()
+    files["csrc/units/dispatcher.cpp"] = dispatcher_text(list(info["specialisations"])).encode()
+    files[f"spec/{_file_name(content.spec_name)}"] = content.spec
+    files["package.json"] = _json(info)
+    files["recipe.json"] = _json(recipe_to_json(content.recipe))
+    files["verdicts.json"] = _json(
+        {"level": content.level.value, "verdicts": [v.to_json() for v in content.verdicts]}
+    )
+    files["build.ninja"] = ninja_text(
+        info, sorted(f for f in files if f.startswith("csrc/"))
+    ).encode()
+    files["__init__.py"] = init_text(info, content.recipe, inputs, content.level).encode()
+    files["README.md"] = readme_text(
+        info, content.recipe, inputs, content.level, content.verdicts, content.title
+    ).encode()
+    files["LICENSE"] = license_text(content.kernel).encode()
+    files[".gitignore"] = b"build/\n__pycache__/\n"
+    return files
+
+
+def package_json(content: Content, name: str) -> dict[str, Any]:
+    """The data that the package's code works from."""
+    struct_layout(content.fields)  # an unknown type must not get as far as the user's compiler
+    specialisations = {"_".join(b.values()): dict(b) for b in content.specialisations}
+    if not specialisations or not content.archs:
+        raise InputError("a package needs at least one specialisation and one arch")
+    recipe = content.recipe
+    inputs = [i for i in recipe.inputs if _used(i.name, content)]
+    for item in inputs:
+        if not item.name.isidentifier() or keyword.iskeyword(item.name):
+            raise InputError(f"the input {item.name!r} cannot be a parameter's name")
+    hashes = {
+        "kernel": sha256_of(content.source),
+        "headers": sha256_of(b"".join(n.encode() + b"\0" + d for n, d in content.headers)),
+        "spec": sha256_of(content.spec),
+        "recipe": sha256_of(_json(recipe_to_json(recipe))),
+        "binding": sha256_of(_json(content.binding.to_json())),
+    }
+    digest = sha256_of(_json(hashes))
+    return {
+        "schema": SCHEMA,
+        "name": name,
+        # The operator's name is unique to the content: two versions can be imported side by side.
+        "op": f"{name}_{digest[:8]}",
+        "kernel": content.kernel,
+        "entry": content.entry,
+        "archs": {arch: list(arch_flags(arch)) for arch in content.archs},
+        "compile": [*_COMPILE, "-Icsrc", "-Icsrc/include"],
+        "link": list(LINK_FLAGS),
+        "units": [
+            *(f"csrc/units/{key}.cu" for key in specialisations), "csrc/units/dispatcher.cpp",
+        ],
+        "specialisations": specialisations,
+        "value_columns": dict(content.value_columns),
+        "fields": [list(f) for f in content.fields],
+        "inputs": [
+            {
+                "name": i.name, "role": i.role, "dtype": i.dtype, "dims": list(i.dims),
+                "derive": i.derive,
+            }
+            for i in inputs
+        ],
+        "binding": content.binding.to_json(),
+        "constraints": recipe_to_json(recipe)["constraints"],
+        "grouped": "Hkv" in recipe_to_json(recipe)["kv_head"],
+        "softmax": recipe.weight is None,
+        "spec": f"spec/{_file_name(content.spec_name)}",
+        "spec_options": dict(content.spec_options),
+        "hashes": hashes,
+    }  # fmt: skip
+
+
+def _used(name: str, content: Content) -> bool:
+    """Whether the kernel is given the input at all: one whose values change nothing is not asked
+    for twice, but q, k and v always are."""
+    item = next(i for i in content.recipe.inputs if i.name == name)
+    if item.role != "extra":
+        return True
+    names = {getattr(e, "id", "") for s in content.binding.scalars for e in walk_expr(s.value)}
+    return name in names or any(t.source == name for t in content.binding.tensors)
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.name.isidentifier() or keyword.iskeyword(folder.name):
+        better = re.sub(r"[^0-9A-Za-z_]+", "_", folder.name).strip("_")
+        better = better if better.isidentifier() else f"attention_{better}".rstrip("_")
+        raise InputError(f"{folder.name!r} cannot be imported", fix=f"name the folder {better}")
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InputError(f"{folder} is a file", fix="name a new folder")
+    try:
+        ours = json.loads((folder / "package.json").read_text()).get("schema") == SCHEMA
+    except (OSError, ValueError, AttributeError):
+        ours = not any(folder.iterdir())
+    if not ours:
+        raise InputError(
+            f"{folder} holds something else than an exported package", fix="name a new folder"
+        )
+
+
+def _file_name(name: str) -> str:
+    base = Path(name).name
+    return base if base.endswith(".py") else f"{base}.py"
+
+
+def _json(data: object) -> bytes:
+    return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

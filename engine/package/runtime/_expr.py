@@ -1,0 +1,81 @@
+"""Expressions over sizes, as text: arithmetic, comparisons, a few functions. Nothing is exec'd."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from typing import Any
+
+
+def _truncated(a: Any, b: Any) -> Any:
+    """C's integer division: toward zero."""
+    return a // b if (a >= 0) == (b > 0) else -(-a // b)
+
+
+_BINARY: dict[type[ast.operator], Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: _truncated,
+    ast.Mod: lambda a, b: a - _truncated(a, b) * b,
+}
+_COMPARE: dict[type[ast.cmpop], Any] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_FUNCTIONS: dict[str, Any] = {
+    "sqrt": math.sqrt,
+    "rsqrt": lambda x: 1.0 / math.sqrt(x),
+    "exp": math.exp,
+    "exp2": lambda x: 2.0**x,
+    "log": math.log,
+    "log2": math.log2,
+    "tanh": math.tanh,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "float": float,
+    "int": int,
+    "ceil_div": lambda a, b: -(-a // b),
+    "floor_div": operator.floordiv,
+    "floor_mod": operator.mod,
+}
+_CONSTANTS = {"LOG2E": math.log2(math.e), "LN2": math.log(2.0), "inf": math.inf}
+
+
+def evaluate(text: str, names: dict[str, Any]) -> Any:
+    """The value of `text` where `names` gives its free names. ValueError for what it cannot say."""
+    return _value(ast.parse(text, mode="eval").body, {**_CONSTANTS, **names})
+
+
+def _value(node: ast.expr, names: dict[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=bool() | int() | float()):
+            return node.value
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.UnaryOp(op=ast.USub()):
+            return -_value(node.operand, names)
+        case ast.UnaryOp(op=ast.Not()):
+            return not _value(node.operand, names)
+        case ast.BinOp() if type(node.op) in _BINARY:
+            return _BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
+        case ast.Compare(ops=[op], comparators=[right]) if type(op) in _COMPARE:
+            return _COMPARE[type(op)](_value(node.left, names), _value(right, names))
+        case ast.BoolOp(op=ast.And()):
+            return all(_value(item, names) for item in node.values)
+        case ast.BoolOp(op=ast.Or()):
+            return any(_value(item, names) for item in node.values)
+        case ast.IfExp():
+            return _value(node.body if _value(node.test, names) else node.orelse, names)
+        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*(_value(item, names) for item in node.args))
+    raise ValueError(f"{ast.unparse(node)} is not an expression over {', '.join(sorted(names))}")

@@ -1,0 +1,75 @@
+"""The library of a device: built on first use, loaded once, its struct's size checked."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+import torch
+
+from . import build as building
+
+_loaded: dict[str, ctypes.CDLL] = {}
+_lock = threading.Lock()
+
+
+def arch_of(capability: tuple[int, int], archs: list[str]) -> str:
+    """The arch to build for: the device's own (with its own instructions where the kernel has
+    them), else the newest one of the same generation, whose code runs there too.
+
+    RuntimeError where the kernel has none.
+    """
+    major, minor = capability
+    own = f"sm_{major}{minor}"
+    for name in (f"{own}a", own):
+        if name in archs:
+            return name
+    older = [
+        name
+        for name in archs
+        if name[3:].isdigit() and int(name[3:-1]) == major and int(name[-1]) <= minor
+    ]
+    if older:
+        return max(older, key=lambda name: int(name[3:]))
+    raise RuntimeError(f"the kernel has no code for {own}; it is for {', '.join(archs)}")
+
+
+def library(device: torch.device, struct: type[ctypes.Structure]) -> ctypes.CDLL:
+    """The loaded library for `device`. RuntimeError where it cannot be built or does not fit."""
+    info = building.package()
+    arch = arch_of(torch.cuda.get_device_capability(device), list(info["archs"]))
+    with _lock:
+        if arch not in _loaded:
+            _loaded[arch] = load(str(building.build(arch)), struct)
+        return _loaded[arch]
+
+
+def load(path: str, struct: type[ctypes.Structure]) -> ctypes.CDLL:
+    """A library whose argument struct has the size of `struct`."""
+    loaded = ctypes.CDLL(path)
+    loaded.cubridge_args_size.restype = ctypes.c_longlong
+    loaded.cubridge_error_text.restype = ctypes.c_char_p
+    loaded.cubridge_launch.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_longlong,
+        ctypes.c_char_p,
+        ctypes.c_void_p,
+    ]
+    size = loaded.cubridge_args_size()
+    if size != ctypes.sizeof(struct):
+        raise RuntimeError(
+            f"{path} takes a struct of {size} bytes, package.json describes one of "
+            f"{ctypes.sizeof(struct)}: remove the build folder and build again"
+        )
+    return loaded
+
+
+def launch(loaded: ctypes.CDLL, args: Any, specialisation: str, stream: int) -> None:
+    """Launch on a stream; RuntimeError with CUDA's own text where that fails."""
+    status = loaded.cubridge_launch(
+        ctypes.addressof(args), ctypes.sizeof(args), specialisation.encode(), stream
+    )
+    if status:
+        text = loaded.cubridge_error_text(status).decode()
+        raise RuntimeError(f"the launch of {specialisation} failed: {text} (status {status})")

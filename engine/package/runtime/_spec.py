@@ -1,0 +1,122 @@
+"""The spec, run by the part of CuBridge in `_vendor`: its tables, and its output in float64."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .build import HERE, package
+
+_lock = threading.RLock()
+_modules: dict[str, Any] = {}
+_tables: dict[tuple[Any, ...], dict[str, torch.Tensor]] = {}
+
+
+@contextmanager
+def _vendor() -> Iterator[None]:
+    """`engine` is the vendored one inside; whatever bore that name before does so again after."""
+
+    def ours(name: str) -> bool:
+        return name == "engine" or name.startswith("engine.")
+
+    with _lock:
+        before = {name: sys.modules.pop(name) for name in list(sys.modules) if ours(name)}
+        sys.modules.update(_modules)
+        sys.path.insert(0, str(HERE / "_vendor"))
+        try:
+            yield
+        finally:
+            sys.path.remove(str(HERE / "_vendor"))
+            for name in [name for name in sys.modules if ours(name)]:
+                _modules[name] = sys.modules.pop(name)
+            sys.modules.update(before)
+
+
+def spec_path() -> Path:
+    """The package's copy of the spec."""
+    return HERE / str(package()["spec"])
+
+
+def recipe() -> Any:
+    """What the spec asks for, from recipe.json."""
+    with _vendor():
+        text = importlib.import_module("engine.spec.text")
+        return text.recipe_from_json(json.loads((HERE / "recipe.json").read_text(encoding="utf-8")))
+
+
+def tables(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tables that the spec builds itself, at these inputs' sizes and of the kernel's types.
+
+    Runs the spec's own code. Where it takes no other tensor than q, k and v, a table is made once
+    for each set of sizes.
+    """
+    info = package()
+    first = next(iter(inputs.values()))
+    plain = all(i["role"] != "extra" or i["derive"] for i in info["inputs"])
+    key = (first.device, *(tuple(t.shape) for t in inputs.values()))
+    if plain and key in _tables:
+        return _tables[key]
+    with _vendor():
+        derived = importlib.import_module("engine.spec.derived")
+        given = {name: t.detach().cpu() for name, t in inputs.items()}
+        if plain:
+            given = {name: torch.empty(t.shape, device="meta") for name, t in inputs.items()}
+        made = derived.derive_inputs(
+            spec_path(), recipe(), given, info["spec_options"], time_limit_s=0
+        )
+    kinds = {"f32": torch.float32, "i32": torch.int32, "i64": torch.int32, "bool": torch.bool}
+    out = {}
+    for item in info["inputs"]:
+        if item["derive"]:
+            out[item["name"]] = made[item["name"]].to(kinds[item["dtype"]]).to(first.device)
+    if plain:
+        _tables[key] = out
+    return out
+
+
+def in_float64(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The spec's output with every value kept in float64, on the CPU."""
+    with _vendor():
+        oracle = importlib.import_module("engine.spec.oracle")
+        given = {name: t.detach().cpu() for name, t in inputs.items()}
+        out: torch.Tensor = oracle.oracle(spec_path(), given, package()["spec_options"])
+        return out
+
+
+def in_low_precision(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The spec's output as PyTorch computes it in the inputs' own types, on the CPU."""
+    with _vendor():
+        oracle = importlib.import_module("engine.spec.oracle")
+        load = importlib.import_module("engine.spec.load")
+        trace = importlib.import_module("engine.spec.trace")
+        source = importlib.import_module("engine.spec.source").read_source(
+            spec_path(), package()["spec_options"]
+        )
+        program = importlib.import_module("engine.spec.program").program_of(source)
+        given = {name: t.detach().cpu() for name, t in inputs.items()}
+        with load.surroundings(source), trace.OnCpu():
+            torch.set_default_dtype(torch.float32)
+            out: torch.Tensor = program.run(given, oracle.vmapped_mods)
+            return out
+
+
+def make_inputs(
+    sizes: dict[str, int], seed: int, kind: str, dtype: torch.dtype
+) -> dict[str, torch.Tensor]:
+    """Inputs for a check, on the CPU; ValueError for sizes that the spec is not for."""
+    with _vendor():
+        inputs = importlib.import_module("engine.spec.inputs")
+        errors = importlib.import_module("engine.errors")
+        try:
+            made: dict[str, torch.Tensor] = inputs.make_inputs(recipe(), sizes, seed, kind, dtype)
+        except errors.InputError as error:
+            raise ValueError(str(error)) from None
+        return made

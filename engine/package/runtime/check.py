@@ -1,0 +1,110 @@
+"""Run the kernel beside the spec on this machine's GPU: `python -m PACKAGE.check`.
+
+Every element is held to FlashAttention's rule: the error against the spec in float64 is at most
+twice that of the same attention in low precision, plus rounding. A quick look, with fewer cases
+than gate G4 has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+import torch
+
+from . import _op, _spec
+from .build import package
+
+# B, Hq, Hkv, Nq, Nk: on and off tile edges, decoding, more queries than keys, no keys.
+CASES = (
+    (2, 4, 2, 128, 128), (1, 4, 4, 257, 300), (2, 2, 1, 70, 33), (1, 4, 2, 1, 513), (1, 2, 2, 5, 0),
+)  # fmt: skip
+
+
+def run_case(
+    sizes: dict[str, int], dtype: torch.dtype, kind: str, seed: int, device: str = "cuda"
+) -> dict[str, Any]:
+    """One case: its largest error, what is allowed, and whether it passes."""
+    given = _spec.make_inputs(sizes, seed, kind, dtype)
+    on_device = {name: t.to(device) for name, t in given.items()}
+    result = _op.call_named(on_device)["O"]
+    torch.cuda.synchronize()
+    wide, low = _spec.in_float64(given), _spec.in_low_precision(given).double()
+    # Rows without a kept key: ours are 0, whatever the spec writes there.
+    empty = ~torch.isfinite(wide).all(-1, keepdim=True)
+    wide, low = wide.masked_fill(empty, 0.0), low.masked_fill(empty, 0.0)
+    got = result.double().cpu()
+    of_low = _largest(low - wide)
+    rounded = wide.to(dtype)
+    rounding = _largest((rounded + 0.3 - 0.3).double() - rounded.double())
+    error, allowed = _largest(got - wide), 2 * of_low + 2 * rounding
+    return {
+        "sizes": sizes,
+        "dtype": str(dtype).removeprefix("torch."),
+        "values": kind,
+        "error": error,
+        "allowed": allowed,
+        "elements": got.numel(),
+        "passed": error <= allowed,  # false for NaN too
+    }
+
+
+def _largest(difference: torch.Tensor) -> float:
+    return float(difference.abs().max()) if difference.numel() else 0.0
+
+
+def deck() -> list[tuple[dict[str, int], torch.dtype, str]]:
+    """The cases that the spec's constraints allow."""
+    out = []
+    names = {"f16": torch.float16, "bf16": torch.bfloat16}
+    for key, binding in package()["specialisations"].items():
+        dtype, columns = names[binding["T"]], int(binding["D"])
+        for at, (b, hq, hkv, nq, nk) in enumerate(CASES):
+            sizes = {"B": b, "Hq": hq, "Hkv": hkv, "Nq": nq, "Nk": nk, "D": columns}
+            sizes["Dv"] = package()["value_columns"].get(key, columns)
+            out.append((sizes, dtype, "peaked" if at % 2 else "random"))
+    return out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("there is no GPU here that torch can use", file=sys.stderr)
+        return 3
+    rows = []
+    for seed, (sizes, dtype, kind) in enumerate(deck()):
+        try:
+            rows.append(run_case(sizes, dtype, kind, seed))
+        except ValueError as error:
+            rows.append({"sizes": sizes, "skipped": str(error)})
+        if not arguments.json:
+            print(_line(rows[-1]), flush=True)
+    ran = [row for row in rows if "passed" in row]
+    passed = bool(ran) and all(row["passed"] for row in ran)
+    name = torch.cuda.get_device_name()
+    if arguments.json:
+        print(
+            json.dumps({"package": package()["op"], "device": name, "passed": passed, "rows": rows})
+        )
+    else:
+        print(f"{'passed' if passed else 'FAILED'}: {len(ran)} cases on {name}")
+    return 0 if passed else 1
+
+
+def _line(row: dict[str, Any]) -> str:
+    sizes = " ".join(f"{k} {v}" for k, v in row["sizes"].items())
+    if "skipped" in row:
+        return f"skipped  {sizes}: {row['skipped']}"
+    word = "pass" if row["passed"] else "FAIL"
+    return (
+        f"{word}  {row['dtype']:9} {row['values']:7} {sizes}: "
+        f"error {row['error']:.2e}, allowed {row['allowed']:.2e}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

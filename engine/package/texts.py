@@ -1,0 +1,270 @@
+"""The texts of a package that are written for people: public function, README, build.ninja."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.spec.recipe import Input, Recipe
+from engine.types import Gate, Level, Verdict, VerdictKind
+
+_LEVELS = {
+    Level.GPU_VERIFIED: (
+        "Gates G1 to G4 pass on exactly these bytes: the algebra, the rounding, the source text "
+        "and the machine code were checked, and a GPU ran the kernel against the spec."
+    ),
+    Level.CPU_VERIFIED: (
+        "Gates G1 to G3 pass on exactly these bytes. **No GPU has run this kernel yet**: it was "
+        "checked by executing its IR, by lifting the source again and by compiling it."
+    ),
+    Level.OVERRIDDEN: (
+        "**A person overrode at least one gate** (see verdicts.json): this kernel is not proven."
+    ),
+    Level.NONE: "**Nothing is proven about this kernel**: its gates have not passed.",
+}
+_DTYPE_WORDS = {
+    "T": "q's dtype", "f16": "float16", "bf16": "bfloat16", "f32": "float32",
+    "i32": "int32 or int64", "i64": "int32 or int64 (values are read as 32 bits)", "bool": "bool",
+}  # fmt: skip
+_NUMBER_TYPES = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
+
+
+def init_text(
+    info: Mapping[str, Any], recipe: Recipe, inputs: Sequence[Input], level: Level
+) -> str:
+    """`__init__.py`: one public function with the spec's own parameters."""
+    has_lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
+    # Tables that the spec builds itself come last: they need not be given.
+    ordered = sorted(inputs, key=lambda i: i.derive is not None)
+    params = ", ".join(map(_parameter, ordered))
+    names = ", ".join(i.name for i in inputs)
+    lines = [f"    {i.name}: {_quoted(_describe(i))}" for i in ordered]
+    if any(i.derive for i in inputs):
+        names = "{" + ", ".join(f'"{i.name}": {i.name}' for i in inputs) + "}"
+    function = "call_named" if names.startswith("{") else "call"
+    kernel, spec = _quoted(info["kernel"]), _quoted(info["spec"])
+    returns = f"O as [{', '.join(recipe.output_dims)}]"
+    ending = ""
+    if has_lse:
+        params += ", *, return_lse: bool = False"
+        returns += "; with `return_lse` also the rows' natural log-sum-exp, [B, Hq, Nq] float32"
+        ending = '    if return_lse:\n        return out["O"], out["LSE"]\n'
+    kind = "Tensor | tuple[Tensor, Tensor]" if has_lse else "Tensor"
+    text = "\n".join(lines)
+    return f'''"""{info["name"]}: an attention kernel, adapted by CuBridge from {kernel}.
+
+Level: {level.value} (see verdicts.json). `python build.py` builds it; else the first call does.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from . import _op
+
+__all__ = ["LEVEL", "attention"]
+
+LEVEL = "{level.value}"
+"""How far the kernel is proven; README.md says what that means."""
+
+
+def attention({params}) -> {kind}:
+    """The attention of {spec}, forward only.
+
+{text}
+
+    Returns {returns}. Rows without a kept key give O = 0{" and LSE = -inf" if has_lse else ""}.
+
+    TypeError, ValueError: an input that the kernel cannot take. RuntimeError: not on a GPU that it
+    has code for, or it cannot be built or launched.
+    """
+    out = _op.{function}({names})
+{ending}    return out["O"]
+'''
+
+
+def _parameter(item: Input) -> str:
+    if item.derive:
+        return f"{item.name}: Tensor | None = None"
+    return f"{item.name}: {'Tensor' if item.dims else _NUMBER_TYPES.get(item.dtype, 'float')}"
+
+
+def _quoted(text: str) -> str:
+    """Text of others inside a docstring: one line that cannot end it."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).replace("\\", "/").replace('"', "'")
+
+
+def _describe(item: Input) -> str:
+    if not item.dims:
+        return "a number"
+    made = ""
+    if item.derive:
+        line = item.derive.split(":")[0]
+        made = f"; where it is not given, line {line} of the spec makes it"
+    return f"[{', '.join(item.dims)}], {_DTYPE_WORDS.get(item.dtype, item.dtype)}{made}"
+
+
+def readme_text(
+    info: Mapping[str, Any],
+    recipe: Recipe,
+    inputs: Sequence[Input],
+    level: Level,
+    verdicts: Sequence[Verdict],
+    title: str,
+) -> str:
+    """README.md: what it is, how far it is proven, how to build and use it."""
+    name = info["name"]
+    wants = "\n".join(f"- {_plain(c.words)}" for c in recipe.clauses) or "- full attention"
+    call = ", ".join(i.name for i in inputs if not i.derive)
+    key = next(iter(info["specialisations"]))
+    table = "\n".join(f"| `{i.name}` | {_describe(i)} |" for i in inputs)
+    archs = ", ".join(info["archs"])
+    options = "".join(f", `{k} = {v}`" for k, v in info["spec_options"].items())
+    lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
+    second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
+    limits = [f"`{text}`" for text in info["constraints"]]
+    if info["grouped"]:
+        limits.append("Hq is a multiple of Hkv")
+    limits += [
+        "q, k and v have contiguous rows (any strides elsewhere)",
+        "forward only, no dropout",
+    ]
+    return f"""# {name}
+
+An attention kernel for `{info["spec"]}`{options}, adapted by CuBridge from the expert kernel
+{_plain(info["kernel"])} ({_plain(title)}).
+
+## Level: {level.value}
+
+{_LEVELS[level]}
+
+| gate | verdict | reason |
+|---|---|---|
+{_verdict_rows(verdicts)}
+
+verdicts.json has what was measured; its hashes are those of the files here (package.json).
+
+## What it computes
+
+{wants}
+
+## Use
+
+```python
+import {name}  # with the folder that holds {name} on sys.path
+
+out = {name}.attention({call}){second}
+```
+
+| input | what |
+|---|---|
+{table}
+
+Limits: {"; ".join(limits)}. Built for {", ".join(f"`{key}`" for key in info["specialisations"])}
+({archs}). It is a torch operator (`torch.ops.cubridge.{info["op"]}`), so `torch.compile` and
+`torch.export` can trace it.
+
+## Build
+
+The first call builds the library for the GPU at hand into `build/` (nvcc and a C++ compiler; ninja
+is used when it is there). To build it beforehand, with or without a GPU:
+
+```
+python build.py --arch {next(iter(info["archs"]))}     # or: ninja {next(iter(info["archs"]))}
+```
+
+To see it run beside the spec on your GPU, from the folder that holds {name}:
+
+```
+python -m {name}.check
+```
+
+Without torch, call the library's C function with the struct `Args` of `csrc/kernel.cu`:
+
+```c
+cubridge_launch(&args, sizeof(args), "{key}", stream);  // 0, or a status for cubridge_error_text
+```
+"""
+
+
+def _verdict_rows(verdicts: Sequence[Verdict]) -> str:
+    last = {v.gate: v for v in verdicts}
+    rows = []
+    for gate in Gate:
+        verdict = last.get(gate)
+        kind = verdict.kind if verdict else VerdictKind.NOT_RUN
+        reason = verdict.reason if verdict else ""
+        if verdict and verdict.by:
+            reason = f"by {verdict.by}: {reason}"
+        rows.append(f"| {gate.value} | {kind.value} | {_cell(reason)} |")
+    return "\n".join(rows)
+
+
+def _plain(text: str) -> str:
+    """Text of others in Markdown: one line, no markup of its own."""
+    line = re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text)
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", line)
+
+
+def _cell(text: str) -> str:
+    short = text if len(text) <= 200 else text[:199] + "…"
+    return _plain(short)
+
+
+def ninja_text(info: Mapping[str, Any], sources: Sequence[str]) -> str:
+    """build.ninja: one target per arch, the first the default."""
+    lines = [
+        "# ninja ARCH builds build/ARCH/lib" + info["name"] + ".so with the nvcc on PATH.",
+        "ninja_required_version = 1.5",
+        "nvcc = nvcc",
+        f"flags = {_shell(info['compile'])}",
+        f"link_flags = {_shell(info['link'])}",
+        "builddir = build",
+        "",
+        "rule compile",
+        "  command = $nvcc $arch_flags $flags -c $in -o $out",
+        "  description = compile $out",
+        "rule link",
+        "  command = $nvcc $arch_flags $link_flags -o $out.part $in && mv $out.part $out",
+        "  description = link $out",
+    ]
+    headers = [s for s in sources if not s.startswith("csrc/units/")]
+    for arch, flags in info["archs"].items():
+        lines += ["", f"# {arch}"]
+        objects = []
+        for unit in info["units"]:
+            stem = unit.rsplit("/", 1)[-1].rsplit(".", 1)[0]
+            objects.append(f"build/{arch}/{stem}.o")
+            lines.append(f"build {objects[-1]}: compile {unit} | {' '.join(headers)}")
+            lines.append(f"  arch_flags = {_shell(flags)}")
+        library = f"build/{arch}/lib{info['name']}.so"
+        lines += [
+            f"build {library}: link {' '.join(objects)}",
+            f"  arch_flags = {_shell(flags)}",
+            f"build {arch}: phony {library}",
+        ]
+    lines += ["", f"default {next(iter(info['archs']))}"]
+    return "\n".join(lines) + "\n"
+
+
+def _shell(words: Sequence[str]) -> str:
+    return " ".join(shlex.quote(word) for word in words).replace("$", "$$")
+
+
+LICENSE_TEXT = """\
+The Python files here and csrc/include/cubridge are part of CuBridge, licensed under the Apache
+License, Version 2.0 (http://www.apache.org/licenses/LICENSE-2.0): use, change and redistribution
+are granted under its conditions, without warranties of any kind.
+
+csrc/kernel.cu is derived from {kernel} and stays under that kernel's licence. For the kernels that
+come with CuBridge this is the Apache License, Version 2.0, too.
+
+The spec in spec/ belongs to its author.
+"""
+
+
+def license_text(kernel: str) -> str:
+    """LICENSE: what belongs to whom."""
+    return LICENSE_TEXT.format(kernel=_quoted(kernel))

@@ -1,0 +1,150 @@
+"""What an export writes, where it may write, and that texts of others stay texts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.build.units import COMPILE_FLAGS
+from engine.errors import InputError, StoreError
+from engine.package.export import export, package_files, package_json
+from engine.package.vendor import vendored
+from engine.spec.recipe import Clause, Input
+from engine.types import Gate, Level, Verdict, VerdictKind, sha256_of
+from tests.engine.package.conftest import content, content_with_extras, recipe
+
+
+def test_the_files(root: Path, tmp_path: Path) -> None:
+    made = content(root, verdicts=(Verdict(Gate.G1, VerdictKind.PASS, "runs equal the spec"),))
+    folder = export(made, tmp_path / "full_attention")
+    names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+    assert {
+        "__init__.py", "build.py", "build.ninja", "check.py", "package.json", "recipe.json",
+        "verdicts.json", "README.md", "LICENSE", "spec/full.py", "csrc/kernel.cu",
+        "csrc/include/cubridge/sm80.cuh", "csrc/units/bf16_128.cu", "csrc/units/dispatcher.cpp",
+    } <= names  # fmt: skip
+    assert "csrc/include/cubridge/sm90.cuh" not in names  # not needed
+    assert (folder / "csrc/kernel.cu").read_bytes() == made.source
+    info = json.loads((folder / "package.json").read_text())
+    assert info["hashes"]["kernel"] == sha256_of(made.source)
+    assert info["hashes"]["spec"] == sha256_of(made.spec)
+    verdicts = json.loads((folder / "verdicts.json").read_text())
+    assert Verdict.from_json(verdicts["verdicts"][0]) == made.verdicts[0]
+    assert list(tmp_path.iterdir()) == [folder]  # nothing half-written is left
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [
+        (Level.GPU_VERIFIED, "a GPU ran the kernel against the spec"),
+        (Level.CPU_VERIFIED, "No GPU has run this kernel yet"),
+        (Level.OVERRIDDEN, "not proven"),
+        (Level.NONE, "Nothing is proven"),
+    ],
+)
+def test_the_level_is_said(root: Path, level: Level, said: str) -> None:
+    files = package_files(content(root, level=level), "attention")
+    readme = files["README.md"].decode()
+    assert f"Level: {level.value}" in readme and said in readme
+    assert f'LEVEL = "{level.value}"' in files["__init__.py"].decode()
+
+
+def test_an_override_names_the_person(root: Path) -> None:
+    verdict = Verdict(Gate.G3, VerdictKind.OVERRIDDEN, "spills are fine", by="Ada")
+    files = package_files(content(root, verdicts=(verdict,)), "attention")
+    assert "| G3 | overridden | by Ada: spills are fine |" in files["README.md"].decode()
+
+
+def test_texts_of_others_stay_texts(root: Path) -> None:
+    hostile = 'x"""\nimport os; os.abort()\n"""\\ | <b>`*'
+    made = content(
+        root, kernel=hostile, title=hostile, spec_name="spec.py",
+        recipe=recipe(clauses=(Clause("mask", hostile),)),
+        verdicts=(Verdict(Gate.G1, VerdictKind.FAIL, hostile),),
+    )  # fmt: skip
+    files = package_files(made, "attention")
+    tree = compile(files["__init__.py"], "__init__.py", "exec")
+    assert "os" not in tree.co_names
+    row = next(r for r in files["README.md"].decode().splitlines() if r.startswith("| G1 "))
+    assert row.count("|") - row.count("\\|") == 4
+    assert "<b>" not in files["README.md"].decode().replace("\\<b\\>", "")
+    for name in ("README.md", "LICENSE"):
+        assert "\nimport os" not in files[name].decode()
+
+
+def test_folders(root: Path, tmp_path: Path) -> None:
+    made = content(root)
+    folder = tmp_path / "pkg"
+    export(made, folder)
+    (folder / "build").mkdir()
+    (folder / "build" / "old.so").touch()
+    export(made, folder)  # our own is replaced, with what was built from it
+    assert not (folder / "build").exists()
+
+    for name in ("soft-cap", "class", "1st"):
+        with pytest.raises(InputError, match="cannot be imported") as caught:
+            export(made, tmp_path / name)
+        fix = str(caught.value.fix).rsplit(" ", 1)[-1]
+        assert fix.isidentifier()
+
+    other = tmp_path / "other"
+    other.mkdir()
+    export(made, other)  # an empty one may be filled
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "thesis.txt").write_text("years of work")
+    with pytest.raises(InputError, match="something else"):
+        export(made, foreign)
+    assert (foreign / "thesis.txt").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="is a file"):
+        export(made, tmp_path / "file")
+    with pytest.raises((StoreError, InputError)):
+        export(made, tmp_path / "file" / "pkg")
+
+
+def test_wrong_content(root: Path) -> None:
+    with pytest.raises(InputError, match="at least one"):
+        package_json(content(root, specialisations=()), "pkg")
+    extra = Input("lambda", "extra", "f32", ("Hq",))
+    wrong = content_with_extras(root)
+    wrong = replace(wrong, recipe=recipe((extra,)))
+    binding = replace(wrong.binding.tensors[-1], source="lambda")
+    wrong = replace(wrong, binding=replace(wrong.binding, tensors=(binding,)))
+    with pytest.raises(InputError, match="cannot be a parameter's name"):
+        package_json(wrong, "pkg")
+
+
+def test_the_operator_is_named_by_content(root: Path) -> None:
+    one, same = (package_json(content(root), "pkg")["op"] for _ in range(2))
+    other = package_json(content(root, source=b"// another\n"), "pkg")["op"]
+    assert one == same != other
+
+
+def test_flags_are_those_of_the_gates(root: Path) -> None:
+    """What was proven is what is built: only the compiler's reports are left out."""
+    info = package_json(content(root), "pkg")
+    assert [*info["compile"], "-Xptxas", "-v"].sort() == [*COMPILE_FLAGS].sort()
+    assert set(COMPILE_FLAGS) - set(info["compile"]) == {"-Xptxas", "-v"}
+    assert info["archs"]["sm_90"][0] == "-gencode=arch=compute_90,code=sm_90"
+
+
+def test_the_vendored_part_stands_alone(tmp_path: Path) -> None:
+    for name, data in vendored().items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
+        "import engine.spec.derived, engine.spec.inputs, engine.spec.oracle, engine.spec.text; "
+        "print(engine.__file__, any(m.startswith('tree_sitter') for m in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(tmp_path / "engine/__init__.py"), "False"]

@@ -1,0 +1,295 @@
+"""The packaged operator without a GPU: shapes, checks, tracing, tables, filled arguments."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from engine.cuir.parser import parse_expr
+from tests.engine.package.conftest import (
+    Import,
+    binding,
+    content,
+    content_with_extras,
+    recipe,
+)
+
+
+@pytest.fixture(scope="module")
+def full(root: Path, import_package: Import) -> ModuleType:
+    return import_package(content(root), "full_attention")
+
+
+@pytest.fixture(scope="module")
+def extras(root: Path, import_package: Import) -> ModuleType:
+    return import_package(content_with_extras(root), "with_extras")
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def qkv(**change: Any) -> list[torch.Tensor]:
+    s = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 70, "Nk": 100, "D": 64} | change
+    keys = meta(s["B"], s["Hkv"], s["Nk"], s["D"])
+    return [meta(s["B"], s["Hq"], s["Nq"], s["D"]), keys, keys.clone()]
+
+
+def test_shapes_on_fake_cuda_tensors(full: ModuleType) -> None:
+    with FakeTensorMode():
+        q = torch.empty(2, 4, 70, 128, device="cuda", dtype=torch.float16)
+        k = torch.empty(2, 2, 100, 128, device="cuda", dtype=torch.float16)
+        out, lse = full.attention(q, k, k, return_lse=True)
+    assert (out.shape, out.dtype, out.device.type) == (q.shape, torch.float16, "cuda")
+    assert (lse.shape, lse.dtype) == ((2, 4, 70), torch.float32)
+
+
+def test_it_can_be_traced_with_symbolic_sizes(full: ModuleType) -> None:
+    graph = make_fx(lambda q, k, v: full.attention(q, k, v), tracing_mode="symbolic")(*qkv())
+    assert "torch.ops.cubridge.full_attention_" in graph.code
+    traced = graph(*qkv(Nq=33, Nk=5, B=3))
+    assert traced.shape == (3, 4, 33, 64)
+
+
+def test_it_can_be_compiled_whole(full: ModuleType) -> None:
+    compiled = torch.compile(lambda *a: full.attention(*a) * 2, backend="eager", fullgraph=True)
+    assert compiled(*qkv()).shape == (2, 4, 70, 64)
+
+
+def test_backward_says_that_there_is_none(full: ModuleType) -> None:
+    inputs = [t.requires_grad_() for t in qkv()]
+    with pytest.raises(RuntimeError, match="forward only"):
+        full.attention(*inputs).sum().backward()
+
+
+def test_cpu_tensors_are_refused(full: ModuleType) -> None:
+    q = torch.zeros(1, 1, 1, 64, dtype=torch.float16)
+    with pytest.raises(RuntimeError, match="needs CUDA tensors"):
+        full.attention(q, q, q)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"D": 96}, ValueError, "no specialisation for torch.bfloat16, D 96"),
+        ({"Hq": 3}, ValueError, "Hq must be a multiple of Hkv, not 3 over 2"),
+        ({"Hkv": 0}, ValueError, "multiple of Hkv"),
+        ({"Nq": 2**31}, ValueError, "32-bit"),
+        ({"B": 2**20, "Nq": 2**20}, ValueError, "32-bit"),
+    ],
+)
+def test_sizes_are_checked(
+    full: ModuleType, change: dict[str, int], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        full.attention(*qkv(**change))
+
+
+def test_inputs_are_checked(full: ModuleType) -> None:
+    q, k, v = qkv()
+    wrong: list[tuple[list[Any], type[Exception], str]] = [
+        ([q, k, v[:, :, 1:]], ValueError, "v has size 99 in dimension 2, not Nk = 100"),
+        ([q, k[:1], v], ValueError, "k has size 1 in dimension 0, not B = 2"),
+        ([q, k.half(), v], TypeError, "k must have dtype torch.bfloat16, not torch.float16"),
+        ([q.float(), k.float(), v.float()], ValueError, "no specialisation for torch.float32"),
+        ([q[0], k, v], ValueError, r"q must be \[B, Hq, Nq, D\], not \[4, 70, 64\]"),
+        ([q, k, v.tolist() if not v.is_meta else [1]], TypeError, "v must be a tensor, not list"),
+        ([q, k, torch.zeros_like(v, device="cpu")], ValueError, "v is on cpu, q on meta"),
+    ]
+    for given, error, said in wrong:
+        with pytest.raises(error, match=said):
+            full.attention(*given)
+
+
+def test_layout_and_scale_are_checked(root: Path, import_package: Import, full: ModuleType) -> None:
+    op = sys.modules[f"{full.__name__}._op"]
+    q, k, v = (torch.zeros(t.shape) for t in qkv())
+    names = {"D": 64}
+    op.check_layout({"q": q, "k": k, "v": v}, names)
+    turned = v.transpose(2, 3).contiguous().transpose(2, 3)
+    with pytest.raises(ValueError, match=r"v has stride 100 along Dv, not 1: call v\.contiguous"):
+        op.check_layout({"q": q, "k": k, "v": turned}, names)
+    for scale, said in (("-1.0 * D", "must be positive"), ("inf", "must be finite")):
+        made = content(root, binding=binding(scale=scale))
+        module = import_package(made, f"scaled_{len(scale)}")
+        other = sys.modules[f"{module.__name__}._op"]
+        with pytest.raises(ValueError, match=said):
+            other.check_layout({"q": q, "k": k, "v": v}, names)
+    # Without a softmax the sign is free.
+    sigmoid = recipe(weight=parse_expr("1.0 / (1.0 + exp(-s))"))
+    made = content(root, recipe=sigmoid, binding=binding(scale="-1.0 * D"))
+    module = import_package(made, "sigmoid_like")
+    sys.modules[f"{module.__name__}._op"].check_layout({"q": q, "k": k, "v": v}, names)
+
+
+def test_extra_inputs(extras: ModuleType) -> None:
+    q, k, v = qkv()
+    doc, bias = meta(2, 100, dtype=torch.int64), meta(1, 4, 70, 100)
+    table, slopes = meta(199, dtype=torch.float32), meta(4, dtype=torch.float32)
+    good = [q, k, v, doc, bias, table, slopes]
+    assert extras.attention(*good).shape == q.shape
+    wrong: list[tuple[int, torch.Tensor, str]] = [
+        (3, doc.to(torch.int16), "doc must have dtype torch.int64, not torch.int16"),
+        (4, meta(2, 4, 70, 100), "bias has size 2 in dimension 0, not 1"),
+        (4, bias.float(), "bias must have dtype torch.bfloat16"),
+        (5, meta(200, dtype=torch.float32), "table has size 200 in dimension 0, not 2 . Nk - 1"),
+        (6, meta(2, dtype=torch.float32), "slopes has size 2 in dimension 0, not Hq = 4"),
+    ]
+    for at, value, said in wrong:
+        given = [value if n == at else t for n, t in enumerate(good)]
+        with pytest.raises((TypeError, ValueError), match=said):
+            extras.attention(*given)
+    assert extras.attention(q, k, v, doc.int(), bias, table, slopes).shape == q.shape
+    q, k, v = qkv(Nq=120)
+    with pytest.raises(ValueError, match="the spec needs Nq <= Nk"):
+        extras.attention(q, k, v, doc, meta(1, 4, 120, 100), table, slopes)
+
+
+def test_tables_come_from_the_spec(root: Path, import_package: Import) -> None:
+    extra = content_with_extras(root).recipe.inputs[-1]
+    made = content_with_extras(root)
+    rows = tuple(
+        t for t in made.binding.tensors if t.output or t.source in ("q", "k", "v", "slopes")
+    )
+    alibi = import_package(
+        content(
+            root, recipe=recipe((extra,)), binding=binding(rows[5:]), fields=made.fields,
+            spec_name=made.spec_name, spec=made.spec,
+        ),
+        "alibi",
+    )  # fmt: skip
+    ours = sys.modules["engine.spec.recipe"]
+    spec = importlib.import_module("alibi._spec")
+    q, k, v = (torch.empty(t.shape, dtype=torch.bfloat16) for t in qkv(Hq=6))
+    made_tables = spec.tables({"q": q, "k": k, "v": v})
+    expected = [2.0 ** (-8 * (h + 1) / 4) for h in range(4)] + [
+        2.0 ** (-4 * (h + 1) / 4) for h in (0, 2)
+    ]
+    torch.testing.assert_close(made_tables["slopes"], torch.tensor(expected))
+    assert spec.tables({"q": q, "k": k, "v": v}) is made_tables  # once for these sizes
+    assert sys.modules["engine.spec.recipe"] is ours  # the vendored engine is gone again
+    with pytest.raises(RuntimeError, match="needs CUDA"):
+        alibi.attention(q, k, v)  # with its table: it got as far as the device
+
+
+def test_the_oracle_of_the_package(full: ModuleType) -> None:
+    spec = importlib.import_module("full_attention._spec")
+    sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
+    given = spec.make_inputs(sizes, 0, "random", torch.float16)
+    wide, low = spec.in_float64(given), spec.in_low_precision(given)
+    assert (wide.dtype, low.dtype) == (torch.float64, torch.float16)
+    q, k, v = (t.double() for t in given.values())
+    weights = torch.softmax(q @ k.transpose(-2, -1) / 8, -1)
+    torch.testing.assert_close(wide, weights @ v)
+    assert 1e-6 < float((low.double() - wide).abs().max()) < 1e-2
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_wrong_kernel_fails_the_check(full: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    checker = importlib.import_module("full_attention.check")
+    sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+    def kernel(change: float, drop: int = 0) -> Any:
+        def run(values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            q, k, v = (values[n].double() for n in "qkv")
+            k, v = k[:, :, drop:], v[:, :, drop:]
+            out = torch.softmax(q @ k.transpose(-2, -1) / 8 * change, -1) @ v
+            return {"O": out.half()}
+
+        return run
+
+    for change, drop, right in ((1.0, 0, True), (1.02, 0, False), (1.0, 1, False)):
+        monkeypatch.setattr(checker._op, "call_named", kernel(change, drop))
+        row = checker.run_case(sizes, torch.float16, "peaked", 1, device="cpu")
+        assert row["passed"] is right, row
+    monkeypatch.setattr(checker._op, "call_named", lambda values: {"O": values["q"] * float("nan")})
+    assert not checker.run_case(sizes, torch.float16, "random", 1, device="cpu")["passed"]
+
+
+def test_arguments_are_filled_from_views(extras: ModuleType) -> None:
+    op, args = sys.modules["with_extras._op"], sys.modules["with_extras._args"]
+    storage = torch.zeros(2, 70, 3, 4, 64)
+    q = storage[:, :, 1].transpose(1, 2)  # a slice of a fused projection
+    k = torch.zeros(2, 2, 100, 64)
+    values = {
+        "q": q, "k": k, "v": k, "O": torch.zeros(2, 4, 70, 64), "LSE": torch.zeros(2, 4, 70),
+        "doc": torch.zeros(2, 100, dtype=torch.int32), "bias": torch.zeros(1, 4, 70, 100),
+        "table": torch.zeros(199), "slopes": torch.zeros(4),
+    }  # fmt: skip
+    names = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 70, "Nk": 100, "D": 64, "Dv": 64}
+    filled = args.fill(op.STRUCT, op.BINDING, values, names)
+    assert filled.q.data == q.data_ptr()
+    assert list(filled.q.stride) == [70 * 3 * 4 * 64, 64, 3 * 4 * 64, 1]
+    assert list(filled.lse.stride) == [280, 70, 1, 0]
+    assert list(filled.slopes.stride) == [1, 0, 0, 0]
+    assert (filled.Hq, filled.Nk) == (4, 100)
+    assert filled.scale == 0.125
+    with pytest.raises(ValueError, match="does not fit"):
+        args.fill(op.STRUCT, op.BINDING, values, names | {"Nk": 2**31})
+
+
+def test_an_input_in_another_layout(root: Path, import_package: Import) -> None:
+    """A spec whose tensors are [B, Nq, Hq, D] gets its output in that layout."""
+    import dataclasses
+
+    bshd = ("B", "Nq", "Hq", "D")
+    inputs = (dataclasses.replace(recipe().inputs[0], dims=bshd), *recipe().inputs[1:])
+    rows = [
+        dataclasses.replace(t, source_dims=bshd) if t.source in ("q", "O") else t
+        for t in binding().tensors
+    ]
+    made = content(
+        root,
+        recipe=recipe(inputs=inputs, output_dims=bshd),
+        binding=dataclasses.replace(binding(), tensors=tuple(rows)),
+    )
+    module = import_package(made, "bshd")
+    q, k, v = qkv()
+    assert module.attention(q.transpose(1, 2), k, v).shape == (2, 70, 4, 64)
+
+
+def test_expressions_are_read_not_run(full: ModuleType) -> None:
+    evaluate = importlib.import_module("full_attention._expr").evaluate
+    names = {"D": 64, "Nq": -7}
+    assert evaluate("rsqrt(D)", names) == 0.125
+    assert evaluate("Nq // 2", names) == -3  # toward zero, as in C
+    assert evaluate("Nq % 4", names) == -3
+    assert evaluate("floor_div(Nq, 2)", names) == -4
+    assert evaluate("1 if Nq == -7 and not D < 3 else 0", names) == 1
+    for wrong in ("__import__('os')", "D.real", "Nk", "[1]", "'x'", "lambda: 0", "sqrt(x=1)"):
+        with pytest.raises(ValueError, match="is not an expression"):
+            evaluate(wrong, names)
+
+
+@pytest.mark.parametrize(
+    ("capability", "archs", "arch"),
+    [
+        ((8, 0), ["sm_80", "sm_90"], "sm_80"),
+        ((9, 0), ["sm_80", "sm_90"], "sm_90"),
+        ((9, 0), ["sm_90", "sm_90a"], "sm_90a"),
+        ((8, 7), ["sm_80", "sm_86", "sm_89"], "sm_86"),
+        ((12, 1), ["sm_90", "sm_120"], "sm_120"),
+        ((10, 0), ["sm_90", "sm_120"], None),
+        ((9, 0), ["sm_80", "sm_89"], None),
+        ((10, 0), ["sm_90a"], None),
+        ((7, 5), ["sm_80"], None),
+    ],
+)
+def test_the_arch_of_a_device(
+    full: ModuleType, capability: tuple[int, int], archs: list[str], arch: str | None
+) -> None:
+    choose = importlib.import_module("full_attention._library").arch_of
+    if arch is None:
+        with pytest.raises(RuntimeError, match="has no code for sm_"):
+            choose(capability, archs)
+    else:
+        assert choose(capability, archs) == arch
