@@ -15,8 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from engine.cuir.nodes import (
-    Attr, Binary, Bool, Call, Compare, Expr, Index, Lambda, Name, Num, Select, Slice, Str, Tuple,
-    Unary, walk_expr,
+    Attr,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Lambda,
+    Name,
+    Num,
+    Select,
+    Slice,
+    Str,
+    Tuple,
+    Unary,
+    walk_expr,
 )  # fmt: skip
 from engine.cuir.parser import parse_expr
 from engine.errors import CuBridgeError, LiftError, Where
@@ -26,8 +40,29 @@ from engine.resources import kernels_dir
 
 NUMBERS = ("bool", "i32", "i64", "f32")  # in the order of C++'s usual conversions
 KINDS = frozenset(
-    "none i32 i64 f32 bool same tile region shared stages barriers barrier layout type coordinates "
-    "tensor tensor_map status kernel stream lambda".split()
+    [
+        "none",
+        "i32",
+        "i64",
+        "f32",
+        "bool",
+        "same",
+        "tile",
+        "region",
+        "shared",
+        "stages",
+        "barriers",
+        "barrier",
+        "layout",
+        "type",
+        "coordinates",
+        "tensor",
+        "tensor_map",
+        "status",
+        "kernel",
+        "stream",
+        "lambda",
+    ]
 )
 _HOLE = re.compile(r"\{([a-z_A-Z][a-zA-Z0-9]*)(\.\.\.)?(?::([a-z_0-9]+))?\}")
 _OP_KEYS = frozenset({"cxx", "cuir", "type", "lambda"})

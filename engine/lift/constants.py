@@ -11,7 +11,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engine.cuir.nodes import (
-    Assign, Binary, Bool, Call, Compare, Expr, Function, If, Name, Num, Return, Select, Stmt, Unary,
+    Assign,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Function,
+    If,
+    Name,
+    Num,
+    Return,
+    Select,
+    Stmt,
+    Unary,
 )  # fmt: skip
 
 TYPE_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4, "i64": 8, "bool": 1}

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from engine.cuir.nodes import (
-    Attr, Binary, Bool, Call, Compare, Expr, Index, Lambda, Name, Num, Select, Unary,
-)  # fmt: skip
-from engine.lift.catalogue import Pattern, fill, match
+    Attr,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Lambda,
+    Name,
+    Num,
+    Path,
+    Select,
+    Unary,
+    children,
+)
+from engine.lift.catalogue import NUMBERS, Pattern, fill, match
 from engine.lift.provenance import Range
-from engine.lift.scope import C_TYPES, NUMBERS, Local, Program, Scope, Signature, common, safe
+from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature, common, safe
 from engine.lift.syntax import Node
 
-_COMPARE = frozenset("< <= > >= == !=".split())
-_INT_ONLY = frozenset("% & | ^ << >>".split())
+_COMPARE = frozenset(["<", "<=", ">", ">=", "==", "!="])
+_INT_ONLY = frozenset(["%", "&", "|", "^", "<<", ">>"])
 _NAMED_ONLY = frozenset({"view", "stages", "barriers", "stream"})  # always variables
 _CASTS = {"i32": "i32", "i64": "i64", "f32": "f32", "bool": "bool"}
 
@@ -59,6 +71,20 @@ class Translator:
     def note(self, expr: Expr, node: Node) -> None:
         self.ranges[id(expr)] = Range(node.start, node.end)
         self.alive.append(expr)
+
+    def write_ranges(
+        self, parts: dict[tuple[Path, str], Range], path: Path, role: str, expr: Expr
+    ) -> None:
+        """Writes the ranges of `expr` and everything in it under `role` (see provenance.py)."""
+        pending = [(role, expr)]
+        while pending:
+            name, node = pending.pop()
+            found = self.ranges.get(id(node))
+            if found is not None:
+                parts[path, name] = found
+            if id(node) in self.inner:
+                parts[path, f"{name}/params"] = self.inner[id(node)]
+            pending += [(f"{name}/{at}", child) for at, child in enumerate(children(node))]
 
     def translate(self, node: Node) -> Typed:
         """The meaning of `node`. Raises `Unknown`."""
@@ -175,7 +201,9 @@ class Translator:
     def name(self, node: Node) -> Typed:
         catalogue = self.program.catalogue
         if node.text in self.program.defined and node.text not in self.program.functions:
-            raise Unknown(f"`{node.text}` is defined in this file in a way that has no meaning here")
+            raise Unknown(
+                f"`{node.text}` is defined in this file in a way that has no meaning here"
+            )
         if node.text == self.scope.args:
             return Typed(Name("args"), "args")
         if node.text in ("true", "false"):

@@ -98,7 +98,9 @@ def load_package(path: Path | str, include: Path | None = None) -> KernelPackage
     include = include if include is not None else include_dir()
     if where.is_dir():
         return _load_folder(where, include)
-    if where.name == MANIFEST or (where.parent / MANIFEST).is_file() and where.name == KERNEL_SOURCE:
+    if where.name == MANIFEST or (
+        (where.parent / MANIFEST).is_file() and where.name == KERNEL_SOURCE
+    ):
         return _load_folder(where.parent, include)
     return _load_bare(where, include)
 
@@ -157,7 +159,11 @@ class _Manifest:
     def fail(self, key: str, message: str, fix: str) -> NoReturn:
         name = key.split(".")[-1]
         line = next(
-            (at for at, text in enumerate(self.lines, 1) if text.strip().startswith((name, f"[{name}"))),
+            (
+                at
+                for at, text in enumerate(self.lines, 1)
+                if text.strip().startswith((name, f"[{name}"))
+            ),
             None,
         )
         raise InputError(f"{key}: {message}", where=Where(str(self.path), line), fix=fix)
@@ -182,12 +188,16 @@ class _Manifest:
             self.fail("archs", "not a list of archs", 'write `archs = ["sm_80", ...]`')
         for arch in value:
             if arch not in known_archs():
-                self.fail("archs", f"unknown arch {arch!r}", f"known are {', '.join(known_archs())}")
+                self.fail(
+                    "archs", f"unknown arch {arch!r}", f"known are {', '.join(known_archs())}"
+                )
         return tuple(value)
 
     def specialisations(self) -> tuple[Specialisation, ...]:
         table = self.table["specialisations"]
-        example = 'write `[specialisations]` with lines such as `T = ["f16", "bf16"]`, `D = [64, 128]`'
+        example = (
+            'write `[specialisations]` with lines such as `T = ["f16", "bf16"]`, `D = [64, 128]`'
+        )
         if not isinstance(table, dict) or not table:
             self.fail("specialisations", "not a table of values", example)
         choices: list[list[str]] = []
@@ -211,7 +221,9 @@ class _Manifest:
                 return str(value)
             case str() if value in TYPE_BYTES:
                 return value
-        self.fail(key, f"{value!r} is no value", f"write numbers, true, false or {', '.join(TYPE_BYTES)}")
+        self.fail(
+            key, f"{value!r} is no value", f"write numbers, true, false or {', '.join(TYPE_BYTES)}"
+        )
 
     def refusals(self) -> Mapping[str, str]:
         table = self.table.get("refusals", {})

@@ -6,60 +6,42 @@ no meaning becomes an opaque op of the whole statement, never less and never not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tree_sitter import Node as Tree
 
 from engine.cuir.nodes import (
-    Assign, Binary, Call, Do, Expr, For, If, Lambda, Name, Num, Opaque, Path, Return, Stmt, Unary,
-    children, walk_expr,
-)  # fmt: skip
-from engine.errors import LiftError
-from engine.lift.catalogue import asm_hole, asm_words, fill
+    Assign,
+    Binary,
+    Call,
+    Do,
+    Expr,
+    For,
+    If,
+    Name,
+    Num,
+    Opaque,
+    Path,
+    Return,
+    Stmt,
+)
+from engine.lift.asm import read_asm
 from engine.lift.constants import Constant, Evaluator, NotConstant
-from engine.lift.effects import assigned, effects
+from engine.lift.declarations import check_static_assert, read_alias
+from engine.lift.effects import effects
 from engine.lift.expressions import Translator, Typed, Unknown
-from engine.lift.provenance import Lines, OpaqueOp, Range, Span
-from engine.lift.scope import C_TYPES, NUMBERS, Local, Program, Scope
+from engine.lift.loops import read_loop
+from engine.lift.provenance import OpaqueOp, Range
+from engine.lift.catalogue import NUMBERS
+from engine.lift.scope import C_TYPES, Local, Program, Scope
+from engine.lift.source import Source, braces_match, declared
 from engine.lift.syntax import KEYWORDS, Node, NotAnExpression, parse_expression
-from engine.lift.tokens import Token, Tokens, join
+from engine.lift.tokens import Token, join
 
 _TOO_DEEP = 40
 _COMPOUND = {"+=": "+", "-=": "-", "*=": "*", "/=": "/", "%=": "%"}
 _DECLARATION_WORDS = frozenset({"const", "constexpr"})
-
-
-@dataclass
-class Source:
-    """One source text with its tokens, and the tables that lifting fills."""
-
-    data: bytes
-    file: str
-    tokens: Tokens
-    lines: Lines
-    provenance: dict[Path, Span] = field(default_factory=dict)
-    parts: dict[tuple[Path, str], Range] = field(default_factory=dict)
-    opaque: list[OpaqueOp] = field(default_factory=list)
-    macros: set[str] = field(default_factory=set)
-
-    def note(self, path: Path, start: int, end: int) -> None:
-        self.provenance[path] = self.lines.span(start, end)
-        self.parts[path, "statement"] = Range(start, end)
-        indent = self.lines.indent(start)
-        if indent is not None:
-            self.parts[path, "indent"] = indent
-
-    def within(self, tree: Tree) -> list[Token]:
-        return self.tokens.inside(tree.start_byte, tree.end_byte)
-
-    def plain_text(self, tree: Tree) -> str:
-        """The text of `tree` as its formatting leaves it no say."""
-        text = join(self.within(tree)).strip("\n")
-        return text or " ".join((tree.text or b"").decode("utf-8", "replace").split())
-
-    def fail(self, offset: int, message: str, fix: str) -> LiftError:
-        return LiftError(message, where=self.lines.where(self.file, offset), fix=fix)
 
 
 @dataclass
@@ -124,7 +106,7 @@ class FunctionLifter:
         self.source.opaque.append(OpaqueOp(path, self.source.provenance[path], reason))
         if tree.type == "declaration":
             # Names declared here hide what they named outside, and mean nothing to us.
-            for name in _declared(tree):
+            for name in declared(tree):
                 chosen = self.scope.fresh(name)
                 self.scope.declare(name, Local(Name(chosen), "opaque"))
 
@@ -141,7 +123,9 @@ class FunctionLifter:
             case "for_statement":
                 self.for_(tree, path, out)
             case "attributed_statement":
-                inner = [c for c in tree.children if c.type not in ("attribute_declaration", "comment")]
+                inner = [
+                    c for c in tree.children if c.type not in ("attribute_declaration", "comment")
+                ]
                 attributes = [c for c in tree.children if c.type == "attribute_declaration"]
                 self.attributes(attributes)
                 self.statements(inner, path, out)
@@ -168,7 +152,11 @@ class FunctionLifter:
 
     def pragma(self, tree: Tree) -> None:
         words = [t.text for t in self.source.within(tree)]
-        if words[:2] != ["#", "pragma"] or words[2:3] == [] or words[2] not in self.program.catalogue.pragmas:
+        if (
+            words[:2] != ["#", "pragma"]
+            or words[2:3] == []
+            or words[2] not in self.program.catalogue.pragmas
+        ):
             raise Unknown("a preprocessor line inside a function")
 
     def alias(self, tree: Tree) -> None:
@@ -208,7 +196,7 @@ class FunctionLifter:
         if texts[0] == "return":
             return self.return_(tokens[1:], here)
         if texts[0] in ("asm", "__asm__"):
-            return self.asm(tokens)
+            return Do(read_asm(tokens, self.parse, self.translator))
         if len(texts) == 2 and {"++", "--"} & set(texts):
             return self.step(tokens, here)
         if len(texts) > 1 and tokens[0].kind == "word":
@@ -263,7 +251,9 @@ class FunctionLifter:
     def storable(self, kind: str, variable: str) -> None:
         """Whether a value of `kind` may go where `variable` is declared; else `Unknown`."""
         if kind != variable and not (kind in NUMBERS and variable in NUMBERS):
-            raise Unknown(f"a {kind.replace(':', ' of ')} is stored as a {variable.replace(':', ' of ')}")
+            raise Unknown(
+                f"a {kind.replace(':', ' of ')} is stored as a {variable.replace(':', ' of ')}"
+            )
 
     def step(self, tokens: list[Token], here: Path) -> Stmt:
         name, sign = tokens if tokens[0].kind == "word" else tokens[::-1]
@@ -319,62 +309,6 @@ class FunctionLifter:
             except NotConstant:
                 continue
 
-    def asm(self, tokens: list[Token]) -> Stmt:
-        """One PTX instruction that the catalogue knows."""
-        inner = [t for t in tokens[1:] if t.text not in ("volatile", "__volatile__")]
-        if len(inner) < 3 or inner[0].text != "(" or inner[-1].text != ")":
-            raise Unknown("inline PTX")
-        inner = inner[1:-1]
-        split = next((at for at, t in enumerate(inner) if t.text in (":", "::", ":::")), len(inner))
-        if any(t.kind != "string" or not t.text.startswith('"') for t in inner[:split]):
-            raise Unknown("inline PTX")
-        text = "".join(t.text[1:-1] for t in inner[:split])
-        for escape in ("\\n", "\\t"):
-            text = text.replace(escape, " ")
-        words = asm_words(text)
-        operands = self.asm_inputs(inner[split:])
-        for pattern in self.program.catalogue.asm:
-            if len(pattern.words) != len(words):
-                continue
-            holes: dict[str, Expr | tuple[Expr, ...]] = {}
-            for wanted, word in zip(pattern.words, words, strict=True):
-                hole = asm_hole(wanted)
-                if hole is None:
-                    if wanted != word:
-                        break
-                elif word.lstrip("-").isdigit():
-                    holes[hole] = Num(int(word))
-                elif word.startswith("%") and word[1:].isdigit() and int(word[1:]) < len(operands):
-                    holes[hole] = self.translator.translate(operands[int(word[1:])]).expr
-                else:
-                    break
-            else:
-                call = fill(pattern.cuir, holes)
-                assert isinstance(call, Call)
-                return Do(call)
-        raise Unknown(f"inline PTX: {' '.join(words)[:60]}")
-
-    def asm_inputs(self, tokens: Sequence[Token]) -> list[Node]:
-        """The operands of an asm without outputs: `:: "n"(N), "r"(x) : "memory"`."""
-        if not tokens:
-            return []
-        texts = [t.text for t in tokens]
-        start = 2 if texts[:2] == [":", ":"] else 1 if texts[0] == "::" else None
-        if start is None:
-            raise Unknown("inline PTX with outputs")
-        out: list[Node] = []
-        at = start
-        while at + 1 < len(tokens) and tokens[at].kind == "string" and texts[at + 1] == "(":
-            depth, end = 1, at + 2
-            while end < len(tokens) and depth:
-                depth += (texts[end] == "(") - (texts[end] == ")")
-                end += 1
-            out.append(self.parse(tokens[at + 2 : end - 1]))
-            at = end + 1 if texts[end : end + 1] == [","] else end
-        if at < len(tokens) and texts[at] != ":":
-            raise Unknown("inline PTX with operands of another form")
-        return out
-
     # --- control flow ------------------------------------------------------------------------
 
     def if_(self, tree: Tree, path: Path, out: list[Stmt]) -> None:
@@ -396,7 +330,9 @@ class FunctionLifter:
                 branch = then if taken else otherwise
                 if branch is not None:
                     self.scope.open()
-                    inner_trees = branch.children if branch.type == "compound_statement" else [branch]
+                    inner_trees = (
+                        branch.children if branch.type == "compound_statement" else [branch]
+                    )
                     self.statements(inner_trees, path, out)
                     self.scope.close()
                 return
@@ -428,79 +364,24 @@ class FunctionLifter:
     def for_(self, tree: Tree, path: Path, out: list[Stmt]) -> None:
         body = _field(tree, "body")
         self.no_error(tree, (body,))
-        tokens = self.source.tokens.inside(tree.start_byte, body.start_byte)
-        if [t.text for t in tokens[:2]] != ["for", "("] or tokens[-1].text != ")":
-            raise Unknown("a loop header of another form")
-        close = tokens[-1].end
-        pieces = _split(tokens[2:-1], ";")
-        if len(pieces) != 3 or not all(pieces):
-            raise Unknown("a loop that is not `for (int i = a; i < b; ++i)`")
-        init, cond, update = pieces
-        if [t.text for t in init[:1]] != ["int"] or len(init) < 4 or init[2].text != "=":
-            raise Unknown("a loop variable that is not `int i = ...`")
-        var = init[1]
-        start = self.translator.converted(self.value(init[3:]), "i32")
+        header = self.source.tokens.inside(tree.start_byte, body.start_byte)
         self.scope.open()
         try:
-            chosen = self.scope.fresh(var.text)
-            self.scope.declare(var.text, Local(Name(chosen), "i32"))
-            step = self.loop_step(var, update)
-            stop = self.loop_stop(var, cond, down=_is_negative(step))
-            changed = assigned(self.source.within(body))
-            bound_names = {t.text for t in (*cond, *update) if t.kind == "word"}
-            if changed & bound_names:
-                raise Unknown(f"the loop changes `{min(changed & bound_names)}`, which bounds it")
+            loop = read_loop(header, self.source.within(body), self.parse, self.translator)
             here = (*path, len(out))
             parts = self.source.parts
-            parts[here, "header"] = Range(tree.start_byte, close)
-            parts[here, "var"] = Range(var.start, var.end)
-            for role, expr in (("start", start.expr), ("stop", stop), ("step", step)):
+            parts[here, "header"] = Range(tree.start_byte, loop.end)
+            parts[here, "var"] = Range(loop.var.start, loop.var.end)
+            for role, expr in (("start", loop.start), ("stop", loop.stop), ("step", loop.step)):
                 self.parts_of(here, role, expr)
             self.braces(here, "body", body)
             for constants in self.constants:
-                constants.pop(chosen, None)
+                constants.pop(loop.name, None)
             inside = self.body(body, (*here, "body"))
         finally:
             self.scope.close()
-        out.append(For(chosen, start.expr, stop, step, inside))
+        out.append(For(loop.name, loop.start, loop.stop, loop.step, inside))
         self.source.note(here, tree.start_byte, tree.end_byte)
-
-    def loop_step(self, var: Token, tokens: list[Token]) -> Expr:
-        """`++i`, `i++`, `i += c`, `--i`, `i--`, `i -= c` as the range's step."""
-        texts = [t.text for t in tokens]
-        if len(tokens) == 2 and var.text in texts and {"++", "--"} & set(texts):
-            return Num(1) if "++" in texts else Num(-1)
-        if len(tokens) > 2 and texts[0] == var.text and texts[1] in ("+=", "-="):
-            step = self.translator.scalar(self.parse(tokens[2:]))
-            if step.kind != "i32":
-                raise Unknown("a loop's step is an int")
-            if texts[1] == "+=":
-                return step.expr
-            if isinstance(step.expr, Num):
-                return Num(-step.expr.value)
-            return Unary("-", step.expr)
-        raise Unknown("a loop's step of another form")
-
-    def loop_stop(self, var: Token, tokens: list[Token], down: bool) -> Expr:
-        """The range's end from `i < b`, `i <= b`, or downwards `i > b`, `i >= b`."""
-        node = self.parse(tokens)
-        signs = (">", ">=") if down else ("<", "<=")
-        if node.kind != "binary" or node.text not in signs or node.kids[0].text != var.text:
-            raise Unknown("a loop's condition that does not go with its step")
-        if node.kids[0].kind != "name":
-            raise Unknown("a loop's condition of another form")
-        stop = self.translator.scalar(node.kids[1])
-        if stop.kind != "i32":
-            raise Unknown("a loop's bound is an int")
-        if var.text in {n.id for n in walk_expr(stop.expr) if isinstance(n, Name)}:
-            raise Unknown("a loop's bound that names its variable")
-        if node.text == "<=":
-            return Binary("+", stop.expr, Num(1))
-        if node.text == ">=":
-            if isinstance(stop.expr, Num):
-                return Num(stop.expr.value - 1)
-            return Binary("-", stop.expr, Num(1))
-        return stop.expr
 
     def no_error(self, tree: Tree, bodies: Sequence[Tree | None]) -> None:
         """The header of a block statement must have parsed; its body speaks for itself."""
@@ -522,106 +403,7 @@ class FunctionLifter:
             parts[path, f"{role}.close"] = Range(tree.end_byte - 1, tree.end_byte)
 
     def parts_of(self, path: Path, role: str, expr: Expr) -> None:
-        note_expression(self.source.parts, self.translator, path, role, expr)
-
-
-def note_expression(
-    parts: dict[tuple[Path, str], Range], translator: Translator, path: Path, role: str, expr: Expr
-) -> None:
-    """Writes the ranges of `expr` and everything in it under `role`."""
-    pending = [(role, expr)]
-    while pending:
-        name, node = pending.pop()
-        found = translator.ranges.get(id(node))
-        if found is not None:
-            parts[path, name] = found
-        if isinstance(node, Lambda) and id(node) in translator.inner:
-            parts[path, f"{name}/params"] = translator.inner[id(node)]
-        pending += [(f"{name}/{at}", child) for at, child in enumerate(children(node))]
-
-
-def braces_match(tree: Tree) -> bool:
-    """Whether a compound statement's own braces stand in the source."""
-    ends = (tree.children[:1] + tree.children[-1:]) if tree.child_count > 1 else []
-    return bool(ends) and not any(child.is_missing for child in ends)
-
-
-def read_alias(
-    tokens: Sequence[Token], translator: Translator, program: Program
-) -> tuple[str, Typed]:
-    """`using Name = Type;`. Raises `Unknown`."""
-    if len(tokens) < 5 or tokens[2].text != "=" or tokens[-1].text != ";":
-        raise Unknown("an alias of another form")
-    typed = translator.translate(parse_expression(tokens[3:-1], program.templates))
-    if typed.kind not in ("type", "layout"):
-        raise Unknown("an alias of what is no type")
-    # A copy without ranges: where the alias is used, its parts stand nowhere.
-    return tokens[1].text, Typed(fill(typed.expr, {}), typed.kind)
-
-
-def check_static_assert(
-    source: Source,
-    tree: Tree,
-    translator: Translator,
-    program: Program,
-    evaluator: Evaluator,
-    instantiations: Sequence[Mapping[str, Constant]],
-) -> None:
-    """Passes over an assertion that holds. Raises `LiftError` on one that does not."""
-    condition = _field(tree, "condition")
-    text = join(source.within(condition))
-    try:
-        node = parse_expression(source.within(condition), program.templates)
-        expr = translator.condition(node)
-        held = [bool(evaluator.value(expr, constants)) for constants in instantiations]
-    except (Unknown, NotAnExpression, NotConstant) as error:
-        raise source.fail(
-            tree.start_byte,
-            f"static_assert({text}) cannot be evaluated: {error}",
-            "assert on template parameters, constexpr values and sizes of element types",
-        ) from None
-    if not all(held):
-        raise source.fail(
-            tree.start_byte,
-            f"static_assert({text}) fails for this specialisation",
-            "choose a specialisation that the kernel allows",
-        )
-
-
-def _declared(tree: Tree) -> list[str]:
-    """The names that a declaration declares."""
-    out: list[str] = []
-    for at, child in enumerate(tree.children):
-        if tree.field_name_for_child(at) != "declarator":
-            continue
-        node: Tree | None = child
-        while node is not None and node.type not in ("identifier", "field_identifier"):
-            inner = node.child_by_field_name("declarator")
-            if inner is None:
-                inner = next((c for c in node.children if c.is_named), None)
-            node = inner
-        if node is not None and node.text is not None:
-            out.append(node.text.decode("utf-8", errors="replace"))
-    return out
-
-
-def _split(tokens: Sequence[Token], sign: str) -> list[list[Token]]:
-    """`tokens` cut at every `sign` outside brackets."""
-    out: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens:
-        depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
-        if token.text == sign and not depth:
-            out.append([])
-        else:
-            out[-1].append(token)
-    return out
-
-
-def _is_negative(step: Expr) -> bool:
-    if isinstance(step, Unary):
-        return step.op == "-"
-    return isinstance(step, Num) and step.value < 0
+        self.translator.write_ranges(self.source.parts, path, role, expr)
 
 
 def _node(token: Token) -> Node:

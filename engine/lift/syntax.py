@@ -46,18 +46,127 @@ class NotAnExpression(Exception):
 
 
 SCALAR_TYPES = frozenset(
-    "void bool char short int long float double signed unsigned size_t int8_t int16_t int32_t "
-    "int64_t uint8_t uint16_t uint32_t uint64_t half f16 bf16 f32 i32 i64 __half __nv_bfloat16".split()
+    [
+        "void",
+        "bool",
+        "char",
+        "short",
+        "int",
+        "long",
+        "float",
+        "double",
+        "signed",
+        "unsigned",
+        "size_t",
+        "int8_t",
+        "int16_t",
+        "int32_t",
+        "int64_t",
+        "uint8_t",
+        "uint16_t",
+        "uint32_t",
+        "uint64_t",
+        "half",
+        "f16",
+        "bf16",
+        "f32",
+        "i32",
+        "i64",
+        "__half",
+        "__nv_bfloat16",
+    ]
 )
 # Words of the language that no variable may be named.
 KEYWORDS = frozenset(
-    "alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const "
-    "consteval constexpr const_cast continue decltype default delete do double dynamic_cast else "
-    "enum explicit extern false float for friend goto if inline int long mutable namespace new "
-    "noexcept not not_eq nullptr operator or or_eq private protected public register return short "
-    "signed sizeof static static_assert static_cast struct switch template this thread_local throw "
-    "true try typedef typeid typename union unsigned using virtual void volatile while xor xor_eq "
-    "__global__ __device__ __host__ __shared__ __constant__ __launch_bounds__ __grid_constant__".split()
+    [
+        "alignas",
+        "alignof",
+        "and",
+        "and_eq",
+        "asm",
+        "auto",
+        "bitand",
+        "bitor",
+        "bool",
+        "break",
+        "case",
+        "catch",
+        "char",
+        "class",
+        "compl",
+        "const",
+        "consteval",
+        "constexpr",
+        "const_cast",
+        "continue",
+        "decltype",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "dynamic_cast",
+        "else",
+        "enum",
+        "explicit",
+        "extern",
+        "false",
+        "float",
+        "for",
+        "friend",
+        "goto",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "mutable",
+        "namespace",
+        "new",
+        "noexcept",
+        "not",
+        "not_eq",
+        "nullptr",
+        "operator",
+        "or",
+        "or_eq",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "static_assert",
+        "static_cast",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "thread_local",
+        "throw",
+        "true",
+        "try",
+        "typedef",
+        "typeid",
+        "typename",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "while",
+        "xor",
+        "xor_eq",
+        "__global__",
+        "__device__",
+        "__host__",
+        "__shared__",
+        "__constant__",
+        "__launch_bounds__",
+        "__grid_constant__",
+    ]
 )
 CASTS = frozenset({"static_cast"})
 
@@ -66,7 +175,7 @@ _LEVELS = (
     ("+", "-"), ("*", "/", "%"),
 )  # fmt: skip
 _STRENGTH = {sign: level for level, signs in enumerate(_LEVELS, 1) for sign in signs}
-_UNARY = frozenset("- + ! ~".split())
+_UNARY = frozenset(["-", "+", "!", "~"])
 # Nested deeper than a person writes; keeps hostile input off the stack's end.
 _TOO_DEEP, _TOO_HIGH = 120, 64
 

@@ -9,10 +9,10 @@ from tree_sitter import Node as Tree
 
 from engine.cuir.nodes import Field, Param
 from engine.errors import LiftError
-from engine.lift.catalogue import Catalogue
+from engine.lift.catalogue import Catalogue, NUMBERS
 from engine.lift.provenance import Range
-from engine.lift.scope import C_TYPES, FIELD_TYPES, NUMBERS, Signature, safe
-from engine.lift.statements import Source, braces_match
+from engine.lift.scope import C_TYPES, FIELD_TYPES, Signature, safe
+from engine.lift.source import Source, braces_match
 from engine.lift.syntax import KEYWORDS
 from engine.lift.tokens import Token
 
@@ -144,7 +144,9 @@ def function_name(definition: Tree) -> str:
     return "" if node is None or node.text is None else node.text.decode("utf-8", "replace")
 
 
-def read_function(source: Source, catalogue: Catalogue, tree: Tree, definition: Tree) -> FunctionItem:
+def read_function(
+    source: Source, catalogue: Catalogue, tree: Tree, definition: Tree
+) -> FunctionItem:
     """The header of a function. Raises `Unsupported`."""
     declarator = definition.child_by_field_name("declarator")
     body = definition.child_by_field_name("body")
@@ -272,7 +274,9 @@ def _params(
     """The CuIR parameters, and the C++ name and kind of every parameter."""
     params: list[Param] = []
     names: list[tuple[str, str]] = []
-    for at, piece in enumerate(_commas(source.tokens.inside(node.start_byte + 1, node.end_byte - 1))):
+    for at, piece in enumerate(
+        _commas(source.tokens.inside(node.start_byte + 1, node.end_byte - 1))
+    ):
         words = [t.text for t in piece if t.text not in _PARAM_WORDS]
         reference = "&" in words
         constant = any(t.text == "const" for t in piece)
@@ -341,7 +345,7 @@ def other_name(tree: Tree, taken: set[str]) -> str:
     return chosen
 
 
-def defined_names(source: Source, tree: Tree) -> set[str]:
+def defined_names(tree: Tree) -> set[str]:
     """The names that an item without meaning may define: whatever stands where a name is declared."""
     out: set[str] = set()
     pending = [tree]

@@ -86,7 +86,9 @@ def test_an_unknown_arch():
 
 
 def test_a_bare_source_finds_a_specialisation_that_its_assertions_allow():
-    source = CONTRACT.replace(b"static_assert(BM", b'static_assert(D == 64, "");\n  static_assert(BM')
+    source = CONTRACT.replace(
+        b"static_assert(BM", b'static_assert(D == 64, "");\n  static_assert(BM'
+    )
     assert lift(source).specialisation == {"arch": "sm_80", "T": "bf16", "D": "64"}
     with pytest.raises(LiftError, match="D == 7"):
         lift(source.replace(b"D == 64", b"D == 7"))

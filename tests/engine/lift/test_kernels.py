@@ -14,7 +14,9 @@ from engine.resources import list_kernels
 from tests.engine.lift.sources import BINDING, CONTRACT, DATA, kernel_bytes
 
 BUNDLED = [
-    pytest.param(name, arch, specialisation_key(binding), id=f"{name}-{arch}-{specialisation_key(binding)}")
+    pytest.param(
+        name, arch, specialisation_key(binding), id=f"{name}-{arch}-{specialisation_key(binding)}"
+    )
     for name in list_kernels()
     for package in [load_package(name)]
     for arch in package.archs

@@ -122,7 +122,10 @@ BROKEN = {
     "archs": (MANIFEST.replace('["sm_80", "sm_90"]', '"sm_80"'), "archs"),
     "arch": (MANIFEST.replace('"sm_80", ', '"sm_81", '), "sm_81"),
     "arch twice": (MANIFEST.replace('"sm_80", ', '"sm_90", '), "archs"),
-    "no specialisations": (MANIFEST.replace('T = ["bf16", "f16"]\nD = [128, 64]\n', ""), "specialisations"),
+    "no specialisations": (
+        MANIFEST.replace('T = ["bf16", "f16"]\nD = [128, 64]\n', ""),
+        "specialisations",
+    ),
     "value": (MANIFEST.replace("[128, 64]", "[128.5]"), "specialisations.D"),
     "value twice": (MANIFEST.replace("[128, 64]", "[128, 128]"), "specialisations.D"),
     "type": (MANIFEST.replace('"f16"', '"fp8"'), "specialisations.T"),
@@ -137,7 +140,10 @@ def test_a_broken_manifest_names_file_and_key(package: Path, name: str):
     text, words = BROKEN[name]
     data = b"name = '\xff'" if text is None else text.encode()
     if name == "refusals":
-        data = (MANIFEST.split("[specialisations]")[0] + 'refusals = "x"\n[specialisations]\nT = ["f16"]').encode()
+        data = (
+            MANIFEST.split("[specialisations]")[0]
+            + 'refusals = "x"\n[specialisations]\nT = ["f16"]'
+        ).encode()
     (package / "kernel.toml").write_bytes(data)
     with pytest.raises(InputError) as caught:
         load_package(package)

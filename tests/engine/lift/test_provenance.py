@@ -65,7 +65,9 @@ def test_parts_of_control_flow():
     branch = (*loop, "body", 0)
     assert part(lifted, branch, "condition") == "ok && i < 3"
     assert part(lifted, branch, "header") == "if (ok && i < 3)"
-    assert part(lifted, branch, "then").startswith("{") and part(lifted, branch, "then").endswith("}")
+    assert part(lifted, branch, "then").startswith("{") and part(lifted, branch, "then").endswith(
+        "}"
+    )
     assert part(lifted, branch, "else") == "else"
     assert part(lifted, branch, "indent") == "    "
     assert (branch, "other.open") not in lifted.parts
@@ -79,7 +81,9 @@ def test_parts_of_control_flow():
 def test_parts_of_functions_and_the_argument_struct():
     lifted = lift_source(CONTRACT, BINDING, "sm_80")
     path = ("flash_fwd",)
-    assert part(lifted, path, "consts") == "typename T, int D, int BM, int BN, int STAGES, int WARPS"
+    assert (
+        part(lifted, path, "consts") == "typename T, int D, int BM, int BN, int STAGES, int WARPS"
+    )
     assert part(lifted, path, "const1") == "int D"
     assert part(lifted, path, "threads") == "WARPS * 32"
     assert part(lifted, path, "min_blocks") == "1"
@@ -95,7 +99,10 @@ def test_parts_of_functions_and_the_argument_struct():
 
 
 def test_every_part_lies_in_its_statement_and_children_in_their_parents():
-    for source, arch in ((kernel_bytes("flash_fwd_sm90"), "sm_90a"), (reformatted(CONTRACT, 3), "sm_80")):
+    for source, arch in (
+        (kernel_bytes("flash_fwd_sm90"), "sm_90a"),
+        (reformatted(CONTRACT, 3), "sm_80"),
+    ):
         lifted = lift_source(source, BINDING, arch)
         roots = {"value", "call", "condition", "start", "stop", "step"}
         for path, stmt in walk(lifted.module):
