@@ -75,7 +75,7 @@ def _line_patches(
         return []
     source = context.source
     if not after:
-        lines = source.without_doubled_blank(source.whole_lines(place))
+        lines = source.whole_lines(place)
         return [Patch(lines.start, lines.end, b"")]
     indent = source.indent(place.start)
     kept = after[: len(before)]

@@ -61,7 +61,7 @@ class Context:
 
     def lines_of(self, path: Path) -> Range:
         """What goes when the statement or function at `path` goes: its whole lines."""
-        return self.source.without_doubled_blank(self.source.whole_lines(self.statement(path)))
+        return self.source.whole_lines(self.statement(path))
 
     def removal(self, path: Path) -> Patch:
         place = self.lines_of(path)

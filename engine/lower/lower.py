@@ -70,6 +70,7 @@ def lower(lifted: Lifted, target: Module, templates: Templates | None = None) ->
     context = Context(lifted, Source.of(lifted.source, indents), target, found, table)
     patches = argument_patches(context)
     patches += _function_patches(context)
+    patches = context.source.without_doubled_blanks(patches)
     text = apply_patches(lifted.source, patches)
     changed = changed_lines(lifted.source, text)
     return Lowered(

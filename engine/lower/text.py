@@ -112,16 +112,35 @@ class Source:
                 left -= 1
         return Range(left, right)
 
-    def without_doubled_blank(self, lines: Range) -> Range:
-        """`lines` and the blank line below, when the line above is blank or opens a block too."""
-        if lines.start == 0 or lines.end >= len(self.data):
-            return lines
-        below = self.data[lines.end : self.line_end(lines.end)]
-        above_start = self.line_start(lines.start - 1)
-        above = self.data[above_start : lines.start].strip()
-        if not below.strip() and (not above or above.endswith(b"{")):
-            return Range(lines.start, lines.end + len(below))
-        return lines
+    def without_doubled_blanks(self, patches: Iterable[Patch]) -> list[Patch]:
+        """The patches; where lines go between two blank ones, the lower blank one goes too.
+
+        So it is below a line that opens a block.
+        """
+        ordered = sorted(patches, key=lambda p: (p.start, p.end))
+        written = {p.start for p in ordered if p.text}
+        out: list[Patch] = []
+        run = -1  # where the lines that go began
+        for at, patch in enumerate(ordered):
+            out.append(patch)
+            if patch.text or patch.start == patch.end:
+                continue
+            if not out[:-1] or out[-2].end != patch.start or out[-2].text:
+                run = patch.start
+            follows = at + 1 < len(ordered) and ordered[at + 1].start == patch.end
+            if not follows and run not in written and self._blank_around(run, patch.end):
+                out[-1] = Patch(patch.start, self.line_end(patch.end), b"")
+        return out
+
+    def _blank_around(self, start: int, end: int) -> bool:
+        """Whether whole lines from `start` to `end` have a blank line below and one above."""
+        if start == 0 or end >= len(self.data) or not self.alone_before(start):
+            return False
+        if self.line_start(start) != start or self.line_start(end) != end:
+            return False
+        above = self.data[self.line_start(start - 1) : start].strip()
+        below = self.data[end : self.line_end(end)].strip()
+        return not below and (not above or above.endswith(b"{"))
 
     # --- places ------------------------------------------------------------------------------
 
