@@ -33,7 +33,6 @@ from engine.cuir.nodes import (
     Tuple,
     walk_block,
 )
-from engine.cuir.ops import OPS, Who
 from engine.cuir.ops.spec import Mismatch, RuleContext
 from engine.cuir.types import (
     DTYPES,
@@ -110,7 +109,8 @@ class _Checker:
     def function(self, function: Function, scope: Scope) -> Type:
         self.visited.add(function.name)
         outer, self.returned = self.returned, []
-        path = self.path
+        path, kind = self.path, self.typer.kind
+        self.typer.kind = function.kind
         try:
             self.block(function.body, (function.name,), scope)
             result: Type = Nothing()
@@ -120,6 +120,7 @@ class _Checker:
         finally:
             self.returned = outer
             self.path = path
+            self.typer.kind = kind
 
     def call(self, function: Function, args: list[Type], consts: list[Type]) -> Type:
         if self.depth >= _DEPTH or function.name in self.active:
@@ -169,31 +170,18 @@ class _Checker:
         """The expression's type; what is wrong with it is reported at `path`."""
         try:
             found = self.typer.type(expr, scope)
-            self.placed(expr, path)
             if isinstance(expr, Call):
                 self.resources(expr, found, path, scope)
             return found
         except Mismatch as wrong:
             self.report(wrong.kind, path, wrong.message)
-        if isinstance(expr, Call) and expr.fn == "run":
+        if isinstance(expr, Call) and expr.fn == "run" and self.typer.kind == "host":
             # The launch is wrong; what it launches is still worth a look.
             try:
                 self.run_kernel(expr, path, scope)
             except (Mismatch, KeyError, IndexError):
                 return Unknown()
         return Unknown()
-
-    def placed(self, expr: Expr, path: Path) -> None:
-        """Host ops stand on the host, the others do not."""
-        if not isinstance(expr, Call) or expr.fn not in OPS:
-            return
-        host = self.module.function(str(path[0])).kind == "host"
-        on_host = OPS[expr.fn].who is Who.HOST
-        if host != on_host and OPS[expr.fn].who is not Who.ANY and expr.fn not in (
-            "shared_limit", "sm_count"
-        ):  # fmt: skip
-            where = "the host" if host else "the device"
-            raise Mismatch("unknown_op", f"{expr.fn} is no op for {where}")
 
     def branch(
         self,

@@ -122,6 +122,7 @@ class Typer:
         self.functions = {f.name: f for f in module.functions}
         self.fields: dict[str, Field] = {f.name: f for f in module.fields}
         self.call_function = call
+        self.kind = "device"  # of the function whose expressions are typed
 
     def type(self, expr: Expr, scope: Scope) -> Type:
         match expr:
@@ -322,6 +323,8 @@ class Typer:
         return Scalar(dtype)
 
     def op(self, spec: OpSpec, expr: Call, scope: Scope) -> Type:
+        if not spec.may_stand_in(self.kind):
+            mismatch(f"{spec.name} is no op for a {self.kind} function", "unknown_op")
         bound = bind(spec, expr)
         if not self.context.arch.has(spec.needs):
             mismatch(

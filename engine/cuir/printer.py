@@ -60,6 +60,16 @@ def print_expr(expr: Expr, strength: int = 0) -> str:
     return f"({text})" if own < strength else text
 
 
+def negated(operand: Expr) -> Num | None:
+    """A minus before a literal is part of the literal, as the parser reads it."""
+    if isinstance(operand, Unary) and operand.op == "-":
+        inner = negated(operand.operand)
+        return None if inner is None else Num(-inner.value)
+    if isinstance(operand, Num) and not isinstance(operand.value, bool):
+        return Num(-operand.value)
+    return None
+
+
 def _expr(expr: Expr) -> tuple[str, int]:
     match expr:
         case Num(value):
@@ -82,6 +92,8 @@ def _expr(expr: Expr) -> tuple[str, int]:
             return f"{print_expr(base, _ATOM)}[{', '.join(map(print_expr, index))}]", _ATOM
         case Unary("not", operand):
             return f"not {print_expr(operand, _NOT)}", _NOT
+        case Unary("-", operand) if (folded := negated(operand)) is not None:
+            return _expr(folded)
         case Unary(op, operand):
             return f"{op}{print_expr(operand, _UNARY)}", _UNARY
         case Binary(op, left, right):

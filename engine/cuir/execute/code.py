@@ -13,6 +13,7 @@ from typing import Any
 from engine.cuir.findings import Finding
 from engine.cuir.nodes import Function, Path
 from engine.cuir.scalar import Env, Fn
+from engine.errors import CuirError
 
 PART = "$part"  # the executing part, in every environment of device and host code
 SUCCESS = 0
@@ -95,6 +96,22 @@ class Block:
         self.finish = finish
         self.what = what
         self.about = about
+
+
+# What values that only the run knows can bring about; everything else is a bug of ours.
+RUN_ERRORS = (
+    ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError, CuirError,
+)  # fmt: skip
+
+
+def in_words(error: Exception) -> tuple[str, str]:
+    """The kind of finding and the message for an error that an op or expression met."""
+    if isinstance(error, ZeroDivisionError):
+        return "bad_value", "division by zero"
+    if isinstance(error, KeyError):
+        return "unknown_name", f"{error.args[0]} has no value"
+    text = str(error).split("\n")[0]
+    return "type_mismatch", f"cannot be executed: {text or type(error).__name__}"
 
 
 def in_range(start: int, stop: int, step: int, path: Path) -> bool:

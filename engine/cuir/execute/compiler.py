@@ -52,6 +52,7 @@ class ProgramCompiler(ExpressionCompiler):
         code.names = frozenset(assigned | loops | opaque | set(code.params) | set(code.consts))
         self._names = code.names
         self._elected = set()
+        self._kind = function.kind
         self._path = self.path_index((function.name,))
         code.option_fns = [(name, self.compile(value)) for name, value in function.options]
         self.block(code, function.body, (function.name,))

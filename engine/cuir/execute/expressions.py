@@ -62,6 +62,7 @@ class ExpressionCompiler(Compiler):
         self.paths: list[Path] = []
         self._names: frozenset[str] = frozenset()
         self._path = -1
+        self._kind = "device"
 
     def compile(self, expr: Expr) -> Fn:
         match expr:
@@ -172,6 +173,8 @@ class ExpressionCompiler(Compiler):
         return code
 
     def site(self, spec: OpSpec, call: Call, index: int) -> OpSite:
+        if not spec.may_stand_in(self._kind):
+            raise Mismatch("unknown_op", f"{spec.name} is no op for a {self._kind} function")
         bound = bind(spec, call)
         args: list[Fn | list[Fn] | None] = []
         for operand, value in zip(spec.operands, bound, strict=True):

@@ -11,12 +11,14 @@ import numpy as np
 
 from engine.cuir.execute.code import (
     PART,
+    RUN_ERRORS,
     Block,
     Code,
     Instr,
     Kind,
     Stopped,
     in_range,
+    in_words,
 )  # fmt: skip
 from engine.cuir.execute.memory import Access, SharedMemory
 from engine.cuir.execute.program import Program
@@ -223,7 +225,14 @@ class BlockMachine:
                 break
             pick = self.choose(able, options)
             if pick < len(able):
-                self.advance(able[pick])
+                part = able[pick]
+                try:
+                    self.advance(part)
+                except RUN_ERRORS as error:
+                    frame = part.frames[-1]
+                    path = frame.code.instrs[frame.pc].path
+                    kind, message = in_words(error)
+                    raise self.program.stop(kind, path, message, part) from error
             else:
                 self.transfers.pop(pick - len(able))()
         if not self.deadlocked:

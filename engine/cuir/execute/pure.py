@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.cuir.execute.code import PART, Code, Kind, Stopped, in_range
+from engine.cuir.execute.code import PART, RUN_ERRORS, Code, Kind, Stopped, in_range, in_words
 from engine.cuir.findings import Finding
 from engine.cuir.nodes import Path
 from engine.cuir.scalar import Env
 
 
-def run_host(code: Code, env: Env, paths: list[Path]) -> Any:
-    """Runs the host function: scalars, tensor maps and launches, in order."""
-    return run_pure(code, env, paths)
+PC = "$pc"  # the instruction being run, in the environment
 
 
 def run_pure(code: Code, env: Env, paths: list[Path], limit: int = 10_000_000) -> Any:
     """Runs a function that never waits to its return."""
+    try:
+        return _run(code, env, paths, limit)
+    except RUN_ERRORS as error:
+        path = paths[env[PC].path]
+        kind, message = in_words(error)
+        raise Stopped(Finding(kind, path, message), path, message) from error
+
+
+def _run(code: Code, env: Env, paths: list[Path], limit: int) -> Any:
     instrs = code.instrs
     pc = 0
     loops: list[tuple[int, int, int]] = []
     for _ in range(limit):
-        instr = instrs[pc]
+        instr = env[PC] = instrs[pc]
         instr.count += 1
         kind = instr.kind
         if kind == Kind.EXPR or kind == Kind.OP:

@@ -199,6 +199,8 @@ def type_of(value: Any) -> Type:
         return Scalar("f32", value)
     if isinstance(value, list):
         return ListType(tuple(map(type_of, value)))
+    if isinstance(value, str):
+        return NameType(value)
     if isinstance(value, DType):
         return DTypeValue(value)
     if isinstance(value, Layout):

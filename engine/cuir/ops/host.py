@@ -8,7 +8,6 @@ from engine.cuir.types import (
     FieldType,
     ListType,
     MapType,
-    Nothing,
     Scalar,
     Type,
     Unknown,
@@ -62,7 +61,7 @@ def _run(
                 f"has {most}",
                 "shared_over_limit",
             )
-    return Nothing()
+    return Scalar("i32")
 
 
 def _int(context: RuleContext, *operands: Type) -> Type:
@@ -89,6 +88,7 @@ OPS = (
     ),
     op(
         "shared_limit()", "host", rule=_shared_limit, execute="host:shared_limit", who=Who.HOST,
+        anywhere=True,
         doc="Shared memory that a block of this arch can ask for, in bytes.",
     ),
     op(

@@ -160,6 +160,11 @@ class OpSpec:
     pending: Pending = Pending.NONE
     needs: str | None = None
     cuda: str | None = None  # the C++ spelling where it differs from CuIR's
+    anywhere: bool = False  # on the host and on the device alike
+
+    def may_stand_in(self, kind: str) -> bool:
+        """Whether a function of this kind (host, kernel, device) may hold the op."""
+        return self.anywhere or (kind == "host") == (self.who is Who.HOST)
 
     @property
     def is_value(self) -> bool:
@@ -196,6 +201,7 @@ def op(
     pending: Pending = Pending.NONE,
     needs: str | None = None,
     cuda: str | None = None,
+    anywhere: bool = False,
 ) -> OpSpec:
     """An `OpSpec` from its signature text."""
     found = _HEAD.match(signature)
@@ -214,7 +220,7 @@ def op(
         raise ValueError(f"{name}: unknown operand kinds {unknown}")
     return OpSpec(
         name, group, tuple(operands), signature, rule, execute, " ".join(doc.split()), who,
-        frozenset(effects), proxy, pending, needs, cuda,
+        frozenset(effects), proxy, pending, needs, cuda, anywhere,
     )  # fmt: skip
 
 

@@ -152,11 +152,13 @@ OPS = (
     ),
     op(
         "sizeof(T: sized)", "ids", rule=_sizeof, execute="views:sizeof", who=Who.ANY,
+        anywhere=True,
         doc="Bytes of one element.",
     ),
     op(
         "same_type(A: sized, B: sized)", "ids", rule=_same_type, execute="views:same_type",
-        who=Who.ANY, cuda="std::is_same_v<A, B>", doc="Whether two element types are one.",
+        who=Who.ANY, anywhere=True, cuda="std::is_same_v<A, B>",
+        doc="Whether two element types are one.",
     ),
     op(
         "sync()", "synchronisation", rule=nothing, execute="pipeline:sync", who=Who.BLOCK,

@@ -24,12 +24,13 @@ def grow(kind):
             st.sampled_from([Name("x"), Name("y")]), st.sampled_from([0.5, -2.0, 3.25]).map(Num)
         ),
     }
+    divisors = st.sampled_from([3, -4]).map(Num)
     number = st.deferred(lambda: st.one_of(ints, floats))
     ints = st.deferred(
         lambda: st.one_of(
             leaf["int"],
             st.builds(Binary, st.sampled_from("+-*"), ints, ints),
-            st.builds(Binary, st.sampled_from(["//", "%"]), ints, st.sampled_from([3, -4]).map(Num)),
+            st.builds(Binary, st.sampled_from(["//", "%"]), ints, divisors),
             st.builds(lambda a, b: Call("min", (a, b)), ints, ints),
             st.builds(lambda a: Call("floor_div", (a, Num(3))), ints),
             st.builds(lambda a: Call("floor_mod", (a, Num(5))), ints),
