@@ -98,6 +98,7 @@ CHANGES: dict[str, list[tuple[str, str]]] = {
             "        prefetch_map(v_map);\n      }\n",
         )
     ],
+    "free": [(r"\n *named_(sync|arrive)\([^;]*;", "")],  # no turns
     "over": [constant("OVERLAP", "true")],
     "plain": [constant("OVERLAP", "false")],
     "g2": [constant("BM", "128"), constant("LOW", "24"), constant("HIGH", "240")],

@@ -117,9 +117,13 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
   } else {
     raise_registers<HIGH>();
     const int group = wg - 1;
+    const int after = wg % GROUPS + 1;
     const float scale_log2 = args.scale * LOG2E;
     int round = 0;
     int load = 0;
+    if (wg == GROUPS) {
+      named_arrive(1, 256);
+    }
     for (int work = blockIdx.x; work < works; work += gridDim.x) {
       const int b = work_head<BM>(args, section, work) / args.Hq;
       const int h = work_head<BM>(args, section, work) % args.Hq;
@@ -140,8 +144,10 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           const int stage_before = (load + STAGES - 1) % STAGES;
 
           // S = Q K^T of this tile and, with OVERLAP, O += P V of the tile before, which goes on under
-          // this tile's softmax.
+          // this tile's softmax. The warpgroups take turns, so that one's softmax runs under the
+          // others' matmuls.
           wait(k_full[stage], parity);
+          named_sync(wg, 256);
           mma_fence();
           gemm_async_init(s, sQ[group], transpose(sK[stage]));
           mma_commit();
@@ -157,6 +163,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           } else {
             mma_wait<0>();
           }
+          named_arrive(after, 256);
           if (elect()) {
             arrive(k_empty[stage]);
           }
@@ -171,10 +178,10 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           l = map(l, alpha, [&](float sum, float a) { return sum * a; });
           l = row_sum(s, l);
 
-          // Waiting for V here, between the softmax and the registers of the matmul in flight, also
-          // keeps the compiler from moving one across the wait for the other.
-          wait(v_full[stage], parity);
+          // With OVERLAP this wait for V also keeps the compiler from moving the softmax below the
+          // wait for the matmul in flight.
           if constexpr (OVERLAP) {
+            wait(v_full[stage], parity);
             mma_wait<0>();
             if (elect() && step > 0) {
               arrive(v_empty[stage_before]);
@@ -183,6 +190,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           o = map(o, alpha, [&](float x, float a) { return x * a; });
           p = to_operand<T>(s);
           if constexpr (!OVERLAP) {
+            wait(v_full[stage], parity);
             mma_fence();
             gemm_async(o, p, sV[stage]);
             mma_commit();

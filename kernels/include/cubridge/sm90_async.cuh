@@ -196,7 +196,8 @@ __device__ __forceinline__ void tma_load(SharedTile<T, ROWS, COLS> tile, const T
   }
 }
 
-// A swizzled shared tile to the box at `coordinate`; elements outside the tensor are dropped.
+// A swizzled shared tile to the box at `coordinate`; elements past the tensor are dropped. No
+// coordinate may be negative (the device answers with an illegal instruction).
 template <typename T, int ROWS, int COLS>
 __device__ __forceinline__ void tma_store(const TensorMap& map, const int (&coordinate)[4],
                                           SharedTile<T, ROWS, COLS> tile) {
