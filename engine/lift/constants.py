@@ -78,7 +78,7 @@ def _remainder(left: int, right: int) -> int:
 _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "//": _divide, "%": _remainder,
     "&": operator.and_, "|": operator.or_, "^": operator.xor,
-    "<<": operator.lshift, ">>": operator.rshift, "/": operator.truediv,  # type: ignore[dict-item]
+    "<<": operator.lshift, ">>": operator.rshift, "/": operator.truediv,
 }  # fmt: skip
 _ORDER: dict[str, Callable[[object, object], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,  # type: ignore[dict-item]

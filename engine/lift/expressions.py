@@ -403,7 +403,7 @@ def named(node: Node) -> str:
 
 
 def number(text: str) -> Typed:
-    """A C++ literal. A double or unsigned literal is unknown: it changes the arithmetic around it."""
+    """A C++ literal. Doubles and unsigned ones are unknown: they change the arithmetic around."""
     plain = text.replace("'", "").lower()
     hexadecimal = plain.startswith("0x")
     try:

@@ -65,7 +65,7 @@ class KernelPackage:
         raise InputError(
             f"{self.name} has no specialisation {named}",
             where=Where(str(self.folder / MANIFEST)),
-            fix=f"name one of: {', '.join(map(specialisation_key, self.specialisations)) or '(none)'}",
+            fix=f"name one of: {', '.join(map(specialisation_key, self.specialisations))}",
         )
 
     def check_arch(self, arch: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tree_sitter import Node as Tree
 
 from engine.cuir.nodes import Field
-from engine.lift.catalogue import Catalogue, NUMBERS
+from engine.lift.catalogue import NUMBERS, Catalogue
 from engine.lift.declarations import read_alias
 from engine.lift.expressions import Translator, Typed, Unknown
 from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature

@@ -1,7 +1,7 @@
 """Where every op came from: byte ranges in the source, and the parts of a statement.
 
 Two tables leave the lifter. `provenance` gives one `Span` per statement, function and argument
-field. `parts` gives the byte range of each part that a lowerer may want to replace or insert beside.
+field. `parts` gives the byte range of each part that a lowerer may replace or insert beside.
 
 Paths are those of `engine.cuir.nodes` (statements, functions), plus `("Args",)` for the argument
 struct and `("Args", i)` for its field number `i`.
@@ -17,7 +17,7 @@ Roles in `parts`, by what stands at the path (a role is absent where the source 
   single statement), `body.open` and `body.close` (the braces).
 - If: `header` (`if (...)`), `condition`, `then`, `then.open`, `then.close`, `else` (the keyword),
   `other`, `other.open`, `other.close` (no braces in `else if`: `other` is the nested `if`).
-- functions: `header` (from `template` to before the brace), `template` (the whole `template <...>`),
+- functions: `header` (from `template` to before the brace), `template` (`template <...>`),
   `consts` (between `<` and `>`), `const0`, `const1`, ..., `launch_bounds`, `threads`, `min_blocks`,
   `name`, `params` (between the parentheses), `param0`, ..., `body`, `body.open`, `body.close`.
 - the argument struct: `name`, `body`, `body.open`, `body.close`; its fields: `name`, `type`,
@@ -54,7 +54,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A byte range with its lines and columns: 1-based, columns count code points, end exclusive."""
+    """A byte range with its lines and columns: 1-based, in code points, the end exclusive."""
 
     start: int
     end: int

@@ -27,13 +27,13 @@ from engine.cuir.nodes import (
     Stmt,
 )
 from engine.lift.asm import read_asm
+from engine.lift.catalogue import NUMBERS
 from engine.lift.constants import Constant, Evaluator, NotConstant
 from engine.lift.declarations import check_static_assert, read_alias
 from engine.lift.effects import effects
 from engine.lift.expressions import Translator, Typed, Unknown
 from engine.lift.loops import read_loop
 from engine.lift.provenance import OpaqueOp, Range
-from engine.lift.catalogue import NUMBERS
 from engine.lift.scope import C_TYPES, Local, Program, Scope
 from engine.lift.source import Source, braces_match, declared
 from engine.lift.syntax import KEYWORDS, Node, NotAnExpression, parse_expression

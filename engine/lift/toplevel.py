@@ -9,7 +9,7 @@ from tree_sitter import Node as Tree
 
 from engine.cuir.nodes import Field, Param
 from engine.errors import LiftError
-from engine.lift.catalogue import Catalogue, NUMBERS
+from engine.lift.catalogue import NUMBERS, Catalogue
 from engine.lift.provenance import Range
 from engine.lift.scope import C_TYPES, FIELD_TYPES, Signature, safe
 from engine.lift.source import Source, braces_match
@@ -346,7 +346,7 @@ def other_name(tree: Tree, taken: set[str]) -> str:
 
 
 def defined_names(tree: Tree) -> set[str]:
-    """The names that an item without meaning may define: whatever stands where a name is declared."""
+    """The names that an item without meaning may define: what stands where names are declared."""
     out: set[str] = set()
     pending = [tree]
     while pending:

@@ -1,12 +1,13 @@
 """Seeded faults in kernel sources: what a tired engineer, or a bad patch, does to a kernel.
 
-`all_mutations` enumerates every single fault of the listed kinds, at every place where it can stand;
-`sample` picks some of each kind. A fault never only renames or reformats: it changes what the source
-says, so a lift must never come out the same.
+`all_mutations` enumerates every single fault of the listed kinds, at every place where it can
+stand; `sample` picks some of each kind. A fault never only renames or reformats: it changes what
+the source says, so a lift must never come out the same.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ RELATIONS = {"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="}
 ARITHMETIC = {"+": "-", "-": "+", "*": "+", "/": "*", "%": "/", "&&": "||", "||": "&&"}
 # Names that stand in each other's place with the same type: swapped dimensions, tiles, views.
 TWINS = {
-    "Hq": "Hkv", "Hkv": "Hq", "Nq": "Nk", "Nk": "Nq", "BM": "BN", "BN": "BM", "sK": "sV", "sV": "sK",
+    "Hq": "Hkv", "Hkv": "Hq", "Nq": "Nk", "Nk": "Nq", "BM": "BN", "BN": "BM",
+    "sK": "sV", "sV": "sK",
     "K": "V", "V": "K", "h_kv": "h", "b": "h", "h": "b", "m_prev": "m", "q0": "n", "step": "n",
     "scale_log2": "LOG2E", "LOG2E": "LN2", "row_max": "row_sum", "row_sum": "row_max",
     "exp2_approx": "exp", "exp2": "exp", "log": "log2", "zeros": "fill", "STAGES": "WARPS",
@@ -136,7 +138,7 @@ def _arguments(source: bytes, tokens: list[Token]) -> Iterator[Mutation]:
         is_parameters = any(b" " in t.strip() and t.split()[0] in _TYPES for t in texts)
         if is_parameters or named_before.text == "__launch_bounds__":
             continue
-        for (a, b), (c, d) in zip(pieces, pieces[1:], strict=False):
+        for (a, b), (c, d) in itertools.pairwise(pieces):
             if source[a:b] != source[c:d] and not source[c:d].startswith(b"[&]"):
                 new = source[c:d] + source[b:c] + source[a:b]
                 yield _change("operand order", source, a, d, new)

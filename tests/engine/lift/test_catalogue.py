@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.cuir.nodes import Call, walk_expr
+from engine.cuir.ops import OPS
 from engine.cuir.printer import print_module
+from engine.cuir.scalar import CASTS, FUNCTIONS
 from engine.errors import LiftError
 from engine.lift.catalogue import default_catalogue, parse_catalogue
 from engine.lift.lifter import lift_source
@@ -24,8 +26,21 @@ def calls() -> set[str]:
     return {n.fn for e in exprs for n in walk_expr(e) if isinstance(n, Call)}
 
 
+def test_every_op_of_the_catalogue_is_declared():
+    assert calls() <= set(OPS) | set(FUNCTIONS) | set(CASTS)
+
+
+def test_every_declared_op_has_a_spelling():
+    assert set(OPS) | set(FUNCTIONS) <= calls()
+
+
 def test_a_new_spelling_is_one_entry():
-    entry = '\n[[op]]\ncxx = "exchange<{n}>({t:tile}, {at...})"\ncuir = "exchange({t}, {n}, [{at...}])"\ntype = "tile:{t}"\n'
+    entry = """
+[[op]]
+cxx = "exchange<{n}>({t:tile}, {at...})"
+cuir = "exchange({t}, {n}, [{at...}])"
+type = "tile:{t}"
+"""
     catalogue = parse_catalogue((TEXT + entry).encode(), "mine.toml")
     source = frame("s = exchange<3>(s, i, j + 1);")
     assert lift_source(source, BINDING, "sm_80").opaque

@@ -12,6 +12,7 @@ from engine.lift.tokens import Tokens
 from tests.engine.lift.sources import BINDING, CONTRACT, frame
 
 KERNEL = frame("sync();").decode()
+TEMPLATE = "template <typename T, int D>\n"
 LAUNCH_AT = KERNEL.index("template <typename T, int D>\ncudaError_t")
 
 CASES = {
@@ -27,8 +28,8 @@ CASES = {
     ),
     "kernel is not ours": ("\n\n__global__ void f(float* x) { *x = 1; }", 3, "float *"),
     "kernel under #if": (
-        KERNEL.replace("template <typename T, int D>\n__global__", "#if 1\ntemplate <typename T, int D>\n__global__")
-        .replace("}\ntemplate <typename T, int D>\ncuda", "}\n#endif\ntemplate <typename T, int D>\ncuda"),
+        KERNEL.replace(f"{TEMPLATE}__global__", f"#if 1\n{TEMPLATE}__global__")
+        .replace(f"}}\n{TEMPLATE}cuda", f"}}\n#endif\n{TEMPLATE}cuda"),
         7, "cannot be lifted",
     ),
     "field of another type": (KERNEL.replace("float scale", "double scale"), 4, "field"),
@@ -38,14 +39,14 @@ CASES = {
     "field twice": (KERNEL.replace("float scale", "float n"), 4, "twice"),
     "static_assert": (KERNEL.replace("sync();", "static_assert(D == 64);"), 21, "D == 64"),
     "static_assert at the top": (
-        KERNEL.replace("template <typename T> __device__", "static_assert(sizeof(Args) == 1);\n__device__", 1),
+        KERNEL.replace("template <typename T> __dev", "static_assert(sizeof(Args) == 1);\n__dev"),
         5, "sizeof(Args) == 1",
     ),
     "static_assert of the launch": (
         KERNEL.replace("sync();", "static_assert(args.B == 3);"),
         21, "cannot be evaluated",
     ),
-    "launch bounds": (KERNEL.replace("__launch_bounds__(128)", "__launch_bounds__(N)"), 8, "launch bounds"),
+    "launch bounds": (KERNEL.replace("bounds__(128)", "bounds__(N)"), 8, "launch bounds"),
 }  # fmt: skip
 
 

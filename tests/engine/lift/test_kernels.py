@@ -6,11 +6,14 @@ import time
 
 import pytest
 
+from engine.cuir.check import check
+from engine.cuir.execute import Schedule, run_program
 from engine.cuir.nodes import walk
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.lift import lift, lift_source, load_package, specialisation_key
 from engine.resources import list_kernels
+from tests.engine.cuir.helpers import exact_error, make_inputs
 from tests.engine.lift.sources import BINDING, CONTRACT, DATA, kernel_bytes
 
 BUNDLED = [
@@ -51,6 +54,18 @@ def test_bundled_kernels_lift_without_an_opaque_op(name: str, arch: str, key: st
     lifted = lift(name, key, arch)
     assert lifted.opaque == ()
     assert parse_module(print_module(lifted.module)) == lifted.module
+    assert check(lifted.module) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"), [("flash_fwd_sm80", "sm_80"), ("flash_fwd_sm90", "sm_90a")]
+)
+def test_what_was_lifted_computes_attention(name: str, arch: str):
+    inputs = make_inputs(B=2, Hq=4, Hkv=2, Nq=113, Nk=203, D=64)
+    module = lift(name, "bf16_64", arch).module
+    outcome = run_program(module, inputs, "exact", Schedule(0))
+    assert (outcome.status, outcome.findings) == ("ran", ())
+    assert max(exact_error(outcome.outputs, inputs)) < 1e-10
 
 
 @pytest.mark.parametrize("name", list_kernels())

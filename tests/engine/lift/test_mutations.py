@@ -89,7 +89,7 @@ NAMED = {
     "coordinates": (b"at(q0, n * BN)", b"at(q0, n)"),
     "branch of the mask": (b"if (!tile_full", b"if (tile_full"),
     "result type": (b"__device__ bool tile_full", b"__device__ int tile_full"),
-    "template kind": (b"template <typename T, int D, int BM", b"template <typename T, bool D, int BM"),
+    "template kind": (b"<typename T, int D, int BM", b"<typename T, bool D, int BM"),
     "element type of a load": (b"gmem<T>(args.v", b"gmem<f16>(args.v"),
 }  # fmt: skip
 

@@ -78,14 +78,16 @@ KNOWN = {
         "s = map(s, ids, lambda a, k: a if k == 3 else -inf)",
     "s = keep(s, ids, at(i, j), [&](int k, int r, int c) { return k == ids_of(r); });":
         "s = keep(s, ids, lambda k, r, c: k == ids_of[r], at=[i, j])",
-    "const auto t = load_cols<MmaAcc<64, 64, 4>>(slope.tile(i)); s = map(s, t, [&](float a, float b) { return a + b; });":
+    "const auto t = load_cols<MmaAcc<64, 64, 4>>(slope.tile(i));"
+    "s = map(s, t, [&](float a, float b) { return a + b; });":
         "t = load_cols[mma_acc[64, 64, 4]](slope[i:])\ns = map(s, t, lambda a, b: a + b)",
     "s = keep(s, at(i, j), [&](int r, int c) { return c - r; });":
         "s = keep(s, lambda r, c: c - r != 0, at=[i, j])",
     "s = keep(s, at(i, j), [&](int r, int c) { return slope(r) < c; });":
         "s = keep(s, lambda r, c: slope[r] < c, at=[i, j])",
     "s = map(s, [&](float s) { return s * x; });": "s = map(s, lambda s: s * x)",
-    "using Row = RowOf<MmaAcc<64, 64, 4>>; m = zeros<Row>();": "m = zeros(row_of[mma_acc[64, 64, 4]])",
+    "using Row = RowOf<MmaAcc<64, 64, 4>>; m = zeros<Row>();":
+        "m = zeros(row_of[mma_acc[64, 64, 4]])",
     "using A = MmaAcc<64, 64, 4>; using R = RowOf<A>; m = fill<R>(1);":
         "m = fill(row_of[mma_acc[64, 64, 4]], 1)",
     # the file's own functions
@@ -266,7 +268,10 @@ OWN_MEANING = {
 
 @pytest.mark.parametrize("name", OWN_MEANING)
 def test_what_the_file_defines_is_not_the_catalogues(name: str):
-    body = "sync();\n x = exp2(x);\n s = map(s, [&](float a) { return a; });\n s = zeros<MmaAcc<64, 64, 4>>();"
+    body = """sync();
+  x = exp2(x);
+  s = map(s, [&](float a) { return a; });
+  s = zeros<MmaAcc<64, 64, 4>>();"""
     plain = lift_body(body)
     own = lift_body(body, before=OWN_MEANING[name])
     assert plain.opaque == ()
