@@ -183,7 +183,8 @@ def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
         "worker": worker.hexdigest(),
     }
-    return _json(data).encode()
+    # Unsorted: the order of a specialisation's parameters is the template's.
+    return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def _is_job(folder: Path) -> bool:

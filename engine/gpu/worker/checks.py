@@ -18,7 +18,7 @@ from engine.gpu.worker.checklist import REPEATS
 from engine.gpu.worker.guarded import LAYOUTS, PLAIN, Layout
 from engine.gpu.worker.rows import Tallies
 from engine.gpu.worker.rules import FACTOR, FACTOR_TANH, judge_lse, judge_output
-from engine.gpu.worker.specrun import SpecRun
+from engine.gpu.worker.specrun import SpecRun, one_hot
 from engine.spec.oracle import Expected, output_as_bhnd
 from engine.transfer.binding import Binding
 
@@ -250,9 +250,7 @@ def probe(subject: Subject, case: Case) -> tuple[Tensor, dict[str, Tensor]] | st
     columns: list[Tensor] = []
     for first in range(0, case.Nk, subject.dv):
         count = min(subject.dv, case.Nk - first)
-        hot = torch.zeros_like(v)
-        index = torch.arange(count, device=v.device)
-        hot[:, :, first + index, index] = 1.0
+        hot = one_hot(v, first, subject.dv)
         call.inputs[name].tensor.copy_(subject.run.replaced(inputs, "v", hot)[name])
         status = call.run()
         if status != 0:

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 
 from engine.cuir.scalar import evaluate
+from engine.errors import SpecError
 from engine.gpu.worker.cases import FLAT, PEAKED, SHIFTED, Case
 from engine.spec.derived import derive_inputs
+from engine.spec.inputs import extent
 from engine.spec.load import load_function, surroundings
 from engine.spec.oracle import Expected, canonical_layout, expected, output_as_bhnd, run_wide
 from engine.spec.program import (
@@ -43,7 +45,7 @@ class Shapes:
     values: Mapping[str, int]
 
     def of(self, dims: tuple[str, ...]) -> list[int]:
-        return [int(d) if d.isdigit() else self.values[d] for d in dims]
+        return [extent(d, self.values) for d in dims]
 
 
 class SpecRun:
@@ -73,7 +75,7 @@ class SpecRun:
         spare = 11 + case.Nk
         for item in self.recipe.inputs:
             for dim in item.dims:
-                if not dim.isdigit() and dim not in out:
+                if dim.isidentifier() and dim not in out:
                     out[dim] = spare
                     spare += 6
         return out
@@ -112,7 +114,8 @@ class SpecRun:
         if item.dtype == "bool":
             return torch.rand(shape, **where) < 0.8  # type: ignore[arg-type]
         if item.dtype in ("i32", "i64"):
-            value = torch.randint(0, DOCUMENTS, shape, **where)  # type: ignore[arg-type]
+            count = 12 if shape and shape[-1] >= 2048 else DOCUMENTS
+            value = torch.randint(0, count, shape, **where)  # type: ignore[arg-type]
             return value.sort(-1).values if value.dim() else value + 8
         if item.role == "extra" and len(item.dims) <= 1:
             return 0.02 + 0.3 * torch.rand(shape, **where)  # type: ignore[arg-type]
@@ -190,13 +193,22 @@ class SpecRun:
 
     def weights(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """The matrix that multiplies V, [B, Hq, Nq, Nk], by running the spec on one-hot V."""
-        item = self.role["v"]
-        v = inputs[item.name]
-        n_k = v.shape[item.dims.index(next(d for d in item.dims if d in ("Nk", "Nq")))]
-        canonical = canonical_layout(self.recipe, "v", inputs)
-        eye = torch.eye(n_k, dtype=v.dtype, device=v.device)
-        wide = eye.expand(canonical.shape[0], canonical.shape[1], n_k, n_k)
-        return self.exact({**inputs, item.name: _from_bhnd(item, wide)})
+        v = self.canonical(inputs, "v")
+        n_k, columns = v.shape[2], v.shape[3]
+        # One run with Nk columns where the spec lets V have them, else D columns at a time.
+        for width in (n_k, columns):
+            try:
+                return torch.cat(
+                    [
+                        self.exact(self.replaced(inputs, "v", one_hot(v, first, width)))
+                        for first in range(0, n_k, width)
+                    ],
+                    -1,
+                )[..., :n_k]
+            except SpecError:
+                if width == columns:
+                    raise
+        raise AssertionError("unreachable")
 
     def replaced(self, inputs: Mapping[str, Tensor], role: str, value: Tensor) -> dict[str, Tensor]:
         """The inputs with q, k or v given as [B, heads, rows, columns]."""
@@ -215,6 +227,14 @@ class SpecRun:
         exprs = [self.recipe.score, *([self.recipe.weight] if self.recipe.weight else [])]
         names = {e.fn for x in exprs for e in walk_expr(x) if isinstance(e, Call)}
         return bool(names & {"tanh", "tanh_approx", "sigmoid"})
+
+
+def one_hot(v: Tensor, first: int, width: int) -> Tensor:
+    """v[.., first + d, d] = 1, else 0: [B, heads, Nk, width] in V's dtype."""
+    out = v.new_zeros((*v.shape[:3], width))
+    index = torch.arange(min(width, v.shape[2] - first), device=v.device)
+    out[:, :, first + index, index] = 1.0
+    return out
 
 
 def _from_bhnd(item: Input, value: Tensor) -> Tensor:

@@ -1,0 +1,187 @@
+"""Read a job's result, merge partial ones, and turn one into G4's verdict for exact bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.errors import InputError, Where
+from engine.gpu.worker.results import KIND, SCHEMA, judge, row_key
+from engine.types import Gate, Verdict, VerdictKind
+
+MANY = "cubridge-gpu-results"
+# How a person calls what a hash is of.
+WORDS = {
+    "kernel": "kernel.cu", "headers": "the kernel's headers", "spec": "the spec",
+    "recipe": "the recipe", "binding": "the binding", "options": "the spec's options",
+}  # fmt: skip
+_LISTS = ("checks", "times", "self_test")
+_TEXTS = ("name", "primary", "state", "verdict", "reason", "method")
+
+
+def read_results(path: Path) -> tuple[dict[str, Any], ...]:
+    """The result or results in a file.
+
+    Raises:
+        InputError: not a result that this version reads; the file and what is wrong with it.
+    """
+    where = Where(str(path))
+    fix = "give the JSON file that JOB/run.py wrote"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=where, fix=fix) from None
+    except (ValueError, RecursionError):
+        raise InputError("not JSON", where=where, fix=fix) from None
+    if isinstance(data, dict) and data.get("kind") == MANY:
+        found = data.get("results")
+        if not isinstance(found, list) or not found:
+            raise InputError("holds no results", where=where, fix=fix)
+    else:
+        found = [data]
+    return tuple(checked(item, path) for item in found)
+
+
+def checked(data: object, path: Path) -> dict[str, Any]:
+    """`data` as a result. Raises `InputError`."""
+    where = Where(str(path))
+    if not isinstance(data, dict) or data.get("kind") != KIND:
+        raise InputError("not a GPU result", where=where, fix="give the JSON file that JOB/run.py wrote")
+    if data.get("schema") != SCHEMA:
+        raise InputError(
+            f"result schema {data.get('schema')!r} is not {SCHEMA}", where=where,
+            fix="run the job again with this version",
+        )  # fmt: skip
+    whole = (
+        all(isinstance(data.get(name), str) for name in _TEXTS)
+        and all(isinstance(data.get(name), list) for name in (*_LISTS, "keys"))
+        and all(isinstance(row, dict) for name in _LISTS for row in data[name])
+        and all(isinstance(r.get("check"), str) and isinstance(r.get("verdict"), str) for r in data["checks"])
+        and isinstance(data.get("hashes"), dict)
+        and isinstance(data.get("device"), dict)
+    )
+    if not whole:
+        raise InputError("a damaged result", where=where, fix="run the job again")
+    return data
+
+
+def matching(
+    results: Sequence[Mapping[str, Any]], expected: Mapping[str, str], path: Path
+) -> Mapping[str, Any]:
+    """The merged result for exactly the expected bytes.
+
+    Raises:
+        InputError: none of them is for these bytes; what differs is named.
+    """
+    ours = [r for r in results if not differing(r, expected)]
+    if not ours:
+        nearest = min(results, key=lambda r: len(differing(r, expected)))
+        names = differing(nearest, expected)
+        what = ", ".join(WORDS.get(n, n) for n in names)
+        raise InputError(
+            f"the result of {nearest.get('name')} is for other bytes: {what} differ"
+            f"{'s' if len(names) == 1 else ''} "
+            f"({_short(nearest['hashes'].get(names[0]))} there, {_short(expected[names[0]])} here)",
+            where=Where(str(path)),
+            fix="pack the job again from this session, run it, and import that result",
+        )
+    cards = {r["device"].get("name") for r in ours}
+    if len(cards) > 1:
+        newest = max(ours, key=lambda r: str(r["device"].get("when", "")))
+        ours = [r for r in ours if r["device"].get("name") == newest["device"].get("name")]
+    return merge(ours)
+
+
+def differing(result: Mapping[str, Any], expected: Mapping[str, str]) -> list[str]:
+    """Names of the hashes that are not as expected; one that is missing differs."""
+    return [name for name, value in expected.items() if result["hashes"].get(name) != value]
+
+
+def merge(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Partial results of the same bytes on the same card as one; a failure is never merged away.
+
+    Raises:
+        InputError: results of different bytes or cards: rows of one never fill holes of another.
+    """
+    found = list(results)
+    first = found[0]
+    for other in found[1:]:
+        if other["hashes"] != first["hashes"]:
+            raise InputError("results of different bytes do not merge", fix="import each by itself")
+        if other["device"].get("name") != first["device"].get("name"):
+            raise InputError(
+                f"results of {first['device'].get('name')} and {other['device'].get('name')} do not "
+                "merge", fix="import the results of one card",
+            )  # fmt: skip
+    out: dict[str, Any] = dict(found[-1])
+    for name in _LISTS:
+        rows: dict[tuple[str, ...], Any] = {}
+        for result in found:
+            for row in result[name]:
+                kept = rows.get(row_key(row))
+                if kept is None or kept.get("verdict") != "fail":
+                    rows[row_key(row)] = row
+        out[name] = list(rows.values())
+    out["verdict"], out["reason"] = judge(
+        out["checks"], out["keys"], out["primary"], bool(out.get("softmax", True))
+    )
+    return out
+
+
+def import_result(
+    result: Mapping[str, Any],
+    expected: Mapping[str, str],
+    subject: Sequence[tuple[str, str]],
+    path: Path,
+) -> Verdict:
+    """G4's verdict from a result that is for exactly the expected bytes.
+
+    The verdict is computed from the rows; what the file says of itself is not believed. `subject`
+    are the content hashes that the verdict will belong to.
+
+    Raises:
+        InputError: the result is for other bytes.
+    """
+    matching([result], expected, path)
+    kind, reason = judge(
+        result["checks"], result["keys"], result["primary"], bool(result.get("softmax", True))
+    )
+    device = result["device"]
+    card = f"{device.get('name')} ({device.get('arch')})"
+    seconds = sum(float(r.get("seconds", 0.0)) for r in result["checks"])
+    return Verdict(
+        Gate.G4, VerdictKind(kind), f"{card}: {reason}", round(seconds, 3), tuple(subject),
+        {
+            "device": dict(device), "checks": list(result["checks"]), "times": list(result["times"]),
+            "self_test": list(result["self_test"]), "method": result["method"],
+            "state": result["state"], "worker": result.get("worker", ""),
+        },
+    )  # fmt: skip
+
+
+def table(result: Mapping[str, Any]) -> list[str]:
+    """The times as lines for a terminal: per case, ours first, then the rivals by speed."""
+    out: list[str] = []
+    cases = list(dict.fromkeys(str(r.get("case")) for r in result["times"]))
+    for case in cases:
+        rows = [r for r in result["times"] if r.get("case") == case]
+        out.append(f"{case}  ({result['device'].get('name')})")
+        timed = [r for r in rows if isinstance(r.get("ms"), int | float)]
+        for row in sorted(timed, key=lambda r: (r.get("name") != "CuBridge", -float(r["tflops"]))):
+            ratio = f"ours is {float(row['ours_is']):.2f} x" if row.get("name") != "CuBridge" else (
+                f"{100 * float(row.get('of_floor', 0)):.0f}% of the card's measured floor"
+            )
+            out.append(
+                f"  {row.get('name')!s:<22} {float(row['ms']):9.3f} ms "
+                f"(IQR {float(row['iqr_ms']):.3f})  {float(row['tflops']):7.1f} TFLOP/s  {ratio}"
+            )
+        for row in rows:
+            if row not in timed:
+                out.append(f"  {row.get('name')!s:<22} {row.get('reason')}")
+    return out
+
+
+def _short(digest: object) -> str:
+    return str(digest)[:12] if digest else "absent"
