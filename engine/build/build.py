@@ -54,16 +54,15 @@ def build(
     cancel: threading.Event | None = None,
     progress: Progress | None = None,
     fields: Fields | None = None,
-    shared: Mapping[str, int] | None = None,
-    threads: Mapping[str, int] | None = None,
+    launches: Mapping[str, Mapping[str, Launch]] | None = None,
     compile_only: bool = False,
     jobs: int | None = None,
 ) -> BuildResult:
     """Compile `source` for `specialisations` (keys such as "bf16_128") and link them.
 
-    `fields` (name and type of the argument struct's fields) are asserted in C++. `shared` and
-    `threads` are the dynamic shared memory in bytes and the block size of each specialisation's
-    launch, when the host plan gives them; `__launch_bounds__` gives the latter otherwise.
+    `fields` (name and type of the argument struct's fields) are asserted in C++. `launches` gives,
+    by specialisation and kernel name, what the host plan says (`host_plan.launches_of`): dynamic
+    shared memory, and the block size, which `__launch_bounds__` gives otherwise.
     `compile_only` stops at the objects. A source that does not compile is a result, not an error.
 
     Raises:
@@ -105,9 +104,7 @@ def build(
                 [*command, *targets(toolchain, keys, link)], folder, cancel, progress
             )
             done = tuple(
-                read_specialisation(
-                    folder, key, facts, Launch((shared or {}).get(key), (threads or {}).get(key))
-                )
+                read_specialisation(folder, key, facts, (launches or {}).get(key, {}))
                 for key in keys
             )
             text = source.decode("utf-8", "replace")

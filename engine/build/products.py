@@ -16,15 +16,18 @@ from engine.cuir.arch import Arch
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What the host plan says of a specialisation's launch, where it is known: dynamic shared
-    memory in bytes, threads per block."""
+    """What the host plan says of a kernel's launch, where it is known: dynamic shared memory in
+    bytes, threads per block."""
 
     shared: int | None = None
     threads: int | None = None
 
 
-def read_specialisation(folder: Path, key: str, arch: Arch, launch: Launch) -> Specialisation:
-    """What the folder holds of one specialisation; not `ok` where it did not compile."""
+def read_specialisation(
+    folder: Path, key: str, arch: Arch, launches: Mapping[str, Launch]
+) -> Specialisation:
+    """What the folder holds of one specialisation; not `ok` where it did not compile. `launches`
+    are the host plan's, by kernel name."""
     log = read_text(folder / f"{key}.log")
     ok = all((folder / f"{key}.{end}").exists() for end in ("o", "cubin", "ptx"))
     kernels: list[Kernel] = []
@@ -38,8 +41,11 @@ def read_specialisation(folder: Path, key: str, arch: Arch, launch: Launch) -> S
         else:
             counts = count_ptx(ptx)
         for use in parse_uses(log):
+            name = function_name(use.symbol)
+            launch = launches.get(name, Launch())
             threads = launch.threads or bounds.get(use.symbol)
-            kernels.append(_kernel(use, arch, launch.shared, threads, counts.get(use.symbol, {})))
+            instructions = counts.get(use.symbol, {})
+            kernels.append(_kernel(name, use, arch, launch.shared, threads, instructions))
     return Specialisation(
         key=key,
         ok=ok,
@@ -53,6 +59,7 @@ def read_specialisation(folder: Path, key: str, arch: Arch, launch: Launch) -> S
 
 
 def _kernel(
+    name: str,
     use: KernelUse,
     arch: Arch,
     dynamic: int | None,
@@ -63,7 +70,6 @@ def _kernel(
     if threads:
         shared = use.static_shared + (dynamic or 0)
         residency = resident_blocks(arch, threads, use.registers, shared)
-    name = function_name(use.symbol)
     return Kernel(name, use, threads, dynamic, residency, instructions)
 
 

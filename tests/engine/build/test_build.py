@@ -15,6 +15,7 @@ import pytest
 from engine.build import cache as caches
 from engine.build.build import build
 from engine.build.compare import Loss, compare
+from engine.build.products import Launch
 from engine.build.result import BuildResult
 from engine.build.toolchain import Toolchain
 from engine.cuir.arch import archs
@@ -58,7 +59,7 @@ def test_the_library_keeps_the_abi(make: Build) -> None:
 
 
 def test_what_it_says_of_the_machine_code(make: Build, toolchain: Toolchain) -> None:
-    built = make(compile_only=True, shared={"f16_64": 100_000})
+    built = make(compile_only=True, launches={"f16_64": {"scale_rows": Launch(shared=100_000)}})
     (kernel,) = built.specialisations[0].kernels
     assert (kernel.name, kernel.threads, kernel.dynamic_shared) == ("scale_rows", 64, 100_000)
     assert kernel.use.registers > 0 and not kernel.spills

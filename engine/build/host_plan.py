@@ -1,0 +1,137 @@
+"""What a module's host plan says of its launches: dynamic shared memory and block size, as numbers.
+
+Both are compile-time constants of the launcher; a value that depends on the arguments is unknown
+here, and the caller is told so (None).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from engine.build.products import Launch
+from engine.cuir.arch import Arch
+from engine.cuir.canonical import ARGS, map_expr
+from engine.cuir.nodes import (
+    Assign,
+    Attr,
+    Call,
+    Do,
+    Expr,
+    If,
+    Index,
+    Module,
+    Name,
+    Num,
+    Return,
+    Stmt,
+)  # fmt: skip
+from engine.cuir.scalar import evaluate
+from engine.errors import CuirError
+
+_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4, "i64": 8}
+
+
+def launches_of(module: Module, arch: Arch) -> dict[str, Launch]:
+    """The launch of each kernel that the host function starts, by the kernel's name.
+
+    Of two launches of one kernel the one with more shared memory counts.
+    """
+    out: dict[str, Launch] = {}
+    for function in module.functions:
+        if function.kind == "host":
+            plan = _Plan(module, arch)
+            for call in plan.runs(function.body):
+                name, launch = _kernel_name(call), plan.launch(call)
+                known = out.get(name)
+                if known is None or (launch.shared or 0) > (known.shared or 0):
+                    out[name] = launch
+    return out
+
+
+def columns_of(module: Module, arch: Arch, field: str) -> int | None:
+    """The last dimension of the kernels' view of a tensor field, such as Dv for "o"; None where it
+    is no compile-time constant or views differ."""
+    found: set[int | None] = set()
+    for host in (f for f in module.functions if f.kind == "host"):
+        plan = _Plan(module, arch)
+        for call in plan.runs(host.body):
+            kernel = next((f for f in module.functions if f.name == _kernel_name(call)), None)
+            if kernel is None:
+                continue
+            inner = _Plan(module, arch)
+            given = getattr(call.args[0], "index", getattr(call.args[0], "params", ()))
+            for const, value in zip(kernel.consts, given, strict=False):
+                number = plan.value(value)
+                if number is not None:
+                    inner.values[const] = number
+            for stmt in kernel.body:
+                if not isinstance(stmt, Assign) or not isinstance(stmt.value, Call):
+                    continue
+                view = stmt.value
+                if view.fn == "gmem" and view.args[0] == Attr(Name(ARGS), field):
+                    found.add(inner.integer(view.args[-1]))
+    return found.pop() if len(found) == 1 else None
+
+
+def _kernel_name(call: Call) -> str:
+    """The kernel that `run(kernel[...], ...)` names."""
+    kernel = call.args[0]
+    if isinstance(kernel, Index):
+        kernel = kernel.base
+    return kernel.fn if isinstance(kernel, Call) else getattr(kernel, "id", "")
+
+
+class _Plan:
+    def __init__(self, module: Module, arch: Arch) -> None:
+        self.arch = arch
+        self.values: dict[str, int | float] = {}
+        self.types: dict[str, str] = {}
+        for name, value in module.spec:
+            if isinstance(value, Name):
+                self.types[name] = value.id
+            elif isinstance(value, Num):
+                self.values[name] = value.value
+
+    def runs(self, body: Sequence[Stmt]) -> Iterator[Call]:
+        """The launches in a block, while its constants become known one by one."""
+        for stmt in body:
+            match stmt:
+                case If():
+                    yield from self.runs(stmt.then)
+                    yield from self.runs(stmt.other)
+                case Assign(target, value):
+                    number = self.value(value)
+                    self.values.pop(target, None)
+                    if number is not None:
+                        self.values[target] = number
+            called = {Assign: "value", Return: "value", Do: "call"}.get(type(stmt))
+            call = getattr(stmt, called) if called else None
+            if isinstance(call, Call) and call.fn == "run":
+                yield call
+
+    def launch(self, call: Call) -> Launch:
+        given = dict(call.kwargs)
+        return Launch(self.integer(given.get("shared")), self.integer(given.get("threads")))
+
+    def integer(self, expr: Expr | None) -> int | None:
+        value = self.value(expr) if expr is not None else None
+        return int(value) if value is not None else None
+
+    def value(self, expr: Expr) -> int | float | None:
+        """The number that `expr` is at compile time, or None."""
+
+        def known(node: Expr) -> Expr:
+            if isinstance(node, Call) and node.fn == "shared_limit":
+                return Num(self.arch.shared_block)
+            if isinstance(node, Call) and node.fn == "sizeof" and len(node.args) == 1:
+                name = getattr(node.args[0], "id", "")
+                size = _BYTES.get(self.types.get(name, name))
+                if size is not None:
+                    return Num(size)
+            return node
+
+        try:
+            found = evaluate(map_expr(expr, known), self.values)
+        except (CuirError, KeyError, TypeError, ValueError, ZeroDivisionError):
+            return None
+        return found if isinstance(found, int | float) else None
