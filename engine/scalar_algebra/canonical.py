@@ -17,6 +17,8 @@ from engine.scalar_algebra.kinds import Kinds, is_nonnegative, kind_of
 from engine.scalar_algebra.polynomial import Poly, nice, to_expr, to_poly
 from engine.scalar_algebra.rewrite import FALSE, TRUE, all_of, any_of, map_children
 
+# Beyond this many alternatives the written structure is shorter and reads better.
+MAX_ALTERNATIVES = 6
 _ODD = frozenset(("tanh", "erf", "sin"))
 _EVEN = frozenset(("abs", "cos"))
 
@@ -33,9 +35,12 @@ def canonical(expr: Expr, kinds: Kinds) -> Expr:
 def canonical_predicate(expr: Expr, kinds: Kinds) -> Expr:
     """The minimised normal form of a predicate; a sorted negation normal form when that is large."""
     try:
-        return dnf.dnf_expr(normal_form(expr, kinds), kinds)
+        found = normal_form(expr, kinds)
     except dnf.TooLarge:
         return _pushed(expr, True, kinds)
+    if len(found) <= MAX_ALTERNATIVES:
+        return dnf.dnf_expr(found, kinds)
+    return _pushed(expr, True, kinds)
 
 
 def polynomial(expr: Expr, kinds: Kinds) -> Poly:
@@ -107,7 +112,7 @@ def _atom(expr: Expr, kinds: Kinds) -> Poly:
             if isinstance(folded, Num) and math.isfinite(folded.value):
                 return Poly.number(nice(float(folded.value)))
             return Poly.atom(folded)
-        case Binary(op, _, _):
+        case Binary():
             return Poly.atom(map_children(expr, lambda e: canonical(e, kinds)))
         case Num(bool() as value):
             return Poly.number(int(value))
@@ -166,7 +171,9 @@ def _extremum(fn: str, args: tuple[Expr, ...], kinds: Kinds) -> Poly:
     numbers = [u.value for u in unique if isinstance(u, Num)]
     rest = [u for u in unique if not isinstance(u, Num)]
     if numbers:
-        rest.append(Num((min if fn == "min" else max)(numbers)))
+        number = (min if fn == "min" else max)(numbers)
+        whole = all(kind_of(r, kinds) == "int" for r in rest)
+        rest.append(Num(number if whole or not rest else float(number)))
     out = rest[0]
     for item in rest[1:]:
         out = Call(fn, (out, item))
@@ -262,4 +269,4 @@ def _pushed(expr: Expr, positive: bool, kinds: Kinds) -> Expr:
     try:
         return dnf.dnf_expr(normal_form(atom, kinds), kinds)
     except dnf.TooLarge:
-        return atom
+        return map_children(atom, lambda e: canonical(e, kinds))

@@ -7,13 +7,14 @@ with coprime coefficients, so that `j < i + 1` and `j <= i` are the same literal
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from engine.cuir.nodes import Binary, Compare, Expr, Index, Name, Num, Unary
+from engine.cuir.nodes import Binary, Call, Compare, Expr, Index, Name, Num, Unary
 from engine.cuir.printer import print_expr
-from engine.scalar_algebra.kinds import Kinds
+from engine.scalar_algebra.kinds import Kinds, is_nonnegative
 from engine.scalar_algebra.polynomial import Poly, to_expr
 from engine.scalar_algebra.rewrite import FALSE, TRUE, all_of, any_of
 
@@ -100,21 +101,37 @@ def negate(dnf: Dnf) -> Dnf:
 
 # --- minimisation --------------------------------------------------------------------------------
 
-_FACTS: tuple[tuple[str, Poly], ...] = tuple(
-    (f"{index} in range", fact)
+_FACTS: tuple[Poly, ...] = tuple(
+    fact
     for index, size in (("j", "Nk"), ("i", "Nq"), ("h", "Hq"), ("b", "B"))
     for fact in (
         Poly.atom(Name(index)),
         Poly.atom(Name(size)) - Poly.atom(Name(index)) - Poly.number(1),
     )
-) + tuple((size, Poly.atom(Name(size))) for size in ("Nq", "Nk"))  # fmt: skip
+) + tuple(Poly.atom(Name(size)) for size in ("Nq", "Nk"))
+# j < i + Nk and the like follow from two of them.
+_FACTS += tuple(a + b for a in _FACTS[:2] for b in _FACTS[2:4])
+
+
+def _ranges(poly: Poly) -> Iterator[Poly]:
+    """What holds of quotients and remainders by themselves: e // c >= 0, 0 <= e % c < c."""
+    for atom in poly.atoms():
+        match atom:
+            case Binary("//", _, _) if is_nonnegative(atom):
+                yield Poly.atom(atom)
+            case Binary("%", _, Num(int() as c)) if is_nonnegative(atom):
+                yield Poly.atom(atom)
+                yield Poly.number(c - 1) - Poly.atom(atom)
+            case Call("floor_mod", (_, Num(int() as c))) if c > 0:
+                yield Poly.atom(atom)
+                yield Poly.number(c - 1) - Poly.atom(atom)
 
 
 def _by_domain(literal: Literal_) -> bool | None:
     """Whether 0 <= i < Nq and so on already decide the literal."""
     if not literal.integer or literal.relation not in ("ge", "eq", "ne"):
         return None
-    for _, fact in _FACTS:
+    for fact in (*_FACTS, *_ranges(literal.poly)):
         difference = literal.poly - fact
         if difference.is_number and difference.const >= 0:
             if literal.relation == "ge":

@@ -48,6 +48,11 @@ class AllInt(Mapping[str, Kind]):
 INDEX_KINDS = AllInt()
 
 
+def probe(position: int) -> Expr:
+    """A stand-in index, to try whether an element can be read."""
+    return Name(f"%p{position}")
+
+
 def value_of(expr: Expr) -> float | int | None:
     """The number that `expr` is, truth values excluded."""
     if isinstance(expr, Num) and not isinstance(expr.value, bool):

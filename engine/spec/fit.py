@@ -13,6 +13,7 @@ from engine.cuir.nodes import (
     Compare,
     Expr,
     Index,
+    Lambda,
     Name,
     Num,
     Select,
@@ -21,9 +22,11 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra.polynomial import nice
+from engine.scalar_algebra.rewrite import rename
 from engine.spec import build
 
 Sizes = Mapping[str, int]
+ROLL = "%n"
 
 
 class Mismatch(Exception):
@@ -53,10 +56,31 @@ def unify(forms: Sequence[Expr], sizes: Sequence[Sizes]) -> Expr:
         if any(isinstance(v, bool) or not math.isfinite(v) for v in values):
             raise Mismatch(forms)
         return fit(values, sizes)
+    if all(isinstance(f, Lambda) for f in forms):
+        return _under_one_variable([f for f in forms if isinstance(f, Lambda)], sizes)
     if len({_head(f) for f in forms}) != 1 or len({len(children(f)) for f in forms}) != 1:
         return _by_value(forms, sizes)
     parts = [unify(column, sizes) for column in zip(*map(_parts, forms), strict=True)]
     return _rebuilt(first, parts)
+
+
+def _under_one_variable(forms: Sequence[Lambda], sizes: Sequence[Sizes]) -> Expr:
+    """Bound variables have no meaning beyond their body: all take the first one's name."""
+    first = forms[0]
+    bodies = [
+        rename(f.body, {p: Name(q) for p, q in zip(f.params, first.params, strict=True)})
+        for f in forms
+    ]
+    return Lambda(first.params, unify(bodies, sizes))
+
+
+def rolled(parts: Sequence[Expr], position: Expr) -> Expr | None:
+    """One expression over `position` that gives `parts[n]` at n: a Python loop, rolled up again."""
+    try:
+        form = unify(parts, [{ROLL: n} for n in range(len(parts))])
+    except (Mismatch, NoForm):
+        return None
+    return rename(form, {ROLL: position})
 
 
 def _by_value(forms: Sequence[Expr], sizes: Sequence[Sizes]) -> Expr:
@@ -190,7 +214,9 @@ def _scaled(expr: Expr, slope: Fraction, whole: bool) -> Expr:
 
 def _features(sizes: Sequence[Sizes], whole: bool) -> list[tuple[Expr, list[float]]]:
     """Size expressions, simplest first, each with its value at every size."""
-    names = [n for n in ("Nk", "Nq", "D", "Dv", "Hq", "Hkv", "B") if all(n in s for s in sizes)]
+    known = ("Nk", "Nq", "D", "Dv", "Hq", "Hkv", "B")
+    names = [n for n in known if all(n in s for s in sizes)]
+    names += sorted(n for n in sizes[0] if n not in known and all(n in s for s in sizes))
     # Sizes that are always equal (one name for both) are one size.
     unique: list[str] = []
     for name in names:
@@ -209,6 +235,8 @@ def _features(sizes: Sequence[Sizes], whole: bool) -> list[tuple[Expr, list[floa
         put(Name(n), column(n))
     if not whole:
         for n in unique:
+            if min(column(n)) <= 0:
+                continue
             put(Call("rsqrt", (Name(n),)), [1 / math.sqrt(c) for c in column(n)])
             put(Binary("/", Num(1.0), Name(n)), [1 / c for c in column(n)])
             put(Call("log", (Name(n),)), [math.log(c) for c in column(n)])
@@ -223,7 +251,8 @@ def _features(sizes: Sequence[Sizes], whole: bool) -> list[tuple[Expr, list[floa
                 continue
             x, y = column(a), column(b)
             pair = list(zip(x, y, strict=True))
-            if (a, b) in (("Nk", "Nq"), ("Nq", "Nk"), ("Hq", "Hkv"), ("D", "Dv")):
+            usual = (("Nk", "Nq"), ("Nq", "Nk"), ("Hq", "Hkv"), ("D", "Dv"))
+            if (a, b) in usual or (a in ("Nk", "Nq") and b not in known):
                 put(Binary("-", Name(a), Name(b)), [p - q for p, q in pair])
                 gap = [max(p - q, 0.0) for p, q in pair]
                 put(Call("max", (Binary("-", Name(a), Name(b)), Num(0))), gap)
@@ -234,13 +263,14 @@ def _features(sizes: Sequence[Sizes], whole: bool) -> list[tuple[Expr, list[floa
                 put(Binary("*", Name(a), Name(b)), [p * q for p, q in pair])
                 put(Call("min", (Name(a), Name(b))), [min(p, q) for p, q in pair])
                 put(Call("max", (Name(a), Name(b))), [max(p, q) for p, q in pair])
-            if not whole:
+            if not whole and min(*x, *y) > 0:
                 quotient = Binary("/", Binary("*", Num(1.0), Name(a)), Name(b))
                 put(quotient, [p / q for p, q in pair])
                 ratio = Call("log", (quotient,))
                 put(ratio, [math.log(p / q) for p, q in pair])
     for n in unique:
-        for parts in (2, 3, 4, 8, 16):
+        for parts in range(2, len(sizes)) if n == ROLL else (2, 3, 4, 8, 16):
             divided = [float(int(c) // parts) for c in column(n)]
-            put(Binary("//", Name(n), Num(parts)), divided)
+            whole_part = Call("floor_div", (Name(n), Num(parts)))
+            put(whole_part if n == ROLL else Binary("//", Name(n), Num(parts)), divided)
     return out

@@ -192,6 +192,9 @@ def _cast(trace: Trace, source: Any, out: Any) -> Rule:
             return build.as_truth(a, trace.kinds)
         a = build.as_number(a, trace.kinds)
         if not out.dtype.is_floating_point and kind_of(a, trace.kinds) == "float":
+            if isinstance(source, torch.Tensor) and not trace.sym(source).deps:
+                # A rounded formula turns over at the last bit: constants count by their values.
+                raise Unreadable
             return build.call("int", a)
         value = build.value_of(a)
         if value is not None and out.dtype.is_floating_point:

@@ -10,6 +10,7 @@ import torch
 from engine.cuir.nodes import Call, Expr, Num
 from engine.spec import build
 from engine.spec.build import TRUE, ZERO
+from engine.spec.fit import rolled
 from engine.spec.ops_support import Args, Handler, Kwargs, Unreadable, argument
 from engine.spec.symbolic import Indices, Sym, View, reshape_index
 
@@ -167,7 +168,16 @@ def _cat(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
         moved = build.sub(index[dim], Num(starts[n]))
         return syms[n].read((*index[:dim], moved, *index[dim + 1 :]))
 
+    length = syms[0].shape[dim]
+    alike = len(syms) > 2 and all(sym.shape[dim] == length for sym in syms)
+
     def read(index: Indices) -> Expr:
+        if alike:
+            which, inner = build.divmod_index(index[dim], length, trace.extents)
+            own = (*index[:dim], inner, *index[dim + 1 :])
+            form = rolled([sym.read(own) for sym in syms], which)
+            if form is not None:
+                return form
         result = part(len(syms) - 1, index)
         for n in reversed(range(len(syms) - 1)):
             before = build.compare("<", index[dim], Num(starts[n + 1]))
@@ -183,11 +193,13 @@ def _stack(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
 
     def read(index: Indices) -> Expr:
         rest = (*index[:dim], *index[dim + 1 :])
-        result = syms[-1].read(rest)
+        parts = [sym.read(rest) for sym in syms]
+        form = rolled(parts, index[dim]) if len(parts) > 2 else None
+        if form is not None:
+            return form
+        result = parts[-1]
         for n in reversed(range(len(syms) - 1)):
-            result = build.select(
-                build.compare("==", index[dim], Num(n)), syms[n].read(rest), result
-            )
+            result = build.select(build.compare("==", index[dim], Num(n)), parts[n], result)
         return result
 
     return Sym(tuple(out.shape), read, frozenset().union(*(s.deps for s in syms)))

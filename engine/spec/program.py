@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,11 +26,12 @@ class Program:
 
     source: SpecSource
     tensors: tuple[TensorParameter, ...]
+    varied: Mapping[str, int] = field(default_factory=dict)  # scalars at other values than theirs
 
     def run(self, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner) -> torch.Tensor:
         """The spec's output from a fresh module. Call it inside `load.surroundings`."""
         function = load_function(self.source)
-        scalars = {s.name: s.value for s in self.source.scalars if not s.size}
+        scalars = {s.name: s.value for s in self.source.scalars if not s.size} | dict(self.varied)
         with explained(self.source):
             if self.source.kind == "eager":
                 out = function(**{t.name: inputs[t.name] for t in self.tensors}, **scalars)
@@ -48,6 +49,26 @@ class Program:
                 "return the output tensor alone",
             )
         return out
+
+
+# Values for integer scalars beside the trace sizes: below every length, then around them.
+SMALL = ((5, 6, 9, 4), (3, 7, 5, 8), (4, 9, 6, 5))
+AROUND = ((5, 27, 9, 40), (6, 9, 33, 12), (4, 21, 20, 8))
+
+
+def variations(program: Program) -> list[list[Program]]:
+    """The program at each trace size with its integer scalars varied, so that a value which only
+    shows at lengths past it (`min(window, Nk)` in Python) can be told from a length."""
+    names = [s.name for s in program.source.scalars if type(s.value) is int and s.value > 1]
+    if not names or len(names) > len(SMALL):
+        return []
+    return [
+        [
+            replace(program, varied={n: row[k] for n, row in zip(names, rows, strict=False)})
+            for k in range(len(rows[0]))
+        ]
+        for rows in (AROUND, SMALL)
+    ]
 
 
 ModsRunner = Callable[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from engine.cuir.nodes import Compare, Expr, Name
@@ -13,19 +13,19 @@ from engine.errors import SpecError
 from engine.scalar_algebra.canonical import canonical, canonical_predicate
 from engine.scalar_algebra.given import simplified_where
 from engine.scalar_algebra.kinds import INDEX_NAMES, SIZE_NAMES, Kinds
-from engine.scalar_algebra.rewrite import load_names
+from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
 from engine.spec.fit import NoForm, fit
 from engine.spec.load import surroundings, time_limit
-from engine.spec.program import Program, program_of
+from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import Read, output_names, read_all, role_names
 from engine.spec.recipe import Input, Recipe
 from engine.spec.sizes import Domain
 from engine.spec.source import read_source
 from engine.spec.tables import Form, closed_form, with_forms
 from engine.spec.trace import Leaf
-from engine.spec.validate import validate_recipe
+from engine.spec.validate import Misread, validate_recipe
 
 TIME_LIMIT_S = 60.0
 _OUTPUT_NAMES = {"b": "B", "h": "Hq", "i": "Nq"}
@@ -50,7 +50,7 @@ def _within_some_domain(program: Program) -> Recipe:
     failure: SpecError | None = None
     for domain in Domain:
         try:
-            return _read_within(program, domain)
+            return _read_or_vary(program, domain)
         except SpecError as error:
             if error.__cause__ is None:  # not raised by the user's code
                 raise failure or error from None
@@ -59,8 +59,21 @@ def _within_some_domain(program: Program) -> Recipe:
     raise failure
 
 
-def _read_within(program: Program, domain: Domain) -> Recipe:
-    read = read_all(program, domain)
+def _read_or_vary(program: Program, domain: Domain) -> Recipe:
+    """Read; when that misreads, read again with the spec's integers varied beside the sizes."""
+    try:
+        return _read_within(program, domain)
+    except Misread as misread:
+        for varied in variations(program):
+            try:
+                return _read_within(program, domain, varied)
+            except SpecError:
+                continue
+        raise misread
+
+
+def _read_within(program: Program, domain: Domain, varied: Sequence[Program] = ()) -> Recipe:
+    read = read_all(program, domain, varied)
     recipe = _recipe(program, read, domain)
     outcome = validate_recipe(program, recipe, domain)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
@@ -109,7 +122,7 @@ def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]
     """Closed forms of constant tables, and an input for each table without one."""
     parts = [read.score, read.keep, read.output_factor, read.kv_head, *read.late_masks]
     names = sorted(frozenset().union(*(load_names(e) for e in parts)))
-    sizes = [t.sizes for t in read.traced]
+    sizes = read.sizes
     forms: dict[str, Form] = {}
     inputs: list[Input] = []
     plain = {i.name for i in _inputs(program, read) if i.role != "extra"}
@@ -123,7 +136,7 @@ def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]
             raise _unread(program, first)
         form = None if first.deps else closed_form([leaf.value for leaf in leaves], sizes)
         if form is not None:
-            forms[name] = form
+            forms[name] = form.bound_to(read.bound)
             continue
         kind = read.traced[0].trace.kinds[name]
         given = _named_at(program, first.line)
@@ -149,11 +162,11 @@ def _named_at(program: Program, line: int | None) -> str | None:
 
 
 def _table_dims(program: Program, leaves: list[Leaf], read: Read) -> tuple[str, ...]:
-    sizes = [t.sizes for t in read.traced]
+    sizes = read.sizes
     dims = []
     for column in zip(*(leaf.value.shape for leaf in leaves), strict=True):
         try:
-            dims.append(print_expr(fit([int(c) for c in column], sizes)))
+            dims.append(print_expr(rename(fit([int(c) for c in column], sizes), read.bound)))
         except NoForm:
             raise _unread(program, leaves[0]) from None
     return tuple(dims)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from engine.cuir.nodes import Expr, Index, Name, Num, walk_expr
 from engine.errors import SpecError
 from engine.scalar_algebra.kinds import Kind
+from engine.scalar_algebra.rewrite import rename
 from engine.spec.clauses import lines_by_kind
 from engine.spec.fit import Mismatch, NoForm, unify
 from engine.spec.program import Program, broadcast_mods
@@ -153,6 +154,8 @@ class Read:
     """Readings of all sizes as one: expressions over size names."""
 
     traced: tuple[Traced, ...]
+    sizes: tuple[Mapping[str, int], ...]  # of each trace, varied scalars included
+    bound: Mapping[str, Expr]  # the values of varied scalars
     score: Expr
     keep: Expr
     late_masks: tuple[Expr, ...]
@@ -161,13 +164,16 @@ class Read:
     kv_head: Expr
 
 
-def read_all(program: Program, domain: Domain) -> Read:
+def read_all(program: Program, domain: Domain, varied: Sequence[Program] = ()) -> Read:
     """Trace at every size of `TRACE_SIZES`, moved into `domain`, and unify. Raises `SpecError`."""
+    programs = varied or [program] * len(TRACE_SIZES)
     traced = tuple(
-        trace_once(program, domain.within(sizes), seed) for seed, sizes in enumerate(TRACE_SIZES)
+        trace_once(at, domain.within(sizes), seed)
+        for seed, (at, sizes) in enumerate(zip(programs, TRACE_SIZES, strict=True))
     )
     readings = [t.reading for t in traced]
-    sizes = [t.sizes for t in traced]
+    sizes = [{**t.sizes, **at.varied} for t, at in zip(traced, programs, strict=True)]
+    bound = {s.name: Num(s.value) for s in program.source.scalars if s.name in programs[0].varied}
     first = readings[0]
     for other in readings[1:]:
         if (
@@ -180,7 +186,7 @@ def read_all(program: Program, domain: Domain) -> Read:
 
     def one(part: str, forms: list[Expr]) -> Expr:
         try:
-            return unify(forms, sizes)
+            return rename(unify(forms, sizes), bound)
         except Mismatch as problem:
             shown = " and ".join(problem.texts[:2])
             raise _varies(
@@ -193,6 +199,8 @@ def read_all(program: Program, domain: Domain) -> Read:
 
     return Read(
         traced,
+        tuple(sizes),
+        bound,
         one("score", [r.score for r in readings]),
         one("mask", [r.keep for r in readings]),
         tuple(one("mask", list(column)) for column in zip(*(r.late_masks for r in readings), strict=True)),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from engine.cuir.nodes import Expr
+from engine.cuir.nodes import Expr, Name, walk_expr
 
 Role = Literal["q", "k", "v", "extra"]
 EmptyRows = Literal["never", "nan", "mean", "zero", "spec-defined"]
@@ -70,4 +70,9 @@ class Recipe:
     clauses: tuple[Clause, ...] = field(default=())
 
     def extra(self) -> tuple[Input, ...]:
-        return tuple(i for i in self.inputs if i.role == "extra")
+        """The extra inputs that the kernel reads; others only go into derived tables."""
+        parts = (self.score, self.keep, self.kv_head, self.output_factor, self.weight)
+        used = {
+            e.id for part in parts if part is not None for e in walk_expr(part) if isinstance(e, Name)
+        }  # fmt: skip
+        return tuple(i for i in self.inputs if i.role == "extra" and i.name in used)

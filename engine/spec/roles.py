@@ -41,6 +41,7 @@ class NotAttention(Exception):
         self.message, self.fix, self.about = message, fix, about
 
 
+X = Name("x")
 LLM = "rewrite this part of the spec, or use --transfer llm"
 
 
@@ -76,6 +77,12 @@ def read_output(
     parts = cancelled(factors(without_guards(expr)))
     found = [f for f in parts if not f.inverse and _value_load(f.base, outputs, floats)]
     if len(found) != 1:
+        merged = _merged_output(expr, outputs)
+        if merged is not None:
+            raise NotAttention(
+                "one dimension of the output holds two (heads and columns, or batch and heads)",
+                "return the output before they are merged, such as [B, Nq, Hq, D]", merged,
+            )  # fmt: skip
         raise _no_matmul(expr, floats)
     summed = found[0].base
     assert isinstance(summed, Call) and isinstance(summed.args[0], Lambda)
@@ -86,13 +93,14 @@ def read_output(
     outer = [f for f in parts if f is not found[0]]
     if any(mentions(f.base, d) for f in [*inner, *outer]):
         raise NotAttention("the weights depend on the column of v", LLM)
-    weights, late, outer, normalised = _normalised(inner, outer, j)
+    weights, late, outer, normalised = _normalised(inner, outer, j, summed.args[1])
     raw = product([*inner])
-    if any(has_reduction(f.base) and not _has_product(f.base, floats) for f in outer):
-        about = next(f.base for f in outer if has_reduction(f.base))
-        raise NotAttention(
-            "rows are normalised by something else than the sum of their weights", LLM, about
-        )
+    for f in outer:
+        if has_reduction(f.base):
+            raise NotAttention(
+                "rows are normalised by something else than the sum of their weights (such as a "
+                "sink), or the output is scaled by a row's own values", LLM, f.base,
+            )  # fmt: skip
     dots = _dots(product(weights), j, floats)
     if not dots:
         raise _no_matmul(expr, floats)
@@ -167,6 +175,16 @@ def _no_matmul(expr: Expr, floats: frozenset[str]) -> NotAttention:
     )
 
 
+def _merged_output(expr: Expr, outputs: tuple[str, ...]) -> Expr | None:
+    """A load at `o % D` for an output variable o: dimensions merged after the second matmul."""
+    for e in walk_expr(expr):
+        for part in e.index if isinstance(e, Index) else ():
+            match part:
+                case Call("floor_mod", (Name(o), _)) if o in outputs:
+                    return e
+    return None
+
+
 def _value_load(
     expr: Expr, outputs: tuple[str, ...], floats: frozenset[str]
 ) -> tuple[Index, str] | None:
@@ -193,7 +211,7 @@ def _value_load(
 
 
 def _normalised(
-    inner: list[Factor], outer: list[Factor], j: str
+    inner: list[Factor], outer: list[Factor], j: str, keys: Expr
 ) -> tuple[list[Factor], list[Factor], list[Factor], bool]:
     """(weights, late masks, other outer factors, whether a row's weights sum to one)."""
     sums = [
@@ -205,7 +223,7 @@ def _normalised(
         assert isinstance(total.base, Call) and isinstance(total.base.args[0], Lambda)
         (var,), body = total.base.args[0].params, total.base.args[0].body
         wanted = over(body, var, j)
-        if wanted - have:
+        if wanted - have or total.base.args[1] != keys:
             continue
         extra = list((have - wanted - Counter([total])).elements())
         masks = [f for f in extra if _is_mask(f)]
@@ -359,18 +377,20 @@ def _head(load: Index, place: Mapping[str, Expr]) -> Expr:
 
 
 def _elementwise(weight: Expr) -> tuple[Expr, Expr, Expr]:
-    """(keep, weight over s, score over x) of an unnormalised weight."""
+    """(keep, weight over s, score over x) of an unnormalised weight.
+
+    The score is the outermost argument of a function on which the whole weight depends: y of
+    sigmoid(y), of max(y, 0) * max(y, 0) and of y * sigmoid(y).
+    """
     keep, value = _split_zero(_sigmoids(weight))
-    best: Expr | None = None
-    for candidate in walk_expr(value):
-        if candidate in (value, Name("x")) or not contains(candidate, Name("x")):
-            continue
-        if _alone(substitute(value, {candidate: Name("s")})):
-            best = candidate
-            break
-    if best is None:
-        return keep, Name("s"), value
-    return keep, substitute(value, {best: Name("s")}), best
+    arguments = [
+        arg for e in walk_expr(value) if isinstance(e, Call) for arg in e.args if contains(arg, X)
+    ]  # fmt: skip
+    for candidate in arguments:
+        context = substitute(value, {candidate: Name("s")})
+        if _alone(context):
+            return keep, context, candidate
+    return keep, Name("s"), value
 
 
 def _alone(weight: Expr) -> bool:
@@ -410,9 +430,10 @@ def _split_zero(weight: Expr) -> tuple[Expr, Expr]:
         case Call(fn, (arg,)) if fn in _ZERO_AT_MINUS_INFINITY:
             keep, inner = split_mask(arg)
             return keep, Call(fn, (inner,))
-        case Call("max", (arg, Num(0 | 0.0) as zero)):
-            keep, inner = split_mask(arg)
-            return keep, Call("max", (inner, zero))
+        case Call("max", (Select(cond, then, other), Num(0 | 0.0) as zero)):
+            return _split_zero(
+                build.select(cond, build.call("max", then, zero), build.call("max", other, zero))
+            )
         case Binary("*", left, right):
             k1, w1 = _split_zero(left)
             k2, w2 = _split_zero(right)

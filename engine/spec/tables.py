@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.cuir.nodes import Call, Expr, Index, Name, Num
-from engine.scalar_algebra.rewrite import TRUE, load_names, map_children
+from engine.scalar_algebra.rewrite import TRUE, load_names, map_children, rename
 from engine.spec import build
 from engine.spec.fit import NoForm, Sizes, fit
 
@@ -21,6 +21,10 @@ class Form:
     """A closed form: the expression at an index."""
 
     at: Callable[[tuple[Expr, ...]], Expr]
+
+    def bound_to(self, values: Mapping[str, Expr]) -> Form:
+        """The form with names of varied scalars replaced by their values."""
+        return Form(lambda index: rename(self.at(index), values)) if values else self
 
 
 def closed_form(values: Values, sizes: Sequence[Sizes]) -> Form | None:

@@ -327,13 +327,7 @@ class AtenMode(TorchDispatchMode):
         if name in RANDOM:
             raise trace.error(f"{name} draws random numbers, and a spec must be a function of its inputs",
                               line, "remove dropout and random tensors")  # fmt: skip
-        handler = HANDLERS.get(name)
-        made: Any = None
-        if handler is not None:
-            try:
-                made = handler(trace, args, kwargs, out)
-            except Unreadable:
-                made = None
+        made = self._read(name, args, kwargs, out)
         outs = (
             [out]
             if isinstance(out, torch.Tensor)
@@ -359,6 +353,20 @@ class AtenMode(TorchDispatchMode):
                 f"Python control flow needs the values of {', '.join(sorted(deps))}", line, FIX_FLOW
             )
         return out
+
+    def _read(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+        """The result's twin, or None where no handler reads this use of the op."""
+        handler = HANDLERS.get(name)
+        if handler is None:
+            return None
+        try:
+            made = handler(self.trace, args, kwargs, out)
+            if isinstance(made, Sym) and not made.deps:
+                # Constants are few and small: find out now whether every element can be read.
+                made.read(tuple(build.probe(n) for n in range(len(made.shape))))
+        except Unreadable:
+            return None
+        return made
 
     def _views(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         made = VIEWS[name](self.trace, args, kwargs, out)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.errors import SpecError
+from engine.errors import SpecError, Where
 from engine.spec.derived import derived_values
 from engine.spec.oracle import Expected, canonical_layout, expected, output_as_bhnd, run_wide
 from engine.spec.program import Program
@@ -19,6 +19,10 @@ from engine.spec.sizes import CHECK_SIZES, Domain, dimension_values, slots
 TOLERANCE = 1e-10  # of the largest magnitude in the row
 LARGEST_STRETCH = 70_000
 MAX_STRETCHES = 3
+
+
+class Misread(SpecError):
+    """The recipe that was read does not compute what the spec computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +108,10 @@ def _fills(theirs: torch.Tensor, ours: Expected, v: torch.Tensor, recipe: Recipe
     return {"spec-defined"}
 
 
-def _differs(program: Program, what: str, dims: Mapping[str, int]) -> SpecError:
+def _differs(program: Program, what: str, dims: Mapping[str, int]) -> Misread:
     shown = ", ".join(f"{name} {value}" for name, value in dims.items())
-    return program.source.error(
-        f"the rules misread this spec: at {shown}, {what}", program.source.line,
-        "write the variant more plainly, or use --transfer llm",
-    )  # fmt: skip
+    return Misread(
+        f"the rules misread this spec: at {shown}, {what}",
+        where=Where(str(program.source.path), program.source.line),
+        fix="write the variant more plainly, or use --transfer llm",
+    )
