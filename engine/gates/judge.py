@@ -36,6 +36,8 @@ from engine.transfer.fill import fill_arguments, unpermuted
 
 EXACT_TOLERANCE = 1e-10  # of each row's largest magnitude
 LSE_TOLERANCE = 5e-3  # typed mode: scores are products of rounded inputs, summed in float32
+# Findings about values: the comparison with the spec says more about them.
+NUMERIC = frozenset({"nan_output", "unwritten_output"})
 Report = Callable[[str], None]
 
 
@@ -197,16 +199,19 @@ def _execute(
     }
     arguments = fill_arguments(subject.binding, given, sizes, kind, lse)
     outcome = run_program(subject.module, arguments.fields, mode, Schedule(seed=seed))
+    failure: Failure | None = None
     if outcome.findings:
-        first = outcome.findings[0]
-        return Failure(f"{first.kind}: {first.message}", op=_op(first.path)), {}
-    if outcome.status != "ran":
+        first = next((f for f in outcome.findings if f.kind not in NUMERIC), outcome.findings[0])
+        failure = Failure(f"{first.kind}: {first.message}", op=_op(first.path))
+        if first.kind not in NUMERIC:
+            return failure, {}
+    elif outcome.status != "ran":
         return Failure(outcome.reason or outcome.status, op=_op(outcome.path or ())), {}
     out: dict[str, Tensor] = {}
     for item in subject.binding.tensors:
         if item.output:
             out[item.source] = unpermuted(outcome.outputs[item.field], item)
-    return None, out
+    return failure, out
 
 
 def _is_element(recipe: Recipe, name: str) -> bool:
@@ -216,13 +221,13 @@ def _is_element(recipe: Recipe, name: str) -> bool:
 def _exact(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
     """Every value float64: O within 1e-10 of each row's largest magnitude, and LSE."""
     inputs, sizes = _inputs(subject, case, seed)
-    failure, out = _execute(subject, inputs, sizes, "exact", seed)
+    found, out = _execute(subject, inputs, sizes, "exact", seed)
     row: dict[str, Any] = {"case": str(case), "mode": "exact"}
-    if failure is not None:
-        return failure, row
+    if found is not None and not out:
+        return found, row
     if case.Nq == 0 or case.Nk == 0:
         # Specs need not run on nothing; the convention is O = 0 and LSE = -inf.
-        return _is_nothing(out), row
+        return found or _is_nothing(out), row
     want = expected(subject.recipe, inputs)
     spec_o = output_as_bhnd(subject.recipe, oracle(subject.spec, inputs, subject.options))
     # Rows without a kept key: our convention is O = 0; what the spec gives there is its own affair.
@@ -232,7 +237,10 @@ def _exact(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
     row["O"] = worst
     if failure is None and want.lse is not None and "LSE" in out:
         failure, row["LSE"] = _lse_equal(out["LSE"], want.lse)
-    return failure, row
+    if found is not None and failure is not None:
+        # The executor says where NaN was written; the comparison says for which row.
+        failure = replace(failure, op=found.op)
+    return failure or found, row
 
 
 def _is_nothing(out: Mapping[str, Tensor]) -> Failure | None:
