@@ -9,6 +9,7 @@ from tree_sitter import Node as Tree
 from engine.lift.catalogue import fill
 from engine.lift.constants import Constant, Evaluator, NotConstant
 from engine.lift.expressions import Translator, Typed, Unknown
+from engine.lift.instances import UNKNOWN
 from engine.lift.scope import Program
 from engine.lift.source import Source
 from engine.lift.syntax import NotAnExpression, parse_expression
@@ -42,7 +43,7 @@ def check_static_assert(
     try:
         node = parse_expression(source.within(condition), program.templates)
         expr = translator.condition(node)
-        held = [bool(evaluator.value(expr, constants)) for constants in instantiations]
+        held = [evaluator.value(expr, known) for known in instantiations if UNKNOWN not in known]
     except (Unknown, NotAnExpression, NotConstant) as error:
         raise source.fail(
             tree.start_byte,

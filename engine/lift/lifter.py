@@ -10,27 +10,20 @@ from tree_sitter import Language, Parser
 
 from engine.cuir import arch as archs
 from engine.cuir.nodes import (
-    Call,
     Expr,
-    For,
     Function,
-    If,
-    Index,
     Module,
     Name,
     Num,
     Opaque,
-    Return,
-    Stmt,
     Str,
-    walk_block,
-    walk_expr,
 )
 from engine.errors import LiftError, Where
 from engine.lift.catalogue import Catalogue, default_catalogue
-from engine.lift.constants import Constant, Evaluator, Facts, NotConstant, TypeName
+from engine.lift.constants import Constant, Evaluator, Facts, TypeName
 from engine.lift.declarations import check_static_assert
 from engine.lift.expressions import Translator, Unknown
+from engine.lift.instances import Instances
 from engine.lift.launch import bind, find_launch
 from engine.lift.program import TopLevel
 from engine.lift.provenance import BOM, Lifted, Lines, OpaqueOp
@@ -118,21 +111,20 @@ class _Lifter:
         top = self.top
         launch = find_launch(top, self.root, self.entry)
         binding = bind(self.source, launch, self.specialisation)
-        instances: dict[str, list[dict[str, Constant]]] = {
-            launch.signature.name: [dict(binding)],
-        }
         done: dict[str, Function] = {}
         self.evaluator = Evaluator(Facts(self.limit, ARGS, tuple(f.type for f in top.fields), done))
+        self.instances = Instances((f.signature for f in top.functions), self.evaluator)
         self.check_compile_time_functions(done)
+        self.instances.clear()
+        self.instances.add(launch.signature.name, binding)
+        self.forward_uses()
         # Callers stand after what they call, so each function meets all its instantiations.
         notes: dict[str, tuple[OpaqueOp, ...]] = {}
         for item in reversed(top.functions):
             self.source.opaque.clear()
             self.forget(item.signature.name)
-            found = instances.get(item.signature.name, [])
-            done[item.signature.name] = self.function(item, found)
+            done[item.signature.name] = self.function(item)
             notes[item.signature.name] = tuple(self.source.opaque)
-            self.instantiate(done[item.signature.name], found, instances)
         functions = tuple(
             done[entry.signature.name] if isinstance(entry, FunctionItem) else self.other(entry)
             for entry in top.order
@@ -148,9 +140,9 @@ class _Lifter:
         spec = (("arch", Str(self.arch)), *((k, _spec_value(v)) for k, v in binding.items()))
         module = Module(spec, top.fields, functions)
         constants = {
-            name: {k: v.name if isinstance(v, TypeName) else v for k, v in found[0].items()}
-            for name, found in instances.items()
-            if found
+            f.signature.name: {k: _plain(v) for k, v in known.items()}
+            for f in top.functions
+            for known in self.instances.known(f.signature.name)[:1]
         }
         return Lifted(
             module,
@@ -185,11 +177,22 @@ class _Lifter:
         scope.open()
         return scope
 
-    def function(self, item: FunctionItem, instances: list[dict[str, Constant]]) -> Function:
+    def forward_uses(self) -> None:
+        """Functions used before their definition, or by what has no meaning, in unknown ways."""
+        seen: list[FunctionItem] = list(self.top.functions)
+        for item in self.top.functions:
+            later = {f.signature.name for f in seen}
+            self.instances.opaque(t for t in self.source.within(item.body) if t.text in later)
+            seen.remove(item)
+        for other in self.top.order:
+            if isinstance(other, OtherItem):
+                self.instances.opaque(self.source.within(other.tree))
+
+    def function(self, item: FunctionItem) -> Function:
         scope = self.scope_of(item)
         signature = item.signature
         lifter = FunctionLifter(
-            self.source, self.program, scope, self.evaluator, instances, signature.result
+            self.source, self.program, scope, self.evaluator, self.instances, signature
         )
         path = (safe(signature.name),)
         self.source.note(path, item.tree.start_byte, item.tree.end_byte)
@@ -224,34 +227,7 @@ class _Lifter:
         for item in self.top.functions:
             tokens = self.source.tokens.inside(item.definition.start_byte, item.body.start_byte)
             if any(t.text == "constexpr" for t in tokens):
-                done[item.signature.name] = self.function(item, [])
-
-    def instantiate(
-        self,
-        function: Function,
-        found: list[dict[str, Constant]],
-        instances: dict[str, list[dict[str, Constant]]],
-    ) -> None:
-        """Records the template arguments with which `function` calls and launches others."""
-        for _, stmt in walk_block(function.body, (function.name,)):
-            for expr in _expressions(stmt):
-                for node in walk_expr(expr):
-                    callee, args = _callee(node)
-                    target = next(
-                        (f for f in self.top.functions if safe(f.signature.name) == callee), None
-                    )
-                    if target is None or len(args) != len(target.signature.consts):
-                        continue
-                    known = instances.setdefault(target.signature.name, [])
-                    for constants in found:
-                        values: dict[str, Constant] = {}
-                        for name, arg in zip(target.signature.consts, args, strict=True):
-                            try:
-                                values[name] = self.evaluator.value(arg, constants)
-                            except NotConstant:
-                                continue
-                        if values not in known:
-                            known.append(values)
+                done[item.signature.name] = self.function(item)
 
     def top_level_asserts(self) -> None:
         translator = Translator(
@@ -261,27 +237,8 @@ class _Lifter:
             check_static_assert(self.source, tree, translator, self.program, self.evaluator, [{}])
 
 
-def _expressions(stmt: Stmt) -> tuple[Expr, ...]:
-    match stmt:
-        case For(_, start, stop, step, _):
-            return (start, stop, step)
-        case If(cond, _, _):
-            return (cond,)
-        case Return(value):
-            return () if value is None else (value,)
-        case Opaque():
-            return ()
-    return (stmt.value,) if hasattr(stmt, "value") else (stmt.call,)
-
-
-def _callee(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
-    """The function that an expression calls or launches, and its constants."""
-    match expr:
-        case Call("run", (Index(Name(kernel), args), *_)):
-            return kernel, args
-        case Call(fn, _, _, params):
-            return fn, params
-    return "", ()
+def _plain(value: Constant) -> int | float | bool | str:
+    return value.name if isinstance(value, TypeName) else value
 
 
 def _spec_value(value: Constant) -> Expr:

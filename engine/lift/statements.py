@@ -28,13 +28,14 @@ from engine.cuir.nodes import (
 )
 from engine.lift.asm import read_asm
 from engine.lift.catalogue import NUMBERS
-from engine.lift.constants import Constant, Evaluator, NotConstant
+from engine.lift.constants import Evaluator, NotConstant
 from engine.lift.declarations import check_static_assert, read_alias
 from engine.lift.effects import effects
 from engine.lift.expressions import Translator, Typed, Unknown
+from engine.lift.instances import Instances
 from engine.lift.loops import read_loop
 from engine.lift.provenance import OpaqueOp, Range
-from engine.lift.scope import C_TYPES, Local, Program, Scope
+from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature
 from engine.lift.source import Source, braces_match, declared
 from engine.lift.syntax import KEYWORDS, Node, NotAnExpression, parse_expression
 from engine.lift.tokens import Token, join
@@ -48,19 +49,21 @@ _DECLARATION_WORDS = frozenset({"const", "constexpr"})
 class FunctionLifter:
     """Lifts the body of one function.
 
-    `constants` holds one set of compile-time values per instantiation that the file makes of it.
+    `constants` holds one set of compile-time values per instantiation that its callers make.
     """
 
     source: Source
     program: Program
     scope: Scope
     evaluator: Evaluator
-    constants: list[dict[str, Constant]]
-    result: str  # the kind that the function returns
+    instances: Instances
+    signature: Signature
 
     def __post_init__(self) -> None:
         self.translator = Translator(self.program, self.scope)
         self.depth = 0
+        self.constants = self.instances.of(self.signature.name)
+        self.result = self.signature.result
 
     # --- blocks ------------------------------------------------------------------------------
 
@@ -98,6 +101,7 @@ class FunctionLifter:
         tokens = self.source.within(tree)
         if tree.start_byte == tree.end_byte:
             return
+        self.instances.opaque(tokens)
         reads, writes = effects(tokens, self.program, self.scope)
         if tree.has_error and "*" not in writes:
             writes = tuple(sorted((*writes, "*")))
@@ -404,6 +408,8 @@ class FunctionLifter:
 
     def parts_of(self, path: Path, role: str, expr: Expr) -> None:
         self.translator.write_ranges(self.source.parts, path, role, expr)
+        # Now, since a later block may give a constant's name to another one.
+        self.instances.calls(expr, self.constants)
 
 
 def _node(token: Token) -> Node:

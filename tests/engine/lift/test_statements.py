@@ -7,6 +7,7 @@ import pytest
 from engine.cuir.nodes import Opaque, Stmt, walk_block
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
+from engine.errors import LiftError
 from tests.engine.lift.sources import lift_body, text_of_body
 
 KNOWN = {
@@ -298,3 +299,42 @@ template <int N> __device__ int same(int a) { if constexpr (N > 4) { return a; }
     text = print_module(lifted.module)
     assert "if N > 4:\n        return a\n    else:\n        return 2 * a" in text
     assert "def same(a: i32, *, N):\n    return a\n    return 3" in text
+
+
+PICK = "template <int N> __device__ int pick(int a) { if constexpr (N > 4) return a; return 2; }"
+
+
+@pytest.mark.parametrize(
+    ("body", "before"),
+    [
+        pytest.param(
+            "{ constexpr int N = 3; i = pick<N>(i); } { constexpr int N = 5; i = pick<N>(i); }",
+            PICK,
+            id="two constants of one name",
+        ),
+        pytest.param("i = pick<5>(i); unsigned u = pick<3>(i);", PICK, id="used by an opaque op"),
+        pytest.param(
+            "i = pick<5>(i);",
+            PICK + "\n__device__ float* other(int a) { return pick<3>(a); }",
+            id="used by an opaque function",
+        ),
+        pytest.param(
+            "i = pick<5>(i) + early(i);",
+            "template <int N> __device__ int pick(int a);\n"
+            "__device__ int early(int a) { return pick<3>(a); }\n" + PICK,
+            id="used before its definition",
+        ),
+        pytest.param(
+            "i = pick<5>(i);", PICK.replace("return 2", "return pick<N - 1>(a)"), id="recursive"
+        ),
+    ],
+)
+def test_an_if_constexpr_stays_unless_every_use_is_known(body: str, before: str):
+    assert "if N > 4:" in print_module(lift_body(body, before).module)
+
+
+def test_a_static_assert_is_checked_for_every_known_use():
+    before = PICK.replace("{ if", '{ static_assert(N != 3, "no"); if')
+    assert lift_body("i = pick<5>(i);", before).opaque == ()
+    with pytest.raises(LiftError, match="N != 3"):
+        lift_body("i = pick<5>(i) + pick<3>(i);", before)
