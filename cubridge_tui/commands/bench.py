@@ -1,0 +1,103 @@
+"""`cubridge bench SESSION|KERNEL|RESULT.json`: a kernel's times beside the best rivals."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cubridge_tui.commands.verify import add_contents, add_runner, times_of
+from cubridge_tui.console import show, show_json
+from cubridge_tui.headless import add_json, add_store, narrator
+
+if TYPE_CHECKING:
+    from engine.gpu.job import Contents
+    from engine.service.bench import Bench
+
+FAILED, NOT_RUN = 1, 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what", help="a session, a bundled kernel's name, or a result that is there already"
+    )
+    parser.add_argument("--pack", metavar="DIR", type=Path, help="only write the job there")
+    add_runner(parser)
+    add_contents(parser)
+    parser.add_argument("--samples", type=int, help="timed calls per contestant (default: 30)")
+    add_store(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine.gpu.job import pack
+    from engine.gpu.result import read_results, table, verdict_of
+    from engine.gpu.runners import choose_runner
+    from engine.gpu.session import job_folder
+    from engine.service.bench import Bench
+    from sessions.store import Store
+
+    if args.what.endswith(".json"):
+        path = Path(args.what)
+    else:
+        tell = narrator(args.json)
+        with Bench(Store.open(args.store), progress=tell) as bench:
+            contents = _contents(bench, args)
+            if args.pack is not None:
+                folder = pack(contents, args.pack)
+                if args.json:
+                    show_json({"job": str(folder)})
+                else:
+                    show(str(folder))
+                return 0
+            runner = choose_runner(
+                args.runner, host=args.host, python=args.python, command=args.command
+            )
+            job = pack(contents, job_folder(contents))
+            # The kernel is verified first: a wrong one is never timed.
+            options = ["--samples", str(args.samples)] if args.samples else []
+            path = runner.run(job, options, bench.cancel, tell)
+    results = read_results(path)
+    if args.json:
+        show_json(
+            {
+                "results": [
+                    {
+                        "name": r["name"],
+                        "verdict": verdict_of(r)[0],
+                        "device": r["device"],
+                        "method": r["method"],
+                        "times": r["times"],
+                    }
+                    for r in results
+                ]
+            }
+        )
+    else:
+        for result in results:
+            show(f"{result['name']}: {verdict_of(result)[0]}")
+            for line in table(result):
+                show(line)
+    if any(verdict_of(r)[0] == "fail" for r in results):
+        return FAILED
+    return 0 if any(r["times"] for r in results) else NOT_RUN
+
+
+def _contents(bench: Bench, args: argparse.Namespace) -> Contents:
+    from engine.errors import InputError, StoreError
+    from engine.gpu.session import contents_of, contents_of_kernel
+    from engine.resources import list_kernels
+    from engine.service.bench import find_kernel
+    from engine.service.work import Work
+
+    if args.what in list_kernels() or "/" in args.what:
+        package = find_kernel(args.what)
+        return contents_of_kernel(bench, package, None, args.only, times_of(args))
+    try:
+        session = bench.store.load(args.what)
+    except StoreError as error:
+        raise InputError(
+            f"{args.what} is no session and no bundled kernel ({error.message})",
+            fix="`cubridge sessions list` and `cubridge kernels list` show what there is",
+        ) from None
+    return contents_of(Work(bench, session), args.only, times_of(args))

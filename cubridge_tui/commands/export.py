@@ -1,0 +1,36 @@
+"""`cubridge export SESSION DIR`: the accepted kernel as a package that needs nothing of ours."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from cubridge_tui.console import show, show_json
+from cubridge_tui.headless import add_json, add_store
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", help="a session's id, or the beginning of one")
+    parser.add_argument("folder", help="where to write it; its name is the name to import")
+    add_store(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine.service.bench import Bench
+    from engine.service.export import export_session
+    from engine.service.work import Work
+    from sessions.store import Store
+
+    store = Store.open(args.store)
+    session = store.load(args.session)
+    with Bench(store) as bench:
+        work = Work(bench, session)
+        folder = export_session(work, Path(args.folder))
+        level = work.state.accepted_level
+    if args.json:
+        files = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+        show_json({"session": session.id, "folder": str(folder), "level": level.value, "files": files})
+    else:
+        show(f"{folder}  {level.value}")
+    return 0

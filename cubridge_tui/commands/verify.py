@@ -1,0 +1,110 @@
+"""`cubridge verify SESSION`: run G4 on a GPU, here or elsewhere, or pack the job that does."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from cubridge_tui.console import say, show, show_json
+from cubridge_tui.headless import actor, add_json, add_store, narrator
+
+FAILED, NOT_RUN = 1, 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", help="a session's id, or the beginning of one")
+    parser.add_argument("--pack", metavar="DIR", type=Path, help="only write the job there")
+    add_runner(parser)
+    add_contents(parser)
+    parser.add_argument("--no-bench", action="store_true", help="verify, and time nothing")
+    parser.add_argument(
+        "--self-test", action="store_true", help="also show that broken kernels are rejected"
+    )
+    add_store(parser)
+    add_json(parser)
+
+
+def add_runner(parser: argparse.ArgumentParser) -> None:
+    """Where the GPU is."""
+    parser.add_argument(
+        "--runner", choices=["local", "ssh", "command"], default="local", help="default: local"
+    )
+    parser.add_argument("--host", help="the ssh runner's machine (default: $CUBRIDGE_GPU_HOST)")
+    parser.add_argument("--python", help="the Python with torch that runs the job")
+    parser.add_argument(
+        "--command",
+        help="the command runner's line, such as 'srun --gres=gpu:1 python3 {job}/run.py --out "
+        "{out} {options}' (default: $CUBRIDGE_GPU_COMMAND)",
+    )
+
+
+def add_contents(parser: argparse.ArgumentParser) -> None:
+    """What goes into the job."""
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        metavar="KEY",
+        default=[],
+        help="specialisations to take, such as bf16_128 (default: all)",
+    )
+    parser.add_argument(
+        "--lengths", nargs="+", type=int, metavar="N", help="sequence lengths to time"
+    )
+
+
+def times_of(args: argparse.Namespace) -> dict[str, object]:
+    return {"lengths": args.lengths} if args.lengths else {}
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine.gpu.job import pack
+    from engine.gpu.runners import choose_runner
+    from engine.gpu.session import contents_of, job_folder, verdict_from
+    from engine.service.adaptation import Adaptation
+    from engine.service.bench import Bench
+    from engine.service.work import Work
+    from engine.types import VerdictKind
+    from sessions.store import Store
+
+    store = Store.open(args.store)
+    tell = narrator(args.json)
+    with Bench(store, progress=tell) as bench:
+        session = store.load(args.session)
+        contents = contents_of(Work(bench, session), args.only, times_of(args))
+        if args.pack is not None:
+            folder = pack(contents, args.pack)
+            if args.json:
+                show_json({"session": session.id, "job": str(folder), "verdict": None})
+            else:
+                show(str(folder))
+                say(f"run it where a GPU is: python3 {folder}/run.py --out result.json")
+                say(f"then: cubridge gpu import {session.id} result.json")
+            return 0
+        runner = choose_runner(
+            args.runner, host=args.host, python=args.python, command=args.command
+        )
+        job = pack(contents, job_folder(contents))
+        options = [
+            *(["--no-bench"] if args.no_bench else []),
+            *(["--self-test"] if args.self_test else []),
+        ]
+        result = runner.run(job, options, bench.cancel, tell)
+        with store.writer(session.id, wait=5.0) as writer:
+            work = Adaptation(bench, writer, actor())
+            verdict = work.give(verdict_from(work, result))
+        say(f"verified  {verdict.gate} {verdict.kind}  {verdict.reason}")
+        if args.json:
+            show_json(
+                {
+                    "session": session.id,
+                    "job": str(job),
+                    "result": str(result),
+                    "verdict": verdict.to_json(),
+                    "level": store.load(session.id).state.level.value,
+                }
+            )
+        else:
+            show(f"{session.id}  {store.load(session.id).state.level}")
+    if verdict.kind is VerdictKind.FAIL:
+        return FAILED
+    return 0 if verdict.kind is VerdictKind.PASS else NOT_RUN

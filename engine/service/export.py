@@ -1,0 +1,80 @@
+"""An accepted session as a kernel package: the folder that builds and imports without us."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.cuir.nodes import Module
+from engine.errors import InputError
+from engine.lift import specialisation_key
+from engine.lift.lifter import lift_source
+from engine.lift.package import Specialisation
+from engine.package.export import Content, export
+from engine.service.work import LOWERED, Work
+from engine.types import Level, Stage
+
+
+def export_session(work: Work, folder: Path) -> Path:
+    """Write the session's accepted kernel into `folder`; its path.
+
+    Raises:
+        InputError: nothing was accepted, or what was accepted is not what the session holds now.
+    """
+    state = work.state
+    if state.acceptance is None or state.accepted_level is Level.NONE:
+        raise InputError(
+            f"session {work.session.id} has no accepted kernel",
+            fix="accept it first: the app's accept key, or cubridge adapt --accept",
+        )
+    if not state.acceptance_is_current:
+        raise InputError(
+            f"session {work.session.id} changed since it was accepted",
+            fix="accept it again, or fork the session at the acceptance",
+        )
+    return export(content_of(work), folder)
+
+
+def content_of(work: Work) -> Content:
+    """What the package of a session's lowered kernel is made of."""
+    recipe = work.recipe
+    if recipe is None:
+        raise InputError("the session has no recipe: its spec was not read")
+    package, state = work.package, work.state
+    arch = work.options.arch
+    source = work.session.artifact(Stage.LOWERED, LOWERED).data
+    return Content(
+        kernel=package.name,
+        title=state.title,
+        source=source,
+        headers=package.headers,
+        entry=package.entry,
+        archs=(arch, *(a for a in package.archs if a != arch)),
+        specialisations=package.specialisations,
+        fields=[(f.name, f.type) for f in work.target.fields],
+        recipe=recipe,
+        binding=work.binding,
+        spec_name=work.spec.name,
+        spec=work.spec.read_bytes(),
+        spec_options=work.options.spec,
+        verdicts=state.verdicts,
+        level=state.accepted_level,
+        value_columns=_value_columns(source, package.entry, package.specialisations, arch),
+    )
+
+
+def _value_columns(
+    source: bytes, entry: str, specialisations: tuple[Specialisation, ...], arch: str
+) -> dict[str, int]:
+    """Dv by specialisation key, where the launcher's constants give it another value than D."""
+    out: dict[str, int] = {}
+    for binding in specialisations:
+        lifted = lift_source(source, binding, arch, entry=entry)
+        values = lifted.constants.get(_host(lifted.module), {})
+        columns = values.get("DV")
+        if isinstance(columns, int) and str(columns) != binding.get("D"):
+            out[specialisation_key(binding)] = columns
+    return out
+
+
+def _host(module: Module) -> str:
+    return next(f.name for f in module.functions if f.kind == "host")
