@@ -34,6 +34,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "missing_proxy_fence": "written by threads, used by the async proxy without a fence",
         "missing_group_wait": "registers touched while an asynchronous matmul still holds them",
         "missing_mma_fence": "registers written, then given to an asynchronous matmul unfenced",
+        "unfinished_copy": "a block that ends while a copy still uses its shared memory",
         "nan_output": "NaN written to an output although no input holds one",
         # barriers
         "lost_arrival": "a barrier that never gets the arrivals it was set up for",

@@ -60,8 +60,8 @@ class Unit:
 class Part:
     """One simulated warp of a block: some rows of every register tile of its unit.
 
-    `threads` is how many threads it stands for. Groups count from 1: `copies` and `stores` are
-    (group, what to do) in flight, `mma_*` the asynchronous matmul groups.
+    `threads` is how many threads it stands for. Groups count from 1: `copies` are
+    (group, how to land, op) in flight, `mma_*` the asynchronous matmul groups.
     """
 
     __slots__ = (
@@ -85,6 +85,7 @@ class Part:
         "step",
         "store_committed",
         "store_open",
+        "store_path",
         "threads",
         "unfenced_inits",
         "unit",
@@ -106,10 +107,11 @@ class Part:
         self.done = False
         self.step = 0
         self.path = 0
-        self.copies: list[tuple[int, Callable[[], None]]] = []
+        self.copies: list[tuple[int, Callable[[], None], int]] = []
         self.copy_committed = 0
         self.store_committed = 0
-        self.store_open = False
+        self.store_open = -1  # the op of a bulk store that no group holds yet
+        self.store_path = -1
         self.mma_committed = 0
         self.mma_done = 0
         self.mma_open = False
@@ -237,6 +239,7 @@ class BlockMachine:
                 self.transfers.pop(pick - len(able))()
         if not self.deadlocked:
             self.check_collectives()
+            self.check_unfinished()
 
     def choose(self, able: list[Part], options: int) -> int:
         """Who goes on: one of the parts that can, or a bulk copy that lands."""
@@ -418,6 +421,24 @@ class BlockMachine:
                 "divergent_collective", part.path,
                 "one elected thread reaches an op for all threads of the unit", part.index,
             )  # fmt: skip
+
+    def check_unfinished(self) -> None:
+        """Copies that the block leaves in flight when it ends."""
+        report = self.program.report
+        for part in self.parts:
+            for _, _, path in part.copies:
+                report("unfinished_copy", path, "never waited for", part.index)
+            if part.clock[part.store_agent] < part.store_committed or part.store_open >= 0:
+                report(
+                    "unfinished_copy",
+                    part.store_path,
+                    "the block may end before its source has been read",
+                    part.index,
+                )
+        for barrier in self.barriers.values():
+            known = max(int(p.clock[barrier.agent]) for p in self.parts)
+            if known < barrier.loads[0]:
+                report("unfinished_copy", barrier.loads[1], "nobody waits for its last phase", -1)
 
     def check_collectives(self) -> None:
         for barrier in self.barriers.values():

@@ -115,7 +115,7 @@ def copy_async(part: Any, out: Any, dst: Shared, src: GmemTile) -> None:
     memory.write(region, part.access(part.copy_agent, group), dst.type.dtype,
                  fenced=not part.machine.async_proxy)  # fmt: skip
     place = memory.tile(dst.type, dst.offset)[first::step]
-    part.copies.append((group, lambda: place.copy_(data)))
+    part.copies.append((group, lambda: place.copy_(data), part.path))
 
 
 def commit_async(part: Any, out: Any) -> None:
@@ -124,7 +124,7 @@ def commit_async(part: Any, out: Any) -> None:
 
 def wait_async(part: Any, out: Any, n: int) -> None:
     landed = part.copy_committed - n
-    for group, land in part.copies:
+    for group, land, _ in part.copies:
         if group <= landed:
             land()
     part.copies = [c for c in part.copies if c[0] > landed]

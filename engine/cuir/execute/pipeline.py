@@ -21,7 +21,7 @@ class Mbarrier:
 
     __slots__ = (
         "agent", "arrived", "clock", "count", "done", "expected_at", "fenced", "init_epoch",
-        "init_part", "init_path", "patterns", "pending", "phase", "repeated", "tx",
+        "init_part", "init_path", "loads", "patterns", "pending", "phase", "repeated", "tx",
     )  # fmt: skip
 
     def __init__(self, count: int, agent: int, part: Any) -> None:
@@ -39,6 +39,7 @@ class Mbarrier:
         self.expected_at = -1
         self.arrived: list[tuple[int, int]] = []
         self.patterns: set[tuple[tuple[int, int], ...]] = set()
+        self.loads = (0, -1)  # the newest phase that a bulk load is for, and the load's op
         self.repeated: tuple[int, int] | None = None
 
     def settle(self, machine: Any) -> None:
@@ -185,21 +186,23 @@ def wait(part: Any, out: Any, bar: BarrierRef, parity: int) -> Any:
 
 
 class NamedBarrier:
-    __slots__ = ("arrived", "clock", "done", "generation", "users")
+    __slots__ = ("arrived", "clock", "done", "generation", "users", "waiters")
 
     def __init__(self, part: Any) -> None:
         self.arrived = 0
         self.generation = 0
+        self.waiters = 0
         self.clock = np.zeros_like(part.clock)
         self.done = np.zeros_like(part.clock)
         self.users: dict[int, int] = {}  # thread count given -> the op that gave it
 
 
-def _named(part: Any, id: int, threads: int) -> NamedBarrier:
+def _named(part: Any, id: int, threads: int, *, waits: bool) -> NamedBarrier:
     machine, program = part.machine, part.program
     barrier = machine.named.setdefault(id, None) or NamedBarrier(part)
     machine.named[id] = barrier
     barrier.users.setdefault(threads, part.path)
+    barrier.waiters += waits
     if len(barrier.users) > 1:
         told = ", ".join(f"{n} at {machine.name(p)}" for n, p in sorted(barrier.users.items()))
         for path in barrier.users.values():
@@ -219,7 +222,14 @@ def _named(part: Any, id: int, threads: int) -> NamedBarrier:
             part.index,
         )
     if barrier.arrived >= threads:
-        barrier.arrived = 0
+        if barrier.waiters == 0:
+            program.report(
+                "wrong_named_count",
+                part.path,
+                f"named barrier {id} completes without anybody who waits for it",
+                part.index,
+            )
+        barrier.arrived = barrier.waiters = 0
         barrier.generation += 1
         np.maximum(barrier.done, barrier.clock, out=barrier.done)
     return barrier
@@ -228,7 +238,7 @@ def _named(part: Any, id: int, threads: int) -> NamedBarrier:
 def named_sync(part: Any, out: Any, id: int, threads: int) -> Any:
     old = part.machine.named.get(id)
     generation = old.generation if old else 0
-    barrier = _named(part, id, threads)
+    barrier = _named(part, id, threads, waits=True)
     return blocked(
         lambda: barrier.generation > generation, lambda: part.acquire(barrier.done),
         f"waits at named barrier {id} for {threads} threads", (id, barrier, threads),
@@ -236,7 +246,7 @@ def named_sync(part: Any, out: Any, id: int, threads: int) -> Any:
 
 
 def named_arrive(part: Any, out: Any, id: int, threads: int) -> None:
-    _named(part, id, threads)
+    _named(part, id, threads, waits=False)
 
 
 # --- the async proxy ---------------------------------------------------------------------------
@@ -270,6 +280,7 @@ def tma_load(
     visit(part, map.view, tile.index, tile.row)
     access = part.access(barrier.agent, barrier.phase + 1)
     memory.write(memory.region(dst.type, dst.offset), access, dst.type.dtype, fenced=True)
+    barrier.loads = (barrier.phase + 1, part.path)
     place, count, path = memory.tile(dst.type, dst.offset), dst.type.tile_bytes, part.path
     machine = part.machine
 
@@ -306,6 +317,7 @@ def tma_store(part: Any, out: Any, map: TensorMap, coords: list[int], src: Share
     one_thread(part, "tma_store")
     access = part.access(part.store_agent, part.store_committed + 1)
     memory.read(memory.region(src.type, src.offset), access, src.type.dtype, through_async=True)
+    part.store_open = part.store_path = part.path
     tile, column = _place(part, map, coords)
     target, start, stop = touch_tile(part, tile, tile.row, src.type.rows, write=True)
     right = min(column + src.type.cols, target.shape[-1])
@@ -319,6 +331,7 @@ def tma_store(part: Any, out: Any, map: TensorMap, coords: list[int], src: Share
 
 def tma_commit(part: Any, out: Any) -> None:
     part.store_committed += 1
+    part.store_open = -1
 
 
 def tma_wait(part: Any, out: Any, n: int) -> None:

@@ -9,7 +9,6 @@ from engine.cuir.findings import Finding
 from engine.cuir.nodes import Path
 from engine.cuir.scalar import Env
 
-
 PC = "$pc"  # the instruction being run, in the environment
 
 

@@ -142,6 +142,12 @@ BROKEN = {
     "wrong named-barrier count: arrival": (
         "named_arrive(after, 256)", "named_arrive(after, 384)", "wrong_named_count",
         "named_arrive(after, 384)"),
+    "wrong named-barrier count: nobody waits for it": (
+        "                named_sync(wg, 256)\n", "", "wrong_named_count",
+        "named_arrive(after, 256)"),
+    "the block ends while its output is being stored": (
+        "        if elect():\n            tma_wait(0)\n\n", "\n", "unfinished_copy",
+        "tma_store(o_map, [0, row0, h, b], sO[group])"),
     "deadlock: nobody begins": (
         "        if wg == GROUPS:\n            named_arrive(1, 256)\n", "", "deadlock",
         "named_sync(wg, 256)"),
