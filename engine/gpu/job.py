@@ -40,8 +40,9 @@ SAMPLES = 30
 class Contents:
     """What a job is made of.
 
-    `specialisations` are bindings of the launch template's parameters, `primary` the key of the one
-    that is judged on the whole deck and timed. `module` is any specialisation of the lowered program:
+    `specialisations` are bindings of the launch template's parameters, `declared` the keys of all that
+    the kernel has (a job may hold fewer), `primary` the key of the one that is judged on the whole
+    deck and timed. `module` is any specialisation of the lowered program:
     its argument struct and its kernels' names are those of all.
     """
 
@@ -59,6 +60,7 @@ class Contents:
     options: Mapping[str, Any]
     recipe: Recipe
     binding: Binding
+    declared: tuple[str, ...] = ()
     bench: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -171,6 +173,7 @@ def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
         "entry": contents.entry,
         "archs": list(contents.archs),
         "specialisations": [dict(s) for s in contents.specialisations],
+        "declared": list(contents.declared or keys_of(contents.specialisations)),
         "primary": contents.primary,
         "fields": [[f.name, f.type] for f in contents.module.fields],
         "kernels": [f.name for f in contents.module.functions if f.kind == "kernel"],
@@ -204,4 +207,5 @@ def _json(data: object) -> str:
 
 
 def keys_of(specialisations: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    """`bf16_128` and its like, in order."""
     return tuple(key_of(s) for s in specialisations)

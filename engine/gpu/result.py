@@ -124,10 +124,16 @@ def merge(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
                 if kept is None or kept.get("verdict") != "fail":
                     rows[row_key(row)] = row
         out[name] = list(rows.values())
-    out["verdict"], out["reason"] = judge(
-        out["checks"], out["keys"], out["primary"], bool(out.get("softmax", True))
-    )
+    out["verdict"], out["reason"] = verdict_of(out)
     return out
+
+
+def verdict_of(result: Mapping[str, Any]) -> tuple[str, str]:
+    """Verdict and reason from the rows of a result."""
+    return judge(
+        result["checks"], result["keys"], result["primary"], bool(result.get("softmax", True)),
+        tuple(result.get("declared", ())),
+    )  # fmt: skip
 
 
 def import_result(
@@ -145,9 +151,7 @@ def import_result(
         InputError: the result is for other bytes.
     """
     matching([result], expected, path)
-    kind, reason = judge(
-        result["checks"], result["keys"], result["primary"], bool(result.get("softmax", True))
-    )
+    kind, reason = verdict_of(result)
     device = result["device"]
     card = f"{device.get('name')} ({device.get('arch')})"
     seconds = sum(float(r.get("seconds", 0.0)) for r in result["checks"])
@@ -159,6 +163,28 @@ def import_result(
             "state": result["state"], "worker": result.get("worker", ""),
         },
     )  # fmt: skip
+
+
+def report(result: Mapping[str, Any]) -> list[str]:
+    """A result as lines for a terminal: verdict, checks, self-test, times."""
+    kind, reason = verdict_of(result)
+    device = result["device"]
+    out = [
+        f"{result['name']}: {kind}: {reason}",
+        f"  {device.get('name')}, {device.get('arch')}, driver {device.get('driver')}, torch "
+        f"{device.get('torch')}, {device.get('compiler')}",
+    ]
+    for row in result["checks"]:
+        worst = row.get("worst")
+        measured = f", at most {worst:.2g} of what is allowed" if isinstance(worst, float) else ""
+        why = row.get("reason") or (row.get("failures") or [""])[0]
+        out.append(
+            f"  {row['verdict']:<8} {row.get('specialisation', '')!s:<9} {row['check']:<17} "
+            f"{row.get('cases', 0)} cases{measured} {why}".rstrip()
+        )
+    for row in result["self_test"]:
+        out.append(f"  self-test {row.get('verdict')}: mutant {row.get('mutant')}: {row.get('reason')}")
+    return [*out, *(f"  {line}" for line in table(result))]
 
 
 def table(result: Mapping[str, Any]) -> list[str]:

@@ -32,6 +32,7 @@ from engine.gpu.worker.verify import subject_of, tell
 
 SETS = 3
 OURS = "CuBridge"
+EAGER_BYTES = 48 << 30
 ROOF = 0.97  # of the measured matmul rate: faster than that is not believed
 
 
@@ -130,9 +131,9 @@ def prepare_eager(
     per_head = case.Nq * case.Nk * 40
     group = case.Hq // case.Hkv
     heads = case.Hq
-    while heads > group and heads * per_head > 24 << 30:
+    while heads > group and heads * per_head > EAGER_BYTES:
         heads //= 2
-    batch = case.B if heads == case.Hq and case.B * heads * per_head <= 24 << 30 else 1
+    batch = case.B if heads == case.Hq and case.B * heads * per_head <= EAGER_BYTES else 1
     small = Case(batch, heads, max(1, heads // group), case.Nq, case.Nk, case.values, case.seed)
     sizes = subject.run.sizes(small, subject.d, subject.dv)
     if not subject.run.fits(sizes):

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,20 +150,15 @@ class Run:
         if not built.ok:
             return
         work.library = built.library
-        for key in keys:
-            if self.stopped:
-                return
-            if self.options.bench_only:
-                break
-            if work.store.has_checks(key):
-                self.say(f"{job.name} {key}: every check is there from an earlier run")
-                continue
-            short = self.options.quick or key != job.primary
-            rows, ended = self.child_rows(job, built.library, key, short)
-            for found in rows:
-                self.add(work, found)
-            if trouble := trouble_of(ended, rows, key):
-                self.add(work, trouble)
+        library = built.library
+        tasks: list[Callable[[], None]] = []
+        if not self.options.bench_only:
+            tasks += [lambda k=k: self.verify_key(work, library, k) for k in keys]  # type: ignore[misc]
+        tasks += [lambda m=m: self.judge_mutant(work, *m) for m in work.mutants]  # type: ignore[misc]
+        if tasks:
+            with ThreadPoolExecutor(len(tasks)) as pool:
+                for task in [pool.submit(t) for t in tasks]:
+                    task.result()
         failed = any(r["verdict"] == "fail" for r in work.store.checks)
         if self.options.sanitize and not self.options.bench_only and not failed:
             with self.gpu:
@@ -173,11 +168,22 @@ class Run:
                     job.primary, job.work / DUMP, job.folder, self.options.sanitizer_seconds,
                 ):  # fmt: skip
                     self.add(work, found)
-        for mutant, made in work.mutants:
-            self.judge_mutant(work, mutant, made)
         work.verified = not any(r["verdict"] == "fail" for r in work.store.checks)
         if work.verified and self.options.bench and not self.stopped:
             self.ready_bench(work)
+
+    def verify_key(self, work: Work, library: Path, key: str) -> None:
+        """Every check of one specialisation."""
+        job = work.job
+        if work.store.has_checks(key):
+            self.say(f"{job.name} {key}: every check is there from an earlier run")
+            return
+        short = self.options.quick or key != job.primary
+        rows, ended = self.child_rows(job, library, key, short)
+        for found in rows:
+            self.add(work, found)
+        if not self.stopped and (trouble := trouble_of(ended, rows, key)):
+            self.add(work, trouble)
 
     def child_rows(
         self, job: Job, library: Path, key: str, short: bool
@@ -197,6 +203,8 @@ class Run:
 
         words = [str(job.folder), str(library), key, *(["short"] if short else [])]
         with self.gpu:
+            if self.stopped:
+                return rows, (None, last, error)
             child = self.start("verify", *words, cwd=job.folder)
             ended = child.follow(on_line, SILENCE)
             self.forget(child)
@@ -385,7 +393,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--self-test", action="store_true", help="also show that mutants are rejected")
     out.add_argument("--lengths", type=int, nargs="+", help="sequence lengths to time")
     out.add_argument("--samples", type=int, help="timed calls per contestant")
-    out.add_argument("--parallel", type=int, default=3, help="verifications beside each other")
+    out.add_argument("--parallel", type=int, default=6, help="verifications beside each other")
     out.add_argument("--sanitizer-seconds", type=float, default=90.0)
     out.add_argument("--bench-seconds", type=float, default=120.0)
     return out

@@ -25,7 +25,7 @@ class Job:
 
     `hashes` are SHA-256 in hex of what a verdict hangs on: `kernel` (the bytes of kernel.cu),
     `headers`, `spec`, `recipe`, `binding`. `specialisations` are bindings of the launch template's
-    parameters in order; `primary` is the key of the one that is judged on the whole deck. `fields`
+    parameters in order, of the `declared` keys; `primary` is the key of the one that is judged on the whole deck. `fields`
     are name and type of the argument struct's fields.
     """
 
@@ -35,6 +35,7 @@ class Job:
     entry: str
     archs: tuple[str, ...]
     specialisations: tuple[Mapping[str, str], ...]
+    declared: tuple[str, ...]
     primary: str
     fields: tuple[tuple[str, str], ...]
     kernels: tuple[str, ...]
@@ -105,6 +106,7 @@ def read_job(folder: Path) -> Job:
         entry=data["entry"],
         archs=tuple(data["archs"]),
         specialisations=tuple(data["specialisations"]),
+        declared=tuple(data["declared"]),
         primary=data["primary"],
         fields=tuple((n, t) for n, t in data["fields"]),
         kernels=tuple(data["kernels"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,9 @@ class Store:
 
     def result(self, state: str) -> dict[str, Any]:
         """The whole result; `state` is "complete" or why it is not."""
+        softmax = self.job.recipe["weight"] is None
         verdict, reason = judge(
-            self.checks, self.job.keys, self.job.primary, self.job.recipe["weight"] is None
+            self.checks, self.job.keys, self.job.primary, softmax, self.job.declared
         )
         return {
             "kind": KIND,
@@ -89,8 +90,9 @@ class Store:
             "hashes": dict(self.job.hashes),
             "worker": self.job.worker,
             "keys": list(self.job.keys),
+            "declared": list(self.job.declared),
             "primary": self.job.primary,
-            "softmax": self.job.recipe["weight"] is None,
+            "softmax": softmax,
             "device": self.device,
             "method": METHOD,
             "state": state,
@@ -110,9 +112,17 @@ def row_key(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def judge(
-    checks: Iterable[Mapping[str, Any]], keys: Iterable[str], primary: str, softmax: bool
+    checks: Iterable[Mapping[str, Any]],
+    keys: Iterable[str],
+    primary: str,
+    softmax: bool,
+    declared: Sequence[str] = (),
 ) -> tuple[str, str]:
-    """The verdict that the rows earn: any failure fails, any missing required row is not_run."""
+    """The verdict that the rows earn: any failure fails, any missing required row is not_run.
+
+    The reason names the specialisations where `keys` are fewer than the kernel's `declared` ones.
+    """
+    keys = tuple(keys)
     rows = {(str(r["specialisation"]), str(r["check"])): r for r in checks}
     failed = [r for r in rows.values() if r["verdict"] == "fail"]
     if failed:
@@ -132,6 +142,8 @@ def judge(
     cases = sum(int(r.get("cases", 0)) for r in rows.values())
     extras = sorted({str(r["check"]) for r in rows.values() if r["verdict"] == "not_run"})
     note = f"; not run: {', '.join(extras)}" if extras else ""
+    if len(keys) < len(declared):
+        note += f"; of {len(declared)} specialisations only {', '.join(keys)}"
     return "pass", f"{len(rows)} checks on {cases} cases{note}"
 
 

@@ -1,0 +1,138 @@
+"""A session's lowered kernel as a GPU job, and a result as its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine.cuir.nodes import Module
+from engine.errors import InputError
+from engine.gpu.job import Contents, hashes_of, keys_of
+from engine.gpu.result import import_result, matching, read_results
+from engine.lift import KernelPackage, lift, specialisation_key
+from engine.lift.package import used_headers
+from engine.resources import include_dir
+from engine.service.bench import Bench, cache_dir
+from engine.service.work import LOWERED, Work
+from engine.spec.text import recipe_from_json
+from engine.transfer.rules import plan
+from engine.types import Stage, Verdict, sha256_of
+
+
+def contents_of(
+    work: Work, only: Sequence[str] = (), bench: Mapping[str, Any] | None = None
+) -> Contents:
+    """The job of a session's lowered kernel; `only` names the specialisations to take along.
+
+    Raises:
+        InputError: the session has no lowered kernel yet, or its spec has changed on disk.
+    """
+    session = work.session.id
+    if LOWERED not in work.state.stage(Stage.LOWERED).artifacts:
+        raise InputError(
+            f"session {session} has no lowered kernel yet", fix=f"cubridge lower {session}"
+        )
+    recipe = work.recipe
+    if recipe is None:
+        raise InputError(f"session {session} has no recipe yet", fix="adapt it first")
+    wanted = work.state.hashes.get("spec")
+    if wanted != sha256_of(work.spec.read_bytes()):
+        raise InputError(
+            f"{work.spec} is no longer the spec that session {session} adapts",
+            fix="restore it, or start a new session from the new spec",
+        )
+    package = work.package
+    source = work.session.artifact(Stage.LOWERED, LOWERED).data
+    return Contents(
+        name=f"{package.name}-{work.spec.stem}",
+        title=work.state.title,
+        source=source,
+        headers=used_headers(source, "kernel.cu", include_dir(), package.folder),
+        headers_sha256=package.hashes["headers"],
+        entry=package.entry,
+        archs=package.archs,
+        specialisations=chosen(package, only, specialisation_key(work.options.specialisation)),
+        primary=specialisation_key(work.options.specialisation),
+        module=work.target,
+        spec=work.spec,
+        options=work.options.spec,
+        recipe=recipe,
+        binding=work.binding,
+        declared=keys_of(package.specialisations),
+        bench=bench or {},
+    )
+
+
+def contents_of_kernel(
+    bench: Bench,
+    package: KernelPackage,
+    primary: str | None = None,
+    only: Sequence[str] = (),
+    times: Mapping[str, Any] | None = None,
+) -> Contents:
+    """The job of an expert kernel by itself, with its own reference as the spec.
+
+    Raises:
+        InputError: the kernel has no reference, or does not compute what its reference says.
+    """
+    if package.reference is None:
+        raise InputError(f"{package.file} has no reference to verify it against")
+    key = primary or specialisation_key(package.specialisations[-1])
+    module: Module = lift(package, package.specialisation(key)).module
+    answer = bench.child.call(
+        "recipe", {"path": str(package.reference), "options": {}},
+        cancel=bench.cancel, progress=bench.progress,
+    )  # fmt: skip
+    recipe = recipe_from_json(answer["recipe"])
+    planned = plan(module, recipe)
+    if planned.steps:
+        raise InputError(
+            f"{package.name} is not its own reference: the rules would {planned.steps[0].title.lower()}"
+        )
+    return Contents(
+        name=package.name,
+        title=package.title,
+        source=package.source,
+        headers=package.headers,
+        headers_sha256=package.hashes["headers"],
+        entry=package.entry,
+        archs=package.archs,
+        specialisations=chosen(package, only, key),
+        primary=key,
+        module=module,
+        spec=package.reference,
+        options={},
+        recipe=recipe,
+        binding=planned.binding,
+        declared=keys_of(package.specialisations),
+        bench=times or {},
+    )
+
+
+def chosen(
+    package: KernelPackage, only: Sequence[str], primary: str
+) -> tuple[Mapping[str, str], ...]:
+    """The package's specialisations, or those named by key and the primary."""
+    if not only:
+        return tuple(package.specialisations)
+    keys = dict.fromkeys([primary, *only])
+    return tuple(package.specialisation(key) for key in keys)
+
+
+def verdict_from(work: Work, path: Path) -> Verdict:
+    """G4's verdict on the session's present content from a result file.
+
+    Raises:
+        InputError: the file is no result, or is for other bytes.
+    """
+    expected = hashes_of(contents_of(work))
+    result = matching(read_results(path), expected, path)
+    return import_result(result, expected, work.subject(Stage.LOWERED), path)
+
+
+def job_folder(contents: Contents) -> Path:
+    """Where a runner's job of these contents lives: the same folder for the same bytes, so that an
+    interrupted run goes on where it was."""
+    digest = sha256_of("".join(f"{n} {h}\n" for n, h in sorted(hashes_of(contents).items())))
+    return cache_dir() / "jobs" / f"{contents.name}-{digest[:12]}"
