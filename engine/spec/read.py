@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+import torch
 
 from engine.cuir.nodes import Compare, Expr, Name
 from engine.cuir.printer import print_expr
@@ -41,8 +44,19 @@ def read_recipe(
     """
     source = read_source(Path(path), options or {})
     program = program_of(source)
-    with time_limit(source, time_limit_s), surroundings(source):
+    with time_limit(source, time_limit_s), surroundings(source), _one_thread():
         return _within_some_domain(program)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The tensors of a trace are tiny: waking threads costs more than it brings."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _within_some_domain(program: Program) -> Recipe:

@@ -283,5 +283,5 @@ def families() -> list[Family]:
             "keep = (doc_q[:, :, None] == doc_k[:, None, :] + 1)[:, None]",
         ], extras=docs),
         Family("bias", BIAS, ["s = s - bias", "s = s + 2 * bias", "pass"], extras=bias, apply=()),
-        Family("sigmoid", ["pass"], [], endings=SIGMOIDS, apply=()),
+        Family("sigmoid", ["pass"], ["s = s + 0.5", "s = s * 2"], endings=SIGMOIDS, apply=()),
     ]  # fmt: skip
