@@ -112,6 +112,60 @@ judges the rounding. Loads of a single element outside a tensor give 0; a *tile*
 lies outside, or that starts before row 0, is a finding. Outputs are filled with NaN first.
 """
 
+IDIOMS = """\
+## Idioms
+
+A block of query rows visits key tiles. Which tiles, in which order, and which of them hold only
+kept pairs is one definition that every role calls; a mask changes only it and the `keep` predicate.
+Causal, aligned to the last key:
+
+```python
+@device
+def tile_count(args, b, h, q0, *, BM, BN):
+    return ceil_div(min(args.Nk, max(0, q0 + BM + args.Nk - args.Nq)), BN)
+
+
+@device
+def tile_full(args, b, h, q0, n, *, BM, BN):
+    return (n + 1) * BN <= args.Nk and (n + 1) * BN - 1 <= q0 + args.Nk - args.Nq
+```
+
+```python
+s = keep(s, lambda i, j: j < args.Nk and j <= i + args.Nk - args.Nq, at=[q0, n * BN])
+```
+
+Scores are raw dot products until a `map` changes them; the scale and log2(e) are folded into exp2
+only where the scale comes last. A softcap comes first and leaves scores in the natural domain:
+
+```python
+s = map(s, lambda x: args.cap * tanh(x * args.scale / args.cap))
+m_prev = m
+m = row_max(s, m)
+top = map(m, lambda x: 0.0 if x == -inf else x)
+alpha = map(m_prev, top, lambda prev, now: exp2_approx((prev - now) * LOG2E))
+s = map(s, top, lambda x, now: exp2_approx((x - now) * LOG2E))
+```
+
+`top` is the guard that a row needs which may see no kept key in a tile: -inf - -inf is NaN. A bias
+is an element load, 0 outside:
+
+```python
+Bias = gmem[f32](args.bias, args.B, args.Hq, args.Nq, args.Nk)
+s = map(s, lambda x, i, j: x * args.scale + Bias[b, h, i, j], at=[q0, n * BN])
+```
+
+A row without any kept key ends with a sum of 0; O is then 0 and LSE is -inf:
+
+```python
+l = row_reduce(l)
+inverse = map(l, lambda sum: 0.0 if sum == 0.0 else rcp_approx(sum))
+o = map(o, inverse, lambda x, r: x * r)
+```
+
+Every role visits the same tiles, so a tile count of 0 must leave all barriers balanced: what the
+loading role does not load, no other role waits for.
+"""
+
 
 def _table(rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
@@ -193,6 +247,7 @@ def document() -> str:
     return "\n".join(
         (
             introduction,
+            IDIOMS,
             "## Ops\n",
             "`...` takes one or more operands, `?` may be left out, operands after `*` are given "
             "by name, operands in brackets are compile-time constants.\n",

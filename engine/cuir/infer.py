@@ -95,7 +95,9 @@ def joined(a: Type, b: Type) -> Type:
     if isinstance(a, TileType) and isinstance(b, TileType):
         if a.layout == b.layout and a.dtype == b.dtype:
             shares = {a.partial, b.partial} - {"either"}
-            # A whole value on one way and a share on the other cannot be told apart later.
+            if len(shares) > 1:
+                mismatch("each thread's share of a sum on one way, whole sums on the other",
+                         "partial_sum")  # fmt: skip
             partial: Partial = "yes" if "yes" in shares else "no" if "no" in shares else "either"
             return TileType(a.layout, a.dtype, partial)
         mismatch(f"{a} on one way and {b} on the other", "layout_mismatch")

@@ -224,6 +224,11 @@ class ExpressionCompiler(Compiler):
                 if len(at) != len(value.shape):
                     raise self.stop_at(path, f"{len(at)} indices for a view of rank "
                                        f"{len(value.shape)}")  # fmt: skip
+                if not value.inside and value.beyond(at):
+                    env[PART].program.report(
+                        "out_of_bounds", path, "reads inside the view of "
+                        f"{value.field.name} and outside its tensor", env[PART].index,
+                    )  # fmt: skip
                 return value.load(at)
             if kind is Shared and value.type.stages is not None and len(at) == 1:
                 return self.stage(value, at[0], path, env[PART])

@@ -201,6 +201,13 @@ def _named(part: Any, id: int, threads: int, *, waits: bool) -> NamedBarrier:
     machine, program = part.machine, part.program
     barrier = machine.named.setdefault(id, None) or NamedBarrier(part)
     machine.named[id] = barrier
+    if part.elected:
+        program.report(
+            "divergent_collective",
+            part.path,
+            "one elected thread reaches a barrier for whole warps",
+            part.index,
+        )
     barrier.users.setdefault(threads, part.path)
     barrier.waiters += waits
     if len(barrier.users) > 1:

@@ -104,6 +104,16 @@ class Gmem:
             data = data[tuple(slice(0, s) for s in shape)]
         self.data = data
 
+    def beyond(self, index: list[Any]) -> bool:
+        """Whether an element that the view's shape holds is not in the tensor."""
+        in_view: Any = True
+        in_tensor: Any = True
+        for i, size, real in zip(index, self.shape, self.data.shape, strict=True):
+            in_view = (i >= 0) & (i < size) & in_view
+            in_tensor = (i < real) & in_tensor
+        both = torch.as_tensor(in_view) & ~torch.as_tensor(in_tensor)
+        return bool(both.any())
+
     def load(self, index: list[Any]) -> Any:
         return gather(self.data, index, self.mode)
 

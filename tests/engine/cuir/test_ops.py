@@ -1,6 +1,7 @@
 """One declaration per op: the executor, the docs and the import rules follow it."""
 
 import importlib
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 from engine.cuir.docgen import GROUPS, document
 from engine.cuir.ops import OPS
 from engine.cuir.ops.spec import Effect, Pending, Proxy
+from engine.cuir.parser import parse_block, parse_module
 from engine.resources import docs_dir
 
 
@@ -42,6 +44,18 @@ def test_declarations_are_coherent(name):
         assert spec.proxy is not Proxy.NONE
     if spec.is_value:
         assert not spec.effects
+
+
+def test_examples_in_the_reference_parse():
+    blocks = re.findall(r"```python\n(.*?)```", document(), re.S)
+    assert len(blocks) > 4
+    for block in blocks:
+        if "specialisation" in block:  # `...` stands for what an example leaves out
+            parse_module(block.replace("    ...\n", "    pass\n"))
+        elif block.startswith("@"):
+            parse_module(block)
+        else:
+            parse_block(block)
 
 
 def test_nothing_but_the_executor_loads_torch():

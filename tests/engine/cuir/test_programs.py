@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import golden, make_inputs, path_of
+from helpers import golden, golden_text, make_inputs, path_of
 
 from engine.cuir.check import check
 from engine.cuir.execute import Limits, Schedule, explore, run_program
@@ -304,3 +304,48 @@ def test_exploration_stops_at_the_first_schedule_with_a_finding():
     text = golden("hopper_pingpong")
     small = make_inputs(Hq=1, Nq=16, Nk=300)
     assert explore(text, small, budget=12, limits=Limits(sm_count=1)).findings == ()
+
+
+# The edits that docs/cuir.md shows, made to the sm_80 program.
+CAUSAL = [
+    ("    return ceil_div(args.Nk, BN)\n",
+     "    return ceil_div(min(args.Nk, max(0, q0 + BM + args.Nk - args.Nq)), BN)\n"),
+    ("    return (n + 1) * BN <= args.Nk\n",
+     "    return (n + 1) * BN <= args.Nk and (n + 1) * BN - 1 <= q0 + args.Nk - args.Nq\n"),
+    ("lambda i, j: j < args.Nk,", "lambda i, j: j < args.Nk and j <= i + args.Nk - args.Nq,"),
+    ("alpha = map(m_prev, m, lambda prev, now: exp2_approx((prev - now) * scale_log2))",
+     "top = map(m, lambda x: 0.0 if x == -inf else x)\n"
+     "        alpha = map(m_prev, top, lambda prev, now: exp2_approx((prev - now) * scale_log2))"),
+    ("s = map(s, m, lambda x, top: exp2_approx(x * scale_log2 - top * scale_log2))",
+     "s = map(s, top, lambda x, now: exp2_approx((x - now) * scale_log2))"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rows", [(100, 100), (70, 200), (200, 70)], ids=str)
+def test_the_causal_edit_of_the_reference(rows):
+    text = golden_text("sm80_flash")
+    for old, new in CAUSAL:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    module = parse_module(text)
+    assert check(module) == ()
+    Nq, Nk = rows
+    given = make_inputs(Nq=Nq, Nk=Nk)
+    outcome = run_program(module, given)
+    assert outcome.clean, outcome.findings
+    scores = torch.einsum("bhid,bhjd->bhij", given["q"].double(), given["k"].double())
+    i, j = torch.arange(Nq)[:, None], torch.arange(Nk)[None]
+    scores = torch.where(j <= i + Nk - Nq, scores * given["scale"], -torch.inf)
+    want = torch.softmax(scores, -1).nan_to_num(0.0) @ given["v"].double()
+    assert (outcome.outputs["o"] - want).abs().max() < 1e-12
+    lse = torch.logsumexp(scores, -1)
+    assert torch.equal(outcome.outputs["lse"] == -torch.inf, lse == -torch.inf)
+
+
+def test_element_loads_outside_the_tensor_are_found():
+    text = DOUBLE.replace(
+        "    sync()\n    copy(", "    z = Y[args.N + 1, 0]\n    sync()\n    copy("
+    )
+    text = text.replace("gmem[T](args.y, args.N, D)", "gmem[T](args.y, args.N + 2, D)")
+    outcome = run_program(program(text), inputs(32))
+    assert ("out_of_bounds", ("scale", 6)) in [(f.kind, f.path) for f in outcome.findings]
