@@ -12,53 +12,18 @@ from engine.lift.scope import C_TYPES, Program, Scope
 from engine.lift.tokens import Token
 
 ANYTHING = "*"
-_ASSIGN = frozenset(["=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<="])
-_CONTROL = frozenset(
-    [
-        "break",
-        "continue",
-        "return",
-        "goto",
-        "asm",
-        "__asm__",
-        "throw",
-        "while",
-        "do",
-        "switch",
-        "new",
-        "delete",
-        "volatile",
-        "extern",
-        "static",
-        "__shared__",
-        "__device__",
-        "__global__",
-        "__constant__",
-    ]
-)
+_ASSIGN = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<="})
+_CONTROL = frozenset({
+    "break", "continue", "return", "goto", "asm", "__asm__", "throw", "while", "do", "switch",
+    "new", "delete", "volatile", "extern", "static", "__shared__", "__device__", "__global__",
+    "__constant__",
+})  # fmt: skip
 _STATEMENTS = frozenset({"if", "else", "for", "case", "sizeof", "define", "ifdef", "ifndef"})
-_WORDS = frozenset(
-    [
-        "if",
-        "else",
-        "for",
-        "const",
-        "constexpr",
-        "auto",
-        "true",
-        "false",
-        "sizeof",
-        "static_cast",
-        "unsigned",
-        "signed",
-        "using",
-        "typename",
-        "template",
-        "struct",
-        "case",
-        "default",
-    ]
-)
+_WORDS = frozenset({
+    "if", "else", "for", "const", "constexpr", "auto", "true", "false", "sizeof",
+    "static_cast", "unsigned", "signed", "using", "typename", "template", "struct", "case",
+    "default",
+})  # fmt: skip
 
 
 def effects(

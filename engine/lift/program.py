@@ -55,7 +55,7 @@ class TopLevel:
         struct = next((t for t in trees if is_struct(t, ARGS)), None)
         if struct is not None:
             self.fields = read_args(self.source, struct)
-        names = {function_name(d) for t in trees if (d := definition_of(t)) is not None}
+        names = [function_name(d) for t in trees if (d := definition_of(t)) is not None]
         signatures: dict[str, Signature] = {}
         for tree in trees:
             definition = definition_of(tree)
@@ -64,8 +64,8 @@ class TopLevel:
             if tree.type == "static_assert_declaration":
                 self.asserts.append(tree)
             elif definition is not None:
-                self.read_function(tree, definition, signatures)
-            elif not self.is_silent(tree, names):
+                self.read_function(tree, definition, signatures, names)
+            elif not self.is_silent(tree, set(names)):
                 self.order.append(OtherItem(tree, "", ""))
         templates = self.catalogue.templates | {n for n, s in signatures.items() if s.consts}
         defined = set(signatures) | self.source.macros
@@ -76,16 +76,23 @@ class TopLevel:
         self.program = Program(
             self.catalogue, fields, signatures, templates, frozenset(defined - {""})
         )
-        self.name_others(names)
+        self.name_others(set(names))
 
-    def read_function(self, tree: Tree, definition: Tree, signatures: dict[str, Signature]) -> None:
+    def read_function(
+        self,
+        tree: Tree,
+        definition: Tree,
+        signatures: dict[str, Signature],
+        names: list[str],
+    ) -> None:
         name = function_name(definition)
         try:
             item = read_function(self.source, self.catalogue, tree, definition)
             if name in signatures:
                 raise Unsupported(f"`{name}` is defined twice")
         except Unsupported as error:
-            taken = {o.name for o in self.order if isinstance(o, OtherItem)} | set(signatures)
+            taken = {o.name for o in self.order if isinstance(o, OtherItem)}
+            taken |= {n for n in names if n != name or names.count(n) > 1}
             self.order.append(OtherItem(tree, other_name(definition, taken), str(error)))
             return
         signatures[name] = item.signature

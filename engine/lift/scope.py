@@ -13,7 +13,11 @@ from dataclasses import dataclass, field
 from engine.cuir.nodes import Expr
 from engine.lift.catalogue import NUMBERS, Catalogue
 
-RESERVED = frozenset({"inf", "nan", "args", "opaque", "success"})
+# Names that mean something in CuIR wherever they stand.
+RESERVED = frozenset({
+    "inf", "nan", "args", "opaque", "success", "a_operand", "LOG2E", "LN2", "f16", "bf16", "f32",
+    "i32", "i64", "mma_acc", "mma_a", "wgmma_acc", "wgmma_a", "row_of", "col_of",
+})  # fmt: skip
 
 # Types of variables, parameters and results that the kernel language has.
 C_TYPES = {

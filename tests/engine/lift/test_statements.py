@@ -282,6 +282,26 @@ def test_what_the_file_defines_is_not_the_catalogues(name: str):
         assert any(o.path[0] == "kernel" for o in own.opaque)
 
 
+@pytest.mark.parametrize(
+    "before",
+    [
+        "__device__ int kernel(float* x) { return 1; }",
+        "__device__ int* helper(int i) { return nullptr; }",
+        "#define launch 3",
+        "__device__ int a(int* i); __device__ int a(int* i) { return 1; }",
+        "struct a { int x; }; __device__ int* a() { return nullptr; }",
+        "int b tile(int a) { return 1; }",
+        "asm(\"\"); asm(\"\");",
+    ],
+)
+def test_names_of_what_is_unknown_never_clash(before: str):
+    try:
+        module = lift_body("sync();", before).module
+    except LiftError:
+        return
+    assert parse_module(print_module(module)) == module
+
+
 def test_a_local_variable_hides_an_op():
     lifted = lift_body("const auto exp2 = slope;\n  x = exp2(i);")
     assert lifted.opaque == ()
