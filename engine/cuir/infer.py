@@ -365,7 +365,7 @@ class Typer:
     ) -> None:
         """Types a lambda's body: values of the tiles first (map), then whole coordinates."""
         inner = dict(scope)
-        values = tiles if spec.name == "map" else ()
+        values = tiles if spec.name == "map" else tiles[1:]  # keep's lambda judges, it maps nothing
         for position, name in enumerate(node.params):
             tile = values[position] if position < len(values) else None
             whole = tile is None or (isinstance(tile, TileType) and tile.dtype in ("i32", "i64"))
