@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import Any
 
 import torch
@@ -16,58 +17,69 @@ class TensorArg(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("stride", ctypes.c_longlong * 4)]
 
 
+# What a field is in ctypes, and in the struct module's native layout (a tensor is five values).
 _TYPES = {
-    "tensor": TensorArg,
-    "i32": ctypes.c_int32,
-    "i64": ctypes.c_int64,
-    "f32": ctypes.c_float,
+    "tensor": (TensorArg, "P4q"),
+    "i32": (ctypes.c_int32, "i"),
+    "i64": (ctypes.c_int64, "q"),
+    "f32": (ctypes.c_float, "f"),
 }
 
 
 def args_type(fields: list[list[str]]) -> type[ctypes.Structure]:
     """The struct with these fields (name and type, in order)."""
-    listed = [(name, _TYPES[kind]) for name, kind in fields]
+    listed = [(name, _TYPES[kind][0]) for name, kind in fields]
     return type("Args", (ctypes.Structure,), {"_fields_": listed})
 
 
-def kernel_view(tensor: torch.Tensor, source: list[str], dims: list[str]) -> torch.Tensor:
-    """`tensor`, whose dimensions are `source`, with the kernel's dimensions `dims`; those that it
-    lacks have size 1. A D in the source serves as Dv where the two are one size."""
+def axes(source: list[str], dims: list[str]) -> list[int | None]:
+    """For each of the kernel's dimensions `dims` the place in a tensor whose dimensions are
+    `source`; None where it has none, which is a size of 1. D serves as Dv, and Hq as Hkv, where
+    the spec has one name for both."""
     have = list(source)
     for alias, name in (("D", "Dv"), ("Hq", "Hkv")):
         if name in dims and name not in have and alias in have and alias not in dims:
             have[have.index(alias)] = name
-    view = tensor.permute([have.index(d) for d in dims if d in have])
-    for position, dim in enumerate(dims):
-        if dim not in have:
-            view = view.unsqueeze(position)
-    return view
+    return [have.index(dim) if dim in have else None for dim in dims]
 
 
-def fill(
-    struct: type[ctypes.Structure],
-    binding: dict[str, Any],
-    tensors: dict[str, torch.Tensor],
-    names: dict[str, Any],
-) -> Any:
-    """The struct for one call. `tensors` has inputs and outputs by name, `names` sizes and numbers.
+class Filler:
+    """Fills the struct of one binding."""
 
-    ValueError where a number does not fit its field.
-    """
-    args: Any = struct()
-    for row in binding["tensors"]:
-        view = kernel_view(tensors[row["source"]], row["source_dims"], row["dims"])
-        strides = [*view.stride(), 0, 0, 0, 0][:4]
-        setattr(args, row["field"], TensorArg(view.data_ptr(), (ctypes.c_longlong * 4)(*strides)))
-    kinds: dict[str, Any] = {item[0]: item[1] for item in struct._fields_}
-    values = [(row["field"], row["size"]) for row in binding["sizes"]]
-    values += [(row["field"], row["value"]) for row in binding["scalars"]]
-    for field, text in values:
-        value = evaluate(text, names)
-        if kinds[field] is ctypes.c_float:
-            setattr(args, field, float(value))
-            continue
-        setattr(args, field, int(value))
-        if getattr(args, field) != value:
-            raise ValueError(f"{field} is {value}, which does not fit the kernel's {field}")
-    return args
+    def __init__(self, fields: list[list[str]], binding: dict[str, Any]) -> None:
+        self.struct = args_type(fields)
+        self.layout = struct.Struct("@" + "".join(_TYPES[kind][1] for _, kind in fields))
+        by_field: dict[str, Any] = {
+            row["field"]: (row["source"], axes(row["source_dims"], row["dims"]))
+            for row in binding["tensors"]
+        }
+        by_field |= {row["field"]: row["size"] for row in binding["sizes"]}
+        by_field |= {row["field"]: row["value"] for row in binding["scalars"]}
+        # A field that nothing fills stays 0: the kernel does not read it.
+        self.plan = [(name, kind, by_field.get(name)) for name, kind in fields]
+
+    def fill(self, tensors: dict[str, torch.Tensor], names: dict[str, Any]) -> Any:
+        """The struct for one call. `tensors` has inputs and outputs by name, `names` sizes and
+        numbers. ValueError where a number does not fit its field."""
+        values: list[Any] = []
+        for field, kind, given in self.plan:
+            if kind == "tensor":
+                values += self._tensor(tensors, given) if given else (0, 0, 0, 0, 0)
+                continue
+            value = evaluate(given, names) if given else 0
+            if kind != "f32":
+                most = 2 ** (31 if kind == "i32" else 63)
+                if not -most <= value < most:
+                    raise ValueError(f"{field} is {value}, which does not fit the kernel's {field}")
+            values.append(float(value) if kind == "f32" else int(value))
+        args = self.struct()
+        self.layout.pack_into(args, 0, *values)
+        return args
+
+    @staticmethod
+    def _tensor(tensors: dict[str, torch.Tensor], given: tuple[str, list[int | None]]) -> list[int]:
+        source, places = given
+        tensor = tensors[source]
+        strides = tensor.stride()
+        held = [0 if place is None else strides[place] for place in places]
+        return [tensor.data_ptr(), *held, *[0] * (4 - len(held))]

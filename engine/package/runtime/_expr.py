@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+from functools import lru_cache
 from typing import Any
 
 
@@ -53,7 +54,14 @@ _CONSTANTS = {"LOG2E": math.log2(math.e), "LN2": math.log(2.0), "inf": math.inf}
 
 def evaluate(text: str, names: dict[str, Any]) -> Any:
     """The value of `text` where `names` gives its free names. ValueError for what it cannot say."""
-    return _value(ast.parse(text, mode="eval").body, {**_CONSTANTS, **names})
+    if text in names:
+        return names[text]
+    return _value(_parsed(text), {**_CONSTANTS, **names})
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def _value(node: ast.expr, names: dict[str, Any]) -> Any:

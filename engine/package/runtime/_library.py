@@ -10,7 +10,8 @@ import torch
 
 from . import build as building
 
-_loaded: dict[str, ctypes.CDLL] = {}
+_loaded: dict[str, ctypes.CDLL] = {}  # by arch
+_of_device: dict[int, ctypes.CDLL] = {}
 _lock = threading.Lock()
 
 
@@ -37,12 +38,16 @@ def arch_of(capability: tuple[int, int], archs: list[str]) -> str:
 
 def library(device: torch.device, struct: type[ctypes.Structure]) -> ctypes.CDLL:
     """The loaded library for `device`. RuntimeError where it cannot be built or does not fit."""
+    index = device.index if device.index is not None else torch.cuda.current_device()
+    if index in _of_device:
+        return _of_device[index]
     info = building.package()
     arch = arch_of(torch.cuda.get_device_capability(device), list(info["archs"]))
     with _lock:
         if arch not in _loaded:
             _loaded[arch] = load(str(building.build(arch)), struct)
-        return _loaded[arch]
+        _of_device[index] = _loaded[arch]
+        return _of_device[index]
 
 
 def load(path: str, struct: type[ctypes.Structure]) -> ctypes.CDLL:

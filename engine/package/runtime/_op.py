@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ._args import args_type, fill, kernel_view
+from ._args import Filler, axes
 from ._expr import evaluate
 from ._library import launch, library
 from .build import package
@@ -16,7 +16,9 @@ INFO = package()
 INPUTS: list[dict[str, Any]] = INFO["inputs"]
 BINDING: dict[str, Any] = INFO["binding"]
 OUTPUTS = [row for row in BINDING["tensors"] if row["output"]]
-STRUCT = args_type(INFO["fields"])
+FILLER = Filler(INFO["fields"], BINDING)
+STRUCT = FILLER.struct
+QUERY = next(item["name"] for item in INPUTS if item["role"] == "q")
 NAME = f"cubridge::{INFO['op']}"
 
 _DTYPES = {
@@ -27,8 +29,37 @@ _DTYPES = {
     "i64": torch.int64,
     "bool": torch.bool,
 }
-_ELEMENT = {dtype: name for name, dtype in _DTYPES.items()}
 _INTEGERS = (torch.int32, torch.int64)
+
+
+# What `check` goes by, read once: each input's name, dtype (None: q's) and dimensions, with whether
+# they are plain names; each specialisation's dtype, the sizes that it fixes, and its Dv where that
+# is not D.
+_CHECKS = [
+    (
+        item["name"],
+        None if item["dtype"] == "T" else _DTYPES[item["dtype"]],
+        [(dim, dim.isidentifier()) for dim in item["dims"]],
+    )
+    for item in INPUTS
+]
+_SIZES = {name.lower(): name for name in ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")}
+_SPECIALISATIONS = [
+    (
+        key,
+        _DTYPES[binding.get("T", "f16")],
+        [(_SIZES[n.lower()], int(v)) for n, v in binding.items() if n.lower() in _SIZES],
+        INFO["value_columns"].get(key)
+        if not any(name.lower() == "dv" for name in binding)
+        else int(next(value for name, value in binding.items() if name.lower() == "dv")),
+    )
+    for key, binding in INFO["specialisations"].items()
+]
+_ROWS = [
+    (row["source"], row["dims"][-1], axes(row["source_dims"], row["dims"])[-1])
+    for row in BINDING["tensors"]
+    if not row["output"] and row["dims"][-1] in ("D", "Dv")
+]
 
 
 def check(values: dict[str, Any]) -> tuple[dict[str, int], str]:
@@ -37,29 +68,29 @@ def check(values: dict[str, Any]) -> tuple[dict[str, int], str]:
     TypeError or ValueError says what is wrong with which input. Looks at shapes, types and devices
     only, so that it serves fake tensors too.
     """
-    first = next(item["name"] for item in INPUTS if item["role"] == "q")
-    element = values[first].dtype
-    device = values[first].device
+    element = values[QUERY].dtype
+    device = values[QUERY].device
     sizes: dict[str, Any] = {}
     later = []
-    for item in INPUTS:
-        name, dims = item["name"], item["dims"]
+    for name, kind, dims in _CHECKS:
         value = values[name]
         if not dims:
             if not isinstance(value, int | float):
                 raise TypeError(f"{name} must be a number, not {type(value).__name__}")
             continue
-        wanted = element if item["dtype"] == "T" else _DTYPES[item["dtype"]]
+        wanted = element if kind is None else kind
         if value.dtype != wanted and not (value.dtype in _INTEGERS and wanted in _INTEGERS):
             raise TypeError(f"{name} must have dtype {wanted}, not {value.dtype}")
         if value.device != device:
-            raise ValueError(f"{name} is on {value.device}, {first} on {device}")
-        if value.dim() != len(dims):
-            raise ValueError(f"{name} must be [{', '.join(dims)}], not {list(value.shape)}")
-        for position, dim in enumerate(dims):
-            if dim.isidentifier() and dim not in sizes:
-                sizes[dim] = value.shape[position]
-            else:
+            raise ValueError(f"{name} is on {value.device}, {QUERY} on {device}")
+        shape = value.shape
+        if len(shape) != len(dims):
+            said = ", ".join(dim for dim, _ in dims)
+            raise ValueError(f"{name} must be [{said}], not {list(shape)}")
+        for position, (dim, is_name) in enumerate(dims):
+            if is_name and dim not in sizes:
+                sizes[dim] = shape[position]
+            elif not is_name or shape[position] != sizes[dim]:
                 later.append((name, position, dim))
     sizes.setdefault("Dv", sizes.get("D"))
     sizes.setdefault("Hkv", sizes.get("Hq"))
@@ -83,14 +114,9 @@ def check(values: dict[str, Any]) -> tuple[dict[str, int], str]:
 
 def _specialisation(element: torch.dtype, sizes: dict[str, Any]) -> str:
     """The key of the specialisation for an element type and sizes."""
-    for key, binding in INFO["specialisations"].items():
-        fits = _ELEMENT.get(element) == binding.get("T", "f16")
-        named = {name.lower(): value for name, value in sizes.items()}
-        for name, value in binding.items():
-            if name != "T" and name.lower() in named and named[name.lower()] != int(value):
-                fits = False
-        dv = int(binding["Dv"]) if "Dv" in binding else INFO["value_columns"].get(key, sizes["D"])
-        if fits and sizes["Dv"] == dv:
+    for key, wanted, fixed, columns in _SPECIALISATIONS:
+        fits = element == wanted and all(sizes[name] == value for name, value in fixed)
+        if fits and sizes["Dv"] == (sizes["D"] if columns is None else columns):
             return str(key)
     raise ValueError(
         f"no specialisation for {element}, D {sizes['D']}, Dv {sizes['Dv']}; "
@@ -111,14 +137,12 @@ def check_layout(values: dict[str, Any], names: dict[str, Any]) -> None:
 
     ValueError says what to call.
     """
-    for row in BINDING["tensors"]:
-        if row["output"] or row["dims"][-1] not in ("D", "Dv"):
-            continue
-        view = kernel_view(values[row["source"]], row["source_dims"], row["dims"])
-        if view.shape[-1] > 1 and view.stride(-1) != 1:
+    for source, dim, place in _ROWS:
+        tensor = values[source]
+        if place is not None and tensor.shape[place] > 1 and tensor.stride(place) != 1:
             raise ValueError(
-                f"{row['source']} has stride {view.stride(-1)} along {row['dims'][-1]}, not 1: "
-                f"call {row['source']}.contiguous()"
+                f"{source} has stride {tensor.stride(place)} along {dim}, not 1: "
+                f"call {source}.contiguous()"
             )
     for row in BINDING["scalars"]:
         value = float(evaluate(row["value"], names))
@@ -141,16 +165,11 @@ def _named(values: tuple[Any, ...]) -> dict[str, Any]:
     return {item["name"]: value for item, value in zip(INPUTS, values, strict=True)}
 
 
-def _query(values: dict[str, Any]) -> torch.Tensor:
-    query: torch.Tensor = values[next(item["name"] for item in INPUTS if item["role"] == "q")]
-    return query
-
-
 def fake(*given: Any) -> tuple[torch.Tensor, ...]:
     """Shapes and types of the outputs."""
     values = _named(given)
     sizes, _ = check(values)
-    return tuple(_outputs(_query(values), sizes).values())
+    return tuple(_outputs(values[QUERY], sizes).values())
 
 
 def forward(*given: Any) -> tuple[torch.Tensor, ...]:
@@ -159,13 +178,13 @@ def forward(*given: Any) -> tuple[torch.Tensor, ...]:
     sizes, specialisation = check(values)
     names = {**sizes, **_numbers(values)}
     check_layout(values, names)
-    query = _query(values)
+    query = values[QUERY]
     outputs = _outputs(query, sizes)
     for item in INPUTS:
         # The kernel reads 32-bit integers.
         if item["dims"] and values[item["name"]].dtype == torch.int64:
             values[item["name"]] = values[item["name"]].to(torch.int32)
-    args = fill(STRUCT, BINDING, {**values, **outputs}, names)
+    args = FILLER.fill({**values, **outputs}, names)
     with torch.cuda.device(query.device):
         loaded = library(query.device, STRUCT)
         launch(loaded, args, specialisation, torch.cuda.current_stream().cuda_stream)

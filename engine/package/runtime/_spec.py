@@ -16,6 +16,7 @@ import torch
 from .build import HERE, package
 
 _lock = threading.RLock()
+_inside = False
 _modules: dict[str, Any] = {}
 _tables: dict[tuple[Any, ...], dict[str, torch.Tensor]] = {}
 
@@ -27,13 +28,19 @@ def _vendor() -> Iterator[None]:
     def ours(name: str) -> bool:
         return name == "engine" or name.startswith("engine.")
 
+    global _inside
     with _lock:
+        if _inside:
+            yield
+            return
         before = {name: sys.modules.pop(name) for name in list(sys.modules) if ours(name)}
         sys.modules.update(_modules)
         sys.path.insert(0, str(HERE / "_vendor"))
+        _inside = True
         try:
             yield
         finally:
+            _inside = False
             sys.path.remove(str(HERE / "_vendor"))
             for name in [name for name in sys.modules if ours(name)]:
                 _modules[name] = sys.modules.pop(name)

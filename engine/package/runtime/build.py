@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ class BuildError(RuntimeError):
     """The library cannot be built; the message holds what the compiler said."""
 
 
+@cache
 def package() -> dict[str, Any]:
     """package.json."""
     data: dict[str, Any] = json.loads((HERE / "package.json").read_text(encoding="utf-8"))

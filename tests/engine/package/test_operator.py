@@ -193,6 +193,17 @@ def test_the_oracle_of_the_package(full: ModuleType) -> None:
     assert torch.get_default_dtype() == torch.float32
 
 
+def test_constraints_of_the_spec_reach_the_oracle(root: Path, import_package: Import) -> None:
+    """The recipe and what evaluates it come from one vendored engine, in this order of imports."""
+    made = content(root, recipe=recipe(constraints=(parse_expr("Nq <= Nk"),)))
+    import_package(made, "constrained")
+    spec = importlib.import_module("constrained._spec")
+    sizes = {"B": 1, "Hq": 1, "Hkv": 1, "Nq": 3, "Nk": 5, "D": 64, "Dv": 64}
+    assert spec.make_inputs(sizes, 0, "random", torch.float16)["q"].shape == (1, 1, 3, 64)
+    with pytest.raises(ValueError, match="Nq <= Nk"):
+        spec.make_inputs(sizes | {"Nq": 6}, 0, "random", torch.float16)
+
+
 def test_a_wrong_kernel_fails_the_check(full: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     checker = importlib.import_module("full_attention.check")
     sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
@@ -216,7 +227,7 @@ def test_a_wrong_kernel_fails_the_check(full: ModuleType, monkeypatch: pytest.Mo
 
 
 def test_arguments_are_filled_from_views(extras: ModuleType) -> None:
-    op, args = sys.modules["with_extras._op"], sys.modules["with_extras._args"]
+    op = sys.modules["with_extras._op"]
     storage = torch.zeros(2, 70, 3, 4, 64)
     q = storage[:, :, 1].transpose(1, 2)  # a slice of a fused projection
     k = torch.zeros(2, 2, 100, 64)
@@ -226,7 +237,7 @@ def test_arguments_are_filled_from_views(extras: ModuleType) -> None:
         "table": torch.zeros(199), "slopes": torch.zeros(4),
     }  # fmt: skip
     names = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 70, "Nk": 100, "D": 64, "Dv": 64}
-    filled = args.fill(op.STRUCT, op.BINDING, values, names)
+    filled = op.FILLER.fill(values, names)
     assert filled.q.data == q.data_ptr()
     assert list(filled.q.stride) == [70 * 3 * 4 * 64, 64, 3 * 4 * 64, 1]
     assert list(filled.lse.stride) == [280, 70, 1, 0]
@@ -234,7 +245,23 @@ def test_arguments_are_filled_from_views(extras: ModuleType) -> None:
     assert (filled.Hq, filled.Nk) == (4, 100)
     assert filled.scale == 0.125
     with pytest.raises(ValueError, match="does not fit"):
-        args.fill(op.STRUCT, op.BINDING, values, names | {"Nk": 2**31})
+        op.FILLER.fill(values, names | {"Nk": 2**31})
+
+
+def test_packing_is_the_layout_of_the_struct(extras: ModuleType) -> None:
+    """The struct module packs where ctypes has the fields, whatever their order."""
+    args = sys.modules["with_extras._args"]
+    fields = [["n", "i32"], ["x", "tensor"], ["scale", "f32"], ["big", "i64"], ["last", "f32"]]
+    binding = {
+        "tensors": [{"field": "x", "source": "x", "source_dims": ["N"], "dims": ["N"]}],
+        "sizes": [{"field": "n", "size": "N"}, {"field": "big", "size": "N"}],
+        "scalars": [{"field": "scale", "value": "0.5"}, {"field": "last", "value": "N / 2"}],
+    }
+    filler = args.Filler(fields, binding)
+    x = torch.zeros(7)
+    made = filler.fill({"x": x}, {"N": 7})
+    assert (made.n, made.scale, made.big, made.last) == (7, 0.5, 7, 3.5)
+    assert (made.x.data, list(made.x.stride)) == (x.data_ptr(), [1, 0, 0, 0])
 
 
 def test_an_input_in_another_layout(root: Path, import_package: Import) -> None:

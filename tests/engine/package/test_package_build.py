@@ -29,7 +29,7 @@ empty = torch.empty(1, 1, 0, 64, dtype=torch.float16)
 key = torch.empty(1, 1, 3, 64, dtype=torch.float16)
 values = {"q": empty, "k": key, "v": key, "O": empty, "LSE": torch.empty(1, 1, 0)}
 sizes, specialisation = _op.check(values)
-args = _args.fill(_op.STRUCT, _op.BINDING, values, sizes)
+args = _op.FILLER.fill(values, sizes)
 _library.launch(library, args, specialisation, 0)  # no rows: nothing is launched
 for wrong, key in ((args, "f16_65"), (ctypes.c_int(0), specialisation)):
     try:
