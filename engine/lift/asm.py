@@ -36,10 +36,13 @@ def read_asm(tokens: Sequence[Token], parse: Parse, translator: Translator) -> C
             if hole is None:
                 if wanted != word:
                     break
-            elif word.lstrip("-").isdigit():
+            elif word.lstrip("-").isdigit() and hole not in pattern.constraints:
                 holes[hole] = Num(int(word))
             elif word.startswith("%") and word[1:].isdigit() and int(word[1:]) < len(operands):
-                holes[hole] = translator.translate(operands[int(word[1:])]).expr
+                operand = translator.translate(operands[int(word[1:])])
+                if operand.kind.split(":")[0] != pattern.constraints.get(hole, operand.kind):
+                    break
+                holes[hole] = operand.expr
             else:
                 break
         else:

@@ -77,6 +77,7 @@ class AsmPattern:
 
     words: tuple[str, ...]
     cuir: Expr
+    constraints: Mapping[str, str]  # hole -> kind of the operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,14 +364,19 @@ class _Reader:
     def asm(self, entry: Any) -> AsmPattern:
         match entry:
             case {"ptx": str(ptx), "cuir": str(cuir)} if len(entry) == 2:
-                text, _ = self.holes(ptx, ptx)
-                return AsmPattern(asm_words(text), self.cuir(ptx, self.holes(ptx, cuir)[0]))
+                text, kinds = self.holes(ptx, ptx)
+                written = self.cuir(ptx, self.holes(ptx, cuir)[0])
+                words = asm_words(text)
+                missing = {*_holes_of_expr(written)} - {asm_hole(word) for word in words}
+                if missing or not isinstance(written, Call):
+                    raise self.fail(ptx, "the CuIR is a call with the holes of the instruction")
+                return AsmPattern(words, written, kinds)
         raise self.fail(str(entry), "an asm entry is ptx and cuir")
 
 
 def asm_words(text: str) -> tuple[str, ...]:
     """One instruction as words: blanks gone, commas and the last semicolon no words."""
-    return tuple(re.findall(r"[^\s,;]+", text))
+    return tuple(re.findall(r"[\[\]]|[^\s,;\[\]]+", text))
 
 
 def asm_hole(word: str) -> str | None:

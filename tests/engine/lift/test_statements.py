@@ -131,6 +131,11 @@ KNOWN = {
     'asm volatile("bar.sync 0;");': "sync()",
     'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");': "fence_async()",
     'asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");': "lower_registers(24)",
+    'asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"'
+    ':: "r"(bars[i]), "r"(j * 2));':
+        "arrive_expect(bars[i], j * 2)",
+    'asm volatile("mbarrier.init.shared::cta.b64 [%1], %0;" :: "n"(1), "r"(bars[0]) : "memory");':
+        "mbarrier_init(bars[0], 1)",
     'asm volatile("wgmma.wait_group.sync.aligned %0;\\n" :: "n"(D / 128) : "memory");':
         "mma_wait(D // 128)",
 }  # fmt: skip
@@ -205,6 +210,7 @@ OPAQUE = {
     'asm volatile("mov.u32 %0, 3;" : "=r"(i));': "PTX",
     'asm volatile("bar.sync 0; bar.sync 1, 128;");': "PTX",
     'asm volatile("trap;");': "PTX: trap",
+    'asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(i));': "PTX: mbarrier.init",
     "i = args;": "",
     "int a = __float2int_rn(x);": "unknown",
     "i = \"text\";": "",
