@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 
 from engine.build.products import Launch
 from engine.cuir.arch import Arch
-from engine.cuir.canonical import ARGS, map_expr
+from engine.cuir.canonical import map_expr
 from engine.cuir.nodes import (
     Assign,
-    Attr,
     Call,
     Do,
     Expr,
@@ -46,31 +45,6 @@ def launches_of(module: Module, arch: Arch) -> dict[str, Launch]:
                 if known is None or (launch.shared or 0) > (known.shared or 0):
                     out[name] = launch
     return out
-
-
-def columns_of(module: Module, arch: Arch, field: str) -> int | None:
-    """The last dimension of the kernels' view of a tensor field, such as Dv for "o"; None where it
-    is no compile-time constant or views differ."""
-    found: set[int | None] = set()
-    for host in (f for f in module.functions if f.kind == "host"):
-        plan = _Plan(module, arch)
-        for call in plan.runs(host.body):
-            kernel = next((f for f in module.functions if f.name == _kernel_name(call)), None)
-            if kernel is None:
-                continue
-            inner = _Plan(module, arch)
-            given = getattr(call.args[0], "index", getattr(call.args[0], "params", ()))
-            for const, value in zip(kernel.consts, given, strict=False):
-                number = plan.value(value)
-                if number is not None:
-                    inner.values[const] = number
-            for stmt in kernel.body:
-                if not isinstance(stmt, Assign) or not isinstance(stmt.value, Call):
-                    continue
-                view = stmt.value
-                if view.fn == "gmem" and view.args[0] == Attr(Name(ARGS), field):
-                    found.add(inner.integer(view.args[-1]))
-    return found.pop() if len(found) == 1 else None
 
 
 def _kernel_name(call: Call) -> str:

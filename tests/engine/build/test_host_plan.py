@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.host_plan import columns_of, launches_of
+from engine.build.host_plan import launches_of
 from engine.build.products import Launch
 from engine.cuir.arch import arch
 from engine.cuir.parser import parse_module
@@ -54,12 +54,6 @@ def test_constants_of_each_kernel(name: str, threads: int) -> None:
     }
 
 
-def test_columns_of_a_view() -> None:
-    module = parse_module(TEXT)
-    assert columns_of(module, arch("sm_80"), "o") == 64
-    assert columns_of(module, arch("sm_80"), "q") is None
-
-
 def test_the_bundled_kernel(root: Path) -> None:
     package = load_package(root / "kernels" / "flash_fwd_sm80")
     for specialisation in package.specialisations:
@@ -67,4 +61,3 @@ def test_the_bundled_kernel(root: Path) -> None:
         launch = launches_of(module, arch("sm_80"))["flash_fwd"]
         assert launch.threads and launch.threads % 32 == 0
         assert launch.shared and 16384 <= launch.shared <= arch("sm_80").shared_block
-        assert columns_of(module, arch("sm_80"), "o") == int(specialisation["D"])
