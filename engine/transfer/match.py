@@ -126,8 +126,8 @@ def block_at(module: Module, block: Path) -> tuple[Stmt, ...]:
 
 def _keep_of(stmt: Stmt, score: str) -> Call | None:
     """The keep call when `stmt` masks `score`, bare or inside one `if`."""
-    if isinstance(stmt, If) and len(stmt.then) == 1 and not stmt.other:
-        stmt = stmt.then[0]
+    if isinstance(stmt, If) and stmt.then and not stmt.other:
+        stmt = stmt.then[-1]
     match stmt:
         case Assign(target, Call("keep") as call) if target == score:
             return call

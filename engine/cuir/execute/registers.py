@@ -74,9 +74,11 @@ def map_tiles(
     return RegTile(out, data, part.step)
 
 
-def keep(part: Any, out: TileType, tile: RegTile, f: LambdaValue, at: list[int]) -> RegTile:
-    data = free(part, tile)
-    kept = f(*_at(part, tile.type.layout, at))
+def keep(
+    part: Any, out: TileType, tiles: list[RegTile], f: LambdaValue, at: list[int]
+) -> RegTile:
+    data, *more = [free(part, t) for t in tiles]
+    kept = f(*more, *_at(part, tiles[0].type.layout, at))
     if not isinstance(kept, torch.Tensor):
         kept = torch.tensor(bool(kept))
     data = torch.where(kept, data, float("-inf"))

@@ -153,12 +153,13 @@ def _map(context: RuleContext, tiles: tuple[Type, ...], f: Type, at: Type | None
     return TileType(first.layout, "f32", partial)
 
 
-def _keep(context: RuleContext, tile: Type, f: Type, at: Type) -> Type:
-    if not isinstance(tile, TileType) or not isinstance(f, LambdaType):
+def _keep(context: RuleContext, tiles: tuple[Type, ...], f: Type, at: Type) -> Type:
+    tile = _same_shape("keep", tiles)
+    if tile is None or not isinstance(f, LambdaType):
         return Unknown()
     if tile.layout.role != "acc" or tile.dtype != "f32":
         mismatch(f"keep masks f32 scores in an accumulator layout, not {tile}", "layout_mismatch")
-    _coordinates("keep", tile, f.node, 0, at)
+    _coordinates("keep", tile, f.node, len(tiles) - 1, at)
     return tile
 
 
@@ -265,9 +266,10 @@ OPS = (
             "element's global coordinates i, j (a row vector: i only, a column vector: j only).",
     ),
     op(
-        "keep(tile: reg, f: lambda, *, at: coords)", "registers", rule=_keep,
+        "keep(tiles: reg..., f: lambda, *, at: coords)", "registers", rule=_keep,
         execute="registers:keep", who=Who.PART,
-        doc="Scores where the predicate of i, j holds, -inf elsewhere.",
+        doc="The first tile's scores where the predicate holds, -inf elsewhere. The predicate takes "
+            "the values of the other tiles (row and column vectors broadcast), then i, j.",
     ),
     op(
         "row_max(tile: reg, old: reg)", "registers", rule=_row_max, execute="registers:row_max",

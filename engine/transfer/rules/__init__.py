@@ -18,6 +18,7 @@ from engine.transfer.rules.mask import mask_steps
 from engine.transfer.rules.normaliser import replace_softmax, scale_output
 from engine.transfer.rules.score import score_steps
 from engine.transfer.rules.sites import X
+from engine.transfer.rules.stage import stage_inputs
 from engine.transfer.rules.steps import Plan, Step
 from engine.transfer.rules.words import Words
 
@@ -61,6 +62,15 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 "the spec does not normalise over keys: row max, row sum and LSE go away",
                 "normaliser",
                 lambda m: replace_softmax(m, found, words, recipe, score, factor),
+            )
+        )
+    if words.tensors:
+        steps.append(
+            Step(
+                "Load each input where its class belongs",
+                "values per head are loaded once, per row as a row vector, per key once a tile",
+                "inputs",
+                lambda m: stage_inputs(m, found, words.tensors),
             )
         )
     if recipe.output_factor is not None:

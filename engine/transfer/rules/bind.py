@@ -7,7 +7,6 @@ from engine.spec.recipe import Input, Recipe
 from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField
 from engine.transfer.match import Attention
 
-
 # What one place of the kernel's order may be called: a spec that declares two sizes equal by giving
 # them one name has that name in both places.
 _PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))

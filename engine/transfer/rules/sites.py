@@ -18,11 +18,11 @@ def edit_site(module: Module, found: Attention, edit: Callable[[Site, Block], Bl
     for number in range(len(found.sites)):
         site = find_attention(module).sites[number]
         body = block_at(module, site.block)
-        module = _put_block(module, site.block, edit(site, body))
+        module = put_block(module, site.block, edit(site, body))
     return module
 
 
-def _put_block(module: Module, block: tuple[str | int, ...], body: Block) -> Module:
+def put_block(module: Module, block: tuple[str | int, ...], body: Block) -> Module:
     def put(stmts: Block, path: tuple[str | int, ...]) -> Block:
         if not path:
             return body
