@@ -130,7 +130,7 @@ def _with_vectors(
     stmt: Stmt, heads: dict[Expr, Expr], vectors: list[Staged]
 ) -> tuple[Stmt, list[Staged]]:
     """A map or keep whose loads come as operands; and the vectors that it uses."""
-    stmt = map_stmt_exprs(stmt, lambda e: map_expr(e, heads.get))
+    stmt = map_stmt_exprs(stmt, lambda e: map_expr(e, lambda node: heads.get(node)))
     match stmt:
         case Assign(
             target, Call(("map" | "keep") as op, (*tiles, Lambda(params, body)), kwargs, consts)
@@ -141,7 +141,8 @@ def _with_vectors(
     used = [s for s in vectors if _contains(body, s.load)]
     if not used:
         return stmt, []
-    body = map_expr(body, {s.load: Name(s.name) for s in used}.get)
+    vector: dict[Expr, Expr] = {s.load: Name(s.name) for s in used}
+    body = map_expr(body, lambda node: vector.get(node))
     coordinates = tuple(p for p in params if p in (ROW, KEY))
     values = tuple(p for p in params if p not in (ROW, KEY))
     if op == "map" and not {ROW, KEY} & free_names(body):
