@@ -61,7 +61,7 @@ def lift(
     if specialisation is not None:
         return lift_source(source, specialisation, arch, file=file, entry=entry)
     first: LiftError | None = None
-    for guess in _guesses(source, entry):
+    for guess in _guesses(source, entry, file):
         try:
             return lift_source(source, guess, arch, file=file, entry=entry)
         except LiftError as error:
@@ -74,9 +74,9 @@ def _first_arch(package: KernelPackage) -> str:
     return "sm_80" if not package.specialisations else package.archs[0]
 
 
-def _guesses(source: bytes, entry: str) -> Iterator[dict[str, str]]:
+def _guesses(source: bytes, entry: str, file: str) -> Iterator[dict[str, str]]:
     """Bindings to try for a bare source: all at their first guess, then one changed at a time."""
-    kinds = template_parameters(source, entry)
+    kinds = template_parameters(source, entry, file)
     first = {name: _GUESSES[kind][0] for name, kind in kinds.items()}
     yield first
     for name, kind in kinds.items():

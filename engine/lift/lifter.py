@@ -66,9 +66,11 @@ def lift_source(
         ) from None
 
 
-def template_parameters(data: bytes, entry: str = "launch") -> dict[str, str]:
+def template_parameters(
+    data: bytes, entry: str = "launch", file: str = "kernel.cu"
+) -> dict[str, str]:
     """The launch template's parameters with their kinds: type, i32, i64 or bool."""
-    lifter = _Lifter(data, {}, next(iter(archs.archs())), "kernel.cu", entry, default_catalogue())
+    lifter = _Lifter(data, {}, next(iter(archs.archs())), file, entry, default_catalogue())
     launch = find_launch(lifter.top, lifter.root, entry)
     return dict(zip(launch.signature.consts, launch.signature.const_kinds, strict=True))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import InputError
+from engine.errors import InputError, LiftError
 from engine.lift import lift, load_package, specialisation_key
 from engine.resources import include_dir, list_kernels
 from tests.engine.lift.sources import CONTRACT
@@ -169,6 +169,14 @@ def test_a_bare_file_is_a_package_without_reference(tmp_path: Path):
     assert lifted.specialisation == {"arch": "sm_80", "T": "bf16", "D": "128"}
     assert lifted.file == str(path)
     assert lift(path, {"T": "f16", "D": "64"}, "sm_90").specialisation["arch"] == "sm_90"
+
+
+def test_errors_name_the_file(tmp_path: Path):
+    path = tmp_path / "own.cu"
+    path.write_bytes(b"int main() { return 0; }")
+    with pytest.raises(LiftError) as caught:
+        lift(path)
+    assert caught.value.where is not None and caught.value.where.file == str(path)
 
 
 def test_what_is_not_there_is_one_error(tmp_path: Path):

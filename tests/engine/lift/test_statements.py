@@ -297,7 +297,7 @@ def test_what_the_file_defines_is_not_the_catalogues(name: str):
         "__device__ int a(int* i); __device__ int a(int* i) { return 1; }",
         "struct a { int x; }; __device__ int* a() { return nullptr; }",
         "int b tile(int a) { return 1; }",
-        "asm(\"\"); asm(\"\");",
+        'asm(""); asm("");',
     ],
 )
 def test_names_of_what_is_unknown_never_clash(before: str):
