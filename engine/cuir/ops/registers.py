@@ -268,8 +268,8 @@ OPS = (
     op(
         "keep(tiles: reg..., f: lambda, *, at: coords)", "registers", rule=_keep,
         execute="registers:keep", who=Who.PART,
-        doc="The first tile's scores where the predicate holds, -inf elsewhere. The predicate takes "
-            "the values of the other tiles (row and column vectors broadcast), then i, j.",
+        doc="The first tile's scores where the predicate holds, -inf elsewhere. The predicate "
+            "takes the values of the other tiles (row and column vectors broadcast), then i, j.",
     ),
     op(
         "row_max(tile: reg, old: reg)", "registers", rule=_row_max, execute="registers:row_max",

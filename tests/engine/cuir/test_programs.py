@@ -349,3 +349,31 @@ def test_element_loads_outside_the_tensor_are_found():
     text = text.replace("gmem[T](args.y, args.N, D)", "gmem[T](args.y, args.N + 2, D)")
     outcome = run_program(program(text), inputs(32))
     assert ("out_of_bounds", ("scale", 6)) in [(f.kind, f.path) for f in outcome.findings]
+
+
+def test_keep_compares_what_rows_and_keys_carry():
+    text = golden_text("sm80_flash")
+    view = "    Doc = gmem[i32](args.doc, args.Nq)\n"
+    for old, new in (
+        ("    scale: f32\n", "    scale: f32\n    doc: tensor\n"),
+        ("    scale_log2 =", f"{view}    mine = load_rows[mma_acc[BM, BN, WARPS]](Doc[q0:])\n"
+                             "    scale_log2 ="),
+        ("        if not tile_full[BM, BN](args, b, h, q0, n):\n"
+         "            s = keep(s, lambda i, j: j < args.Nk, at=[q0, n * BN])\n",
+         "        theirs = load_cols[mma_acc[BM, BN, WARPS]](Doc[n * BN:])\n"
+         "        s = keep(s, mine, theirs, lambda a, c, i, j: j < args.Nk and a == c, "
+         "at=[q0, n * BN])\n"),
+        *CAUSAL[3:],
+    ):  # fmt: skip
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    module = parse_module(text)
+    assert check(module) == ()
+    doc = torch.arange(150) // 40
+    given = make_inputs(Nq=150, Nk=150) | {"doc": doc}
+    outcome = run_program(module, given)
+    assert outcome.clean, outcome.findings
+    scores = torch.einsum("bhid,bhjd->bhij", given["q"].double(), given["k"].double())
+    scores = torch.where(doc[:, None] == doc, scores * given["scale"], -torch.inf)
+    want = torch.softmax(scores, -1) @ given["v"].double()
+    assert (outcome.outputs["o"] - want).abs().max() < 1e-12
