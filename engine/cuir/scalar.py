@@ -12,14 +12,22 @@ torch is never imported here unless a tensor is already in play.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal
 
+from engine.cuir.functions import (
+    CASTS,
+    CONSTANTS,
+    FUNCTIONS,
+    ScalarFunction,
+    divide,
+    f32,
+    torch_module,
+    truncating_div,
+    truncating_mod,
+)
 from engine.cuir.nodes import (
     Attr,
     Binary,
@@ -36,174 +44,15 @@ from engine.cuir.nodes import (
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
 
+__all__ = [
+    "CASTS", "CONSTANTS", "FUNCTIONS", "Compiler", "Env", "Fn", "Mode", "ScalarFunction", "divide",
+    "evaluate", "f32", "float_dtype", "gather", "load", "round_to", "truncating_div",
+    "truncating_mod",
+]  # fmt: skip
+
 Mode = Literal["exact", "typed"]
 Env = dict[str, Any]
 Fn = Callable[[Env], Any]
-
-CONSTANTS: Mapping[str, float] = MappingProxyType({"LOG2E": math.log2(math.e), "LN2": math.log(2)})
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarFunction:
-    """A function of the language: what it takes and gives, exactly, and how C++ spells it.
-
-    `gives`: float, int, or same (as its operands). `approximate` functions have a hardware
-    instruction behind them in CUDA and are exact in exact mode.
-    """
-
-    name: str
-    arity: int
-    gives: Literal["float", "int", "same"]
-    number: Callable[..., Any]
-    tensor: Callable[..., Any]
-    doc: str
-    approximate: bool = False
-
-
-def _torch() -> Any:
-    import torch
-
-    return torch
-
-
-def f32(value: float) -> float:
-    """`value` rounded to the nearest f32; overflow gives an infinity."""
-    return ctypes.c_float(value).value
-
-
-# --- functions on Python numbers: C's results instead of Python's exceptions -------------------
-
-
-def _guard(fn: Callable[[float], float], at_pole: float) -> Callable[[float], float]:
-    def guarded(x: float) -> float:
-        try:
-            return fn(x)
-        except OverflowError:
-            return math.inf
-        except ValueError:
-            return at_pole if x == 0 else math.nan
-
-    return guarded
-
-
-def divide(a: float, b: float) -> float:
-    """IEEE division."""
-    if b == 0:
-        if a == 0 or math.isnan(a):
-            return math.nan
-        return math.copysign(math.inf, a) * math.copysign(1.0, b)
-    return a / b
-
-
-def _fmin(a: Any, b: Any) -> Any:
-    return b if a != a else a if b != b else min(a, b)
-
-
-def _fmax(a: Any, b: Any) -> Any:
-    return b if a != a else a if b != b else max(a, b)
-
-
-def _sigmoid(x: float) -> float:
-    return 1.0 / (1.0 + math.exp(-x)) if x > -700 else 0.0
-
-
-def _rounded(x: float, to: Callable[[float], int]) -> float:
-    return float(to(x)) if math.isfinite(x) else x
-
-
-def truncating_div(a: int, b: int) -> int:
-    """C's integer quotient. Raises `ZeroDivisionError`."""
-    q = abs(a) // abs(b)
-    return q if (a < 0) == (b < 0) else -q
-
-
-def truncating_mod(a: int, b: int) -> int:
-    """C's remainder: the sign of the dividend. Raises `ZeroDivisionError`."""
-    return a - truncating_div(a, b) * b
-
-
-# --- the same on tensors -----------------------------------------------------------------------
-
-
-def _lift(name: str) -> Callable[[Any], Any]:
-    def on_tensor(x: Any) -> Any:
-        return getattr(_torch(), name)(x)
-
-    return on_tensor
-
-
-def _pair_lift(on_float: str, on_int: str) -> Callable[[Any, Any], Any]:
-    def on_tensors(a: Any, b: Any) -> Any:
-        torch = _torch()
-        like = a if isinstance(a, torch.Tensor) else b
-        a, b = (torch.as_tensor(v, dtype=like.dtype) for v in (a, b))
-        return getattr(torch, on_float if like.dtype.is_floating_point else on_int)(a, b)
-
-    return on_tensors
-
-
-def _tensor_floor_div(a: Any, b: Any) -> Any:
-    return _torch().div(a, b, rounding_mode="floor")
-
-
-def _tensor_floor_mod(a: Any, b: Any) -> Any:
-    return _torch().remainder(a, b)
-
-
-def _f(
-    name: str, number: Callable[[float], float], tensor: str, doc: str, approximate: bool = False
-) -> ScalarFunction:
-    return ScalarFunction(name, 1, "float", number, _lift(tensor), doc, approximate)
-
-
-_exp2 = _guard(math.exp2, math.nan)
-FUNCTIONS: Mapping[str, ScalarFunction] = MappingProxyType(
-    {
-        f.name: f
-        for f in (
-            _f("exp2", _exp2, "exp2", "2 to the x"),
-            _f("exp2_approx", _exp2, "exp2", "2 to the x (ex2.approx)", True),
-            _f("exp", _guard(math.exp, math.nan), "exp", "e to the x"),
-            _f("log", _guard(math.log, -math.inf), "log", "natural logarithm; -inf at 0"),
-            _f("log2", _guard(math.log2, -math.inf), "log2", "base-2 logarithm; -inf at 0"),
-            _f("log2_approx", _guard(math.log2, -math.inf), "log2",
-               "base-2 logarithm (lg2.approx); -inf at 0", True),
-            _f("tanh", math.tanh, "tanh", "hyperbolic tangent"),
-            _f("tanh_approx", math.tanh, "tanh", "hyperbolic tangent (tanh.approx)", True),
-            _f("rcp", lambda x: divide(1.0, x), "reciprocal", "1 / x"),
-            _f("rcp_approx", lambda x: divide(1.0, x), "reciprocal", "1 / x (rcp.approx)", True),
-            _f("sqrt", _guard(math.sqrt, math.nan), "sqrt", "square root; NaN below 0"),
-            _f("rsqrt", lambda x: divide(1.0, math.sqrt(x)) if x >= 0 else math.nan, "rsqrt",
-               "1 / sqrt(x)"),
-            _f("sigmoid", _sigmoid, "sigmoid", "1 / (1 + exp(-x))"),
-            _f("erf", math.erf, "erf", "error function"),
-            _f("sin", _guard(math.sin, math.nan), "sin", "sine of x radians"),
-            _f("cos", _guard(math.cos, math.nan), "cos", "cosine of x radians"),
-            _f("floor", lambda x: _rounded(x, math.floor), "floor", "largest whole number <= x"),
-            _f("ceil", lambda x: _rounded(x, math.ceil), "ceil", "smallest whole number >= x"),
-            ScalarFunction("abs", 1, "same", abs, _lift("abs"), "magnitude"),
-            ScalarFunction("min", 2, "same", _fmin, _pair_lift("fmin", "minimum"),
-                           "smaller one; the number where the other is NaN"),
-            ScalarFunction("max", 2, "same", _fmax, _pair_lift("fmax", "maximum"),
-                           "larger one; the number where the other is NaN"),
-            ScalarFunction("fma", 3, "float", lambda a, b, c: a * b + c,
-                           lambda a, b, c: a * b + c, "a * b + c, rounded once"),
-            ScalarFunction("floor_div", 2, "int", operator.floordiv, _tensor_floor_div,
-                           "integer quotient, rounded down"),
-            ScalarFunction("floor_mod", 2, "int", operator.mod, _tensor_floor_mod,
-                           "what floor_div leaves: the sign of the divisor"),
-            ScalarFunction("ceil_div", 2, "int", lambda a, b: -(-a // b),
-                           lambda a, b: -_tensor_floor_div(-a, b),
-                           "integer quotient, rounded up"),
-        )
-    }
-)  # fmt: skip
-
-# Casts: what the value becomes. f16 and bf16 round (in typed mode) and stay floats.
-CASTS: Mapping[str, str] = MappingProxyType(
-    {"float": "f32", "f32": "f32", "int": "i32", "i32": "i32", "i64": "i64", "bool": "bool",
-     "f16": "f16", "bf16": "bf16"}
-)  # fmt: skip
 
 _ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul,
@@ -219,7 +68,7 @@ _NUMBER = (int, float, bool)
 
 def float_dtype(mode: Mode) -> Any:
     """The torch dtype that stands for a CuIR float in this mode."""
-    torch = _torch()
+    torch = torch_module()
     return torch.float64 if mode == "exact" else torch.float32
 
 
@@ -227,7 +76,7 @@ def round_to(value: Any, dtype: str, mode: Mode) -> Any:
     """`value` (number or float tensor) rounded to f16 or bf16 and back; unchanged in exact mode."""
     if mode == "exact":
         return value
-    torch = _torch()
+    torch = torch_module()
     low = torch.float16 if dtype == "f16" else torch.bfloat16
     if type(value) in _NUMBER:
         return torch.tensor(float(value), dtype=low).item()
@@ -304,7 +153,7 @@ class Compiler:
 
         def negate(env: Env) -> Any:
             value = operand(env)
-            return (not value) if type(value) in _NUMBER else _torch().logical_not(value)
+            return (not value) if type(value) in _NUMBER else torch_module().logical_not(value)
 
         return negate
 
@@ -318,8 +167,8 @@ class Compiler:
                 if type(a) is int and type(b) is int:
                     return whole(a, b)
                 if op == "//":
-                    return _torch().div(a, b, rounding_mode="trunc")
-                return _torch().fmod(a, b)
+                    return torch_module().div(a, b, rounding_mode="trunc")
+                return torch_module().fmod(a, b)
 
             return integral
         if op == "/":
@@ -371,7 +220,7 @@ class Compiler:
                 b = right(env)
                 return bool(b) if type(b) in _NUMBER else b
             b = right(env)
-            torch = _torch()
+            torch = torch_module()
             if type(b) in _NUMBER:
                 b = torch.tensor(bool(b))
             return torch.logical_and(a, b) if both else torch.logical_or(a, b)
@@ -384,7 +233,7 @@ class Compiler:
             if type(test) in _NUMBER:
                 return then(env) if test else other(env)
             a, b = then(env), other(env)
-            torch = _torch()
+            torch = torch_module()
             if any(_is_float(v) for v in (a, b)):
                 a, b = (torch.as_tensor(v, dtype=float_dtype(self.mode)) for v in (a, b))
             else:
@@ -422,7 +271,7 @@ class Compiler:
                     return int(value)
                 value = float(value) if self._exact else f32(float(value))
             else:
-                torch = _torch()
+                torch = torch_module()
                 if to == "bool":
                     return value.to(torch.bool)
                 if to in ("i32", "i64"):
@@ -479,7 +328,7 @@ def gather(tensor: Any, index: list[Any], mode: Mode) -> Any:
         if not inside:
             return 0.0 if tensor.dtype.is_floating_point else 0
         return tensor[tuple(index)].item()
-    torch = _torch()
+    torch = torch_module()
     valid: Any = True
     places = []
     for i, size in zip(index, tensor.shape, strict=True):

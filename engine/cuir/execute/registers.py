@@ -74,9 +74,7 @@ def map_tiles(
     return RegTile(out, data, part.step)
 
 
-def keep(
-    part: Any, out: TileType, tiles: list[RegTile], f: LambdaValue, at: list[int]
-) -> RegTile:
+def keep(part: Any, out: TileType, tiles: list[RegTile], f: LambdaValue, at: list[int]) -> RegTile:
     data, *more = [free(part, t) for t in tiles]
     kept = f(*more, *_at(part, tiles[0].type.layout, at))
     if not isinstance(kept, torch.Tensor):

@@ -156,13 +156,13 @@ OPS = (
     ),
     op(
         "raise_registers(n: int)", "pipeline", rule=_registers,
-        execute="pipeline:raise_registers", who=Who.UNIT, effects=(Effect.SYNCS,),
+        execute="allocation:raise_registers", who=Who.UNIT, effects=(Effect.SYNCS,),
         needs="setmaxnreg", cuda="raise_registers<n>()",
         doc="The warpgroup waits until its threads can hold n registers each.",
     ),
     op(
         "lower_registers(n: int)", "pipeline", rule=_registers,
-        execute="pipeline:lower_registers", who=Who.UNIT, effects=(Effect.SYNCS,),
+        execute="allocation:lower_registers", who=Who.UNIT, effects=(Effect.SYNCS,),
         needs="setmaxnreg", cuda="lower_registers<n>()",
         doc="The warpgroup gives back all but n registers per thread.",
     ),
