@@ -16,7 +16,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="pack|import|show")
     pack = actions.add_parser("pack", help="write a session's job to a folder or a .tar")
     pack.add_argument("session", help="a session's id, or the beginning of one")
-    pack.add_argument("dir", type=Path, metavar="DIR", help="a new folder, or a file ending in .tar")
+    pack.add_argument(
+        "dir", type=Path, metavar="DIR", help="a new folder, or a file ending in .tar"
+    )
     add_contents(pack)
     take = actions.add_parser("import", help="record a job's result as the session's G4")
     take.add_argument("session", help="a session's id, or the beginning of one")

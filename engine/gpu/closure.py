@@ -20,7 +20,8 @@ ALLOWED = frozenset({"torch", "jaxtyping"})
 def closure(roots: Iterable[str], folder: Path = ROOT) -> dict[str, Path]:
     """File name in the job -> file here, for the modules `roots` and all of ours they import.
 
-    Imports inside functions count; those under `if TYPE_CHECKING` do not. Parent packages come along.
+    Imports inside functions count; those under `if TYPE_CHECKING` do not. Parent packages come
+    along.
     """
     out: dict[str, Path] = {}
     pending = list(roots)
@@ -114,7 +115,7 @@ def local_modules(spec: Path) -> dict[str, Path]:
         raise InputError(
             f"the spec imports {name}, which a GPU job cannot bring along",
             where=Where(str(path), line),
-            fix=f"put {name} beside the spec as a module, or write what is needed of it in the spec",
+            fix=f"put {name} beside the spec as a module, or write what it needs in the spec",
         )
     return out
 
@@ -137,7 +138,11 @@ def _top_names(node: ast.stmt) -> list[str]:
 def _known(name: str) -> bool:
     import sys
 
-    return name in ALLOWED or name in sys.stdlib_module_names or name in ("numpy", "beartype", "typeguard")
+    return (
+        name in ALLOWED
+        or name in sys.stdlib_module_names
+        or name in ("numpy", "beartype", "typeguard")
+    )
 
 
 def parsed(path: Path) -> ast.Module:
@@ -145,7 +150,9 @@ def parsed(path: Path) -> ast.Module:
         return ast.parse(path.read_text(encoding="utf-8-sig"), filename=str(path))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
-        raise InputError(f"not Python: {error}", where=Where(str(path), line), fix="correct it") from None
+        raise InputError(
+            f"not Python: {error}", where=Where(str(path), line), fix="correct it"
+        ) from None
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:

@@ -1,8 +1,8 @@
 """A recipe as FlexAttention mods: Python source that the timing run compiles.
 
-FlexAttention is the rival that a person would otherwise use, so it gets the recipe's expressions as
-they are, with the scale in its own argument wherever the score allows. Its output is checked against
-the recipe before it is timed.
+FlexAttention is the rival that a person would otherwise use, so it gets the recipe's expressions
+as they are, with the scale in its own argument wherever the score allows. Its output is checked
+against the recipe before it is timed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.cuir.nodes import (
-    Binary, Bool, Call, Compare, Expr, Index, Name, Num, Select, Unary, walk_expr,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Name,
+    Num,
+    Select,
+    Unary,
+    walk_expr,
 )  # fmt: skip
 from engine.spec.recipe import Recipe
 
@@ -23,7 +33,12 @@ _FUNCTIONS = {
     "floor": "torch.floor", "ceil": "torch.ceil", "rcp": "torch.reciprocal",
     "rcp_approx": "torch.reciprocal", "abs": "torch.abs",
 }  # fmt: skip
-_CASTS = {"float": "torch.float32", "f32": "torch.float32", "int": "torch.int32", "i32": "torch.int32"}
+_CASTS = {
+    "float": "torch.float32",
+    "f32": "torch.float32",
+    "int": "torch.int32",
+    "i32": "torch.int32",
+}
 
 
 class NotExpressible(Exception):
@@ -50,7 +65,7 @@ def flex_source(recipe: Recipe) -> Flex:
         raise NotExpressible("FlexAttention has no factor on the output")
     if not _plain_heads(recipe.kv_head):
         raise NotExpressible("FlexAttention pairs query head h with key head h // (Hq // Hkv)")
-    extras = [i for i in recipe.extra()]
+    extras = recipe.extra()
     scalars = {i.name for i in extras if not i.dims}
     writer = _Writer({i.name for i in extras if i.dims}, scalars)
     scale, score = split_scale(recipe.score)
@@ -170,7 +185,8 @@ class _Writer:
             case Call(fn, args):
                 short = fn.removesuffix("_approx")
                 if short in ("floor_div", "floor_mod"):
-                    return f"({self.host(args[0])} {'//' if short == 'floor_div' else '%'} {self.host(args[1])})"
+                    op = "//" if short == "floor_div" else "%"
+                    return f"({self.host(args[0])} {op} {self.host(args[1])})"
                 if short == "rsqrt":
                     return f"({self.host(args[0])}) ** -0.5"
                 if short in ("float", "f32"):
@@ -220,7 +236,9 @@ class _Writer:
             case Bool(op, left, right):
                 return f"({self.device(left)} {'&' if op == 'and' else '|'} {self.device(right)})"
             case Select(cond, then, other):
-                return f"torch.where({self.device(cond)}, {self.device(then)}, {self.device(other)})"
+                return (
+                    f"torch.where({self.device(cond)}, {self.device(then)}, {self.device(other)})"
+                )
             case Index(Name(id), index) if id in self.tensors:
                 return f"t_{id}[{', '.join(self.device(i) for i in index)}]"
             case Call(fn, args):
@@ -234,9 +252,7 @@ class _Writer:
             return f"({args[0]} {'//' if fn == 'floor_div' else '%'} {args[1]})"
         if fn in ("min", "max"):
             word = "minimum" if fn == "min" else "maximum"
-            first, second = (
-                a if not _number(a) else f"torch.full((), {a})" for a in args
-            )
+            first, second = (a if not _number(a) else f"torch.full((), {a})" for a in args)
             return f"torch.{word}({first}, {second})"
         if fn == "fma":
             return f"({args[0]} * {args[1]} + {args[2]})"

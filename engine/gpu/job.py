@@ -1,16 +1,18 @@
 """Pack a job: a folder that verifies and times one kernel on any machine with a GPU.
 
-    JOB/run.py            python3 JOB/run.py [--out result.json]
-    JOB/job.json          names, hashes of every file, what to build and what to time
-    JOB/kernel/           kernel.cu and its headers
-    JOB/spec/             the spec and the modules beside it
-    JOB/recipe.json, JOB/binding.json, JOB/flex.py
-    JOB/worker/engine/    the modules of ours that run there
+JOB/run.py            python3 JOB/run.py [--out result.json]
+JOB/job.json          names, hashes of every file, what to build and what to time
+JOB/kernel/           kernel.cu and its headers
+JOB/spec/             the spec and the modules beside it
+JOB/recipe.json, JOB/binding.json, JOB/flex.py
+JOB/worker/engine/    the modules of ours that run there
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
 import shutil
 import tarfile
@@ -40,9 +42,9 @@ SAMPLES = 30
 class Contents:
     """What a job is made of.
 
-    `specialisations` are bindings of the launch template's parameters, `declared` the keys of all that
-    the kernel has (a job may hold fewer), `primary` the key of the one that is judged on the whole
-    deck and timed. `module` is any specialisation of the lowered program:
+    `specialisations` are bindings of the launch template's parameters, `declared` the keys of all
+    that the kernel has (a job may hold fewer), `primary` the key of the one that is judged on the
+    whole deck and timed. `module` is any specialisation of the lowered program:
     its argument struct and its kernels' names are those of all.
     """
 
@@ -67,7 +69,8 @@ class Contents:
         keys = [key_of(s) for s in self.specialisations]
         if self.primary not in keys:
             raise InputError(
-                f"{self.name} has no specialisation {self.primary}", fix=f"name one of: {', '.join(keys)}"
+                f"{self.name} has no specialisation {self.primary}",
+                fix=f"name one of: {', '.join(keys)}",
             )
 
 
@@ -110,12 +113,12 @@ def pack(contents: Contents, target: Path) -> Path:
 
 def _pack_tar(contents: Contents, target: Path) -> Path:
     if target.exists():
-        raise InputError(f"{target} is there already", where=Where(str(target)), fix="name a new file")
+        raise InputError(
+            f"{target} is there already", where=Where(str(target)), fix="name a new file"
+        )
     files = _files(contents)
     files[MANIFEST] = _manifest(contents, files)
     target.parent.mkdir(parents=True, exist_ok=True)
-    import io
-
     with tarfile.open(target, "w") as tar:
         for name, data in sorted(files.items()):
             entry = tarfile.TarInfo(f"{target.stem}/{name}")
@@ -132,10 +135,8 @@ def _files(contents: Contents) -> dict[str, bytes]:
     files |= _spec_files(contents.spec)
     files["recipe.json"] = _json(recipe_to_json(contents.recipe)).encode()
     files["binding.json"] = _json(contents.binding.to_json()).encode()
-    try:
+    with contextlib.suppress(NotExpressible):
         files["flex.py"] = flex_source(contents.recipe).source.encode()
-    except NotExpressible:
-        pass
     worker = closure(WORKER_ROOTS)
     lacking = foreign(worker.values())
     if lacking:

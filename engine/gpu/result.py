@@ -48,7 +48,9 @@ def checked(data: object, path: Path) -> dict[str, Any]:
     """`data` as a result. Raises `InputError`."""
     where = Where(str(path))
     if not isinstance(data, dict) or data.get("kind") != KIND:
-        raise InputError("not a GPU result", where=where, fix="give the JSON file that JOB/run.py wrote")
+        raise InputError(
+            "not a GPU result", where=where, fix="give the JSON file that JOB/run.py wrote"
+        )
     if data.get("schema") != SCHEMA:
         raise InputError(
             f"result schema {data.get('schema')!r} is not {SCHEMA}", where=where,
@@ -58,7 +60,10 @@ def checked(data: object, path: Path) -> dict[str, Any]:
         all(isinstance(data.get(name), str) for name in _TEXTS)
         and all(isinstance(data.get(name), list) for name in (*_LISTS, "keys"))
         and all(isinstance(row, dict) for name in _LISTS for row in data[name])
-        and all(isinstance(r.get("check"), str) and isinstance(r.get("verdict"), str) for r in data["checks"])
+        and all(
+            isinstance(r.get("check"), str) and isinstance(r.get("verdict"), str)
+            for r in data["checks"]
+        )
         and isinstance(data.get("hashes"), dict)
         and isinstance(data.get("device"), dict)
     )
@@ -112,9 +117,10 @@ def merge(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             raise InputError("results of different bytes do not merge", fix="import each by itself")
         if other["device"].get("name") != first["device"].get("name"):
             raise InputError(
-                f"results of {first['device'].get('name')} and {other['device'].get('name')} do not "
-                "merge", fix="import the results of one card",
-            )  # fmt: skip
+                f"results of {first['device'].get('name')} and "
+                f"{other['device'].get('name')} do not merge",
+                fix="import the results of one card",
+            )
     out: dict[str, Any] = dict(found[-1])
     for name in _LISTS:
         rows: dict[tuple[str, ...], Any] = {}
@@ -155,14 +161,18 @@ def import_result(
     device = result["device"]
     card = f"{device.get('name')} ({device.get('arch')})"
     seconds = sum(float(r.get("seconds", 0.0)) for r in result["checks"])
+    details = {
+        "device": dict(device),
+        "checks": list(result["checks"]),
+        "times": list(result["times"]),
+        "self_test": list(result["self_test"]),
+        "method": result["method"],
+        "state": result["state"],
+        "worker": result.get("worker", ""),
+    }
     return Verdict(
-        Gate.G4, VerdictKind(kind), f"{card}: {reason}", round(seconds, 3), tuple(subject),
-        {
-            "device": dict(device), "checks": list(result["checks"]), "times": list(result["times"]),
-            "self_test": list(result["self_test"]), "method": result["method"],
-            "state": result["state"], "worker": result.get("worker", ""),
-        },
-    )  # fmt: skip
+        Gate.G4, VerdictKind(kind), f"{card}: {reason}", round(seconds, 3), tuple(subject), details
+    )
 
 
 def report(result: Mapping[str, Any]) -> list[str]:
@@ -183,7 +193,9 @@ def report(result: Mapping[str, Any]) -> list[str]:
             f"{row.get('cases', 0)} cases{measured} {why}".rstrip()
         )
     for row in result["self_test"]:
-        out.append(f"  self-test {row.get('verdict')}: mutant {row.get('mutant')}: {row.get('reason')}")
+        out.append(
+            f"  self-test {row.get('verdict')}: mutant {row.get('mutant')}: {row.get('reason')}"
+        )
     return [*out, *(f"  {line}" for line in table(result))]
 
 
@@ -196,8 +208,10 @@ def table(result: Mapping[str, Any]) -> list[str]:
         out.append(f"{case}  ({result['device'].get('name')})")
         timed = [r for r in rows if isinstance(r.get("ms"), int | float)]
         for row in sorted(timed, key=lambda r: (r.get("name") != "CuBridge", -float(r["tflops"]))):
-            ratio = f"ours is {float(row['ours_is']):.2f} x" if row.get("name") != "CuBridge" else (
-                f"{100 * float(row.get('of_floor', 0)):.0f}% of the card's measured floor"
+            ratio = (
+                f"ours is {float(row['ours_is']):.2f} x"
+                if row.get("name") != "CuBridge"
+                else (f"{100 * float(row.get('of_floor', 0)):.0f}% of the card's measured floor")
             )
             out.append(
                 f"  {row.get('name')!s:<22} {float(row['ms']):9.3f} ms "

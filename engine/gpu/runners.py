@@ -1,8 +1,8 @@
 """Move jobs to where a GPU is: here, over ssh, or by any command that a cluster wants.
 
-A runner takes a job folder and gives the path of a result. It knows nothing of kernels; adding one
-is a class with `run` (see docs/gpu.md). Every command is an argument list, never a shell's text, and
-runs as a child that ends at once when cancelled.
+A runner takes a job folder and gives the path of a result. It knows nothing of kernels; adding
+one is a class with `run` (see docs/gpu.md). Every command is an argument list, never a shell's
+text, and runs as a child that ends at once when cancelled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ SSH_VARIABLE = "CUBRIDGE_GPU_HOST"
 class Runner(Protocol):
     """What moves a job."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def run(
         self,
@@ -67,7 +68,8 @@ class Local:
         if not has_gpu():
             raise MissingTool(
                 "there is no NVIDIA GPU on this machine",
-                fix="cubridge verify SESSION --pack DIR packs a job to carry, or --runner ssh|command",
+                fix="pack a job and carry it (cubridge verify SESSION --pack DIR), or name another "
+                "--runner",
             )
         python = self.python or sys.executable
         result = job / RESULT
@@ -110,14 +112,19 @@ class Ssh:
         self._do(self._remote(["mkdir", "-p", there]), job, cancel, progress)
         names = sorted(p.name for p in job.iterdir() if p.name not in ("work", RESULT))
         self._do(
-            [*self.scp, *(str(job / n) for n in names), f"{self.host}:{there}/"], job, cancel, progress
+            [*self.scp, *(str(job / n) for n in names), f"{self.host}:{there}/"],
+            job,
+            cancel,
+            progress,
         )
         progress(f"running it on {self.host}")
         remote = self._remote([self.python, f"{there}/run.py", *options])
         done = _run(remote, job, cancel, progress)
         result = job / RESULT
         result.unlink(missing_ok=True)
-        back = _run([*self.scp, f"{self.host}:{there}/{RESULT}", str(result)], job, cancel, progress)
+        back = _run(
+            [*self.scp, f"{self.host}:{there}/{RESULT}", str(result)], job, cancel, progress
+        )
         return _result(result, done if back.ok else back, f"the job on {self.host}")
 
     def _remote(self, words: Sequence[str]) -> list[str]:
@@ -155,17 +162,21 @@ class Command:
         if not self.words():
             raise InputError(
                 "the command runner needs a command",
-                fix=f"--command 'srun --gres=gpu:1 python3 {{job}}/run.py --out {{out}} {{options}}', "
-                f"or export {COMMAND_VARIABLE}",
+                fix="--command 'srun --gres=gpu:1 python3 {job}/run.py --out {out} {options}', or "
+                f"export {COMMAND_VARIABLE}",
             )
         if "{job}" not in self.template:
-            raise InputError("the command never names {job}", fix="write {job} where the folder goes")
+            raise InputError(
+                "the command never names {job}", fix="write {job} where the folder goes"
+            )
 
     def words(self) -> list[str]:
         try:
             return shlex.split(self.template)
         except ValueError as error:
-            raise InputError(f"the command is not a command line: {error}", fix="close the quotes") from None
+            raise InputError(
+                f"the command is not a command line: {error}", fix="close the quotes"
+            ) from None
 
     def command(self, job: Path, out: Path, options: Sequence[str]) -> list[str]:
         filled: list[str] = []
@@ -183,7 +194,11 @@ class Command:
         cancel: threading.Event | None,
         progress: Progress,
     ) -> Path:
-        out = job / f"result-{uuid.uuid4().hex[:8]}.json" if "{out}" in self.template else job / RESULT
+        out = (
+            job / f"result-{uuid.uuid4().hex[:8]}.json"
+            if "{out}" in self.template
+            else job / RESULT
+        )
         if out.name == RESULT:
             out.unlink(missing_ok=True)
         done = _run(self.command(job, out, options), job, cancel, progress, self.environ)
@@ -244,7 +259,13 @@ def _run(
     for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"):
         environ.pop(name, None)
     return run(
-        list(command), cwd=job, environ=environ, cancel=cancel, on_line=progress, limit=4 * HOUR, niceness=0
+        list(command),
+        cwd=job,
+        environ=environ,
+        cancel=cancel,
+        on_line=progress,
+        limit=4 * HOUR,
+        niceness=0,
     )
 
 
@@ -257,7 +278,9 @@ def _result(path: Path, done: Finished, who: str) -> Path:
             f"{who} found no GPU or no nvcc: {_last(done.output)}",
             fix="run it where both are; JOB/run.py needs Python 3.10, torch and nvcc",
         )
-    raise InputError(f"{who} gave no result: {_last(done.output)}", fix="run JOB/run.py by hand to see why")
+    raise InputError(
+        f"{who} gave no result: {_last(done.output)}", fix="run JOB/run.py by hand to see why"
+    )
 
 
 def _last(output: str) -> str:

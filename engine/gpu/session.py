@@ -10,11 +10,13 @@ from engine.cuir.nodes import Module
 from engine.errors import InputError
 from engine.gpu.job import Contents, hashes_of, keys_of
 from engine.gpu.result import import_result, matching, read_results
+from engine.gpu.worker.manifest import head_sizes
 from engine.lift import KernelPackage, lift, specialisation_key
 from engine.lift.package import used_headers
 from engine.resources import include_dir
 from engine.service.bench import Bench, cache_dir
 from engine.service.work import LOWERED, Work
+from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_from_json
 from engine.transfer.rules import plan
 from engine.types import Stage, Verdict, sha256_of
@@ -43,6 +45,7 @@ def contents_of(
             fix="restore it, or start a new session from the new spec",
         )
     package = work.package
+    primary = specialisation_key(work.options.specialisation)
     source = work.session.artifact(Stage.LOWERED, LOWERED).data
     return Contents(
         name=f"{package.name}-{work.spec.stem}",
@@ -52,8 +55,8 @@ def contents_of(
         headers_sha256=package.hashes["headers"],
         entry=package.entry,
         archs=package.archs,
-        specialisations=chosen(package, only, specialisation_key(work.options.specialisation)),
-        primary=specialisation_key(work.options.specialisation),
+        specialisations=chosen(package, only, primary, recipe),
+        primary=primary,
         module=work.target,
         spec=work.spec,
         options=work.options.spec,
@@ -88,7 +91,8 @@ def contents_of_kernel(
     planned = plan(module, recipe)
     if planned.steps:
         raise InputError(
-            f"{package.name} is not its own reference: the rules would {planned.steps[0].title.lower()}"
+            f"{package.name} is not its own reference: the rules would "
+            + planned.steps[0].title.lower()
         )
     return Contents(
         name=package.name,
@@ -98,7 +102,7 @@ def contents_of_kernel(
         headers_sha256=package.hashes["headers"],
         entry=package.entry,
         archs=package.archs,
-        specialisations=chosen(package, only, key),
+        specialisations=chosen(package, only, key, recipe),
         primary=key,
         module=module,
         spec=package.reference,
@@ -111,13 +115,15 @@ def contents_of_kernel(
 
 
 def chosen(
-    package: KernelPackage, only: Sequence[str], primary: str
+    package: KernelPackage, only: Sequence[str], primary: str, recipe: Recipe
 ) -> tuple[Mapping[str, str], ...]:
-    """The package's specialisations, or those named by key and the primary."""
-    if not only:
-        return tuple(package.specialisations)
-    keys = dict.fromkeys([primary, *only])
-    return tuple(package.specialisation(key) for key in keys)
+    """The package's specialisations, or those named by key and the primary, as far as the spec has
+    them: one with values of another size than its keys needs a spec that names both."""
+    keys = dict.fromkeys([primary, *only]) if only else None
+    named = [package.specialisation(k) for k in keys] if keys else list(package.specialisations)
+    v = next(i for i in recipe.inputs if i.role == "v")
+    square = "Dv" not in v.dims
+    return tuple(s for s in named if not square or len(set(head_sizes(s))) == 1)
 
 
 def verdict_from(work: Work, path: Path) -> Verdict:

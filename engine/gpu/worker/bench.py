@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,21 @@ from engine.gpu.worker.verify import subject_of, tell
 
 SETS = 3
 OURS = "CuBridge"
-EAGER_BYTES = 48 << 30
+EAGER, COMPILED = "eager PyTorch", "torch.compile"
+EAGER_BYTES, COMPILED_BYTES = 48 << 30, 8 << 30
+BYTES_PER_PAIR = 40  # what eager attention holds at its peak, in float32 with a mask
 ROOF = 0.97  # of the measured matmul rate: faster than that is not believed
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A rival that holds whole score matrices, on sizes of its own."""
+
+    name: str
+    call: Contestant
+    inputs: dict[str, Tensor]
+    sizes: dict[str, int]
+    mask: Mask
 
 
 @dataclass
@@ -45,7 +59,7 @@ class Entry:
     mask: Mask
     sets: list[dict[str, Tensor]]
     contestants: dict[str, Contestant | Absent]
-    eager: tuple[Contestant, dict[str, Tensor], dict[str, int], Mask] | Absent
+    whole: list[Whole | Absent]
 
 
 def main(arguments: list[str]) -> int:
@@ -64,7 +78,9 @@ def main(arguments: list[str]) -> int:
         for entry in entries:
             assert entry is not None
             if time.monotonic() - begin > float(plan["deadline"]):
-                tell(event="error", text=f"{label(entry.sizes)}: not timed, the time for it is over")
+                tell(
+                    event="error", text=f"{label(entry.sizes)}: not timed, the time for it is over"
+                )
                 continue
             time_entry(subject, entry, int(plan["samples"]), ceilings)
     except Exception as error:  # one kernel's timing must not take the others'
@@ -120,26 +136,49 @@ def prepare(subject: Subject, job: Job, length: int, plan: Mapping[str, Any]) ->
             rivals[name] = Absent(f"computes something else: {wrong}")
         del out
         torch.cuda.empty_cache()
-    eager = prepare_eager(subject, case) if "eager" in wanted else Absent("not asked for")
-    return Entry(case, sizes, mask, sets, rivals, eager)
+    flex = not isinstance(rivals.get("FlexAttention"), Absent)
+    whole = prepare_whole(subject, case, flex) if "eager" in wanted else []
+    return Entry(case, sizes, mask, sets, rivals, whole)
 
 
-def prepare_eager(
-    subject: Subject, case: Case
-) -> tuple[Contestant, dict[str, Tensor], dict[str, int], Mask] | Absent:
-    """The person's own function, on as many heads as fit beside everything else."""
-    per_head = case.Nq * case.Nk * 40
+def prepare_whole(subject: Subject, case: Case, flex: bool) -> list[Whole | Absent]:
+    """The person's own function, run as it is and, where FlexAttention cannot say it, compiled.
+
+    Both hold whole score matrices, so they get as many heads as fit. Eager runs for the first time
+    when nothing else uses the GPU; compiling needs a run now, and gets less room.
+    """
+    out = [_whole(subject, case, EAGER, subject.run.eager(), EAGER_BYTES)]
+    if not flex:
+        compiled = torch.compile(subject.run.eager(), dynamic=False)
+        entry = _whole(subject, case, COMPILED, compiled, COMPILED_BYTES)
+        if isinstance(entry, Whole):
+            tell(event="step", text=f"timing: compiling the spec at {label(entry.sizes)}")
+            try:
+                entry.call(entry.inputs)
+                torch.cuda.synchronize()
+            except Exception as error:  # a rival that cannot run here is a row that says so
+                entry = Absent(f"does not run here: {_short(error)}", COMPILED)
+        out.append(entry)
+    torch.cuda.empty_cache()
+    return out
+
+
+def _whole(subject: Subject, case: Case, name: str, call: Contestant, room: int) -> Whole | Absent:
     group = case.Hq // case.Hkv
-    heads = case.Hq
-    while heads > group and heads * per_head > EAGER_BYTES:
-        heads //= 2
-    batch = case.B if heads == case.Hq and case.B * heads * per_head <= EAGER_BYTES else 1
+    heads, batch = case.Hq, case.B
+    while batch * heads * case.Nq * case.Nk * BYTES_PER_PAIR > room:
+        if batch > 1:
+            batch //= 2
+        elif heads > group:
+            heads //= 2
+        else:
+            return Absent("one head does not fit", name)
     small = Case(batch, heads, max(1, heads // group), case.Nq, case.Nk, case.values, case.seed)
     sizes = subject.run.sizes(small, subject.d, subject.dv)
     if not subject.run.fits(sizes):
-        return Absent("the spec excludes the sizes that fit")
+        return Absent("the spec excludes the sizes that fit", name)
     inputs = subject.run.make_inputs(small, sizes, subject.dtype)
-    return subject.run.eager(), inputs, sizes, mask_of(subject.run, inputs, sizes)
+    return Whole(name, call, inputs, sizes, mask_of(subject.run, inputs, sizes))
 
 
 def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings) -> None:
@@ -151,13 +190,13 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
         for inputs in entry.sets
     ]
     contestants: dict[str, list[Callable[[], object]]] = {
-        OURS: [lambda c=c: c.launch(c.fields) for c in calls]  # type: ignore[misc]
+        OURS: [partial(c.launch, c.fields) for c in calls]
     }
     for name, rival in entry.contestants.items():
         if isinstance(rival, Absent):
             tell(event="row", row={"case": where, "name": name, "reason": rival.reason})
         else:
-            contestants[name] = [lambda r=rival, i=i: r(i) for i in entry.sets]  # type: ignore[misc]
+            contestants[name] = [partial(rival, inputs) for inputs in entry.sets]
     before = clocks()
     times = interleaved(contestants, samples, _l2())
     after = clocks()
@@ -179,31 +218,42 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
             }  # fmt: skip
         tell(event="row", row=row)
     tell(event="check", row=timed_outputs(subject, entry, calls, base, floor))
-    time_eager(subject, entry, where, base, flops)
+    for whole in entry.whole:
+        time_whole(subject, entry, whole, base, flops)
 
 
-def time_eager(subject: Subject, entry: Entry, where: str, base: float, flops: float) -> None:
-    name = "eager PyTorch"
-    if isinstance(entry.eager, Absent):
-        tell(event="row", row={"case": where, "name": name, "reason": entry.eager.reason})
+def time_whole(
+    subject: Subject, entry: Entry, whole: Whole | Absent, base: float, flops: float
+) -> None:
+    """A row for the person's own function on the heads that fit; compared by TFLOP/s."""
+    where = label(entry.sizes)
+    if isinstance(whole, Absent):
+        tell(event="row", row={"case": where, "name": whole.name, "reason": whole.reason})
         return
-    function, inputs, sizes, mask = entry.eager
     try:
-        timing = interleaved({name: [lambda: function(inputs)]}, 10, _l2())[name]
+        call = partial(whole.call, whole.inputs)
+        timing = interleaved({whole.name: [call]}, 10, _l2())[whole.name]
     except torch.OutOfMemoryError:
-        tell(event="row", row={"case": where, "name": name, "reason": "out of memory"})
-        torch.cuda.empty_cache()
+        tell(event="row", row={"case": where, "name": whole.name, "reason": "out of memory"})
         return
-    torch.cuda.empty_cache()
-    own = 2.0 * (subject.d + subject.dv) * mask.pairs
+    finally:
+        torch.cuda.empty_cache()
+    own = 2.0 * (subject.d + subject.dv) * whole.mask.pairs
     rate = own / timing.median * 1e-9
     row: dict[str, Any] = {
-        "case": where, "name": name, "ms": timing.median, "iqr_ms": timing.iqr,
-        "samples": timing.samples, "tflops": rate, "ours_is": flops / base * 1e-9 / rate,
-        "sizes": sizes, "flops": own, "pairs": mask.pairs,
-    }  # fmt: skip
-    if sizes != entry.sizes:
-        row["note"] = f"on {label(sizes)}, which fits; compared by TFLOP/s"
+        "case": where,
+        "name": whole.name,
+        "ms": timing.median,
+        "iqr_ms": timing.iqr,
+        "samples": timing.samples,
+        "tflops": rate,
+        "ours_is": flops / base * 1e-9 / rate,
+        "sizes": whole.sizes,
+        "flops": own,
+        "pairs": whole.mask.pairs,
+    }
+    if whole.sizes != entry.sizes:
+        row["note"] = f"on {label(whole.sizes)}, which fits; compared by TFLOP/s"
     tell(event="row", row=row)
 
 
@@ -237,9 +287,7 @@ def timed_outputs(
     return tally.row()
 
 
-def floor_ms(
-    subject: Subject, sizes: Mapping[str, int], flops: float, ceilings: Ceilings
-) -> float:
+def floor_ms(subject: Subject, sizes: Mapping[str, int], flops: float, ceilings: Ceilings) -> float:
     """The larger of arithmetic over the measured matmul rate and bytes over the measured copy."""
     element = torch.empty((), dtype=subject.dtype).element_size()
     b, hq, hkv = sizes["B"], sizes["Hq"], sizes["Hkv"]
@@ -323,7 +371,7 @@ def _l2() -> int:
 def label(sizes: Mapping[str, int]) -> str:
     d = f"D {sizes['D']}" if sizes["D"] == sizes["Dv"] else f"D {sizes['D']}/{sizes['Dv']}"
     heads = f"{sizes['Hq']}" if sizes["Hq"] == sizes["Hkv"] else f"{sizes['Hq']}/{sizes['Hkv']}"
-    rows = f"S {sizes['Nq']}" if sizes["Nq"] == sizes["Nk"] else f"Nq {sizes['Nq']} Nk {sizes['Nk']}"
+    rows = (
+        f"S {sizes['Nq']}" if sizes["Nq"] == sizes["Nk"] else f"Nq {sizes['Nq']} Nk {sizes['Nk']}"
+    )
     return f"{rows} B {sizes['B']} heads {heads} {d}"
-
-

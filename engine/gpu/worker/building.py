@@ -187,7 +187,15 @@ def _stamp(
     compiler: str,
 ) -> str:
     digest = hashlib.sha256()
-    parts = [entry, arch, compiler, *keys, *COMPILE_FLAGS, *LINK_FLAGS, repr(list(map(tuple, fields)))]
+    parts = [
+        entry,
+        arch,
+        compiler,
+        *keys,
+        *COMPILE_FLAGS,
+        *LINK_FLAGS,
+        repr(list(map(tuple, fields))),
+    ]
     for part in parts:
         digest.update(f"{len(part)} {part}\n".encode())
     for path in [source, *sorted(p for p in include.rglob("*") if p.is_file() and p != source)]:

@@ -37,9 +37,10 @@ class Case:
 
 
 _SIZES = (
-    (1, 1), (1, 3), (2, 1), (5, 2), (2, 5), (239, 1), (511, 1), (799, 3), (3, 513), (64, 128), (113, 203),
-    (113, 128), (128, 113), (108, 256), (307, 256), (384, 256), (640, 128), (127, 129), (129, 127),
-    (63, 65), (65, 63), (175, 177), (193, 191), (512, 512), (1023, 1024), (1024, 1023), (1, 1111),
+    (1, 1), (1, 3), (2, 1), (5, 2), (2, 5), (239, 1), (511, 1), (799, 3), (3, 513), (64, 128),
+    (113, 203), (113, 128), (128, 113), (108, 256), (307, 256), (384, 256), (640, 128), (127, 129),
+    (129, 127), (63, 65), (65, 63), (175, 177), (193, 191), (512, 512), (1023, 1024), (1024, 1023),
+    (1, 1111),
 )  # fmt: skip
 _EMPTY = ((0, 64), (64, 0), (0, 0), (1, 0))
 _HEADS = ((1, 1), (4, 4), (6, 2), (5, 1), (12, 4), (2, 2))
@@ -52,7 +53,9 @@ def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
         abs(node.value)
         for expr in expressions
         for node in walk_expr(expr)
-        if isinstance(node, Num) and isinstance(node.value, int) and not isinstance(node.value, bool)
+        if isinstance(node, Num)
+        and isinstance(node.value, int)
+        and not isinstance(node.value, bool)
     }
     return tuple(sorted(c for c in found if 2 < c <= LARGEST_CONSTANT))
 

@@ -24,8 +24,8 @@ CHECKS: Mapping[str, str] = {
     "racecheck": "compute-sanitizer finds no shared-memory hazard",
     "timed outputs": "the timed calls' own outputs are right, and no faster than the card can be",
 }
-# Recorded as not run where a tool is missing or nothing was timed: they can fail a result, and their
-# absence does not withhold one.
+# Recorded as not run where a tool is missing or nothing was timed: they can fail a result, and
+# their absence does not withhold one.
 OPTIONAL = ("memcheck", "racecheck", "timed outputs")
 # Judged on the primary specialisation only.
 PRIMARY_ONLY = ("own kernels", "memcheck", "racecheck")

@@ -25,9 +25,7 @@ def dump_cases(subject: Subject, path: Path) -> None:
         if fitted is None:
             continue
         call, _ = subject.call(fitted)
-        written = {
-            item.field for item in subject.binding.tensors if item.output
-        }
+        written = {item.field for item in subject.binding.tensors if item.output}
         fields: dict[str, Any] = {}
         for name, value in call.fields.items():
             if isinstance(value, Tensor):

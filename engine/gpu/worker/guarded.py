@@ -51,7 +51,7 @@ LAYOUTS = (
 
 @dataclass(frozen=True)
 class Guarded:
-    """`tensor` is a view into `buffer` (uint8); `before` is a copy of the buffer's bytes, if kept."""
+    """`tensor` is a view into `buffer`, the whole allocation as bytes."""
 
     tensor: Tensor
     buffer: Tensor

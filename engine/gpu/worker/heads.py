@@ -1,4 +1,4 @@
-"""The recipe at one (batch, head) in float64, in bands of rows: for sizes that the whole won't fit."""
+"""The recipe at one (batch, head) in float64, in bands of rows: where the whole does not fit."""
 
 from __future__ import annotations
 

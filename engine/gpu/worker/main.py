@@ -1,8 +1,8 @@
 """`python3 JOB/run.py [JOB ...]`: build, verify and time one or several jobs on this machine.
 
 Compilers run in parallel, verifications of several jobs beside each other; timings wait until
-nothing else uses the GPU, and run one at a time. Rows are kept as they are found, so that a run that
-was cut off goes on where it was. Exit codes: 0 every job passed, 1 one failed, 2 wrong usage,
+nothing else uses the GPU, and run one at a time. Rows are kept as they are found, so that a run
+that was cut off goes on where it was. Exit codes: 0 every job passed, 1 one failed, 2 wrong usage,
 3 no GPU or no nvcc here.
 """
 
@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
-import platform
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,17 +20,20 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine.gpu.worker import building
-from engine.gpu.worker.building import Built, build, find_nvcc, resources
-from engine.gpu.worker.checklist import CHECKS
+from engine.gpu.worker.building import Built, build, find_nvcc
 from engine.gpu.worker.children import Child, Ended, child_command, last_line
+from engine.gpu.worker.device import describe_device
 from engine.gpu.worker.manifest import KERNEL, Job, JobError, arch_for, read_job
 from engine.gpu.worker.mutants import Mutant, mutants_of
+from engine.gpu.worker.options import parser
 from engine.gpu.worker.results import Store, write_result
 from engine.gpu.worker.sanitizer import sanitizer_rows
+from engine.gpu.worker.trouble import build_row, not_run, trouble_of
 
 SILENCE = 120.0  # seconds without a word after which a child has hung
 DUMP = "sanitize.json"
@@ -136,37 +136,29 @@ class Run:
             return
         built = work.build.result()
         job = work.job
-        row: dict[str, Any] = {
-            "check": "build", "specialisation": job.primary, "verdict": "pass" if built.ok else "fail",
-            "cases": 1, "seconds": round(built.seconds, 3),
-            "notes": {"resources": resources(built.log), "compiler": built.compiler},
-        }  # fmt: skip
-        if not built.ok:
-            errors = [line for line in built.log.splitlines() if "error" in line.lower()]
-            row["failures"] = (errors or [last_line(built.log)])[:3]
         keys = (job.primary,) if self.options.primary_only else job.keys
         for key in keys:
-            self.add(work, {**row, "specialisation": key})
+            self.add(work, build_row(built, key))
         if not built.ok:
             return
         work.library = built.library
         library = built.library
         tasks: list[Callable[[], None]] = []
         if not self.options.bench_only:
-            tasks += [lambda k=k: self.verify_key(work, library, k) for k in keys]  # type: ignore[misc]
-        tasks += [lambda m=m: self.judge_mutant(work, *m) for m in work.mutants]  # type: ignore[misc]
+            tasks += [partial(self.verify_key, work, library, key) for key in keys]
+        tasks += [partial(self.judge_mutant, work, *broken) for broken in work.mutants]
         if tasks:
             with ThreadPoolExecutor(len(tasks)) as pool:
                 for task in [pool.submit(t) for t in tasks]:
                     task.result()
         failed = any(r["verdict"] == "fail" for r in work.store.checks)
         if self.options.sanitize and not self.options.bench_only and not failed:
+            dump = job.work / DUMP
+            words = ("sanitize", str(job.folder), str(library), str(dump))
+            command = child_command(job.folder / "run.py", *words)
+            limit = self.options.sanitizer_seconds
             with self.gpu:
-                for found in sanitizer_rows(
-                    child_command(job.folder / "run.py", "sanitize", str(job.folder), str(built.library),
-                                  str(job.work / DUMP)),
-                    job.primary, job.work / DUMP, job.folder, self.options.sanitizer_seconds,
-                ):  # fmt: skip
+                for found in sanitizer_rows(command, job.primary, dump, job.folder, limit):
                     self.add(work, found)
         work.verified = not any(r["verdict"] == "fail" for r in work.store.checks)
         if work.verified and self.options.bench and not self.stopped:
@@ -182,7 +174,7 @@ class Run:
         rows, ended = self.child_rows(job, library, key, short)
         for found in rows:
             self.add(work, found)
-        if not self.stopped and (trouble := trouble_of(ended, rows, key)):
+        if not self.stopped and (trouble := trouble_of(ended, rows, key, SILENCE)):
             self.add(work, trouble)
 
     def child_rows(
@@ -246,7 +238,12 @@ class Run:
             plan["samples"] = self.options.samples
         assert work.library is not None
         child = self.start(
-            "bench", str(job.folder), str(work.library), job.primary, json.dumps(plan), cwd=job.folder
+            "bench",
+            str(job.folder),
+            str(work.library),
+            job.primary,
+            json.dumps(plan),
+            cwd=job.folder,
         )
         with self.gpu:
             ended = child.follow(
@@ -278,9 +275,8 @@ class Run:
             row = event["row"]
             work.store.add("times", row)
             if "ms" in row:
-                self.say(
-                    f"  {row['case']} {row['name']}: {row['ms']:.3f} ms, {row['tflops']:.1f} TFLOP/s"
-                )
+                speed = f"{row['ms']:.3f} ms, {row['tflops']:.1f} TFLOP/s"
+                self.say(f"  {row['case']} {row['name']}: {speed}")
             else:
                 self.say(f"  {row['case']} {row['name']}: {row['reason']}")
         elif event["event"] == "error":
@@ -315,90 +311,6 @@ class Run:
         self.compilers.shutdown(wait=False, cancel_futures=True)
 
 
-def trouble_of(
-    end: tuple[Ended | None, str, str], rows: list[dict[str, Any]], key: str
-) -> dict[str, Any] | None:
-    """A child that hung or crashed is a failed row that names the step it was at."""
-    ended, last, error = end
-    if ended is None or ended.ok:
-        return None
-    what = f"no word for {SILENCE:g} s" if ended.silent else error or last_line(ended.output)
-    have = {r["check"] for r in rows}
-    check = next((c for c in CHECKS if last.startswith(c) and c not in have), "accuracy")
-    return {
-        "check": check, "specialisation": key, "verdict": "fail", "cases": 0, "seconds": 0.0,
-        "failed": 1, "failures": [f"at {last}: {what}"],
-    }  # fmt: skip
-
-
-def not_run(check: str, key: str, reason: str) -> dict[str, Any]:
-    return {"check": check, "specialisation": key, "verdict": "not_run", "cases": 0, "seconds": 0.0,
-            "reason": reason}  # fmt: skip
-
-
-def describe_device() -> dict[str, Any]:
-    """The card and its software, from a child that imports torch.
-
-    Raises:
-        JobError: no torch, or no GPU that it can use.
-    """
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", _PROBE], capture_output=True, text=True, timeout=180, check=False
-    )
-    if done.returncode:
-        raise JobError(f"torch finds no GPU here: {last_line(done.stderr)}")
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    found["driver"] = _nvidia_smi("driver_version")
-    found["power_limit"] = _nvidia_smi("power.limit")
-    found["clocks_max_sm"] = _nvidia_smi("clocks.max.sm")
-    found["python"] = platform.python_version()
-    found["when"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    return found
-
-
-_PROBE = """
-import json, torch
-p = torch.cuda.get_device_properties(0)
-print(json.dumps({
-    "name": p.name, "capability": [p.major, p.minor], "multiprocessors": p.multi_processor_count,
-    "memory_bytes": p.total_memory, "l2_bytes": getattr(p, "L2_cache_size", 0),
-    "torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
-}))
-"""
-
-
-def _nvidia_smi(query: str) -> str:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return "unknown"
-    command = [tool, "-i", "0", f"--query-gpu={query}", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return done.stdout.strip().splitlines()[0] if done.stdout.strip() else "unknown"
-
-
-def parser() -> argparse.ArgumentParser:
-    out = argparse.ArgumentParser(prog="run.py", description=(__doc__ or "").splitlines()[0])
-    out.add_argument("jobs", nargs="*", type=Path, help="more job folders (default: this one)")
-    out.add_argument("--only", action="store_true", help="run the named jobs, not this folder's")
-    out.add_argument("--out", type=Path, help="the result (default: result.json in the job)")
-    out.add_argument("--fresh", action="store_true", help="forget the rows of earlier runs")
-    out.add_argument("--no-bench", dest="bench", action="store_false", help="verify only")
-    out.add_argument("--bench-only", action="store_true", help="time only; gives no verdict")
-    out.add_argument("--no-sanitizer", dest="sanitize", action="store_false")
-    out.add_argument("--quick", action="store_true", help="the short deck also for the primary")
-    out.add_argument("--primary-only", action="store_true", help="one specialisation only")
-    out.add_argument("--self-test", action="store_true", help="also show that mutants are rejected")
-    out.add_argument("--lengths", type=int, nargs="+", help="sequence lengths to time")
-    out.add_argument("--samples", type=int, help="timed calls per contestant")
-    out.add_argument("--parallel", type=int, default=6, help="verifications beside each other")
-    out.add_argument("--sanitizer-seconds", type=float, default=90.0)
-    out.add_argument("--bench-seconds", type=float, default=120.0)
-    return out
-
-
 def main(arguments: list[str], folder: Path) -> int:
     options = parser().parse_args(arguments)
     folders = [*([] if options.only else [folder]), *options.jobs]
@@ -426,7 +338,11 @@ def main(arguments: list[str], folder: Path) -> int:
         with contextlib.suppress(OSError):
             write_result(job.folder / "result.json", result)
     if options.out:
-        one = results[0] if len(results) == 1 else {"kind": "cubridge-gpu-results", "results": results}
+        one = (
+            results[0]
+            if len(results) == 1
+            else {"kind": "cubridge-gpu-results", "results": results}
+        )
         write_result(options.out, one)
     for job, result in zip(jobs, results, strict=True):
         run.say(f"{job.name}: {result['verdict']}: {result['reason']}")

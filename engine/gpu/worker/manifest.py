@@ -24,9 +24,10 @@ class Job:
     """A job folder, read.
 
     `hashes` are SHA-256 in hex of what a verdict hangs on: `kernel` (the bytes of kernel.cu),
-    `headers`, `spec`, `recipe`, `binding`. `specialisations` are bindings of the launch template's
-    parameters in order, of the `declared` keys; `primary` is the key of the one that is judged on the whole deck. `fields`
-    are name and type of the argument struct's fields.
+    `headers`, `spec`, `recipe`, `binding`, `options`. `specialisations` are bindings of the launch
+    template's parameters in order, some or all of the kernel's `declared` keys; `primary` is the
+    key of the one that is judged on the whole deck. `fields` are name and type of the argument
+    struct's fields.
     """
 
     folder: Path
@@ -74,6 +75,17 @@ def key_of(specialisation: Mapping[str, str]) -> str:
     return "_".join(specialisation.values())
 
 
+def head_sizes(specialisation: Mapping[str, str]) -> tuple[int, int]:
+    """D and Dv of a binding such as {"T": "bf16", "D": "128"}.
+
+    A kernel for heads of 192 has values of 128 (the shape of multi-head latent attention) unless it
+    names DV itself.
+    """
+    d = int(specialisation["D"])
+    named = specialisation.get("DV") or specialisation.get("Dv")
+    return d, int(named) if named else 128 if d == 192 else d
+
+
 def file_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -92,7 +104,9 @@ def read_job(folder: Path) -> Job:
     except ValueError as error:
         raise JobError(f"{folder / MANIFEST} is not JSON: {error}; pack the job again") from None
     if data.get("schema") != SCHEMA:
-        raise JobError(f"{folder}: job schema {data.get('schema')!r} is not {SCHEMA}; pack it again")
+        raise JobError(
+            f"{folder}: job schema {data.get('schema')!r} is not {SCHEMA}; pack it again"
+        )
     for name, wanted in data["files"].items():
         path = folder / name
         if not path.is_file():

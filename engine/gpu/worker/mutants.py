@@ -51,9 +51,7 @@ def _scale(source: str) -> str:
 
 
 def _heads(source: str) -> str:
-    return re.sub(
-        r"(\bh\w*) / \(args\.Hq / args\.Hkv\)", lambda m: f"{m[1]} % args.Hkv", source
-    )
+    return re.sub(r"(\bh\w*) / \(args\.Hq / args\.Hkv\)", lambda m: f"{m[1]} % args.Hkv", source)
 
 
 def _lse(source: str) -> str:

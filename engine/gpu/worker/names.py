@@ -33,7 +33,7 @@ def traced_kernels(call: Callable[[], object]) -> list[str] | None:
 def _kernels(recorded: torch.profiler.profile) -> list[str]:
     return [
         event.name
-        for event in recorded.events() or []
+        for event in recorded.events() or []  # type: ignore[no-untyped-call]
         if str(event.device_type).endswith("CUDA") and not event.name.startswith("Activity")
     ]
 

@@ -6,6 +6,8 @@ compute this function is listed with the reason, never left out in silence.
 
 from __future__ import annotations
 
+import hashlib
+import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -35,6 +37,7 @@ class Absent:
     """A rival that does not take part, and why."""
 
     reason: str
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Mask:
 
 
 def mask_of(run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Mask:
-    """Count kept pairs by the recipe's predicate, in bands of rows; b and h only where it has them."""
+    """Count kept pairs by the recipe's predicate, in bands of rows; per head where it differs."""
     recipe = run.recipe
     names = {e.id for e in walk_expr(recipe.keep) if isinstance(e, Name)}
     by_head = _index_dependent(recipe, names)
@@ -177,9 +180,7 @@ def dense_mask(
         keep = torch.as_tensor(evaluate(recipe.keep, env))
         value: Any = 0.0 if bias is None else evaluate(bias, env)
         full = torch.where(keep, torch.as_tensor(value, dtype=torch.float32), float("-inf"))
-    return full.to(q.dtype).broadcast_to(
-        *full.shape[:-2], sizes["Nq"], sizes["Nk"]
-    ).contiguous()
+    return full.to(q.dtype).broadcast_to(*full.shape[:-2], sizes["Nq"], sizes["Nk"]).contiguous()
 
 
 def flex_rival(
@@ -194,11 +195,13 @@ def flex_rival(
         return Absent(f"not expressible: {reason}")
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    module = types.ModuleType("flex_mods")
-    exec(compile(source, "flex.py", "exec"), module.__dict__)
+    module = _module(source)
     compiled = torch.compile(flex_attention, dynamic=False)
     # All input sets share their extra inputs, so the mods and the block mask are made once.
-    tensors = {i.name: inputs[i.name] for i in run.recipe.extra()}
+    tensors = {
+        i.name: t.float() if (t := inputs[i.name]).dtype == torch.float64 else t
+        for i in run.recipe.extra()
+    }
     scale, score_mod, mask_mod = module.mods(dict(sizes), tensors)
     block = None
     if mask_mod is not None:
@@ -217,6 +220,15 @@ def flex_rival(
         return out
 
     return call
+
+
+def _module(source: str) -> types.ModuleType:
+    """The generated mods as a module: the compiler looks globals up by the module's name."""
+    name = f"cubridge_flex_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
+    module = types.ModuleType(name)
+    sys.modules[name] = module
+    exec(compile(source, f"{name}.py", "exec"), module.__dict__)
+    return module
 
 
 def _mask_axes(run: SpecRun) -> tuple[bool, bool]:

@@ -11,7 +11,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def start() -> int:
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036 - the GPU machine's Python is its own
         print("run.py: Python 3.10 or newer is needed", file=sys.stderr)
         return 2
     # The script's own folder is out, the worker that came with the job is in.

@@ -29,7 +29,11 @@ def sanitizer_rows(
     for tool in TOOLS:
         row: dict[str, Any] = {"check": tool, "specialisation": key, "cases": 0, "seconds": 0.0}
         if program is None:
-            yield {**row, "verdict": "not_run", "reason": "compute-sanitizer is not on this machine"}
+            yield {
+                **row,
+                "verdict": "not_run",
+                "reason": "compute-sanitizer is not on this machine",
+            }
             continue
         if not dump.is_file():
             yield {**row, "verdict": "not_run", "reason": "no dumped calls: verify first"}
@@ -45,7 +49,11 @@ def sanitizer_rows(
         elif ended.code == 0 and launched:
             yield {**row, "verdict": "pass", "notes": {"tool": errors[-1] if errors else ""}}
         elif unable(ended.output):
-            yield {**row, "verdict": "not_run", "reason": f"{tool} cannot work here: {unable(ended.output)}"}
+            yield {
+                **row,
+                "verdict": "not_run",
+                "reason": f"{tool} cannot work here: {unable(ended.output)}",
+            }
         elif ended.code == FOUND or _reported(errors):
             wanted = [e for e in errors if e and "COMPUTE-SANITIZER" not in e]
             yield {**row, "verdict": "fail", "failed": 1, "failures": wanted[:4] or ["see the log"]}

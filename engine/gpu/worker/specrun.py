@@ -6,7 +6,6 @@ held against it again here, gives what the function does not return: LSE, and wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +59,7 @@ class SpecRun:
         self.device = device
         self.source = read_source(path, self.options)
         self.program: Program = program_of(self.source)
-        self.role = {i.role: i for i in recipe.inputs if i.role != "extra"}
+        self.role: dict[str, Input] = {i.role: i for i in recipe.inputs if i.role != "extra"}
         self.oracle_device = device
 
     # --- sizes and inputs --------------------------------------------------------------------
@@ -109,17 +108,17 @@ class SpecRun:
         return out
 
     def _draw(self, item: Input, shape: list[int], generator: torch.Generator) -> Tensor:
-        """Values that a model would bring: ids sorted in documents, slopes positive, bias normal."""
-        where = {"device": self.device, "generator": generator}
+        """Values as a model brings them: ids sorted in documents, slopes positive, bias normal."""
+        where: dict[str, Any] = {"device": self.device, "generator": generator}
         if item.dtype == "bool":
-            return torch.rand(shape, **where) < 0.8  # type: ignore[arg-type]
+            return torch.rand(shape, **where) < 0.8
         if item.dtype in ("i32", "i64"):
             count = 12 if shape and shape[-1] >= 2048 else DOCUMENTS
-            value = torch.randint(0, count, shape, **where)  # type: ignore[arg-type]
+            value = torch.randint(0, count, shape, **where)
             return value.sort(-1).values if value.dim() else value + 8
         if item.role == "extra" and len(item.dims) <= 1:
-            return 0.02 + 0.3 * torch.rand(shape, **where)  # type: ignore[arg-type]
-        return torch.randn(shape, **where)  # type: ignore[arg-type]
+            return 0.02 + 0.3 * torch.rand(shape, **where)
+        return torch.randn(shape, **where)
 
     # --- the spec itself ---------------------------------------------------------------------
 
@@ -144,7 +143,7 @@ class SpecRun:
                     n: v.to(torch.float64) if v.dtype.is_floating_point else v
                     for n, v in given.items()
                 }
-                with torch.device(device), Widen():
+                with torch.device(device), Widen():  # type: ignore[no-untyped-call]
                     out = self.program.run(wide, broadcast_mods)
         return output_as_bhnd(self.recipe, out).to(self.device)
 
@@ -229,11 +228,11 @@ class SpecRun:
         return bool(names & {"tanh", "tanh_approx", "sigmoid"})
 
 
-def one_hot(v: Tensor, first: int, width: int) -> Tensor:
-    """v[.., first + d, d] = 1, else 0: [B, heads, Nk, width] in V's dtype."""
+def one_hot(v: Tensor, first: int, width: int, value: float = 1.0) -> Tensor:
+    """v[.., first + d, d] = value, else 0: [B, heads, Nk, width] in V's dtype."""
     out = v.new_zeros((*v.shape[:3], width))
     index = torch.arange(min(width, v.shape[2] - first), device=v.device)
-    out[:, :, first + index, index] = 1.0
+    out[:, :, first + index, index] = value
     return out
 
 
@@ -251,13 +250,10 @@ def _from_bhnd(item: Input, value: Tensor) -> Tensor:
 
 def _stored(item: Input, dtype: torch.dtype) -> torch.dtype:
     """How the spec is given an input; i64 ids stay i64 for it."""
-    return {
-        "T": dtype, "f32": torch.float32, "i32": torch.int32, "i64": torch.int64, "bool": torch.bool,
-    }[item.dtype]  # fmt: skip
+    fixed = {"f32": torch.float32, "i32": torch.int32, "i64": torch.int64, "bool": torch.bool}
+    return dtype if item.dtype == "T" else fixed[item.dtype]
 
 
 def unit(dtype: torch.dtype) -> float:
     """The unit roundoff of a format: half its epsilon."""
     return float(torch.finfo(dtype).eps) / 2
-
-

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -35,7 +36,6 @@ def interleaved(
     """
     device = torch.device("cuda")
     flush = torch.empty(max(4 * l2_bytes, 128 << 20) // 4, dtype=torch.float32, device=device)
-    begin_event = torch.cuda.Event
     for sets in calls.values():
         for number in range(WARM_UP):
             sets[number % len(sets)]()
@@ -47,7 +47,7 @@ def interleaved(
             if spent[name] > MOST_SECONDS and len(times[name]) >= 5:
                 continue
             begin = time.perf_counter()
-            start, stop = begin_event(enable_timing=True), begin_event(enable_timing=True)
+            start, stop = _event(), _event()
             flush.fill_(float(number + 1))
             start.record()
             sets[number % len(sets)]()
@@ -76,17 +76,20 @@ def measure_ceilings(dtype: torch.dtype) -> Ceilings:
     a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
     c = torch.empty(n, n, device="cuda", dtype=dtype)
     matmul = _median(lambda: torch.mm(a, b, out=c))
-    del a, b, c
     source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     copy = _median(lambda: target.copy_(source))
     return Ceilings(2.0 * n**3 / matmul * 1e-9, 2 * source.numel() / copy * 1e-6)
 
 
+def _event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
 def _median(call: Callable[[], object]) -> float:
-    values = []
+    values: list[float] = []
     for number in range(13):
-        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, stop = _event(), _event()
         start.record()
         call()
         stop.record()

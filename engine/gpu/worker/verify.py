@@ -1,6 +1,6 @@
 """The verifying child: one specialisation on the GPU, a line of JSON per step and per row.
 
-    python3 -P run.py --child verify JOB LIBRARY KEY [short]
+python3 -P run.py --child verify JOB LIBRARY KEY [short]
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from engine.gpu.worker.abi import Library, tensor_arg
+from engine.gpu.worker.abi import Library
 from engine.gpu.worker.checklist import CHECKS
 from engine.gpu.worker.checks import CHECKS_IN_ORDER, Subject
 from engine.gpu.worker.dump import dump_cases
-from engine.gpu.worker.manifest import Job, read_job
+from engine.gpu.worker.manifest import Job, head_sizes, read_job
 from engine.gpu.worker.names import foreign_kernels, traced_kernels
-from engine.gpu.worker.rows import FAIL, NOT_RUN, Tallies
+from engine.gpu.worker.rows import NOT_RUN, Tallies
 from engine.gpu.worker.specrun import DTYPES, SpecRun
 from engine.spec.text import recipe_from_json
 from engine.transfer.binding import Binding
@@ -43,12 +43,10 @@ def main(arguments: list[str]) -> int:
 def verify(job: Job, library: Path, key: str, short: bool) -> None:
     """Run every check in turn; rows are told as soon as they are whole."""
     subject = subject_of(job, library, key, short)
-    told: set[str] = set()
     for check in CHECKS_IN_ORDER:
         check(subject)
         torch.cuda.empty_cache()
     for row in subject.tallies.rows(CHECKS):
-        told.add(row["check"])
         tell(event="row", row=row)
     if key == job.primary:
         tell(event="row", row=check_own_kernels(subject, job))
@@ -61,7 +59,9 @@ def subject_of(job: Job, library: Path, key: str, short: bool) -> Subject:
     binding = Binding.from_json(job.binding)
     recipe = recipe_from_json(job.recipe)
     device = torch.device("cuda", torch.cuda.current_device())
-    dtype, d, dv = types_of(job.specialisation(key))
+    specialisation = job.specialisation(key)
+    dtype = next(DTYPES[v] for v in specialisation.values() if v in DTYPES)
+    d, dv = head_sizes(specialisation)
     opened = Library(library, job.fields)
 
     def launch(fields: Mapping[str, Any]) -> int:
@@ -70,20 +70,9 @@ def subject_of(job: Job, library: Path, key: str, short: bool) -> Subject:
 
     run = SpecRun(job.folder / "spec" / job.spec, job.options, recipe, device)
     return Subject(
-        key, run, binding, launch, dtype, d, dv, short, Tallies(key), lambda text: tell(event="step", text=text)
-    )
-
-
-def types_of(specialisation: Mapping[str, str]) -> tuple[torch.dtype, int, int]:
-    """Element type, D and Dv of a binding such as {"T": "bf16", "D": "128"}.
-
-    A kernel for heads of 192 has values of 128 (the shape of multi-head latent attention) unless it
-    names DV itself.
-    """
-    dtype = next(DTYPES[v] for v in specialisation.values() if v in DTYPES)
-    d = int(specialisation["D"])
-    named = specialisation.get("DV") or specialisation.get("Dv")
-    return dtype, d, int(named) if named else 128 if d == 192 else d
+        key, run, binding, launch, dtype, d, dv, short, Tallies(key),
+        lambda text: tell(event="step", text=text),
+    )  # fmt: skip
 
 
 def check_own_kernels(subject: Subject, job: Job) -> dict[str, Any]:
@@ -101,10 +90,8 @@ def check_own_kernels(subject: Subject, job: Job) -> dict[str, Any]:
         names = traced_kernels(lambda: call.launch(call.fields))
         tally.case()
         if names is None:
-            return {
-                "check": "own kernels", "specialisation": subject.key, "verdict": NOT_RUN, "cases": 0,
-                "seconds": 0.0, "reason": "the profiler records no kernels on this machine",
-            }  # fmt: skip
+            reason = "the profiler records no kernels on this machine"
+            return {**tally.row(), "verdict": NOT_RUN, "cases": 0, "reason": reason}
         tally.note(kernels=sorted(set(names)))
         foreign = foreign_kernels(names, job.kernels)
         if not names:
@@ -118,6 +105,3 @@ def tell(**what: Any) -> None:
     """One line of JSON on standard output."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
-
-
-__all__ = ["FAIL", "main", "subject_of", "tell", "tensor_arg", "verify"]

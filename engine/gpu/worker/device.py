@@ -1,0 +1,61 @@
+"""The card and its software, as a result names them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from engine.gpu.worker.children import last_line
+from engine.gpu.worker.manifest import JobError
+
+
+def describe_device() -> dict[str, Any]:
+    """The card and its software, from a child that imports torch.
+
+    Raises:
+        JobError: no torch, or no GPU that it can use.
+    """
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _PROBE],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    if done.returncode:
+        raise JobError(f"torch finds no GPU here: {last_line(done.stderr)}")
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    found["driver"] = _nvidia_smi("driver_version")
+    found["power_limit"] = _nvidia_smi("power.limit")
+    found["clocks_max_sm"] = _nvidia_smi("clocks.max.sm")
+    found["python"] = platform.python_version()
+    found["when"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return found
+
+
+_PROBE = """
+import json, torch
+p = torch.cuda.get_device_properties(0)
+print(json.dumps({
+    "name": p.name, "capability": [p.major, p.minor], "multiprocessors": p.multi_processor_count,
+    "memory_bytes": p.total_memory, "l2_bytes": getattr(p, "L2_cache_size", 0),
+    "torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
+}))
+"""
+
+
+def _nvidia_smi(query: str) -> str:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return "unknown"
+    command = [tool, "-i", "0", f"--query-gpu={query}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip().splitlines()[0] if done.stdout.strip() else "unknown"

@@ -1,0 +1,49 @@
+"""Rows about what did not go as it should: builds, hangs, crashes, checks that were not run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.gpu.worker.building import Built, resources
+from engine.gpu.worker.checklist import CHECKS
+from engine.gpu.worker.children import Ended, last_line
+
+
+def build_row(built: Built, key: str) -> dict[str, Any]:
+    """What the compiler gave; its first errors where it failed."""
+    row: dict[str, Any] = {
+        "check": "build",
+        "specialisation": key,
+        "verdict": "pass" if built.ok else "fail",
+        "cases": 1,
+        "seconds": round(built.seconds, 3),
+        "notes": {
+            "compiler": built.compiler,
+            "resources": [r for r in resources(built.log) if r["specialisation"] == key],
+        },
+    }
+    if not built.ok:
+        errors = [line for line in built.log.splitlines() if "error" in line.lower()]
+        row["failures"] = (errors or [last_line(built.log)])[:3]
+    return row
+
+
+def trouble_of(
+    end: tuple[Ended | None, str, str], rows: list[dict[str, Any]], key: str, silence: float
+) -> dict[str, Any] | None:
+    """A child that hung or crashed is a failed row that names the step it was at."""
+    ended, last, error = end
+    if ended is None or ended.ok:
+        return None
+    what = f"no word for {silence:g} s" if ended.silent else error or last_line(ended.output)
+    have = {r["check"] for r in rows}
+    check = next((c for c in CHECKS if last.startswith(c) and c not in have), "accuracy")
+    return {
+        "check": check, "specialisation": key, "verdict": "fail", "cases": 0, "seconds": 0.0,
+        "failed": 1, "failures": [f"at {last}: {what}"],
+    }  # fmt: skip
+
+
+def not_run(check: str, key: str, reason: str) -> dict[str, Any]:
+    return {"check": check, "specialisation": key, "verdict": "not_run", "cases": 0, "seconds": 0.0,
+            "reason": reason}  # fmt: skip
