@@ -15,7 +15,15 @@ from engine.scalar_algebra import predicate as dnf
 from engine.scalar_algebra.evaluate import FUNCTIONS
 from engine.scalar_algebra.kinds import Kinds, is_nonnegative, kind_of
 from engine.scalar_algebra.polynomial import Poly, nice, to_expr, to_poly
-from engine.scalar_algebra.rewrite import FALSE, TRUE, all_of, any_of, map_children
+from engine.scalar_algebra.rewrite import (
+    FALSE,
+    TRUE,
+    all_of,
+    any_of,
+    conjuncts,
+    disjuncts,
+    map_children,
+)  # fmt: skip
 
 # Beyond this many alternatives the written structure is shorter and reads better.
 MAX_ALTERNATIVES = 6
@@ -256,15 +264,29 @@ def _open(relation: dnf.Relation, poly: Poly, kinds: Kinds) -> dnf.Dnf:
     return dnf.compare(relation, poly, kinds)
 
 
+def _short(expr: Expr, positive: bool, kinds: Kinds) -> Expr:
+    """A part of a large predicate: its own normal form when that is small."""
+    whole = expr if positive else Unary("not", expr)
+    try:
+        found = normal_form(whole, kinds)
+    except dnf.TooLarge:
+        return _pushed(expr, positive, kinds)
+    if len(found) <= MAX_ALTERNATIVES:
+        return dnf.dnf_expr(found, kinds)
+    return _pushed(expr, positive, kinds)
+
+
 def _pushed(expr: Expr, positive: bool, kinds: Kinds) -> Expr:
     """Negation normal form with sorted, deduplicated parts."""
     match expr:
         case Unary("not", operand):
             return _pushed(operand, not positive, kinds)
-        case Bool(op, left, right):
-            parts = {_pushed(left, positive, kinds), _pushed(right, positive, kinds)}
-            order = sorted(parts, key=print_expr)
-            return (all_of if (op == "and") == positive else any_of)(order)
+        case Bool(op):
+            conjunction = (op == "and") == positive
+            split = conjuncts if conjunction else disjuncts
+            whole = conjuncts(expr) if op == "and" else disjuncts(expr)
+            parts = {piece for e in whole for piece in split(_short(e, positive, kinds))}
+            return (all_of if conjunction else any_of)(sorted(parts, key=print_expr))
     atom = expr if positive else Unary("not", expr)
     try:
         return dnf.dnf_expr(normal_form(atom, kinds), kinds)

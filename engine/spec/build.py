@@ -107,8 +107,8 @@ def mul(a: Expr, b: Expr) -> Expr:
     spread = _spread("*", a, b)
     if spread is None and y is not None and isinstance(a, Binary) and a.op == "*":
         inner = value_of(a.right)
-        if inner is not None:
-            return mul(a.left, Num(inner * y))
+        if inner is not None and _is_one(inner * y):
+            return a.left
     return spread or Binary("*", a, b)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from engine.cuir.nodes import (
@@ -22,7 +22,7 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra.polynomial import nice
-from engine.scalar_algebra.rewrite import rename
+from engine.scalar_algebra.rewrite import free_names, rename
 from engine.spec import build
 
 Sizes = Mapping[str, int]
@@ -169,9 +169,23 @@ def fit(values: Sequence[float], sizes: Sequence[Sizes]) -> Expr:
             constant = values[0] - float(slope) * column[0]
             number = Num(round(constant)) if whole else Num(float(nice(constant)))
             return Binary("+", _scaled(expr, slope, whole), number)
+    if not whole:
+        for expr, column in _products(sizes):
+            slope = _slope(values, column, offset=False)
+            if slope is not None:
+                return _scaled(expr, slope, whole)
     if not whole and all(v > 0 for v in values) and any(v < 1 for v in values):
         return Call("exp2", (fit_linear([math.log2(v) for v in values], sizes, values),))
     raise NoForm(values)
+
+
+def _products(sizes: Sequence[Sizes]) -> Iterator[tuple[Expr, list[float]]]:
+    """Two features of different sizes multiplied, such as log(Nk) * rsqrt(D)."""
+    singles = [(e, c) for e, c in _features(sizes, False) if len(free_names(e)) == 1]
+    for n, (a, x) in enumerate(singles):
+        for b, y in singles[n + 1 :]:
+            if free_names(a) != free_names(b):
+                yield Binary("*", a, b), [p * q for p, q in zip(x, y, strict=True)]
 
 
 def fit_linear(logs: Sequence[float], sizes: Sequence[Sizes], values: Sequence[float]) -> Expr:

@@ -8,7 +8,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -108,9 +108,26 @@ def _not_compiled(model: Any = None, **options: Any) -> Any:
     return (lambda fn: fn) if model is None else model
 
 
-def load_function(source: SpecSource) -> Any:
-    """The spec's function from a fresh module. Call it inside `surroundings`."""
+class _Vary(ast.NodeTransformer):
+    """Other values for integer literals."""
+
+    def __init__(self, values: Mapping[int, int]) -> None:
+        self.values = values
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        if type(node.value) is int and node.value in self.values:
+            return ast.copy_location(ast.Constant(self.values[node.value]), node)
+        return node
+
+
+def load_function(source: SpecSource, varied: Mapping[int, int] | None = None) -> Any:
+    """The spec's function from a fresh module. Call it inside `surroundings`.
+
+    `varied` replaces integer literals, see `program.variations`.
+    """
     tree = _Strip().visit(ast.parse(source.text, filename=str(source.path)))
+    if varied:
+        tree = _Vary(varied).visit(tree)
     ast.fix_missing_locations(tree)
     module = types.ModuleType(source.path.stem)
     module.__file__ = str(source.path)

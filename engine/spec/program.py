@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,12 +27,16 @@ class Program:
 
     source: SpecSource
     tensors: tuple[TensorParameter, ...]
-    varied: Mapping[str, int] = field(default_factory=dict)  # scalars at other values than theirs
+    varied: Mapping[int, int] = field(default_factory=dict)  # integers at other values, for reading
 
     def run(self, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner) -> torch.Tensor:
         """The spec's output from a fresh module. Call it inside `load.surroundings`."""
-        function = load_function(self.source)
-        scalars = {s.name: s.value for s in self.source.scalars if not s.size} | dict(self.varied)
+        function = load_function(self.source, self.varied)
+        scalars = {
+            s.name: self.varied.get(s.value, s.value) if type(s.value) is int else s.value
+            for s in self.source.scalars
+            if not s.size
+        }
         with explained(self.source):
             if self.source.kind == "eager":
                 out = function(**{t.name: inputs[t.name] for t in self.tensors}, **scalars)
@@ -51,24 +56,44 @@ class Program:
         return out
 
 
-# Values for integer scalars beside the trace sizes: below every length, then around them.
-SMALL = ((5, 6, 9, 4), (3, 7, 5, 8), (4, 9, 6, 5))
+# Values for large integers beside the trace sizes: around the lengths, or below every one.
 AROUND = ((5, 27, 9, 40), (6, 9, 33, 12), (4, 21, 20, 8))
+SMALL = ((5, 6, 9, 4), (3, 7, 5, 8), (4, 9, 6, 5))
+SMALLEST_VARIED = 8
 
 
 def variations(program: Program) -> list[list[Program]]:
-    """The program at each trace size with its integer scalars varied, so that a value which only
-    shows at lengths past it (`min(window, Nk)` in Python) can be told from a length."""
-    names = [s.name for s in program.source.scalars if type(s.value) is int and s.value > 1]
-    if not names or len(names) > len(SMALL):
+    """The program at each trace size with its integers varied.
+
+    What a large integer does only shows at lengths past it: `min(window, Nk)` in Python is Nk at
+    every small size. With the window varied beside the sizes, the two can be told apart.
+    """
+    values = sorted(large_integers(program.source), reverse=True)
+    if not values or len(values) > len(AROUND):
         return []
     return [
         [
-            replace(program, varied={n: row[k] for n, row in zip(names, rows, strict=False)})
+            replace(program, varied={v: row[k] for v, row in zip(values, rows, strict=False)})
             for k in range(len(rows[0]))
         ]
         for rows in (AROUND, SMALL)
     ]
+
+
+def large_integers(source: SpecSource) -> set[int]:
+    """The integers of the file and of the options that have no effect at small sizes."""
+    found = {
+        node.value
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Constant) and type(node.value) is int
+    }
+    found |= {s.value for s in source.scalars if type(s.value) is int}
+    return {v for v in found if v >= SMALLEST_VARIED}
+
+
+def varied_name(value: int) -> str:
+    """The size that stands for a varied integer; no Python name can clash with it."""
+    return f"%{value}"
 
 
 ModsRunner = Callable[

@@ -28,7 +28,7 @@ from engine.spec.sizes import Domain
 from engine.spec.source import read_source
 from engine.spec.tables import Form, closed_form, with_forms
 from engine.spec.trace import Leaf
-from engine.spec.validate import Misread, validate_recipe
+from engine.spec.validate import validate_recipe
 
 TIME_LIMIT_S = 60.0
 _OUTPUT_NAMES = {"b": "B", "h": "Hq", "i": "Nq"}
@@ -74,16 +74,14 @@ def _within_some_domain(program: Program) -> Recipe:
 
 
 def _read_or_vary(program: Program, domain: Domain) -> Recipe:
-    """Read; when that misreads, read again with the spec's integers varied beside the sizes."""
-    try:
-        return _read_within(program, domain)
-    except Misread as misread:
-        for varied in variations(program):
-            try:
-                return _read_within(program, domain, varied)
-            except SpecError:
-                continue
-        raise misread
+    """Read with the spec's large integers varied beside the sizes; where it cannot run or be read
+    so, as it stands."""
+    for varied in variations(program):
+        try:
+            return _read_within(program, domain, varied)
+        except SpecError:
+            continue
+    return _read_within(program, domain)
 
 
 def _read_within(program: Program, domain: Domain, varied: Sequence[Program] = ()) -> Recipe:

@@ -13,11 +13,12 @@ from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import rename
 from engine.spec.clauses import lines_by_kind
 from engine.spec.fit import Mismatch, NoForm, unify
-from engine.spec.program import Program, broadcast_mods
-from engine.spec.roles import NotAttention, Reading, read_output
+from engine.spec.program import Program, broadcast_mods, varied_name
+from engine.spec.roles import Reading, read_output
 from engine.spec.sizes import TRACE_SIZES, Domain, dimension_values, slots
 from engine.spec.source import TensorParameter
 from engine.spec.trace import AtenMode, PythonMode, Trace, kind_of_dtype
+from engine.spec.weights import NotAttention
 
 _DTYPE = {
     "T": torch.float64,
@@ -155,7 +156,7 @@ class Read:
 
     traced: tuple[Traced, ...]
     sizes: tuple[Mapping[str, int], ...]  # of each trace, varied scalars included
-    bound: Mapping[str, Expr]  # the values of varied scalars
+    bound: Mapping[str, Expr]  # the values of varied integers
     score: Expr
     keep: Expr
     late_masks: tuple[Expr, ...]
@@ -172,8 +173,11 @@ def read_all(program: Program, domain: Domain, varied: Sequence[Program] = ()) -
         for seed, (at, sizes) in enumerate(zip(programs, TRACE_SIZES, strict=True))
     )
     readings = [t.reading for t in traced]
-    sizes = [{**t.sizes, **at.varied} for t, at in zip(traced, programs, strict=True)]
-    bound = {s.name: Num(s.value) for s in program.source.scalars if s.name in programs[0].varied}
+    sizes = [
+        {**t.sizes, **{varied_name(v): other for v, other in at.varied.items()}}
+        for t, at in zip(traced, programs, strict=True)
+    ]
+    bound = {varied_name(v): Num(v) for v in programs[0].varied}
     first = readings[0]
     for other in readings[1:]:
         if (

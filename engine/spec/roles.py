@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.cuir.nodes import (
-    Binary,
     Call,
     Expr,
     Index,
@@ -15,10 +13,9 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Select,
-    Unary,
     walk_expr,
 )  # fmt: skip
-from engine.scalar_algebra.rewrite import TRUE, contains, map_children, rename, substitute
+from engine.scalar_algebra.rewrite import TRUE, contains, map_children, rename
 from engine.spec import build
 from engine.spec.factors import (
     Factor,
@@ -26,23 +23,17 @@ from engine.spec.factors import (
     factors,
     has_reduction,
     mentions,
-    over,
     product,
     split_mask,
     without_guards,
 )  # fmt: skip
-
-
-class NotAttention(Exception):
-    """The traced output is not attention as the recipe can say it. `about` is the part in question."""
-
-    def __init__(self, message: str, fix: str, about: Expr | None = None) -> None:
-        super().__init__(message)
-        self.message, self.fix, self.about = message, fix, about
-
-
-X = Name("x")
-LLM = "rewrite this part of the spec, or use --transfer llm"
+from engine.spec.weights import (
+    LLM,
+    NotAttention,
+    elementwise,
+    normalised_weights,
+    split_numbers,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +84,7 @@ def read_output(
     outer = [f for f in parts if f is not found[0]]
     if any(mentions(f.base, d) for f in [*inner, *outer]):
         raise NotAttention("the weights depend on the column of v", LLM)
-    weights, late, outer, normalised = _normalised(inner, outer, j, summed.args[1])
+    weights, late, outer, normalised = normalised_weights(inner, outer, j, summed.args[1])
     raw = product([*inner])
     for f in outer:
         if has_reduction(f.base):
@@ -105,6 +96,10 @@ def read_output(
     if not dots:
         raise _no_matmul(expr, floats)
     q, k, dims = _operands(dots, j)
+    if len({q.base, k.base, v.base}) != 3:
+        raise NotAttention(
+            "the same input serves as two of q, k and v", "pass it as two inputs of the spec"
+        )
     place = _places(q, k, v, outputs, d, j, dims, inputs)
     kv_head, v_head = _head(k, place), _head(v, place)
     if v_head != kv_head:
@@ -134,9 +129,10 @@ def read_output(
         kept_outer = outer
     else:
         free = [f for f in rest if not mentions(f.base, j)]
-        kept_outer = outer + free
         raw_score = placed(product([f for f in rest if mentions(f.base, j)]))
-        keep, weight, score = _elementwise(raw_score)
+        unscaled, scaled = split_numbers(outer + free)
+        keep, weight, score, took = elementwise(raw_score, product(scaled))
+        kept_outer = unscaled if took else outer + free
     keep = _all(masks + [keep])
     factor_expr = rename(product(kept_outer), place)
     for value, name in ((score, "score"), (keep, "mask"), (factor_expr, "output factor")):
@@ -208,39 +204,6 @@ def _value_load(
     if len(found) != 1 or len(parts) < 2:
         return None
     return found[0]
-
-
-def _normalised(
-    inner: list[Factor], outer: list[Factor], j: str, keys: Expr
-) -> tuple[list[Factor], list[Factor], list[Factor], bool]:
-    """(weights, late masks, other outer factors, whether a row's weights sum to one)."""
-    sums = [
-        f for f in [*outer, *inner]
-        if f.inverse and isinstance(f.base, Call) and f.base.fn == "sum_over"
-    ]  # fmt: skip
-    have = Counter(inner)
-    for total in sums:
-        assert isinstance(total.base, Call) and isinstance(total.base.args[0], Lambda)
-        (var,), body = total.base.args[0].params, total.base.args[0].body
-        wanted = over(body, var, j)
-        if wanted - have or total.base.args[1] != keys:
-            continue
-        extra = list((have - wanted - Counter([total])).elements())
-        masks = [f for f in extra if _is_mask(f)]
-        left = [f for f in extra if f not in masks]
-        if any(mentions(f.base, j) for f in left):
-            raise NotAttention("weights are changed after they are normalised", LLM, left[0].base)
-        rest = [f for f in outer if f is not total]
-        late = [f.base.cond for f in masks if isinstance(f.base, Select)]
-        return list(wanted.elements()), late, rest + left, True  # type: ignore[return-value]
-    return inner, [], outer, False
-
-
-def _is_mask(factor: Factor) -> bool:
-    match factor.base:
-        case Select(_, Num(1), Num(0)):
-            return not factor.inverse
-    return False
 
 
 # --- the first matmul ----------------------------------------------------------------------------
@@ -371,74 +334,3 @@ def _head(load: Index, place: Mapping[str, Expr]) -> Expr:
     if len(heads) > 1:
         raise NotAttention("the head is used in two dimensions of k or v", LLM)
     return heads[0] if heads else Num(0)
-
-
-# --- elementwise normalisers ---------------------------------------------------------------------
-
-
-def _elementwise(weight: Expr) -> tuple[Expr, Expr, Expr]:
-    """(keep, weight over s, score over x) of an unnormalised weight.
-
-    The score is the outermost argument of a function on which the whole weight depends: y of
-    sigmoid(y), of max(y, 0) * max(y, 0) and of y * sigmoid(y).
-    """
-    keep, value = _split_zero(_sigmoids(weight))
-    arguments = [
-        arg for e in walk_expr(value) if isinstance(e, Call) for arg in e.args if contains(arg, X)
-    ]  # fmt: skip
-    for candidate in arguments:
-        context = substitute(value, {candidate: Name("s")})
-        if _alone(context):
-            return keep, context, candidate
-    return keep, Name("s"), value
-
-
-def _alone(weight: Expr) -> bool:
-    """Whether a weight depends on s alone."""
-    names = {e.id for e in walk_expr(weight) if isinstance(e, Name)}
-    return names <= {"s"}
-
-
-def _sigmoids(expr: Expr) -> Expr:
-    """1 / (1 + exp(-y)) as sigmoid(y)."""
-    expr = map_children(expr, _sigmoids)
-    match expr:
-        case Binary("/", Num(1 | 1.0), Binary("+", Num(1 | 1.0), Call("exp", (y,)))) | Binary(
-            "/", Num(1 | 1.0), Binary("+", Call("exp", (y,)), Num(1 | 1.0))
-        ):
-            return Call("sigmoid", (y.operand if isinstance(y, Unary) else build.neg(y),))
-    return expr
-
-
-_ZERO_AT_MINUS_INFINITY = frozenset(("sigmoid", "exp", "exp2"))
-
-
-def _split_zero(weight: Expr) -> tuple[Expr, Expr]:
-    """(keep, value) of a weight: removed scores and zeroed weights both drop a pair."""
-    if build.value_of(weight) == 0:
-        return Num(False), weight
-    match weight:
-        case Select(cond, then, other):
-            k1, w1 = _split_zero(then)
-            k2, w2 = _split_zero(other)
-            keep = build.either(build.both(cond, k1), build.both(build.negate(cond), k2))
-            if k1 == Num(False):
-                return keep, w2
-            if k2 == Num(False):
-                return keep, w1
-            return keep, build.select(cond, w1, w2)
-        case Call(fn, (arg,)) if fn in _ZERO_AT_MINUS_INFINITY:
-            keep, inner = split_mask(arg)
-            return keep, Call(fn, (inner,))
-        case Call("max", (Select(cond, then, other), Num(0 | 0.0) as zero)):
-            return _split_zero(
-                build.select(cond, build.call("max", then, zero), build.call("max", other, zero))
-            )
-        case Binary("*", left, right):
-            k1, w1 = _split_zero(left)
-            k2, w2 = _split_zero(right)
-            return build.both(k1, k2), build.mul(w1, w2)
-        case Binary("/", left, right):
-            keep, inner = _split_zero(left)
-            return keep, build.div(inner, right)
-    return TRUE, weight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,13 +10,14 @@ import torch
 from engine.errors import SpecError, Where
 from engine.spec.derived import derived_values
 from engine.spec.oracle import Expected, canonical_layout, expected, output_as_bhnd, run_wide
-from engine.spec.program import Program
+from engine.spec.program import Program, large_integers
 from engine.spec.reading import random_inputs
 from engine.spec.recipe import EmptyRows, Recipe
 from engine.spec.sizes import CHECK_SIZES, Domain, dimension_values, slots
 
 TOLERANCE = 1e-10  # of the largest magnitude in the row
 LARGEST_STRETCH = 70_000
+LARGEST_SQUARE = 600
 MAX_STRETCHES = 3
 
 
@@ -50,18 +50,15 @@ def validate_recipe(program: Program, recipe: Recipe, domain: Domain) -> Outcome
 
 def stretched(program: Program) -> list[Mapping[str, int]]:
     """Few rows with many keys and the reverse, past the integers that stand in the file."""
-    values = {
-        abs(node.value) for node in ast.walk(program.source.tree)
-        if isinstance(node, ast.Constant) and type(node.value) is int
-    }  # fmt: skip
-    values |= {abs(s.value) for s in program.source.scalars if type(s.value) is int}
-    small = min(min(s["Nq"], s["Nk"]) for s in CHECK_SIZES[:1])
-    wanted = sorted((v for v in values if small // 2 < v <= LARGEST_STRETCH), reverse=True)
+    wanted = sorted((v for v in large_integers(program.source) if v <= LARGEST_STRETCH), reverse=True)
+    base = {"B": 1, "Hq": 2, "Hkv": 1, "D": 4, "Dv": 4}
     out: list[Mapping[str, int]] = []
     for value in wanted[:MAX_STRETCHES]:
-        base = {"B": 1, "Hq": 2, "Hkv": 1, "D": 4, "Dv": 4}
         out.append({**base, "Nq": 5, "Nk": value + 9})
         out.append({**base, "Nq": value + 9, "Nk": 5})
+    square = next((v for v in wanted if v <= LARGEST_SQUARE), None)
+    if square is not None:
+        out.append({**base, "Nq": square + 9, "Nk": square + 9})
     return out
 
 

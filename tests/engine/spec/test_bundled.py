@@ -1,0 +1,98 @@
+"""The example specs: what each asks for, that it is what the spec computes, and how fast it is read."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.cuir.printer import print_expr
+from engine.resources import specs_dir
+from engine.spec import (
+    Recipe, derive_inputs, expected, make_inputs, read_recipe, recipe_from_json, recipe_to_json,
+)  # fmt: skip
+from engine.spec.inputs import KINDS, violated
+from engine.spec.oracle import oracle, output_as_bhnd
+
+SCALED = "x * rsqrt(D)"
+BOTTOM_RIGHT = "j <= i + Nk - Nq"
+# name: (score, keep, weight, empty rows)
+ASKS = {
+    "full": (SCALED, "True", None, "never"),
+    "causal": (SCALED, BOTTOM_RIGHT, None, "nan"),
+    "softcap_causal": ("50.0 * tanh(x * rsqrt(D) / 50.0)", BOTTOM_RIGHT, None, "nan"),
+    "sliding_window_causal": (SCALED, f"{BOTTOM_RIGHT} and j >= i + Nk - Nq - 1023", None, "nan"),
+    "sliding_window": (SCALED, f"{BOTTOM_RIGHT} + 256 and j >= i + Nk - Nq - 256", None, "nan"),
+    "alibi_causal": (f"{SCALED} + slopes[h] * (j - i - Nk + Nq)", BOTTOM_RIGHT, None, "nan"),
+    "prefix_lm": (SCALED, "j <= i or j < 256", None, "never"),
+    "document": (SCALED, "doc_k[b, j] == doc_q[b, i]", None, None),
+    "causal_document": (SCALED, f"{BOTTOM_RIGHT} and doc_k[b, j] == doc_q[b, i]", None, "nan"),
+    "bias_gqa": (f"{SCALED} + bias[0, h, i, j]", "True", None, "never"),
+    "sigmoid": (f"{SCALED} - log(Nk)", "True", "sigmoid(s)", "never"),
+    "sigmoid_causal": (f"{SCALED} - 8.0", BOTTOM_RIGHT, "sigmoid(s)", "zero"),
+    "flex_causal_document": (SCALED, f"{BOTTOM_RIGHT} and doc[i + Nk - Nq] == doc[j]", None, "never"),
+    "flex_softcap_window": (
+        "50.0 * tanh(x * rsqrt(D) / 50.0)", "j <= i and j >= i - 1023", None, "zero"
+    ),
+}  # fmt: skip
+
+
+def path_of(name: str) -> Path:
+    return specs_dir() / f"{name}.py"
+
+
+@pytest.fixture(scope="module")
+def recipes() -> dict[str, Recipe]:
+    return {name: read_recipe(path_of(name)) for name in ASKS}
+
+
+def test_every_bundled_spec_is_tested() -> None:
+    assert {p.stem for p in specs_dir().glob("*.py")} == set(ASKS)
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_asks_for(name: str, recipes: dict[str, Recipe]) -> None:
+    recipe = recipes[name]
+    score, keep, weight, empty = ASKS[name]
+    assert print_expr(recipe.score) == score
+    assert print_expr(recipe.keep) == keep
+    assert (recipe.weight and print_expr(recipe.weight)) == weight
+    assert print_expr(recipe.kv_head) == "h // (Hq // Hkv)"
+    assert empty is None or recipe.empty_rows == empty
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_json_is_exact(name: str, recipes: dict[str, Recipe]) -> None:
+    assert recipe_from_json(recipe_to_json(recipes[name])) == recipes[name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ASKS)
+def test_is_what_the_spec_computes(name: str, kind: str, recipes: dict[str, Recipe]) -> None:
+    recipe = recipes[name]
+    for seed, (n_q, n_k) in enumerate([(5, 7), (70, 33), (33, 300)]):
+        sizes = {"B": 2, "Hq": 6, "Hkv": 2, "Nq": n_q, "Nk": n_k, "D": 12, "Dv": 12}
+        if violated(recipe, sizes):
+            continue
+        inputs = make_inputs(recipe, sizes, seed, kind)  # type: ignore[arg-type]
+        ours = expected(recipe, {**inputs, **derive_inputs(path_of(name), recipe, inputs)})
+        theirs = output_as_bhnd(recipe, oracle(path_of(name), inputs))
+        rows = ~ours.empty
+        # A bias of -inf everywhere in a row is data, not a mask: the spec gives NaN there.
+        rows &= ~torch.isnan(theirs).all(-1)
+        gap = (theirs - ours.o).abs().amax(-1)[rows]
+        scale = ours.o.abs().amax(-1)[rows]
+        assert bool((gap <= 1e-10 * scale.clamp(min=1e-300)).all())
+
+
+def test_a_warm_recipe_takes_less_than_a_second(recipes: dict[str, Recipe]) -> None:
+    best = min(_seconds(name) for name in ("softcap_causal",) * 3)
+    assert best < 1.0
+
+
+def _seconds(name: str) -> float:
+    begin = time.perf_counter()
+    read_recipe(path_of(name))
+    return time.perf_counter() - begin

@@ -1,0 +1,109 @@
+"""Bad input gets one clear error: file, line and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.errors import SpecError
+from engine.spec import read_recipe
+
+HEAD = """\
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int32
+from torch import Tensor
+
+
+def attention(q: Float[Tensor, "B Hq Nq D"], k: Float[Tensor, "B Hq Nk D"], v: Float[Tensor, "B Hq Nk D"]"""
+# (what, text after HEAD or a whole file, line of the error, words of the message or the fix)
+CASES = [
+    ("syntax error", HEAD + ":\n    return q\n", 7, "not Python"),
+    ("no attention function", "def attn(q, k, v):\n    return q\n", None, "no attention function"),
+    ("never multiplies q and k", HEAD + "):\n    return torch.softmax(q, -1) * 2\n", 8, "q times k"),
+    ("never multiplies by v", HEAD + "):\n    return q @ k.mT\n", 8, "product of weights and v"),
+    ("v unused", HEAD + "):\n    return (q @ k.mT).softmax(-1) @ k\n", None, "same input"),
+    ("extra input without annotation", HEAD + ", bias):\n    return q\n", 7, "bias has no annotation"),
+    ("q without annotation", "def attention(q, k, v):\n    return q\n", 1, "q has no annotation"),
+    ("data-dependent control flow",
+     HEAD + "):\n    s = q @ k.mT\n    if s.max() > 3:\n        s = s / 2\n    return s.softmax(-1) @ v\n",
+     9, "control flow"),
+    ("data leaves for Python",
+     HEAD + "):\n    s = q @ k.mT / float(q.abs().max())\n    return s.softmax(-1) @ v\n", 8, "control flow"),
+    ("data leaves for numpy",
+     HEAD + "):\n    s = q @ k.mT + torch.tensor(q.detach().numpy()[0, 0, 0, 0])\n"
+     "    return s.softmax(-1) @ v\n", 8, "numpy"),
+    ("wrong dimensions", HEAD + "):\n    return (q @ k).softmax(-1) @ v\n", 8, "RuntimeError"),
+    ("unread op", HEAD + "):\n    s = (q @ k.mT).cumsum(-1)\n    return s.softmax(-1) @ v\n", 8, "aten.cumsum"),
+    ("dropout", HEAD + "):\n    p = F.dropout((q @ k.mT).softmax(-1), 0.1)\n    return p @ v\n", 8, "random"),
+    ("a tuple", HEAD + "):\n    p = (q @ k.mT).softmax(-1)\n    return p @ v, p\n", 7, "returns a tuple"),
+    ("nothing", HEAD + "):\n    p = (q @ k.mT).softmax(-1)\n", 7, "returns nothing"),
+    ("merged heads",
+     HEAD + "):\n    o = (q @ k.mT).softmax(-1) @ v\n    return o.transpose(1, 2).flatten(2)\n", None, "holds two"),
+    ("a sink", HEAD + "):\n    s = F.pad(q @ k.mT, (1, 0))\n    return s.softmax(-1)[..., 1:] @ v\n", None, "sink"),
+    ("per-channel change",
+     HEAD + "):\n    w = torch.arange(q.size(-1)) + 1.0\n    return (q * w @ k.mT).softmax(-1) @ v\n", None,
+     "per channel"),
+    ("two products",
+     HEAD + "):\n    s = q @ k.mT + (q * 2) @ v.mT\n    return s.softmax(-1) @ v\n", None, "more than one product"),
+    ("renormalised late",
+     HEAD + "):\n    p = (q @ k.mT).softmax(-1)\n    keep = torch.arange(k.size(2)) < 5\n"
+     "    return (p * keep) @ v\n", None, "zeroed after"),
+    ("branches on sizes",
+     HEAD + "):\n    s = q @ k.mT\n    if k.size(2) > 18:\n        s = torch.tanh(s)\n"
+     "    return s.softmax(-1) @ v\n", None, "another size"),
+    ("star arguments", "def attention(*args):\n    return args[0]\n", 1, "named parameters"),
+    ("scalar without a value", HEAD + ", window: int):\n    return q\n", 7, "window has no value"),
+    ("optional tensor", HEAD + ', m: Float[Tensor, "Nq Nk"] = None):\n    return q\n', 7, "may be None"),
+    ("odd dimension", HEAD + ', m: Float[Tensor, "... Nk"]):\n    return q\n', 7, "'...'"),
+    ("missing module", "import no_such_module_here\n" + HEAD + "):\n    return q\n", 1, "beside the spec"),
+    ("exception", HEAD + "):\n    raise ValueError('no such window')\n", 8, "no such window"),
+    ("exit", "import sys\n" + HEAD + "):\n    sys.exit(3)\n", 9, "SystemExit"),
+    ("mods of three parameters", "def attention_mods():\n    return lambda a, b, c: a\n", 1, "3 parameters"),
+    ("no mod", "def attention_mods():\n    return None\n", 1, "no mod"),
+    ("both kinds", HEAD + "):\n    return q\n\ndef attention_mods():\n    return None\n", None, "keep one"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "line", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_one_clear_error(
+    text: str, line: int | None, words: str, write: Callable[[str], Path]
+) -> None:
+    path = write(text)
+    with pytest.raises(SpecError) as caught:
+        read_recipe(path)
+    error = caught.value
+    assert words in str(error)
+    assert error.where is not None and error.where.file == str(path)
+    assert error.fix
+    if line is not None:
+        assert error.where.line == line
+    assert "Traceback" not in str(error)
+
+
+def test_time_limit_names_the_line(write: Callable[[str], Path]) -> None:
+    path = write(HEAD + "):\n    while True:\n        q = q * 1\n")
+    with pytest.raises(SpecError, match="more than 0.3 s") as caught:
+        read_recipe(path, time_limit_s=0.3)
+    assert caught.value.where is not None and caught.value.where.line in (8, 9)
+
+
+def test_unknown_option(write: Callable[[str], Path]) -> None:
+    path = write(HEAD + ", window: int = 3):\n    return q\n")
+    with pytest.raises(SpecError, match="no scalar parameter widow") as caught:
+        read_recipe(path, {"widow": 4})
+    assert "window" in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="cannot read"):
+        read_recipe(tmp_path / "none.py")
+
+
+def test_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "spec.py"
+    path.write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(SpecError, match="UTF-8"):
+        read_recipe(path)
