@@ -114,17 +114,16 @@ def _calls_unknown(tokens: Sequence[Token], program: Program) -> bool:
 def _arguments_of_unknown(tokens: Sequence[Token], program: Program) -> set[int]:
     """Positions of bare names that an unknown function may take by reference."""
     out: set[int] = set()
-    for name, opening in _calls(tokens):
-        if _is_pure(name, program):
-            continue
-        depth, at = 1, opening + 1
-        while at < len(tokens) and depth:
-            text = tokens[at].text
-            depth += (text in "([{") - (text in ")]}") if len(text) == 1 else 0
-            alone = tokens[at - 1].text in ("(", ",") and (
-                at + 1 < len(tokens) and tokens[at + 1].text in (")", ",", "[")
-            )
-            if depth == 1 and tokens[at].kind == "word" and alone:
+    calls = {at: name for name, at in _calls(tokens)}
+    inside: list[bool] = []  # of every open bracket: whether it belongs to such a call
+    for at, token in enumerate(tokens):
+        if token.text in ("(", "[", "{"):
+            inside.append(at in calls and not _is_pure(calls[at], program))
+        elif token.text in (")", "]", "}"):
+            if inside:
+                inside.pop()
+        elif token.kind == "word" and inside and inside[-1]:
+            after = tokens[at + 1].text if at + 1 < len(tokens) else ""
+            if tokens[at - 1].text in ("(", ",") and after in (")", ",", "["):
                 out.add(at)
-            at += 1
     return out

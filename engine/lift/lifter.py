@@ -32,7 +32,7 @@ from engine.lift.source import Source
 from engine.lift.statements import FunctionLifter
 from engine.lift.syntax import NotAnExpression
 from engine.lift.tokens import Tokens
-from engine.lift.toplevel import ARGS, FunctionItem, OtherItem
+from engine.lift.toplevel import ARGS, FunctionItem, OtherItem, not_liftable
 
 MAX_BYTES = 4 << 20
 
@@ -106,6 +106,13 @@ class _Lifter:
             ):
                 raise self.source.fail(start, "this comment has no end", "close it with */")
         self.root = Parser(_language()).parse(text).root_node
+        if self.root.type == "ERROR":
+            raise not_liftable(
+                self.source,
+                self.root,
+                "this text has no structure that could be read as CUDA",
+                "mend the syntax error here, or give the path of a .cu file",
+            )
         self.top = TopLevel(self.source, catalogue, self.root)
         self.program = self.top.program
 

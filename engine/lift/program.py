@@ -41,6 +41,7 @@ class TopLevel:
         self.fields: tuple[Field, ...] = ()
         self.globals: dict[str, Local] = {}
         self.asserts: list[Tree] = []
+        self.numbers: dict[str, int] = {}
         self.find_macros()
         self.read(list(items(root)))
 
@@ -93,7 +94,9 @@ class TopLevel:
         except Unsupported as error:
             taken = {o.name for o in self.order if isinstance(o, OtherItem)}
             taken |= {n for n in names if n != name or names.count(n) > 1}
-            self.order.append(OtherItem(tree, other_name(definition, taken), str(error)))
+            self.order.append(
+                OtherItem(tree, other_name(definition, taken, self.numbers), str(error))
+            )
             return
         signatures[name] = item.signature
         self.functions.append(item)
@@ -135,7 +138,7 @@ class TopLevel:
                 continue
             reason = self.global_name(entry.tree)
             if reason is not None:
-                name = other_name(entry.tree, names)
+                name = other_name(entry.tree, names, self.numbers)
                 names.add(name)
                 order.append(OtherItem(entry.tree, name, reason))
         self.order = order

@@ -325,8 +325,11 @@ def is_name(token: Token) -> bool:
     return token.kind == "word" and token.text not in KEYWORDS
 
 
-def other_name(tree: Tree, taken: set[str]) -> str:
-    """A name for an item without meaning: its own where it has one."""
+def other_name(tree: Tree, taken: set[str], numbers: dict[str, int]) -> str:
+    """A name for an item without meaning: its own where it has one.
+
+    `numbers` keeps the last number given to each name that stands more than once.
+    """
     name = ""
     node: Tree | None = tree
     while node is not None and not name:
@@ -338,10 +341,10 @@ def other_name(tree: Tree, taken: set[str]) -> str:
                           c.child_by_field_name("declarator")), None)  # fmt: skip
         node = found
     plain = safe(name) if name.isidentifier() and name.isascii() else "top_level"
-    chosen, count = plain, 0
+    chosen = plain
     while chosen in taken:
-        count += 1
-        chosen = f"{plain}_{count}"
+        numbers[plain] = numbers.get(plain, 0) + 1
+        chosen = f"{plain}_{numbers[plain]}"
     return chosen
 
 
