@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 
 from engine.cuir.diff import Diff, EditKind
 from engine.cuir.nodes import Module, Path
 from engine.lift.provenance import Lifted, Parts, Range
+from engine.lift.tokens import Tokens
 from engine.lower.templates import Templates
 from engine.lower.text import Patch, Source, apply_patches
 
@@ -40,9 +42,6 @@ class Context:
         """The bytes of a statement or function."""
         return self.lifted.provenance[path].range
 
-    def function_end(self, name: str) -> int:
-        return self.lifted.provenance[(name,)].end
-
     def text(self, place: Range) -> str:
         """Source text with `\\n` line endings."""
         return self.plain(place.of(self.source.data))
@@ -58,6 +57,27 @@ class Context:
     def chunk(self, start: int, end: int, patches: Iterable[Patch]) -> str:
         """Source text of bytes `start` to `end` with the patches inside of it made."""
         return self.plain(apply_patches(self.source.data, patches, start, end))
+
+    def token_patches(self, place: Range, text: str) -> list[Patch]:
+        """The patches that make the tokens at `place` those of `text`; equal ones stay."""
+        before = self.source.tokens_in(place)
+        data = text.encode("utf-8", "surrogateescape")
+        after = Tokens(data).all
+        matcher = SequenceMatcher(
+            None, [t.text for t in before], [t.text for t in after], autojunk=False
+        )
+        out: list[Patch] = []
+        for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+            if tag == "equal":
+                continue
+            new = self.plain(data[after[j1].start : after[j2 - 1].end]) if j1 < j2 else ""
+            if i1 < i2:
+                out.append(Patch(before[i1].start, before[i2 - 1].end, self.bytes(new)))
+                continue
+            at = before[i1].start if i1 < len(before) else place.end
+            space = " " if i1 < len(before) else ""
+            out.append(Patch(at, at, self.bytes(new + space if space else f" {new}")))
+        return out
 
     def lines_of(self, path: Path) -> Range:
         """What goes when the statement or function at `path` goes: its whole lines."""

@@ -26,6 +26,7 @@ from engine.cuir.nodes import (
     Module,
     Name,
     Num,
+    Opaque,
     Return,
     Select,
     Stmt,
@@ -162,6 +163,9 @@ class Kinds:
                     self.locals[target] = common([known, kind])
             case For(var):
                 self.locals[var] = "i32"
+            case Opaque(_, reads, writes):
+                for name in (*reads, *writes):
+                    self.locals.setdefault(name, UNKNOWN)
 
 
 def module_kinds(module: Module, templates: Templates) -> dict[str, Kinds]:

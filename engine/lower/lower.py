@@ -109,16 +109,18 @@ def _function_patches(context: Context) -> list[Patch]:
     for function in context.target.functions:
         before = context.back.get((function.name,))
         old = old_functions[str(before[0])] if before is not None else None
-        lowerer = FunctionLowerer(context, function, old, kinds[function.name])
         if old is None:
-            pending.append(lowerer.whole())
-        elif before in moved:
-            place = context.parts[(old.name,), "header"].start
-            text = context.chunk(place, context.function_end(old.name), lowerer.patches())
-            pending.append(text)
+            pending.append(FunctionLowerer(context, function, None, kinds[function.name]).whole())
+            continue
+        edits: list[Patch] = []
+        if old != function:
+            edits = FunctionLowerer(context, function, old, kinds[function.name]).patches()
+        if before in moved:
+            place = context.statement((old.name,))
+            pending.append(context.chunk(place.start, place.end, edits))
         else:
             flush()
-            patches += lowerer.patches() if old != function else []
+            patches += edits
             anchor = (old.name,)
     flush()
     for name in old_functions:
@@ -152,7 +154,8 @@ def _places(lifted: Lifted, found: Diff, patches: list[Patch]) -> dict[Path, Ran
     def shifted(offset: int, *, after: bool) -> int:
         delta = 0
         for patch in ordered:
-            if patch.end < offset or (patch.end == offset and (after or patch.start < offset)):
+            inside = after or patch.start < offset or patch.grows
+            if patch.end < offset or (patch.end == offset and inside):
                 delta += len(patch.text) - (patch.end - patch.start)
             elif patch.start < offset:
                 return patch.start + delta

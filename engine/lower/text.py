@@ -16,11 +16,15 @@ _CONTINUED = "    "
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Bytes `start` up to `end` become `text`. Patches at one place keep their order."""
+    """Bytes `start` up to `end` become `text`. Patches at one place keep their order.
+
+    `grows`: what is put in belongs to the statement that ends there (an `else`).
+    """
 
     start: int
     end: int
     text: bytes
+    grows: bool = False
 
 
 class PatchError(ValueError):

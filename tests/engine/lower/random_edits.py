@@ -20,6 +20,7 @@ from engine.cuir.nodes import (
     For,
     Function,
     If,
+    Index,
     Lambda,
     Module,
     Name,
@@ -28,6 +29,7 @@ from engine.cuir.nodes import (
     Path,
     Return,
     Stmt,
+    Tuple,
     blocks,
     walk,
 )
@@ -244,9 +246,110 @@ def _helper(draw: st.DrawFn, module: Module, fresh: str) -> Module:
     return replace(module, functions=functions)
 
 
+def _rename(draw: st.DrawFn, module: Module, fresh: str) -> Module:
+    """A local of a kernel gets another name, maybe one that C++ has already."""
+    function = draw(st.sampled_from([f for f in module.functions if f.kind == "kernel"]))
+    loops = {s.var for _, s in walk(module) if isinstance(s, For)}
+    assigned = {s.target for _, s in _kernels(module) if isinstance(s, Assign)}
+    targets = sorted(assigned - loops)
+    old, new = draw(st.sampled_from(targets)), draw(st.sampled_from([fresh, "register", "keep"]))
+    if any(new in (getattr(s, "target", ""), getattr(s, "var", "")) for _, s in walk(module)):
+        return module
+
+    def name(expr: Expr) -> Expr:
+        return Name(new) if expr == Name(old) else expr
+
+    def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        out = []
+        for stmt in body:
+            changes: dict[str, object] = {b: block(inner) for b, inner in blocks(stmt) if inner}
+            for part in ("value", "call", "cond", "start", "stop", "step"):
+                if isinstance(getattr(stmt, part, None), Expr):
+                    changes[part] = map_expr(getattr(stmt, part), name)
+            if isinstance(stmt, Assign) and stmt.target == old:
+                changes["target"] = new
+            out.append(replace(stmt, **changes))  # type: ignore[arg-type]
+        return tuple(out)
+
+    return _with_function(module, replace(function, body=block(function.body)))
+
+
+def _accumulate(draw: st.DrawFn, module: Module, fresh: str) -> Module:
+    """A variable, a loop that changes it, and a use behind the loop."""
+    path, stmt = draw(st.sampled_from(_kernels(module)))
+    kind = draw(st.sampled_from([Num(0), Num(0.5)]))
+    total, var = Name(fresh), Name(f"{fresh}v")
+    inner: tuple[Stmt, ...] = (
+        Assign(f"{fresh}w", Binary("*", var, Num(2))),
+        Assign(fresh, Binary("+", total, Name(f"{fresh}w"))),
+    )
+    if draw(st.booleans()):
+        inner = (If(Compare("<", var, NK), inner, (draw(effects),)),)
+    new: tuple[Stmt, ...] = (
+        Assign(fresh, kind),
+        For(f"{fresh}v", Num(0), draw(sizes), Num(1), inner),
+        If(Compare("<", total, Num(3)), (draw(effects),)),
+    )
+    return edit_module(module, path, (*new, stmt))
+
+
+def _other(draw: st.DrawFn, module: Module) -> Module:
+    """An `else` comes, goes or grows."""
+    places = [(p, s) for p, s in _kernels(module) if isinstance(s, If)]
+    path, stmt = draw(st.sampled_from(places))
+    assert isinstance(stmt, If)
+    gone = all(_is_effect(s) or isinstance(s, If) for s in stmt.other)
+    other = () if stmt.other and gone else (*stmt.other, draw(effects))
+    return edit_module(module, path, (replace(stmt, other=other),))
+
+
+def _second_kernel(draw: st.DrawFn, module: Module, fresh: str) -> Module:
+    """Another kernel and its launch before the first one's: a pass of its own."""
+    host = next(f for f in module.functions if f.kind == "host")
+    last = host.body[-1]
+    assert isinstance(last, Return) and isinstance(last.value, Call)
+    body: tuple[Stmt, ...] = (
+        Assign("q0", Binary("*", Call("block_id", (Num(0),)), Name("BM"))),
+        Assign("first", Binary("+", Name("q0"), Name("section"))),
+        If(Compare("<", Name("first"), NQ), (draw(effects),)),
+    )
+    options = (("threads", Num(128)), ("min_blocks", Num(2)))[: draw(st.integers(1, 2))]
+    made = Function(
+        "kernel", fresh, (Param("args"), Param("section", "i32")), ("T", "BM"), options, body
+    )
+    launch = Call(
+        "run",
+        (Index(Name(fresh), (Name("T"), Num(64))), Tuple((Name("args"), Num(3)))),
+        (("grid", Tuple((draw(sizes),))), ("threads", Num(128)), ("shared", Num(0))),
+    )
+    status = f"{fresh}s"
+    wrong = Compare("!=", Name(status), Name("success"))
+    steps = (Assign(status, launch), If(wrong, (Return(Name(status)),)))
+    at = module.functions.index(host)
+    functions = (
+        *module.functions[:at],
+        made,
+        replace(host, body=(*host.body[:-1], *steps, last)),
+        *module.functions[at + 1 :],
+    )
+    return replace(module, functions=functions)
+
+
+def _depth(draw: st.DrawFn, module: Module) -> Module:
+    """How many copies stay in flight."""
+    places = [
+        (p, s) for p, s in _kernels(module)
+        if isinstance(s, Do) and s.call.fn in ("wait_async", "mma_wait")
+    ]  # fmt: skip
+    path, stmt = draw(st.sampled_from(places))
+    assert isinstance(stmt, Do)
+    depth = draw(st.sampled_from([Num(0), Num(3), Name("BN"), Binary("//", Name("BN"), Num(64))]))
+    return edit_module(module, path, (Do(replace(stmt.call, args=(depth,))),))
+
+
 EDITS = (
     "insert", "delete", "move", "wrap", "unwrap", "mask", "score", "schedule", "constant",
-    "fields", "parameter", "helper",
+    "fields", "parameter", "helper", "rename", "accumulate", "other", "second", "depth",
 )  # fmt: skip
 
 
@@ -280,4 +383,14 @@ def edits(draw: st.DrawFn, module: Module) -> Module:
                 module = _parameter(draw, module, fresh)
             case "helper":
                 module = _helper(draw, module, fresh)
+            case "rename":
+                module = _rename(draw, module, fresh)
+            case "accumulate":
+                module = _accumulate(draw, module, fresh)
+            case "other":
+                module = _other(draw, module)
+            case "second":
+                module = _second_kernel(draw, module, fresh)
+            case "depth":
+                module = _depth(draw, module)
     return module

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from engine.cuir.nodes import Module
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
 from engine.errors import LowerError
 from engine.lower.lower import changed_lines, lower
 from tests.engine.lower.fixtures import checked, edit, lifted, lowered, source
@@ -326,9 +328,6 @@ def test_a_softcap_changes_few_lines(name: str) -> None:
     kernel = lifted(name)
     text = "        if not tile_full"
     module = kernel.module
-    from engine.cuir.parser import parse_module
-    from engine.cuir.printer import print_module
-
     lines = []
     for line in print_module(module).split("\n"):
         if line.strip().startswith("if not tile_full"):
@@ -368,3 +367,26 @@ def test_lines_are_counted_once() -> None:
     assert changed_lines(b"a\nb\n", b"a\nx\ny\nb\n") == 2
     assert changed_lines(b"a\nb\nc\n", b"a\n") == 2
     assert changed_lines(b"a\n", b"a\n") == 0
+
+
+# --- what has no meaning in CuIR -------------------------------------------------------------
+
+OPAQUE = b"#define TWICE(x) ((x) + (x))\n\n" + source("odd").replace(
+    b"  sync();\n  store(sQ, o);",
+    b'  asm volatile("bar.red.popc.u32 %0, 0;"  // odd\n  );\n  sync();\n  store(sQ, o);',
+)
+
+
+def test_opaque_text_stays_and_can_be_changed() -> None:
+    kernel = lifted("odd", OPAQUE)
+    assert len(kernel.opaque) == 2
+    done = checked(kernel, edit(kernel.module, ("seen + (n_1 + 1)", "seen + (n_1 + 2)")))
+    assert done.source == OPAQUE.replace(b"seen += n + 1", b"seen += n + 2")
+    change = ("bar.red.popc.u32 %0, 0;", "bar.red.popc.u32 %0, 1;")
+    changed = checked(kernel, edit(kernel.module, change))
+    assert changed.source == OPAQUE.replace(b"popc.u32 %0, 0;", b"popc.u32 %0, 1;")
+    macro = checked(kernel, edit(kernel.module, ("+(x))", "* 2)")))
+    assert macro.source == OPAQUE.replace(b"+ (x))", b"* 2)")
+    opaque = [line for line in print_module(kernel.module).split("\n") if "popc" in line]
+    gone = checked(kernel, edit(kernel.module, (f"{opaque[0]}\n", "")))
+    assert b"popc" not in gone.source and b"// odd" not in gone.source

@@ -25,7 +25,7 @@ def given_kernel(name: str) -> Lifted:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_legal_edit_lowers_and_lifts_back(name: str, data: st.DataObject) -> None:
     kernel = given_kernel(name)
@@ -41,7 +41,7 @@ def test_a_legal_edit_lowers_and_lifts_back(name: str, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), variant=st.sampled_from(sorted(VARIANTS)))
 def test_lowering_keeps_the_writing_of_the_file(
     name: str, data: st.DataObject, variant: str
@@ -58,7 +58,7 @@ def test_lowering_keeps_the_writing_of_the_file(
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_taking_the_edit_back_lifts_to_the_expert_again(name: str, data: st.DataObject) -> None:
     kernel = given_kernel(name)

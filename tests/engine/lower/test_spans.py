@@ -62,7 +62,7 @@ def test_a_field_allows_a_line_of_the_struct() -> None:
 
 
 @pytest.mark.parametrize("name", ["odd", "flash_fwd_sm80", "flash_fwd_sm90"])
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_a_byte_changed_elsewhere_is_found(name: str, data: st.DataObject) -> None:
     kernel = lifted(name)
