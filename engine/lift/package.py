@@ -12,7 +12,6 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NoReturn
 
 from engine.cuir.arch import archs as known_archs
@@ -60,7 +59,7 @@ class KernelPackage:
             if key == candidate or key == specialisation_key(candidate):
                 return candidate
         if not self.specialisations and not isinstance(key, str):
-            return MappingProxyType(dict(key))
+            return dict(key)
         named = key if isinstance(key, str) else specialisation_key(key)
         raise InputError(
             f"{self.name} has no specialisation {named}",
@@ -111,7 +110,7 @@ def _load_bare(path: Path, include: Path) -> KernelPackage:
     parts = {"source": source, "headers": _headers_digest(headers)}
     return KernelPackage(
         path.stem, path.name, path.parent, str(path), "launch", source, headers,
-        tuple(known_archs()), (), None, MappingProxyType({}), _hashes(parts),
+        tuple(known_archs()), (), None, {}, _hashes(parts),
     )  # fmt: skip
 
 
@@ -209,8 +208,7 @@ class _Manifest:
             if len(set(choices[-1])) != len(choices[-1]):
                 self.fail(key, "a value stands twice", "name each value once")
         return tuple(
-            MappingProxyType(dict(zip(table, values, strict=True)))
-            for values in itertools.product(*choices)
+            dict(zip(table, values, strict=True)) for values in itertools.product(*choices)
         )
 
     def choice(self, key: str, value: object) -> str:
@@ -232,7 +230,7 @@ class _Manifest:
         for name, reason in table.items():
             if not isinstance(reason, str) or not reason.strip():
                 self.fail(f"refusals.{name}", "no reason", f'write `{name} = "why"`')
-        return MappingProxyType(dict(table))
+        return dict(table)
 
 
 # --- headers -----------------------------------------------------------------------------------
@@ -293,7 +291,7 @@ def _headers_digest(headers: tuple[tuple[str, bytes], ...]) -> bytes:
 def _hashes(parts: Mapping[str, bytes]) -> Mapping[str, str]:
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
     whole = "\n".join(f"{name} {digest}" for name, digest in sorted(hashes.items()))
-    return MappingProxyType({**hashes, "package": hashlib.sha256(whole.encode()).hexdigest()})
+    return {**hashes, "package": hashlib.sha256(whole.encode()).hexdigest()}
 
 
 def _bytes(path: Path, fix: str) -> bytes:
