@@ -38,8 +38,15 @@ from engine.types import Level, Verdict, sha256_of
 SCHEMA = 1
 RUNTIME = Path(__file__).with_name("runtime")
 RUNTIME_FILES = (
-    "_args.py", "_expr.py", "_library.py", "_op.py", "_spec.py", "build.py", "check.py",
-)  # fmt: skip
+    "_args.py",
+    "_checks.py",
+    "_expr.py",
+    "_library.py",
+    "_op.py",
+    "_spec.py",
+    "build.py",
+    "check.py",
+)
 _COMPILE = tuple(f for f in COMPILE_FLAGS if f not in ("-Xptxas", "-v"))
 
 

@@ -62,10 +62,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from . import _op
+from ._op import operator
 
 __all__ = ["LEVEL", "attention"]
 
+_OPERATOR = operator()
 LEVEL = "{level.value}"
 """How far the kernel is proven; README.md says what that means."""
 
@@ -80,7 +81,7 @@ def attention({params}) -> {kind}:
     TypeError, ValueError: an input that the kernel cannot take. RuntimeError: not on a GPU that it
     has code for, or it cannot be built or launched.
     """
-    out = _op.{function}({names})
+    out = _OPERATOR.{function}({names})
 {ending}    return out["O"]
 '''
 

@@ -98,6 +98,21 @@ def in_float64(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         return out
 
 
+def empty_rows_and_lse(
+    inputs: dict[str, torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Which rows keep no key, in the output's layout with a last dimension of 1, and the natural
+    log-sum-exp [B, Hq, Nq] in float64 (None without softmax), as the recipe has them."""
+    with _vendor():
+        oracle = importlib.import_module("engine.spec.oracle")
+        asked = recipe()
+        made = {} if not any(i.derive for i in asked.inputs) else tables(inputs)
+        expected = oracle.expected(asked, {**{n: t.cpu() for n, t in inputs.items()}, **made})
+        order = ["B", "Hq", "Nq"]
+        rows = [dim for dim in asked.output_dims if dim in order]
+        return expected.empty.permute([order.index(dim) for dim in rows])[..., None], expected.lse
+
+
 def in_low_precision(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """The spec's output as PyTorch computes it in the inputs' own types, on the CPU."""
     with _vendor():

@@ -1,8 +1,8 @@
 """Run the kernel beside the spec on this machine's GPU: `python -m PACKAGE.check`.
 
 Every element is held to FlashAttention's rule: the error against the spec in float64 is at most
-twice that of the same attention in low precision, plus rounding. A quick look, with fewer cases
-than gate G4 has.
+twice that of the spec in low precision, plus rounding. LSE is compared with the recipe's. A quick
+look: gate G4 has more cases, and exact tests of masks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from . import _op, _spec
+from . import _spec
+from ._op import operator
 from .build import package
 
 # B, Hq, Hkv, Nq, Nk: on and off tile edges, decoding, more queries than keys, no keys.
@@ -29,25 +30,33 @@ def run_case(
     """One case: its largest error, what is allowed, and whether it passes."""
     given = _spec.make_inputs(sizes, seed, kind, dtype)
     on_device = {name: t.to(device) for name, t in given.items()}
-    result = _op.call_named(on_device)["O"]
+    results = operator().call_named(on_device)
     torch.cuda.synchronize()
     wide, low = _spec.in_float64(given), _spec.in_low_precision(given).double()
-    # Rows without a kept key: ours are 0, whatever the spec writes there.
-    empty = ~torch.isfinite(wide).all(-1, keepdim=True)
+    # Rows without a kept key: ours are O = 0 and LSE = -inf, whatever the spec writes there.
+    empty, lse = _spec.empty_rows_and_lse(given)
     wide, low = wide.masked_fill(empty, 0.0), low.masked_fill(empty, 0.0)
-    got = result.double().cpu()
+    got = results["O"].double().cpu()
     of_low = _largest(low - wide)
     rounded = wide.to(dtype)
     rounding = _largest((rounded + 0.3 - 0.3).double() - rounded.double())
     error, allowed = _largest(got - wide), 2 * of_low + 2 * rounding
+    lse_error, lse_allowed = 0.0, 0.0
+    if lse is not None and "LSE" in results:
+        got_lse, kept = results["LSE"].double().cpu(), ~torch.isneginf(lse)
+        lse_error = _largest(torch.where(kept, got_lse - lse, 0.0))
+        lse_allowed = 1e-3 * (1.0 + _largest(lse[kept]))
+        if bool((torch.isneginf(got_lse) == kept).any()):
+            lse_error = float("inf")
     return {
         "sizes": sizes,
         "dtype": str(dtype).removeprefix("torch."),
         "values": kind,
         "error": error,
         "allowed": allowed,
+        "lse_error": lse_error,
         "elements": got.numel(),
-        "passed": error <= allowed,  # false for NaN too
+        "passed": error <= allowed and lse_error <= lse_allowed,  # false for NaN too
     }
 
 
@@ -102,7 +111,7 @@ def _line(row: dict[str, Any]) -> str:
     word = "pass" if row["passed"] else "FAIL"
     return (
         f"{word}  {row['dtype']:9} {row['values']:7} {sizes}: "
-        f"error {row['error']:.2e}, allowed {row['allowed']:.2e}"
+        f"error {row['error']:.2e}, allowed {row['allowed']:.2e}; of LSE {row['lse_error']:.1e}"
     )
 
 

@@ -33,6 +33,11 @@ def extras(root: Path, import_package: Import) -> ModuleType:
     return import_package(content_with_extras(root), "with_extras")
 
 
+def operator_of(module: ModuleType) -> Any:
+    """The package's own operator object."""
+    return importlib.import_module(f"{module.__name__}._op").operator()
+
+
 def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
@@ -110,24 +115,23 @@ def test_inputs_are_checked(full: ModuleType) -> None:
 
 
 def test_layout_and_scale_are_checked(root: Path, import_package: Import, full: ModuleType) -> None:
-    op = sys.modules[f"{full.__name__}._op"]
+    checks = operator_of(full).checks
     q, k, v = (torch.zeros(t.shape) for t in qkv())
     names = {"D": 64}
-    op.check_layout({"q": q, "k": k, "v": v}, names)
+    checks.check_layout({"q": q, "k": k, "v": v}, names)
     turned = v.transpose(2, 3).contiguous().transpose(2, 3)
     with pytest.raises(ValueError, match=r"v has stride 100 along Dv, not 1: call v\.contiguous"):
-        op.check_layout({"q": q, "k": k, "v": turned}, names)
+        checks.check_layout({"q": q, "k": k, "v": turned}, names)
     for scale, said in (("-1.0 * D", "must be positive"), ("inf", "must be finite")):
         made = content(root, binding=binding(scale=scale))
         module = import_package(made, f"scaled_{len(scale)}")
-        other = sys.modules[f"{module.__name__}._op"]
         with pytest.raises(ValueError, match=said):
-            other.check_layout({"q": q, "k": k, "v": v}, names)
+            operator_of(module).checks.check_layout({"q": q, "k": k, "v": v}, names)
     # Without a softmax the sign is free.
     sigmoid = recipe(weight=parse_expr("1.0 / (1.0 + exp(-s))"))
     made = content(root, recipe=sigmoid, binding=binding(scale="-1.0 * D"))
     module = import_package(made, "sigmoid_like")
-    sys.modules[f"{module.__name__}._op"].check_layout({"q": q, "k": k, "v": v}, names)
+    operator_of(module).checks.check_layout({"q": q, "k": k, "v": v}, names)
 
 
 def test_extra_inputs(extras: ModuleType) -> None:
@@ -209,25 +213,35 @@ def test_a_wrong_kernel_fails_the_check(full: ModuleType, monkeypatch: pytest.Mo
     sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
 
-    def kernel(change: float, drop: int = 0) -> Any:
+    def verdict(kernel: Any, **change: int) -> bool:
+        monkeypatch.setattr(operator_of(full), "call_named", kernel)
+        row = checker.run_case(sizes | change, torch.float16, "peaked", 1, device="cpu")
+        return bool(row["passed"])
+
+    def kernel(factor: float = 1.0, drop: int = 0, base: float = 1.0) -> Any:
         def run(values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             q, k, v = (values[n].double() for n in "qkv")
-            k, v = k[:, :, drop:], v[:, :, drop:]
-            out = torch.softmax(q @ k.transpose(-2, -1) / 8 * change, -1) @ v
-            return {"O": out.half()}
+            scores = q @ k[:, :, drop:].transpose(-2, -1) / 8 * factor
+            out = torch.softmax(scores, -1) @ v[:, :, drop:]
+            return {"O": out.half(), "LSE": torch.logsumexp(scores, -1).float() * base}
 
         return run
 
-    for change, drop, right in ((1.0, 0, True), (1.02, 0, False), (1.0, 1, False)):
-        monkeypatch.setattr(checker._op, "call_named", kernel(change, drop))
-        row = checker.run_case(sizes, torch.float16, "peaked", 1, device="cpu")
-        assert row["passed"] is right, row
-    monkeypatch.setattr(checker._op, "call_named", lambda values: {"O": values["q"] * float("nan")})
-    assert not checker.run_case(sizes, torch.float16, "random", 1, device="cpu")["passed"]
+    assert verdict(kernel())
+    assert not verdict(kernel(factor=1.02))
+    assert not verdict(kernel(drop=1))
+    assert not verdict(kernel(base=1.4427))  # a base-2 LSE
+    nan = float("nan")
+    assert not verdict(lambda v: {"O": v["q"] * nan, "LSE": kernel()(v)["LSE"]})
+    assert not verdict(lambda v: {"O": kernel()(v)["O"], "LSE": v["q"][..., 0].float() * nan})
+    # Without keys: O = 0 and LSE = -inf.
+    empty, minus = torch.zeros(1, 2, 5, 64), torch.full((1, 2, 5), -float("inf"))
+    assert verdict(lambda v: {"O": empty, "LSE": minus}, Nk=0)
+    assert not verdict(lambda v: {"O": empty, "LSE": minus * 0}, Nk=0)
+    assert not verdict(lambda v: {"O": empty + 1, "LSE": minus}, Nk=0)
 
 
 def test_arguments_are_filled_from_views(extras: ModuleType) -> None:
-    op = sys.modules["with_extras._op"]
     storage = torch.zeros(2, 70, 3, 4, 64)
     q = storage[:, :, 1].transpose(1, 2)  # a slice of a fused projection
     k = torch.zeros(2, 2, 100, 64)
@@ -237,7 +251,7 @@ def test_arguments_are_filled_from_views(extras: ModuleType) -> None:
         "table": torch.zeros(199), "slopes": torch.zeros(4),
     }  # fmt: skip
     names = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 70, "Nk": 100, "D": 64, "Dv": 64}
-    filled = op.FILLER.fill(values, names)
+    filled = operator_of(extras).filler.fill(values, names)
     assert filled.q.data == q.data_ptr()
     assert list(filled.q.stride) == [70 * 3 * 4 * 64, 64, 3 * 4 * 64, 1]
     assert list(filled.lse.stride) == [280, 70, 1, 0]
@@ -245,7 +259,7 @@ def test_arguments_are_filled_from_views(extras: ModuleType) -> None:
     assert (filled.Hq, filled.Nk) == (4, 100)
     assert filled.scale == 0.125
     with pytest.raises(ValueError, match="does not fit"):
-        op.FILLER.fill(values, names | {"Nk": 2**31})
+        operator_of(extras).filler.fill(values, names | {"Nk": 2**31})
 
 
 def test_packing_is_the_layout_of_the_struct(extras: ModuleType) -> None:

@@ -1,0 +1,141 @@
+"""What a call must satisfy before the kernel may run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ._args import axes
+from ._expr import evaluate
+
+DTYPES = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "bool": torch.bool,
+}
+_INTEGERS = (torch.int32, torch.int64)
+_SIZES = {name.lower(): name for name in ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")}
+
+
+class Checks:
+    """The checks of one package, from its package.json (`info`), which is read once."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self.info = info
+        self.query: str = next(i["name"] for i in info["inputs"] if i["role"] == "q")
+        # Each input's name, dtype (None: q's), and dimensions with whether they are plain names.
+        self.inputs = [
+            (
+                item["name"],
+                None if item["dtype"] == "T" else DTYPES[item["dtype"]],
+                [(dim, dim.isidentifier()) for dim in item["dims"]],
+            )
+            for item in info["inputs"]
+        ]
+        self.specialisations = [
+            self._fixed(key, binding) for key, binding in info["specialisations"].items()
+        ]
+        # Where the contiguous dimension of q, k and v is.
+        self.rows = [
+            (row["source"], row["dims"][-1], axes(row["source_dims"], row["dims"])[-1])
+            for row in info["binding"]["tensors"]
+            if not row["output"] and row["dims"][-1] in ("D", "Dv")
+        ]
+
+    def _fixed(
+        self, key: str, binding: dict[str, str]
+    ) -> tuple[str, torch.dtype, list[tuple[str, int]]]:
+        """A specialisation's key, dtype, and the sizes that it is for; Dv is D (written -1) unless
+        package.json says otherwise."""
+        sizes = {_SIZES[n.lower()]: int(v) for n, v in binding.items() if n.lower() in _SIZES}
+        sizes.setdefault("Dv", self.info["value_columns"].get(key, -1))
+        return key, DTYPES[binding.get("T", "f16")], list(sizes.items())
+
+    def check(self, values: dict[str, Any]) -> tuple[dict[str, int], str]:
+        """The sizes of a call, and the specialisation that serves it.
+
+        TypeError or ValueError says what is wrong with which input. Looks at shapes, types and
+        devices only, so that it serves fake tensors too.
+        """
+        element = values[self.query].dtype
+        device = values[self.query].device
+        sizes: dict[str, Any] = {}
+        later = []
+        for name, kind, dims in self.inputs:
+            value = values[name]
+            if not dims:
+                if not isinstance(value, int | float):
+                    raise TypeError(f"{name} must be a number, not {type(value).__name__}")
+                continue
+            wanted = element if kind is None else kind
+            if value.dtype != wanted and not (value.dtype in _INTEGERS and wanted in _INTEGERS):
+                raise TypeError(f"{name} must have dtype {wanted}, not {value.dtype}")
+            if value.device != device:
+                raise ValueError(f"{name} is on {value.device}, {self.query} on {device}")
+            shape = value.shape
+            if len(shape) != len(dims):
+                said = ", ".join(dim for dim, _ in dims)
+                raise ValueError(f"{name} must be [{said}], not {list(shape)}")
+            for position, (dim, is_name) in enumerate(dims):
+                if is_name and dim not in sizes:
+                    sizes[dim] = shape[position]
+                elif not is_name or shape[position] != sizes[dim]:
+                    later.append((name, position, dim))
+        sizes.setdefault("Dv", sizes.get("D"))
+        sizes.setdefault("Hkv", sizes.get("Hq"))
+        for name, position, dim in later:
+            expected, found = evaluate(dim, sizes), values[name].shape[position]
+            if found != expected:
+                said = "" if dim.isdigit() else f"{dim} = "
+                raise ValueError(
+                    f"{name} has size {found} in dimension {position}, not {said}{expected}"
+                )
+        for text in self.info["constraints"]:
+            if not evaluate(text, sizes):
+                raise ValueError(f"the spec needs {text}; here {_said(sizes)}")
+        if self.info["grouped"] and (sizes["Hkv"] == 0 or sizes["Hq"] % sizes["Hkv"] != 0):
+            raise ValueError(f"Hq must be a multiple of Hkv, not {sizes['Hq']} over {sizes['Hkv']}")
+        blocks = sizes["B"] * sizes["Hq"] * ((sizes["Nq"] + 63) // 64)
+        if blocks >= 2**31 or max(sizes["Nq"], sizes["Nk"]) >= 2**31 - 4096:
+            raise ValueError(f"too large for 32-bit block indices: {_said(sizes)}")
+        return sizes, self._specialisation(element, sizes)
+
+    def _specialisation(self, element: torch.dtype, sizes: dict[str, Any]) -> str:
+        """The key of the specialisation for an element type and sizes."""
+        for key, wanted, fixed in self.specialisations:
+            if element == wanted and all(
+                sizes[name] == (sizes["D"] if value < 0 else value) for name, value in fixed
+            ):
+                return key
+        raise ValueError(
+            f"no specialisation for {element}, D {sizes['D']}, Dv {sizes['Dv']}; "
+            f"built are {', '.join(self.info['specialisations'])}"
+        )
+
+    def check_layout(self, values: dict[str, Any], names: dict[str, Any]) -> None:
+        """What the kernel needs besides shapes: contiguous rows, and a scale that it can fold.
+
+        ValueError says what to call.
+        """
+        for source, dim, place in self.rows:
+            tensor = values[source]
+            if place is not None and tensor.shape[place] > 1 and tensor.stride(place) != 1:
+                raise ValueError(
+                    f"{source} has stride {tensor.stride(place)} along {dim}, not 1: "
+                    f"call {source}.contiguous()"
+                )
+        for row in self.info["binding"]["scalars"]:
+            value = float(evaluate(row["value"], names))
+            if not math.isfinite(value):
+                raise ValueError(f"{row['field']} must be finite, not {value}")
+            if row["field"] == "scale" and self.info["softmax"] and value <= 0:
+                raise ValueError(f"scale must be positive, not {value}: it is folded into exp2")
+
+
+def _said(sizes: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sizes.items())
