@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from engine.cuir.nodes import Expr, Num, walk_expr
 
@@ -23,7 +24,7 @@ class Case:
     Hkv: int
     Nq: int
     Nk: int
-    values: str = "random"  # random, peaked
+    values: Literal["random", "peaked"] = "random"
     modes: tuple[str, ...] = ("exact", "typed")
     probe_keep: bool = False  # recover the weights with one-hot V
 

@@ -206,7 +206,7 @@ def _execute(
         if first.kind not in NUMERIC:
             return failure, {}
     elif outcome.status != "ran":
-        return Failure(outcome.reason or outcome.status, op=_op(outcome.path or ())), {}
+        return Failure(outcome.reason or outcome.status, op=_op(outcome.stopped_at or ())), {}
     out: dict[str, Tensor] = {}
     for item in subject.binding.tensors:
         if item.output:
