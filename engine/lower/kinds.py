@@ -212,7 +212,8 @@ def type_consts(function: Function) -> set[str]:
     for _, stmt in walk_block(function.body, ()):
         for expr in header_exprs(stmt):
             for node in walk_expr(expr):
-                look(node)
+                if isinstance(node, Call):
+                    look(node)
     return found & set(function.consts)
 
 
