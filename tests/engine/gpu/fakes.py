@@ -1,4 +1,4 @@
-"""A kernel made of torch, right or broken on purpose: what the checks are tried on without a GPU."""
+"""A kernel made of torch, right or broken on purpose: the checks are tried on it without a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from engine.transfer.binding import Binding, ScalarField, SizeField, TensorField
 
 QUERY, KEY = ("B", "Hq", "Nq", "D"), ("B", "Hkv", "Nk", "D")
 
-CAUSAL_SPEC = '''
+CAUSAL_SPEC = """
 import math
 import torch
 from jaxtyping import Float
@@ -36,7 +36,7 @@ def attention(
     future = torch.ones(n_q, n_k, dtype=torch.bool, device=q.device).triu(n_k - n_q + 1)
     scores = scores.masked_fill(future, float("-inf"))
     return torch.softmax(scores, dim=-1).to(q.dtype) @ v
-'''
+"""
 
 
 def causal_recipe(keep: str = "j <= i + Nk - Nq", score: str = "x / sqrt(float(D))") -> Recipe:
@@ -128,5 +128,14 @@ def subject(
     path.write_text(spec)
     run = SpecRun(path, {}, recipe or causal_recipe(), torch.device("cpu"))
     return Subject(
-        "bf16_64", run, causal_binding(), fake, dtype, 64, 64, short, Tallies("bf16_64"), lambda s: None
+        "bf16_64",
+        run,
+        causal_binding(),
+        fake,
+        dtype,
+        64,
+        64,
+        short,
+        Tallies("bf16_64"),
+        lambda s: None,
     )

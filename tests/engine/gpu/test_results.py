@@ -1,0 +1,224 @@
+"""Results: verdicts come from rows, for exact bytes and one card; nothing is filled in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.errors import InputError
+from engine.gpu.job import Contents, hashes_of
+from engine.gpu.result import (
+    differing,
+    import_result,
+    matching,
+    merge,
+    read_results,
+    report,
+    table,
+    verdict_of,
+)
+from engine.gpu.worker.checklist import CHECKS, OPTIONAL, required
+from engine.gpu.worker.manifest import read_job
+from engine.gpu.worker.results import Store, judge, write_result
+from engine.types import Gate, Verdict, VerdictKind
+
+DEVICE = {"name": "NVIDIA H100", "arch": "sm_90", "when": "2026-01-01T00:00:00+00:00"}
+
+
+def row(check: str, key: str = "bf16_64", verdict: str = "pass", **more: Any) -> dict[str, Any]:
+    out = {"check": check, "specialisation": key, "verdict": verdict, "cases": 3, "seconds": 0.5}
+    return {**out, **more}
+
+
+def whole() -> list[dict[str, Any]]:
+    return [
+        row(check, key)
+        for key in ("bf16_64", "f16_64")
+        for check in required(key, "bf16_64", True)
+    ]
+
+
+def result_of(job: Path, rows: list[dict[str, Any]], device: dict[str, Any] = DEVICE) -> Any:
+    store = Store(read_job(job), device, fresh=True)
+    for item in rows:
+        store.add("checks", item)
+    return store.result("complete")
+
+
+def test_required_checks() -> None:
+    primary = required("a", "a", True)
+    assert set(primary) == set(CHECKS) - set(OPTIONAL)
+    assert "own kernels" not in required("b", "a", True)
+    assert "lse" not in required("a", "a", False)
+
+
+def test_a_whole_result_passes_and_any_hole_does_not() -> None:
+    rows = whole()
+    assert judge(rows, ("bf16_64", "f16_64"), "bf16_64", True)[0] == "pass"
+    for n in range(len(rows)):
+        kind, reason = judge(rows[:n] + rows[n + 1 :], ("bf16_64", "f16_64"), "bf16_64", True)
+        assert kind == "not_run" and rows[n]["check"] in reason
+        assert judge([], ("bf16_64",), "bf16_64", True)[0] == "not_run"
+
+
+def test_any_failed_row_fails_also_an_optional_one() -> None:
+    for check in CHECKS:
+        rows = [r for r in whole() if (r["check"], r["specialisation"]) != (check, "bf16_64")]
+        rows.append(row(check, verdict="fail", failures=["at b 0 h 1"]))
+        kind, reason = judge(rows, ("bf16_64", "f16_64"), "bf16_64", True)
+        assert kind == "fail" and check in reason and "at b 0 h 1" in reason
+
+
+def test_a_missing_tool_is_named_and_withholds_nothing() -> None:
+    rows = [*whole(), row("racecheck", verdict="not_run", cases=0, reason="not on this machine")]
+    kind, reason = judge(rows, ("bf16_64", "f16_64"), "bf16_64", True)
+    assert kind == "pass" and "not run: racecheck" in reason
+
+
+def test_fewer_specialisations_are_named() -> None:
+    rows = [r for r in whole() if r["specialisation"] == "bf16_64"]
+    kind, reason = judge(rows, ("bf16_64",), "bf16_64", True, ("f16_64", "bf16_64"))
+    assert kind == "pass" and "of 2 specialisations only bf16_64" in reason
+
+
+def test_rows_survive_a_run_that_was_cut_off(job: Path) -> None:
+    first = Store(read_job(job), DEVICE, fresh=True)
+    for item in whole()[:5]:
+        first.add("checks", item)
+    with first.path.open("a") as file:
+        file.write('{"hashes": {"ker')
+    again = Store(read_job(job), DEVICE, fresh=False)
+    assert again.checks == whole()[:5]
+    assert not again.has_checks("bf16_64")
+    for item in whole()[5:]:
+        again.add("checks", item)
+    assert again.has_checks("bf16_64") and again.has_checks("f16_64")
+    other = Store(read_job(job), {**DEVICE, "name": "NVIDIA A100"}, fresh=False)
+    assert other.checks == []  # never filled from another card
+
+
+def test_rows_of_other_bytes_are_not_taken_up(job: Path) -> None:
+    store = Store(read_job(job), DEVICE, fresh=True)
+    store.add("checks", row("accuracy"))
+    lines = store.path.read_text().replace(read_job(job).hashes["kernel"], "f" * 64)
+    store.path.write_text(lines)
+    assert Store(read_job(job), DEVICE, fresh=False).checks == []
+
+
+def test_a_failed_row_is_replaced_when_it_runs_again(job: Path) -> None:
+    store = Store(read_job(job), DEVICE, fresh=True)
+    store.add("checks", row("accuracy", verdict="fail"))
+    store.add("checks", row("accuracy"))
+    assert [r["verdict"] for r in store.checks] == ["pass"]
+
+
+def test_import_gives_the_rows_verdict(contents: Contents, job: Path, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    write_result(path, result_of(job, whole()))
+    expected = hashes_of(contents)
+    found = matching(read_results(path), expected, path)
+    verdict = import_result(found, expected, (("artifact", "a"), ("spec", "b")), path)
+    assert verdict.gate is Gate.G4 and verdict.kind is VerdictKind.PASS
+    assert "NVIDIA H100 (sm_90)" in verdict.reason
+    assert verdict.subject == (("artifact", "a"), ("spec", "b"))
+    assert Verdict.from_json(verdict.to_json()) == verdict
+
+
+def test_what_a_file_says_of_itself_is_not_believed(
+    contents: Contents, job: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "result.json"
+    data = result_of(job, [*whole()[1:], row("accuracy", verdict="fail", failures=["wrong"])])
+    data |= {"verdict": "pass", "reason": "all is well"}
+    write_result(path, data)
+    expected = hashes_of(contents)
+    verdict = import_result(read_results(path)[0], expected, (), path)
+    assert verdict.kind is VerdictKind.FAIL and "wrong" in verdict.reason
+
+
+@pytest.mark.parametrize("name", ["kernel", "headers", "spec", "recipe", "binding", "options"])
+def test_a_result_for_other_bytes_is_refused(
+    contents: Contents, job: Path, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / "result.json"
+    data = result_of(job, whole())
+    data["hashes"][name] = "e" * 64
+    write_result(path, data)
+    expected = hashes_of(contents)
+    assert differing(data, expected) == [name]
+    with pytest.raises(InputError, match="for other bytes") as found:
+        import_result(read_results(path)[0], expected, (), path)
+    assert "eeeeeeeeeeee there" in str(found.value) and str(path) in str(found.value)
+    del data["hashes"][name]
+    assert differing(data, expected) == [name]
+
+
+def test_the_right_one_of_many_is_found(contents: Contents, job: Path, tmp_path: Path) -> None:
+    path = tmp_path / "all.json"
+    mine = result_of(job, whole())
+    other = json.loads(json.dumps(mine))
+    other["hashes"]["kernel"] = "0" * 64
+    write_result(path, {"kind": "cubridge-gpu-results", "results": [other, mine]})
+    found = matching(read_results(path), hashes_of(contents), path)
+    assert found["hashes"] == mine["hashes"]
+
+
+def test_partial_results_of_one_card_merge(contents: Contents, job: Path) -> None:
+    a, b = result_of(job, whole()[:9]), result_of(job, whole()[7:])
+    assert verdict_of(a)[0] == "not_run"
+    assert merge([a, b])["verdict"] == "pass"
+    bad = result_of(job, [row("accuracy", verdict="fail", failures=["x"])])
+    assert merge([bad, a, b])["verdict"] == "fail"
+    assert merge([a, b, bad])["verdict"] == "fail"
+
+
+def test_cards_and_bytes_do_not_mix(contents: Contents, job: Path, tmp_path: Path) -> None:
+    a = result_of(job, whole()[:9])
+    b = result_of(job, whole()[7:], {**DEVICE, "name": "NVIDIA A100"})
+    with pytest.raises(InputError, match="do not merge"):
+        merge([a, b])
+    other = json.loads(json.dumps(a))
+    other["hashes"]["spec"] = "1" * 64
+    with pytest.raises(InputError, match="different bytes"):
+        merge([a, other])
+    # Of results from two cards the newest card's alone count.
+    b["device"]["when"] = "2026-02-01T00:00:00+00:00"
+    found = matching([a, b], hashes_of(contents), tmp_path / "r.json")
+    assert found["device"]["name"] == "NVIDIA A100" and verdict_of(found)[0] == "not_run"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"kind": "cubridge-gpu-result"}', '{"kind": "cubridge-gpu-results"}',
+     '{"kind": "cubridge-gpu-results", "results": [3]}', "[" * 100_000,
+     '{"kind": "cubridge-gpu-result", "schema": 2}'],
+)  # fmt: skip
+def test_a_damaged_result_is_one_clear_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(text)
+    with pytest.raises(InputError) as found:
+        read_results(path)
+    assert str(path) in str(found.value) and found.value.fix
+    with pytest.raises(InputError, match="cannot be read"):
+        read_results(tmp_path / "none.json")
+
+
+def test_report_and_table_are_lines(job: Path) -> None:
+    data = result_of(job, [*whole(), row("memcheck", verdict="not_run", reason="no tool")])
+    data["times"] = [
+        {"case": "S 8", "name": "CuBridge", "ms": 2.0, "iqr_ms": 0.1, "tflops": 300.0,
+         "ours_is": 1.0, "of_floor": 0.4},
+        {"case": "S 8", "name": "FlexAttention", "ms": 1.0, "iqr_ms": 0.1, "tflops": 600.0,
+         "ours_is": 0.5},
+        {"case": "S 8", "name": "SDPA cuDNN", "reason": "takes no mask"},
+    ]  # fmt: skip
+    data["self_test"] = [{"mutant": "mask", "verdict": "pass", "reason": "rejected by keep sets"}]
+    lines = report(data)
+    assert lines[0].startswith("flash-causal: pass")
+    assert any("mutant mask" in line for line in lines)
+    rows = table(data)
+    assert rows[1].split()[0] == "CuBridge" and "ours is 0.50 x" in rows[2]
+    assert "takes no mask" in rows[3]
