@@ -8,7 +8,8 @@ identity. The rules:
 2. `/` on two whole numbers divides floats: both are cast to f32.
 3. A function of floats gets floats; `min`, `max` and `abs` get operands of one kind.
 4. A number that stands for a truth value is compared with 0.
-5. An argument, a returned value and an assigned value have the kind of the parameter, the function
+5. `rcp(x)`, which C++ has not, is `1.0 / x`.
+6. An argument, a returned value and an assigned value have the kind of the parameter, the function
    and the variable.
 """
 
@@ -147,6 +148,8 @@ class _Legal:
             return done
         if done.params:
             return done
+        if done.fn == "rcp" and len(done.args) == 1:
+            return Binary("/", Num(1.0), done.args[0])
         if done.fn in _ALIASES and len(done.args) == 1:
             return Call(_ALIASES[done.fn], done.args)
         scalar = kinds.templates.scalars.get(done.fn)

@@ -154,6 +154,7 @@ def test_conversions_are_written_out() -> None:
         ("x if a else y", "x if a != 0 else y"),
         ("x and t", "x != 0.0 and t"),
         ("float(a)", "f32(a)"),
+        ("rcp(x + y)", "1.0 / (x + y)"),
         ("a * x", "a * x"),
     ]:
         assert print_expr(made_legal(parse_expr(before))) == after
