@@ -206,9 +206,7 @@ def test_a_refused_layout_is_named_and_no_failure(tmp_path: Path) -> None:
 
 
 def test_a_refusal_of_aligned_rows_or_with_a_write_is_a_failure(tmp_path: Path) -> None:
-    padded = subject(
-        tmp_path, Fake(status=lambda f: 716 if f["q"].stride(-2) != 64 else 0)
-    )
+    padded = subject(tmp_path, Fake(status=lambda f: 716 if f["q"].stride(-2) != 64 else 0))
     check_layouts(padded)
     assert verdicts(padded)["layouts"] == "fail"
 

@@ -166,7 +166,9 @@ def test_modules_beside_the_spec_come_along(contents: Contents, tmp_path: Path) 
     (folder / "helpers" / "__init__.py").write_text("")
     (folder / "helpers" / "deep.py").write_text("x = 1\n")
     (folder / "unused.py").write_text("import nowhere\n")
-    contents.spec.write_text("import masks\nimport math, torch, numpy\n" + contents.spec.read_text())
+    contents.spec.write_text(
+        "import masks\nimport math, torch, numpy\n" + contents.spec.read_text()
+    )
     assert set(local_modules(contents.spec)) == {
         "masks.py",
         "helpers/__init__.py",

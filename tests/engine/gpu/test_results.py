@@ -35,9 +35,7 @@ def row(check: str, key: str = "bf16_64", verdict: str = "pass", **more: Any) ->
 
 def whole() -> list[dict[str, Any]]:
     return [
-        row(check, key)
-        for key in ("bf16_64", "f16_64")
-        for check in required(key, "bf16_64", True)
+        row(check, key) for key in ("bf16_64", "f16_64") for check in required(key, "bf16_64", True)
     ]
 
 

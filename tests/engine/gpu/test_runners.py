@@ -70,7 +70,7 @@ def test_an_old_result_is_not_taken_for_a_new_one(program: Program, tmp_path: Pa
 
 
 def test_cancel_ends_the_command_at_once(program: Program, tmp_path: Path) -> None:
-    script = program("slow", "#!/bin/sh\nsleep 60 &\necho $! > \"$1/child\"\nwait\n")
+    script = program("slow", '#!/bin/sh\nsleep 60 &\necho $! > "$1/child"\nwait\n')
     cancel = threading.Event()
     threading.Timer(0.5, cancel.set).start()
     begin = time.monotonic()
