@@ -159,7 +159,10 @@ def part(values: torch.Tensor, start: int, rows: int) -> torch.Tensor:
 
 def copies() -> Iterator[Test]:
     for t in ("f16", "bf16"):
-        for rows, cols in ((32, 64), (32, 128), (64, 64), (64, 128), (128, 64), (128, 128)):
+        for rows, cols in (
+            *((32, 64), (32, 128), (48, 64), (48, 128), (64, 64), (64, 128)),
+            *((128, 64), (128, 128)),
+        ):
             for threads in (64, 128, 256):
 
                 def check(run, t=t, rows=rows, cols=cols):
@@ -204,10 +207,11 @@ def copies() -> Iterator[Test]:
         )
 
 
+TILES = (32, 48, 64, 128)
 GEMMS = [
     # M, N, K, WARPS, FORM: bit 0 b as it lies, bit 1 a in registers.
-    *((m, n, d, w, 0) for m, w in ((128, 4), (64, 4)) for n in (32, 64, 128) for d in (64, 128)),
-    *((m, d, n, w, 3) for m, w in ((128, 4), (64, 4)) for n in (32, 64, 128) for d in (64, 128)),
+    *((m, n, d, w, 0) for m, w in ((128, 4), (64, 4)) for n in TILES for d in (64, 128)),
+    *((m, d, n, w, 3) for m, w in ((128, 4), (64, 4)) for n in TILES for d in (64, 128)),
     (128, 64, 128, 8, 0), (256, 64, 128, 8, 3),
     (128, 64, 64, 4, 1), (128, 128, 64, 4, 1), (64, 64, 64, 4, 2), (128, 64, 128, 4, 2),
 ]  # fmt: skip
@@ -285,7 +289,7 @@ def stores() -> Iterator[Test]:
 
 def vectors() -> Iterator[Test]:
     for e in ELEMENTS:
-        for m, n, warps in ((128, 32, 4), (128, 64, 4), (64, 32, 4), (128, 128, 4)):
+        for m, n, warps in ((128, 48, 4), (128, 64, 4), (64, 32, 4), (128, 128, 4)):
 
             def check(run, e=e, m=m, n=n, warps=warps):
                 for size, start, stride in ((400, 0, 1), (70, 64, 1), (70, 0, 3), (5, -2, 1)):
@@ -316,7 +320,15 @@ def vectors() -> Iterator[Test]:
             yield Test(names, f"vectors<{e}, {m}, {n}, {warps}>", warps * 32, 0, check)
 
 
-SHAPES = ((128, 32, 4), (128, 64, 4), (128, 128, 4), (64, 32, 4), (64, 64, 4), (256, 64, 8))
+SHAPES = (
+    (128, 32, 4),
+    (128, 48, 4),
+    (128, 64, 4),
+    (128, 128, 4),
+    (64, 32, 4),
+    (64, 64, 4),
+    (256, 64, 8),
+)
 
 
 def maps() -> Iterator[Test]:

@@ -116,12 +116,14 @@ __global__ void __launch_bounds__(WARPS * 32) flash_fwd(const __grid_constant__ 
   copy(O.tile(b, h, q0), sO);
 }
 
+// Two blocks to a multiprocessor wherever its shared memory allows; key tiles short enough that the
+// score tile leaves registers for what a variant adds to it.
 template <typename T, int D>
 cudaError_t launch(const Args& args, cudaStream_t stream) {
   constexpr int WARPS = 4;
   constexpr int STAGES = 2;
   constexpr int BM = shared_limit() >= 128 * 1024 ? 128 : 64;
-  constexpr int BN = D == 64 ? 64 : 32;
+  constexpr int BN = D == 64 ? 64 : (shared_limit() >= 192 * 1024 ? 48 : 32);
   constexpr int SMEM_BYTES = (BM + 2 * STAGES * BN) * D * sizeof(T);
   const int blocks = ceil_div(args.Nq, BM) * args.Hq * args.B;
   if (blocks == 0) {

@@ -9,18 +9,22 @@ namespace cubridge {
 
 namespace detail {
 
-// The element at `from` if `inside`, else 0: a predicated load, no branch, so that the loads of a
-// whole tile stay one block of code. The tensor is not written while the kernel runs.
-// (PTX ISA: ld.global.nc)
-template <typename T>
+// What an index outside a vector or a table reads.
+static __device__ const unsigned long long OUTSIDE = 0;
+
+// The element at `from` if `inside`, else 0, without a branch, so that the loads of a whole tile stay
+// one block of code; nothing writes the tensor while the kernel runs. Of a vector or a table many of
+// a thread's elements read one entry: the address is chosen and the load plain, so that the compiler
+// loads it once, before a loop if it can. A dense tensor has an entry for every element: there the
+// load itself is predicated. (PTX ISA: ld.global.nc)
+template <int RANK, typename T>
 __device__ __forceinline__ T load_if(const T* from, bool inside) {
-  if constexpr (sizeof(T) == 4) {
-    unsigned bits;
-    asm("{\n .reg .pred p;\n setp.ne.u32 p, %2, 0;\n mov.b32 %0, 0;\n"
-        " @p ld.global.nc.b32 %0, [%1];\n}"
-        : "=r"(bits)
-        : "l"(from), "r"(static_cast<unsigned>(inside)));
-    return reinterpret_cast<const T&>(bits);
+  if constexpr (std::is_same_v<T, bool>) {
+    const void* address = inside ? static_cast<const void*>(from) : &OUTSIDE;
+    return __ldg(static_cast<const unsigned char*>(address)) != 0;
+  } else if constexpr (RANK <= 2) {
+    const void* address = inside ? static_cast<const void*>(from) : &OUTSIDE;
+    return __ldg(static_cast<const T*>(address));
   } else if constexpr (sizeof(T) == 2) {
     unsigned short bits;
     asm("{\n .reg .pred p;\n setp.ne.u32 p, %2, 0;\n mov.b16 %0, 0;\n"
@@ -29,13 +33,12 @@ __device__ __forceinline__ T load_if(const T* from, bool inside) {
         : "l"(from), "r"(static_cast<unsigned>(inside)));
     return reinterpret_cast<const T&>(bits);
   } else {
-    static_assert(std::is_same_v<T, bool>, "elements are f16, bf16, float, int or bool");
     unsigned bits;
     asm("{\n .reg .pred p;\n setp.ne.u32 p, %2, 0;\n mov.b32 %0, 0;\n"
-        " @p ld.global.nc.u8 %0, [%1];\n}"
+        " @p ld.global.nc.b32 %0, [%1];\n}"
         : "=r"(bits)
         : "l"(from), "r"(static_cast<unsigned>(inside)));
-    return bits != 0;
+    return reinterpret_cast<const T&>(bits);
   }
 }
 
@@ -93,7 +96,7 @@ struct Gmem {
       inside &= static_cast<unsigned>(indices[d]) < static_cast<unsigned>(shape[d]);
       offset += indices[d] * stride[d];
     }
-    return widen(detail::load_if(data + offset, inside));
+    return widen(detail::load_if<RANK>(data + offset, inside));
   }
 
   // `tile(outer..., first)`: with RANK - 1 indices the matrix of the last two dimensions from row
