@@ -12,8 +12,10 @@ from typing import Any
 
 from engine.build.build import build
 from engine.build.compare import compare
+from engine.build.host_plan import launches_of
 from engine.build.result import BuildResult
 from engine.build.toolchain import Toolchain, find_toolchain
+from engine.cuir.arch import arch as arch_facts
 from engine.cuir.canonical import equal, first_difference
 from engine.cuir.diff import apply, diff
 from engine.cuir.nodes import Field, Module
@@ -21,7 +23,6 @@ from engine.errors import InputError, LiftError, MissingTool
 from engine.lift import KernelPackage, Lifted, lift_source, specialisation_key
 from engine.lower.lower import Lowered
 from engine.lower.spans import allowed_spans, union, verify_spans
-from engine.resources import include_dir
 from engine.types import VerdictKind
 
 Lowering = Lowered
@@ -135,9 +136,15 @@ def _compile(
     keys = [specialisation_key(s) for s in package.specialisations]
 
     def one(source: bytes, fields: tuple[Field, ...]) -> BuildResult:
+        launches = {
+            specialisation_key(binding): launches_of(
+                lift_source(source, binding, arch, entry=package.entry).module, arch_facts(arch)
+            )
+            for binding in package.specialisations
+        }
         return build(
-            source, include_dir(), package.entry, keys, arch, toolchain,
-            cancel=cancel, progress=progress, compile_only=True,
+            source, package.headers, package.entry, keys, arch, toolchain,
+            cancel=cancel, progress=progress, compile_only=True, launches=launches,
             fields=[(f.name, f.type) for f in fields],
         )  # fmt: skip
 
