@@ -26,6 +26,7 @@ from engine.cuir.nodes import Module, Name, Num
 from engine.cuir.parser import parse_module
 from engine.cuir.scalar import Mode
 from engine.gates.deck import Case, quick_deck
+from engine.gates.diagnose import diagnose, lse_path
 from engine.gates.low_precision import run_spec
 from engine.spec import Input, Recipe, recipe_from_json
 from engine.spec.derived import derive_inputs
@@ -35,6 +36,7 @@ from engine.transfer.binding import Binding
 from engine.transfer.fill import fill_arguments, unpermuted
 
 EXACT_TOLERANCE = 1e-10  # of each row's largest magnitude
+MAX_DIAGNOSED = 400  # keys: beyond that a failure keeps its numbers only
 LSE_TOLERANCE = 5e-3  # typed mode: scores are products of rounded inputs, summed in float32
 # Findings about values: the comparison with the spec says more about them.
 NUMERIC = frozenset({"nan_output", "unwritten_output"})
@@ -117,7 +119,8 @@ def judge(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[s
             failure, row = run()
             done.append(row)
             if failure is not None:
-                return failure, done
+                report("finding the first wrong op")
+                return _located(subject, case, number, failure), done
     return None, done
 
 
@@ -350,36 +353,68 @@ def _typed_lse(got: Tensor, want: Tensor) -> tuple[Failure | None, float]:
 def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
     """The keep set, exactly: one-hot V gives back every weight."""
     inputs, sizes = _inputs(subject, case, seed)
-    v = next(i for i in subject.recipe.inputs if i.role == "v")
-    width = subject.head_dim
     keep = expected(subject.recipe, inputs).keep
     row: dict[str, Any] = {"case": str(case), "mode": "keep set"}
-    pairs = 0
+    failure, got = _weights(subject, inputs, sizes, seed)
+    if failure is not None or got is None:
+        return failure, row
+    row["kept"] = int(keep.sum())
+    wrong = (got != 0) != keep
+    if not bool(wrong.any()):
+        return None, row
+    b, h, i, j = (int(x) for x in wrong.nonzero()[0])
+    kept = bool(keep[b, h, i, j])
+    example = {"b": b, "h": h, "i": i, "j": j, "expected": kept, "got": not kept}
+    words, other = ("keeps", "masks") if kept else ("masks", "keeps")
+    reason = (
+        f"the keep set differs: at b={b}, h={h}, i={i}, j={j} the spec {words} the pair, "
+        f"the target {other} it"
+    )
+    return Failure(reason, counterexample=example), row
+
+
+def _weights(
+    subject: Subject, inputs: Mapping[str, Any], sizes: Mapping[str, int], seed: int
+) -> tuple[Failure | None, Tensor | None]:
+    """[B, Hq, Nq, Nk]: every weight of the target, from one-hot V, head_dim keys at a time."""
+    v = next(i for i in subject.recipe.inputs if i.role == "v")
+    width = subject.head_dim
+    parts: list[Tensor] = []
     for first in range(0, sizes["Nk"], width):
+        columns = min(width, sizes["Nk"] - first)
         hot = as_bhnd(v, torch.zeros_like(inputs[v.name]))
-        for d in range(min(width, sizes["Nk"] - first)):
+        for d in range(columns):
             hot[:, :, first + d, d] = 1.0
         probe = dict(inputs) | {v.name: hot_like(v, hot, inputs[v.name])}
         failure, out = _execute(subject, probe, sizes, "exact", seed)
         if failure is not None:
-            return failure, row
-        columns = min(width, sizes["Nk"] - first)
-        got = output_as_bhnd(subject.recipe, out["O"])[..., :columns] != 0
-        want = keep[..., first : first + columns]
-        pairs += int(want.sum())
-        if bool((got != want).any()):
-            b, h, i, j = (int(x) for x in (got != want).nonzero()[0])
-            kept = bool(want[b, h, i, j])
-            example = {"b": b, "h": h, "i": i, "j": j + first, "expected": kept, "got": not kept}
-            words = "keeps" if kept else "masks"
-            other = "masks" if kept else "keeps"
-            reason = (
-                f"the keep set differs: at b={b}, h={h}, i={i}, j={j + first} the spec {words} "
-                f"the pair, the target {other} it"
-            )
-            return Failure(reason, counterexample=example), row
-    row["kept"] = pairs
-    return None, row
+            return failure, None
+        parts.append(output_as_bhnd(subject.recipe, out["O"])[..., :columns])
+    return None, torch.cat(parts, -1)
+
+
+def _located(subject: Subject, case: Case, seed: int, failure: Failure) -> Failure:
+    """The failure with the first wrong op, where the numbers tell it."""
+    if failure.op is not None or case.Nk > MAX_DIAGNOSED:
+        return failure
+    inputs, sizes = _inputs(subject, case, seed)
+    fault, got = _weights(subject, inputs, sizes, seed)
+    if fault is not None or got is None:
+        return failure if fault is None else replace(failure, op=fault.op)
+    want = expected(subject.recipe, inputs)
+    weights = want.weights
+    if want.lse is not None:
+        weights = weights / weights.sum(-1, keepdim=True).clamp_min(1e-300)
+    found = diagnose(subject.module, got, weights, sizes)
+    if found is None:
+        path = lse_path(subject.module) if failure.reason.startswith("LSE") else None
+        return failure if path is None else replace(failure, op=_op(path))
+    return replace(
+        failure,
+        reason=f"{failure.reason}; {found.words}",
+        op=_op(found.path),
+        counterexample={**(failure.counterexample or {}), **found.example},
+    )
 
 
 def hot_like(item: Input, hot: Tensor, like: Tensor) -> Tensor:

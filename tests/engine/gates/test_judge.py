@@ -57,7 +57,7 @@ WRONG = [
     ("causal", "and n * BN + BN", "and n * BN - BN"),
     ("sliding_window_causal", "- 1023", "- 1022"),
     ("prefix_lm", "j <= i or", "j <= i + 1 or"),
-    ("causal_document", "doc_q[b, i]", "doc_q[0, i]"),
+    ("causal_document", "doc_q[b, q0:]", "doc_q[0, q0:]"),
     ("bias_gqa", "bias[0, h, i, j]", "bias[0, h, j, i]"),
     ("sigmoid", "log(f32(args.Nk))", "log(f32(args.Nq))"),
     ("alibi_causal", "+ slopes", "- slopes"),
