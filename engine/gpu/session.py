@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.cuir.nodes import Module
 from engine.errors import InputError
 from engine.gpu.job import Contents, hashes_of, keys_of
 from engine.gpu.result import import_result, matching, read_results
 from engine.gpu.worker.manifest import head_sizes
 from engine.lift import KernelPackage, lift, specialisation_key
 from engine.lift.package import used_headers
+from engine.lower.legal import legal
+from engine.lower.lower import lower
 from engine.resources import include_dir
 from engine.service.bench import Bench, cache_dir
 from engine.service.work import LOWERED, Work
 from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_from_json
-from engine.transfer.rules import plan
+from engine.transfer.rules import apply, plan
 from engine.types import Stage, Verdict, sha256_of
 
 
@@ -81,31 +83,48 @@ def contents_of_kernel(
     """
     if package.reference is None:
         raise InputError(f"{package.file} has no reference to verify it against")
+    contents = contents_by_rules(bench, package, package.reference, primary, only, times)
+    if contents.source != package.source:
+        raise InputError(f"{package.name} is not its own reference: the rules would change it")
+    return replace(contents, name=package.name, title=package.title)
+
+
+def contents_by_rules(
+    bench: Bench,
+    package: KernelPackage,
+    spec: Path,
+    primary: str | None = None,
+    only: Sequence[str] = (),
+    times: Mapping[str, Any] | None = None,
+) -> Contents:
+    """The job of a kernel as the rules carry it over to a spec, without a session or a gate.
+
+    Raises:
+        TransferError: the rules do not carry this spec.
+    """
     key = primary or specialisation_key(package.specialisations[-1])
-    module: Module = lift(package, package.specialisation(key)).module
+    lifted = lift(package, package.specialisation(key))
     answer = bench.child.call(
-        "recipe", {"path": str(package.reference), "options": {}},
-        cancel=bench.cancel, progress=bench.progress,
-    )  # fmt: skip
+        "recipe", {"path": str(spec), "options": {}}, cancel=bench.cancel, progress=bench.progress
+    )
     recipe = recipe_from_json(answer["recipe"])
-    planned = plan(module, recipe)
+    planned = plan(lifted.module, recipe)
+    module, source = lifted.module, package.source
     if planned.steps:
-        raise InputError(
-            f"{package.name} is not its own reference: the rules would "
-            + planned.steps[0].title.lower()
-        )
+        module = legal([*apply(module, planned.steps)][-1][1])
+        source = lower(lifted, module).source
     return Contents(
-        name=package.name,
-        title=package.title,
-        source=package.source,
-        headers=package.headers,
+        name=f"{package.name}-{spec.stem}",
+        title=f"{spec.stem} on {package.name}",
+        source=source,
+        headers=used_headers(source, "kernel.cu", include_dir(), package.folder),
         headers_sha256=package.hashes["headers"],
         entry=package.entry,
         archs=package.archs,
         specialisations=chosen(package, only, key, recipe),
         primary=key,
         module=module,
-        spec=package.reference,
+        spec=spec,
         options={},
         recipe=recipe,
         binding=planned.binding,

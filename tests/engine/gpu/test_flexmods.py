@@ -1,4 +1,4 @@
-"""FlexAttention's mods say what the recipe says, and what cannot be said is told with the reason."""
+"""FlexAttention's mods say what the recipe says; what cannot be said is told with the reason."""
 
 from __future__ import annotations
 

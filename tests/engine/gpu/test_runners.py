@@ -117,7 +117,9 @@ COPY = """#!{python}
 import pathlib, shutil, sys
 *sources, target = [w for w in sys.argv[1:] if not w.startswith("-") and w != "BatchMode=yes"]
 def place(word):
-    return pathlib.Path({there!r}) / word.split(":", 1)[1] if word.startswith("gpu:") else pathlib.Path(word)
+    if word.startswith("gpu:"):
+        return pathlib.Path({there!r}) / word.split(":", 1)[1]
+    return pathlib.Path(word)
 for word in sources:
     source, goal = place(word), place(target)
     if not source.exists():

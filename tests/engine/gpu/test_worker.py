@@ -1,4 +1,4 @@
-"""The orchestrator with programs that stand for nvcc and the GPU: builds, hangs, crashes, resumes."""
+"""The orchestrator, with programs that stand for nvcc and the GPU: builds, hangs, crashes."""
 
 from __future__ import annotations
 
@@ -269,7 +269,8 @@ SANITIZER = """#!/bin/sh
 printf '========= COMPUTE-SANITIZER\\n'
 case "{mode}" in
   clean) printf 'launched a\\nlaunched b\\n========= ERROR SUMMARY: 0 errors\\n'; exit 0;;
-  bad) printf 'launched a\\n========= Invalid __global__ read of size 2 bytes\\n========= ERROR SUMMARY: 3 errors\\n'; exit 9;;
+  bad) printf 'launched a\\n========= Invalid __global__ read of size 2 bytes\\n'
+    printf '========= ERROR SUMMARY: 3 errors\\n'; exit 9;;
   unable) printf '========= Device not supported\\n'; exit 1;;
   crash) printf 'Traceback\\nRuntimeError: libcuda\\n'; exit 1;;
   empty) printf '========= ERROR SUMMARY: 0 errors\\n'; exit 0;;
