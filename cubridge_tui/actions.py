@@ -1,0 +1,289 @@
+"""The one table of actions: what a person can do, with which key, when, and in which words.
+
+Bindings, the footer, the help screen, the palette, the documentation and user keymaps all come from
+here. `when` gives an empty text where the action can be done, else why not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cubridge_tui.model.facts import Facts
+
+Condition = Callable[[Facts], str]
+
+EVERYWHERE = "everywhere"
+START = "start"
+ADAPTATION = "adaptation"
+ACCEPT = "accept"
+REPLAY = "replay"
+SCREENS = (EVERYWHERE, START, ADAPTATION, ACCEPT, REPLAY)
+
+
+def always(_: Facts) -> str:
+    """Nothing stands against it."""
+    return ""
+
+
+def every(*conditions: Condition) -> Condition:
+    """All conditions; the first reason against it is given."""
+
+    def check(facts: Facts) -> str:
+        return next((why for c in conditions if (why := c(facts))), "")
+
+    return check
+
+
+def idle(facts: Facts) -> str:
+    return f"{facts.job} is running: ctrl+c cancels it" if facts.job else ""
+
+
+def running(facts: Facts) -> str:
+    return "" if facts.job else "nothing is running"
+
+
+def writable(facts: Facts) -> str:
+    return f"read-only: {facts.read_only}" if facts.read_only else ""
+
+
+def can_step(facts: Facts) -> str:
+    return facts.step_blocked
+
+
+def has_hunks(facts: Facts) -> str:
+    return "" if facts.hunks else "there are no hunks yet: the rules have not proposed"
+
+
+def on_hunk(facts: Facts) -> str:
+    return has_hunks(facts) or (
+        "" if facts.hunk else "the cursor is on no hunk: ] goes to the next"
+    )
+
+
+def showable(facts: Facts) -> str:
+    """Nothing is decided about a difference that cannot be seen."""
+    return facts.diff_blocked
+
+
+def can_undo(facts: Facts) -> str:
+    return "" if facts.undo else "there is no decision to undo"
+
+
+def can_redo(facts: Facts) -> str:
+    return "" if facts.redo else "there is no decision to redo"
+
+
+def has_failure(facts: Facts) -> str:
+    return "" if facts.failed else "no gate has failed"
+
+
+def can_accept(facts: Facts) -> str:
+    return facts.accept_blocked
+
+
+def searching(facts: Facts) -> str:
+    return "" if facts.search else "search first: /"
+
+
+def changed_on_disk(facts: Facts) -> str:
+    return "" if facts.changed else "nothing changed on disk"
+
+
+deciding = every(writable, idle, on_hunk, showable)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do. `keys`: the first is shown; every one is a plain key of any terminal.
+
+    `footer` is the short word beside the key (empty: not in the footer); lower `rank` first.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    words: str
+    footer: str = ""
+    screen: str = ADAPTATION
+    group: str = ""
+    when: Condition = field(default=always, repr=False)
+    rank: int = 50
+
+
+_A = Action
+
+ACTIONS: tuple[Action, ...] = (
+    # everywhere
+    _A("help", ("question_mark", "f1"), "Show every key and what it does here", "help",
+       EVERYWHERE, "General", rank=90),
+    _A("palette", ("ctrl+p", "colon"), "Find an action by its words", "", EVERYWHERE, "General"),
+    _A("theme", ("T",), "Next theme", "", EVERYWHERE, "General"),
+    _A("log", ("L",), "Show what the running and the last jobs said", "", EVERYWHERE, "General"),
+    _A("quit", ("q", "ctrl+q"), "Quit; everything decided is saved already", "quit",
+       EVERYWHERE, "General", rank=91),
+    # start
+    _A("open", ("enter",), "Open what the cursor is on", "open", START, "Start", rank=1),
+    _A("begin", ("s",), "Start adapting the chosen kernel to the chosen spec", "start", START,
+       "Start", rank=2),
+    _A("next-list", ("tab",), "Next list", "next list", START, "Start", rank=3),
+    _A("previous-list", ("shift+tab",), "Previous list", "", START, "Start"),
+    _A("replay", ("p",), "Replay the session under the cursor, read-only", "replay", START,
+       "Start", rank=4),
+    _A("refresh", ("r",), "Look again at the store and the current folder", "", START, "Start"),
+    # stepping
+    _A("step", ("s",), "Next: run this stage's gate and move on", "next", ADAPTATION, "Stages",
+       every(writable, idle, can_step), 1),
+    _A("back", ("b",), "Back: look at the stage before, changing nothing", "", ADAPTATION,
+       "Stages"),
+    _A("redo-from", ("D",), "Do the shown stage again; what follows turns stale", "", ADAPTATION,
+       "Stages", every(writable, idle)),
+    _A("run", ("R",), "Run to the end, or to the first decision or failure", "run all", ADAPTATION,
+       "Stages", every(writable, idle, can_step), 2),
+    _A("cancel", ("ctrl+c",), "Cancel what is running", "cancel", ADAPTATION, "Stages",
+       running, 0),
+    _A("why", ("w", "enter"), "Why a gate failed: every pane goes to the op", "why", ADAPTATION,
+       "Stages", has_failure, 3),
+    _A("accept-kernel", ("K",), "Accept the kernel: shows what and at which level", "accept kernel",
+       ADAPTATION, "Stages", every(writable, idle, can_accept), 4),
+    _A("take-in", ("exclam",), "Take in what changed on disk", "take in", ADAPTATION, "Stages",
+       every(writable, idle, changed_on_disk), 5),
+    _A("start-screen", ("B",), "Back to the start screen", "", ADAPTATION, "Stages"),
+    # review
+    _A("next-hunk", ("right_square_bracket",), "Next hunk", "hunks", ADAPTATION, "Review",
+       has_hunks, 11),
+    _A("previous-hunk", ("left_square_bracket",), "Previous hunk", "", ADAPTATION, "Review",
+       has_hunks),
+    _A("accept-hunk", ("a",), "Accept the hunk under the cursor", "accept", ADAPTATION, "Review",
+       deciding, 12),
+    _A("reject-hunk", ("x",), "Reject the hunk under the cursor", "reject", ADAPTATION, "Review",
+       deciding, 13),
+    _A("accept-origin", ("A",), "Accept every undecided hunk of this origin", "accept all",
+       ADAPTATION, "Review", every(writable, idle, has_hunks, showable), 14),
+    _A("undo", ("u",), "Undo the latest decision", "undo", ADAPTATION, "Review",
+       every(writable, idle, can_undo), 15),
+    _A("redo", ("U", "ctrl+r"), "Redo the decision undone last", "", ADAPTATION, "Review",
+       every(writable, idle, can_redo)),
+    _A("comment", ("c",), "Comment on the hunk (kept with its decision)", "", ADAPTATION, "Review",
+       deciding),
+    _A("edit", ("e",), "Edit the hunk's text here", "edit", ADAPTATION, "Review", deciding, 16),
+    _A("edit-outside", ("E",), "Edit the hunk's text in $EDITOR", "", ADAPTATION, "Review",
+       deciding),
+    _A("view", ("d",), "Target and lowered as text, as hunks of ops, as lines", "diff", ADAPTATION,
+       "Review", rank=17),
+    _A("recipe", ("r",), "The recipe in words beside the spec's lines", "recipe", ADAPTATION,
+       "Review", rank=18),
+    _A("export-review", ("X",), "Write the review to one Markdown file", "", ADAPTATION, "Review",
+       has_hunks),
+    # panes
+    _A("next-pane", ("tab",), "Next pane", "", ADAPTATION, "Panes"),
+    _A("previous-pane", ("shift+tab",), "Previous pane", "", ADAPTATION, "Panes"),
+    _A("follow", ("f",), "Bring the op under the cursor into view in every pane", "follow",
+       ADAPTATION, "Panes", rank=20),
+    _A("inspect", ("i",), "Inspect the op: type, memory, origin, clause, hunk", "inspect",
+       ADAPTATION, "Panes", rank=21),
+    _A("zoom", ("z",), "The focused pane alone, and back", "zoom", ADAPTATION, "Panes", rank=22),
+    _A("all-panes", ("0",), "As many panes as the width allows", "", ADAPTATION, "Panes"),
+    _A("pair-1", ("1",), "Source beside lifted", "", ADAPTATION, "Panes"),
+    _A("pair-2", ("2",), "Lifted beside target", "", ADAPTATION, "Panes"),
+    _A("pair-3", ("3",), "Target beside lowered", "", ADAPTATION, "Panes"),
+    _A("pair-4", ("4",), "Source beside lowered", "", ADAPTATION, "Panes"),
+    _A("search", ("slash",), "Search in the focused pane", "search", ADAPTATION, "Panes", rank=23),
+    _A("next-match", ("n",), "Next match", "", ADAPTATION, "Panes", searching),
+    _A("previous-match", ("N",), "Previous match", "", ADAPTATION, "Panes", searching),
+    _A("go-to-line", ("g",), "Go to a line", "", ADAPTATION, "Panes"),
+    _A("copy", ("y",), "Copy the selection, or the line", "copy", ADAPTATION, "Panes", rank=24),
+    _A("copy-hunk", ("Y",), "Copy the hunk's new text", "", ADAPTATION, "Panes", on_hunk),
+    # accepting
+    _A("confirm", ("A",), "Accept at the level shown", "accept", ACCEPT, "Accept",
+       every(writable, idle, can_accept), 1),
+    _A("write-package", ("w",), "Write the kernel package to a folder", "package", ACCEPT, "Accept",
+       rank=2),
+    _A("commit-to-repository", ("C",), "Commit into your own repository: shows the diff first",
+       "commit", ACCEPT, "Accept", rank=3),
+    _A("close", ("escape",), "Back to the panes", "back", ACCEPT, "Accept", rank=4),
+)  # fmt: skip
+
+
+def actions_of(screen: str, table: Iterable[Action] = ACTIONS) -> tuple[Action, ...]:
+    """The actions of a screen, its own before those that work everywhere."""
+    own = tuple(a for a in table if a.screen == screen)
+    taken = {key for action in own for key in action.keys}
+    general = tuple(a for a in table if a.screen == EVERYWHERE and not taken.issuperset(a.keys))
+    return own + general
+
+
+def with_keys(table: Iterable[Action], keymap: Mapping[str, str]) -> tuple[Action, ...]:
+    """The table under a person's keymap: action id -> keys, with commas between them."""
+    from dataclasses import replace
+
+    return tuple(
+        replace(a, keys=tuple(k.strip() for k in keymap[a.id].split(",") if k.strip()))
+        if a.id in keymap
+        else a
+        for a in table
+    )
+
+
+def clashes(table: Iterable[Action]) -> list[str]:
+    """Keys that mean two things on one screen, in words."""
+    actions = tuple(table)
+    out: list[str] = []
+    for screen in SCREENS[1:]:
+        seen: dict[str, str] = {}
+        for action in actions_of(screen, actions):
+            for key in action.keys:
+                if key in seen and seen[key] != action.id:
+                    out.append(f"{key_name(key)} is both {seen[key]} and {action.id} ({screen})")
+                seen[key] = action.id
+    return out
+
+
+_NAMES = {
+    "question_mark": "?",
+    "colon": ":",
+    "exclam": "!",
+    "slash": "/",
+    "right_square_bracket": "]",
+    "left_square_bracket": "[",
+    "escape": "esc",
+    "enter": "enter",
+    "exclamation_mark": "!",
+}
+
+
+def key_name(key: str) -> str:
+    """A key as a person reads it."""
+    return _NAMES.get(key, key)
+
+
+def key_of(action_id: str, table: Iterable[Action] = ACTIONS) -> str:
+    """The key that a text names for an action."""
+    return next((key_name(a.keys[0]) for a in table if a.id == action_id and a.keys), "")
+
+
+def footer(
+    screen: str, facts: Facts, table: Iterable[Action] = ACTIONS
+) -> list[tuple[str, str, str]]:
+    """What the footer shows: (key, word, id) of each action that can be done now, by rank."""
+    valid = [a for a in actions_of(screen, table) if a.footer and a.keys and not a.when(facts)]
+    return [(key_name(a.keys[0]), a.footer, a.id) for a in sorted(valid, key=lambda a: a.rank)]
+
+
+def as_markdown(table: Iterable[Action] = ACTIONS) -> str:
+    """The table for the documentation."""
+    actions = tuple(table)
+    lines: list[str] = []
+    for screen in SCREENS:
+        mine = [a for a in actions if a.screen == screen]
+        if mine:
+            lines += [
+                "",
+                f"### {screen.capitalize()}",
+                "",
+                "| key | action | id |",
+                "|---|---|---|",
+            ]
+        for a in mine:
+            keys = " ".join(f"`{key_name(k)}`" for k in a.keys)
+            lines.append(f"| {keys} | {a.words} | `{a.id}` |")
+    return "\n".join(lines).strip() + "\n"

@@ -1,0 +1,1 @@
+"""View models: what the screens show, computed without Textual."""

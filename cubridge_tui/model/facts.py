@@ -1,0 +1,27 @@
+"""What an action's condition may ask: the state of the screen in a few plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A text that is not empty is the reason why something cannot be done.
+
+    `job` is what runs now; `hunk` the hunk under the cursor; `failed` the first gate that failed;
+    `undo` and `redo` count decisions; `changed` names what changed on disk.
+    """
+
+    job: str = ""
+    read_only: str = ""
+    step_blocked: str = "open a session first"
+    diff_blocked: str = ""
+    accept_blocked: str = "no session is open"
+    hunks: int = 0
+    hunk: str = ""
+    undo: int = 0
+    redo: int = 0
+    failed: str = ""
+    search: str = ""
+    changed: str = ""

@@ -1,0 +1,29 @@
+"""Search in the text of a pane: plain text, case ignored unless the words have capitals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def matches(line: str, words: str) -> list[tuple[int, int]]:
+    """Where `words` stand in a shown line: start and end columns."""
+    if not words:
+        return []
+    if words == words.lower():
+        line = line.lower()
+    out = []
+    at = line.find(words)
+    while at >= 0:
+        out.append((at, at + len(words)))
+        at = line.find(words, at + len(words))
+    return out
+
+
+def find(lines: Sequence[str], words: str, start: int, step: int) -> int | None:
+    """The next line with a match from `start` on (itself left out), round the end."""
+    count = len(lines)
+    for distance in range(1, count + 1):
+        index = (start + step * distance) % count
+        if matches(lines[index], words):
+            return index
+    return None
