@@ -52,7 +52,9 @@ class Row:
         return self.p95 <= self.budget
 
 
-def timed(name: str, budget: float, work: Callable[[], object], runs: int = RUNS, note: str = "") -> Row:
+def timed(
+    name: str, budget: float, work: Callable[[], object], runs: int = RUNS, note: str = ""
+) -> Row:
     seconds = []
     for _ in range(runs):
         begin = time.perf_counter()
@@ -98,7 +100,9 @@ def rows(only: list[str]) -> Iterator[Row]:
     lifted = lift(package, package.specialisations[-1])
     spec = specs_dir() / "softcap_causal.py"
     if wanted("version"):
-        bare = timed("bare Python", 1e9, lambda: subprocess.run([sys.executable, "-c", ""], check=True))
+        bare = timed(
+            "bare Python", 1e9, lambda: subprocess.run([sys.executable, "-c", ""], check=True)
+        )
         yield timed(
             "--version", round(4 * bare.median, 4),
             lambda: cubridge("--version", environ=dict(os.environ)), note=f"bare Python {bare.median} s",
@@ -106,7 +110,9 @@ def rows(only: list[str]) -> Iterator[Row]:
     if wanted("lift"):
         source = long_source()
         binding = package.specialisations[-1]
-        yield timed("lift of a 1,000-line kernel", 0.5, lambda: lift_source(source, binding, "sm_80"))
+        yield timed(
+            "lift of a 1,000-line kernel", 0.5, lambda: lift_source(source, binding, "sm_80")
+        )
     payload = {"path": str(spec), "options": {}}
     if wanted("recipe"):
 
@@ -186,7 +192,10 @@ def main() -> int:
     for row in rows(args.only):
         done.append(row)
         mark = "ok  " if row.holds else "OVER"
-        print(f"{mark} {row.name:<40} p95 {row.p95:8.3f} s  budget {row.budget:g} s  {row.note}", flush=True)
+        print(
+            f"{mark} {row.name:<40} p95 {row.p95:8.3f} s  budget {row.budget:g} s  {row.note}",
+            flush=True,
+        )
     if args.record:
         text = json.dumps({"machine": machine(), "rows": [asdict(r) for r in done]}, indent=2)
         RESULTS.write_text(text + "\n")

@@ -61,13 +61,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--longest", type=float, default=9.0, help="seconds before the kill at most")
+    parser.add_argument(
+        "--longest", type=float, default=9.0, help="seconds before the kill at most"
+    )
     args = parser.parse_args()
     rng = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as folder:
         for number in range(args.times):
             delay = rng.uniform(0.1, args.longest)
-            print(f"{number + 1:3} killed after {delay:4.1f} s: {one(Path(folder), delay)}", flush=True)
+            print(
+                f"{number + 1:3} killed after {delay:4.1f} s: {one(Path(folder), delay)}",
+                flush=True,
+            )
     print(f"{args.times} kills, nothing acknowledged was lost")
     return 0
 

@@ -27,7 +27,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_file(path: Path, args: argparse.Namespace) -> int:
     from engine.cuir.check import check
-
     from engine.cuir.parser import parse_with_tables
     from engine.errors import CuirError, Where
 

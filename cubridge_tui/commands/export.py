@@ -30,7 +30,9 @@ def run(args: argparse.Namespace) -> int:
         level = work.state.accepted_level
     if args.json:
         files = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
-        show_json({"session": session.id, "folder": str(folder), "level": level.value, "files": files})
+        show_json(
+            {"session": session.id, "folder": str(folder), "level": level.value, "files": files}
+        )
     else:
         show(f"{folder}  {level.value}")
     return 0

@@ -17,10 +17,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.spec.text import describe, recipe_from_json
-
     from engine.child.client import Child
     from engine.service.bench import find_spec
+    from engine.spec.text import recipe_from_json
+    from engine.spec.words import describe
 
     path = find_spec(args.spec)
     with Child() as child:

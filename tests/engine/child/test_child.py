@@ -15,7 +15,9 @@ from engine.child.client import Child, ChildFailed
 from engine.errors import Interrupted, SpecError
 
 SPEC = """
-def attention(q: Float[Tensor, "B H Nq D"], k: Float[Tensor, "B H Nk D"], v: Float[Tensor, "B H Nk D"]):
+def attention(
+    q: Float[Tensor, "B H Nq D"], k: Float[Tensor, "B H Nk D"], v: Float[Tensor, "B H Nk D"]
+):
     {body}
     return torch.softmax(q @ k.transpose(-2, -1) * 0.125, -1) @ v
 """
