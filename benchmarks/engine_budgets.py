@@ -100,12 +100,12 @@ def rows(only: list[str]) -> Iterator[Row]:
     lifted = lift(package, package.specialisations[-1])
     spec = specs_dir() / "softcap_causal.py"
     if wanted("version"):
-        bare = timed(
-            "bare Python", 1e9, lambda: subprocess.run([sys.executable, "-c", ""], check=True)
-        )
+        python = [sys.executable, "-c", ""]
+        bare = timed("bare Python", 1e9, lambda: subprocess.run(python, check=True))
         yield timed(
             "--version", round(4 * bare.median, 4),
-            lambda: cubridge("--version", environ=dict(os.environ)), note=f"bare Python {bare.median} s",
+            lambda: cubridge("--version", environ=dict(os.environ)),
+            note=f"bare Python {bare.median} s",
         )  # fmt: skip
     if wanted("lift"):
         source = long_source()

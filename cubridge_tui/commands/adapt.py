@@ -162,8 +162,7 @@ def _finish(work: Adaptation, stages: _Stages, args: argparse.Namespace, code: i
     else:
         show(f"{work.writer.id}  {level.value}")
     if code == 0 and missing:
-        say(
-            f"cubridge: {missing} was required and did not pass\n  fix: cubridge verify {work.writer.id}"
-        )
+        fix = f"cubridge verify {work.writer.id}"
+        say(f"cubridge: {missing} was required and did not pass\n  fix: {fix}")
         return GATE_MISSING
     return code
