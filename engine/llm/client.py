@@ -1,0 +1,359 @@
+"""The client: streaming Chat Completions of any OpenAI-compatible server, through `openai`.
+
+The package takes seconds to import, so it is imported in the thread that asks, never before. The
+SDK's own retries are off: ours count down where the person sees it. A stream that broke is never
+retried; what came of it is an incomplete draft.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.llm.errors import Exhausted, LlmError, Refused
+from engine.llm.quirks import Piece, drop, ending_of, read_chunk
+from engine.llm.scrub import Scrubber
+from engine.llm.settings import Settings
+from engine.llm.types import Ending, Heard, Kind, Listen, Reply, Request, Usage, deaf
+
+RETRIED = frozenset({408, 409, 425, 429})
+FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "script_exhausted"})
+_TICK = 1.0
+_CLOSE_S = 1.0
+
+
+class _Again(Exception):
+    """A try failed in a way that another may cure."""
+
+    def __init__(self, why: str, wait: float | None = None) -> None:
+        self.why, self.wait = why, wait
+        super().__init__(why)
+
+
+class _Drop(Exception):
+    """The server does not know an option."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What has come of an answer so far."""
+
+    scrub: Scrubber
+    listen: Listen
+    limit: int
+    text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    size: int = 0
+    refusal: str = ""
+    finish: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+    response_id: str = ""
+    error: str = ""
+
+    def add(self, piece: Piece) -> bool:
+        """Take a piece in; False when the answer has grown past the cap."""
+        if piece.text:
+            self._hear(Kind.TEXT, self.scrub.feed(piece.text))
+        if piece.reasoning:
+            shown = self.scrub.whole(piece.reasoning)
+            self.reasoning.append(shown)
+            self.size += len(shown)
+            self.listen(Heard(Kind.REASONING, shown))
+        self.refusal += piece.refusal
+        self.finish = piece.finish or self.finish
+        self.usage = piece.usage or self.usage
+        self.model = self.model or piece.model
+        self.response_id = self.response_id or piece.response_id
+        self.error = piece.error or self.error
+        return self.size <= self.limit
+
+    def _hear(self, kind: Kind, text: str) -> None:
+        if text:
+            self.text.append(text)
+            self.size += len(text)
+            self.listen(Heard(kind, text))
+
+    def reply(self, ending: Ending, note: str, seconds: float, tries: int) -> Reply:
+        self._hear(Kind.TEXT, self.scrub.rest())
+        return Reply(
+            ending, self.scrub.whole("".join(self.text)),
+            self.scrub.whole("".join(self.reasoning)), self.usage,
+            self.scrub.whole(self.model), self.scrub.whole(self.response_id), round(seconds, 3),
+            tries, self.scrub.whole(note),
+        )  # fmt: skip
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.text or self.reasoning)
+
+
+class ServerClient:
+    """Asks one server. Holds no connection between requests."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._dropped: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        return self.settings.host
+
+    async def complete(self, request: Request, listen: Listen = deaf) -> Reply:
+        """The reply: complete, or an incomplete draft that says why.
+
+        Raises:
+            Refused: the server does not take this request (key, model, address, length).
+            Exhausted: no answer within the tries.
+        """
+        limits = self.settings.limits
+        failures: list[str] = []
+        for number in range(1, limits.retries + 2):
+            listen(Heard(Kind.CONNECTING, self.place))
+            try:
+                return await self._try(request, listen, number)
+            except _Again as error:
+                failures.append(error.why)
+                if number > limits.retries:
+                    break
+                await self._wait(error, number, listen)
+        tries = len(failures)
+        raise Exhausted(
+            f"{self.place} gave no answer in {tries} {'try' if tries == 1 else 'tries'}: "
+            f"{failures[-1]}",
+            fix=f"see whether {self.settings.base_url} is up, then send again",
+        )
+
+    async def _wait(self, error: _Again, number: int, listen: Listen) -> None:
+        """The pause before the next try, counted down."""
+        limits = self.settings.limits
+        own = min(limits.wait_s * 2 ** (number - 1), limits.longest_wait_s)
+        wait = max(own, error.wait or 0.0)
+        if wait > limits.longest_wait_s:
+            raise Exhausted(
+                f"{self.place}: {error.why}; it asks to wait {wait:.0f} s",
+                fix=f"send again after {wait:.0f} s, or raise longest_wait_s",
+            )
+        end = time.monotonic() + wait
+        while (left := end - time.monotonic()) > 0:
+            listen(Heard(Kind.WAITING, error.why, left))
+            await asyncio.sleep(min(_TICK, left))
+
+    async def _try(self, request: Request, listen: Listen, number: int) -> Reply:
+        """One try, options that the server does not know left out one by one."""
+        while True:
+            options = self._options(request)
+            try:
+                return await self._send(request, options, listen, number)
+            except _Drop as error:
+                dropped = drop(options, error.message)
+                if dropped is None:
+                    raise Refused(
+                        f"{self.place} refuses the request: {error.message}",
+                        fix="change what its words name, then send again",
+                    ) from None
+                self._dropped = (*self._dropped, dropped[1])
+                listen(Heard(Kind.NOTE, f"the server does not take {dropped[1]}: sent without it"))
+
+    def _options(self, request: Request) -> dict[str, Any]:
+        options: dict[str, Any] = {
+            "stream_options": {"include_usage": True}, **request.parameters.to_json()
+        }  # fmt: skip
+        for name in self._dropped:
+            if name == "max_tokens" and name in options:
+                options["max_completion_tokens"] = options.pop(name)
+            elif name == "max_completion_tokens" and name in options:
+                options["max_tokens"] = options.pop(name)
+            else:
+                options.pop(name, None)
+        return options
+
+    async def _send(
+        self, request: Request, options: Mapping[str, Any], listen: Listen, number: int
+    ) -> Reply:
+        import httpx2
+        import openai
+
+        settings, limits = self.settings, self.settings.limits
+        scrub = Scrubber(settings.key.reveal())
+        draft = _Draft(scrub, listen, limits.max_characters)
+        begin = time.monotonic()
+
+        def reply(ending: Ending, note: str) -> Reply:
+            return draft.reply(ending, note, time.monotonic() - begin, number)
+
+        timeout = httpx2.Timeout(
+            limits.first_s, connect=limits.connect_s, write=limits.chunk_s, pool=limits.connect_s
+        )
+        # A redirect would carry kernel and key to a host that the person has not seen. Proxy
+        # variables are for the outside: with them a local server would be asked through a proxy.
+        http = openai.DefaultAsyncHttpx2Client(
+            timeout=timeout, trust_env=not settings.loopback, follow_redirects=False
+        )
+        sdk = openai.AsyncOpenAI(
+            api_key=settings.key.reveal(), base_url=settings.base_url, max_retries=0,
+            timeout=timeout, http_client=http,
+        )  # fmt: skip
+        try:
+            async with asyncio.timeout(limits.total_s):
+                raw = await sdk.chat.completions.with_raw_response.create(
+                    model=request.model,
+                    messages=[m.to_json() for m in request.messages],  # type: ignore[misc]
+                    stream=True,
+                    **options,
+                )
+                try:
+                    kept = await self._read(raw, draft)
+                finally:
+                    with contextlib.suppress(Exception):
+                        await asyncio.wait_for(raw.http_response.aclose(), _CLOSE_S)
+            if not kept:
+                return reply(Ending.LENGTH, f"longer than {limits.max_characters} characters")
+            if draft.error:
+                return self._broken(draft, reply, draft.error)
+            return reply(*ending_of(draft.finish, "".join(draft.text), bool(draft.refusal)))
+        except openai.APIStatusError as error:
+            raise self._status(error, scrub) from None
+        except (openai.APITimeoutError, httpx2.TimeoutException) as error:
+            connecting = _caused_by(error, httpx2.ConnectTimeout)
+            if connecting and not draft.begun:
+                raise _Again(f"no connection within {limits.connect_s:g} s") from None
+            return reply(Ending.STALLED, f"nothing came for {limits.first_s:g} s")
+        except _Stalled:
+            return reply(Ending.STALLED, f"nothing came for {limits.chunk_s:g} s")
+        except TimeoutError:
+            return reply(Ending.OVERTIME, f"not done after {limits.total_s:g} s")
+        except (openai.APIConnectionError, httpx2.TransportError) as error:
+            if not draft.begun:
+                raise _Again(scrub.whole(_reason(error))) from None
+            return reply(Ending.BROKEN, "the connection broke in the middle of the answer")
+        except openai.APIError as error:  # an error event inside the stream
+            return self._broken(draft, reply, scrub.whole(_words(error)))
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            return reply(Ending.BROKEN, "the stream holds what is no JSON")
+        finally:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(sdk.close(), _CLOSE_S)
+
+    def _broken(self, draft: _Draft, reply: Any, words: str) -> Reply:
+        made: Reply = reply(Ending.BROKEN, f"the server reported: {words}")
+        return made
+
+    async def _read(self, raw: Any, draft: _Draft) -> bool:
+        """The body into the draft; False when it outgrew the cap."""
+        kind = str(raw.headers.get("content-type", "")).split(";")[0].strip().lower()
+        if kind in ("text/html", "application/xhtml+xml"):
+            raise Refused(
+                f"{self.place} answered with a web page, not with a model's answer",
+                fix=f"check the base URL ({self.settings.base_url}); it usually ends in /v1",
+            )
+        if kind == "application/json":  # a server that does not stream
+            data = json.loads(await raw.http_response.aread())
+            return draft.add(read_chunk(data)) if isinstance(data, dict) else True
+        async for chunk in self._chunks(raw.parse()):
+            if not draft.add(read_chunk(chunk)):
+                return False
+        return True
+
+    async def _chunks(self, stream: Any) -> AsyncIterator[dict[str, Any]]:
+        """Chunks as plain JSON, each within the limit after the one before."""
+        iterator = stream.__aiter__()
+        limit: float | None = None  # the transport's own limit holds until the first chunk
+        while True:
+            try:
+                async with asyncio.timeout(limit) as timer:
+                    chunk = await anext(iterator)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if timer.expired():
+                    raise _Stalled from None
+                raise
+            limit = self.settings.limits.chunk_s
+            yield chunk.to_dict(mode="json", warnings=False)
+
+    def _status(self, error: Any, scrub: Scrubber) -> Exception:
+        """An HTTP error as what the person should do, or as a reason to try again."""
+        code = int(error.status_code)
+        words = scrub.whole(_words(error))
+        headers = error.response.headers
+        if "html" in str(headers.get("content-type", "")):
+            words = "a web page instead of an answer"
+        again = headers.get("x-should-retry")
+        if code in (400, 422) and getattr(error, "code", None) not in FINAL_CODES:
+            return _Drop(words)
+        final = getattr(error, "code", None) in FINAL_CODES or again == "false"
+        if not final and (code in RETRIED or code >= 500):
+            name = "too many requests" if code == 429 else f"HTTP {code}"
+            return _Again(f"{name}: {words}", retry_after(headers))
+        fixes = {
+            401: "set the key: export OPENAI_API_KEY=...",
+            403: "the key may not use this model: choose another with --model",
+            404: f"check the base URL ({self.settings.base_url}) and the model's name",
+        }
+        if 300 <= code < 400:
+            where = scrub.whole(str(headers.get("location", "elsewhere"))[:200])
+            return Refused(
+                f"{self.place} redirects to {where}; nothing was sent there",
+                fix="give that address as --base-url if you trust it",
+            )
+        return Refused(f"{self.place}: HTTP {code}: {words}", fix=fixes.get(code))
+
+
+class _Stalled(Exception):
+    """No chunk within the limit."""
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the server asks to wait; None where it does not say (0 says nothing)."""
+    for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            value = float(headers.get(name, "")) / scale
+        except ValueError:
+            continue
+        if 0 < value < 1e6:
+            return value
+    return None
+
+
+def _words(error: Any) -> str:
+    """A server's own words, short, on one line, without markup."""
+    body = getattr(error, "body", None)
+    found = body.get("message") if isinstance(body, Mapping) else None
+    if found is None and isinstance(body, Mapping) and isinstance(body.get("error"), str):
+        found = body["error"]
+    text = str(found or getattr(error, "message", "") or error)
+    if "<html" in text.lower() or "<!doctype" in text.lower():
+        text = "a web page instead of an answer"
+    text = " ".join(text.split())
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause of a connection error in words."""
+    inner: BaseException = error
+    while (cause := inner.__cause__ or inner.__context__) is not None:
+        inner = cause
+    text = " ".join(str(inner).split()) or type(inner).__name__
+    return f"no connection ({text[:200]})"
+
+
+def _caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, kind):
+            return True
+        inner = inner.__cause__ or inner.__context__
+    return False
+
+
+__all__ = ["LlmError", "ServerClient", "retry_after"]
