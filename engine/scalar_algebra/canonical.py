@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 
 from engine.cuir.nodes import Binary, Bool, Call, Compare, Expr, Index, Name, Num, Select, Unary
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra import predicate as dnf
 from engine.scalar_algebra.evaluate import FUNCTIONS
-from engine.scalar_algebra.kinds import Kinds, is_nonnegative, kind_of
+from engine.scalar_algebra.kinds import FixedKinds, Kinds, fixed, is_nonnegative, kind_of
 from engine.scalar_algebra.polynomial import Poly, nice, to_expr, to_poly
 from engine.scalar_algebra.rewrite import (
     FALSE,
@@ -25,6 +26,8 @@ from engine.scalar_algebra.rewrite import (
     map_children,
 )  # fmt: skip
 
+MAX_PASSES = 4
+CACHE = 1 << 14  # forms kept: a recipe asks for the same parts again and again
 # Beyond this many alternatives the written structure is shorter and reads better.
 MAX_ALTERNATIVES = 6
 _ODD = frozenset(("tanh", "erf", "sin"))
@@ -33,15 +36,35 @@ _EVEN = frozenset(("abs", "cos"))
 
 def canonical(expr: Expr, kinds: Kinds) -> Expr:
     """The canonical form of a value or a predicate. `kinds` names the inputs that are not float."""
-    if kind_of(expr, kinds) == "bool":
-        return canonical_predicate(expr, kinds)
-    if isinstance(expr, Num) and not math.isfinite(expr.value):
-        return expr
-    return to_expr(polynomial(expr, kinds), kinds)
+    known = fixed(kinds)
+    for _ in range(MAX_PASSES):
+        form = _once(expr, known)
+        if form == expr:
+            break
+        expr = form
+    return expr
 
 
 def canonical_predicate(expr: Expr, kinds: Kinds) -> Expr:
     """The minimised normal form of a predicate; a sorted negation normal form when that is large."""
+    if kind_of(expr, kinds) != "bool":
+        raise ValueError(f"not a predicate: {print_expr(expr)}")
+    return canonical(expr, kinds)
+
+
+@lru_cache(CACHE)
+def _once(expr: Expr, kinds: FixedKinds) -> Expr:
+    """One pass; what it simplifies may let another simplify more."""
+    if isinstance(expr, Num) and not isinstance(expr.value, bool) and not math.isfinite(expr.value):
+        return expr
+    kind = kind_of(expr, kinds)
+    if kind == "bool":
+        return _predicate_once(expr, kinds)
+    form = to_expr(polynomial(expr, kinds), kinds)
+    return Num(float(form.value)) if isinstance(form, Num) and kind == "float" else form
+
+
+def _predicate_once(expr: Expr, kinds: FixedKinds) -> Expr:
     try:
         found = normal_form(expr, kinds)
     except dnf.TooLarge:
@@ -53,10 +76,15 @@ def canonical_predicate(expr: Expr, kinds: Kinds) -> Expr:
 
 def polynomial(expr: Expr, kinds: Kinds) -> Poly:
     """`expr` as a polynomial over canonical atoms."""
+    return _polynomial(expr, fixed(kinds))
+
+
+@lru_cache(CACHE)
+def _polynomial(expr: Expr, kinds: FixedKinds) -> Poly:
     return _with_one_exponential(to_poly(expr, lambda atom: _atom(atom, kinds)), kinds)
 
 
-def _with_one_exponential(poly: Poly, kinds: Kinds) -> Poly:
+def _with_one_exponential(poly: Poly, kinds: FixedKinds) -> Poly:
     """exp2(a) * exp2(b) is exp2(a + b), and 1 / exp2(a) is exp2(-a); exp likewise."""
     if not any(isinstance(a, Call) and a.fn in ("exp2", "exp") for a in poly.atoms()):
         return poly
@@ -82,22 +110,22 @@ def _leading_negative(poly: Poly) -> bool:
     return bool(poly.terms) and poly.sorted_terms()[0][1] < 0
 
 
-def _atom(expr: Expr, kinds: Kinds) -> Poly:
+def _atom(expr: Expr, kinds: FixedKinds) -> Poly:
     match expr:
         case Binary("/", left, right):
-            return polynomial(left, kinds) * Poly.atom(canonical(right, kinds), Fraction(-1))
+            return polynomial(left, kinds) * Poly.atom(_once(right, kinds), Fraction(-1))
         case Binary("//", left, right) | Call("floor_div", (left, right)):
             return _division(left, right, "//", "floor_div", isinstance(expr, Call), kinds)
         case Binary("%", left, right) | Call("floor_mod", (left, right)):
             return _division(left, right, "%", "floor_mod", isinstance(expr, Call), kinds)
         case Select(cond, then, other):
             return _select(cond, then, other, kinds)
-        case Call("abs", (arg,)) if is_nonnegative(canonical(arg, kinds)):
+        case Call("abs", (arg,)) if is_nonnegative(_once(arg, kinds)):
             return polynomial(arg, kinds)
         case Call(fn, (arg,)) if fn in _ODD or fn in _EVEN:
             inner = polynomial(arg, kinds)
             flip = _leading_negative(inner)
-            call = Poly.atom(_folded(Call(fn, (to_expr(-inner if flip else inner, kinds),))))
+            call = _called(Call(fn, (to_expr(-inner if flip else inner, kinds),)))
             return -call if flip and fn in _ODD else call
         case Call("min" | "max" as fn, args):
             return _extremum(fn, args, kinds)
@@ -107,39 +135,35 @@ def _atom(expr: Expr, kinds: Kinds) -> Poly:
             if all(
                 abs(simple[m] - c) <= abs(c) * Fraction(1, 10**14) for m, c in inner.terms.items()
             ):
-                return Poly.atom(_folded(Call("exp2", (to_expr(Poly(simple), kinds),))))
-            return Poly.atom(_folded(Call("exp", (canonical(arg, kinds),))))
+                return _called(Call("exp2", (to_expr(Poly(simple), kinds),)))
+            return _called(Call("exp", (_once(arg, kinds),)))
         case Call("int", (arg,)) if kind_of(arg, kinds) != "float":
             return polynomial(arg, kinds)
         case Compare() | Bool() | Unary("not", _):
             return _select(expr, Num(1), Num(0), kinds)
         case Index(Name() as base, index):
-            return Poly.atom(Index(base, tuple(canonical(i, kinds) for i in index)))
+            return Poly.atom(Index(base, tuple(_once(i, kinds) for i in index)))
         case Call(fn):
-            folded = _folded(map_children(expr, lambda e: canonical(e, kinds)))
-            if isinstance(folded, Num) and math.isfinite(folded.value):
-                return Poly.number(nice(float(folded.value)))
-            return Poly.atom(folded)
+            return _called(map_children(expr, lambda e: _once(e, kinds)))
         case Binary():
-            return Poly.atom(map_children(expr, lambda e: canonical(e, kinds)))
+            return Poly.atom(map_children(expr, lambda e: _once(e, kinds)))
         case Num(bool() as value):
             return Poly.number(int(value))
     return Poly.atom(expr)
 
 
-def _folded(call: Expr) -> Expr:
-    if (
-        isinstance(call, Call)
-        and call.fn in FUNCTIONS
-        and all(isinstance(a, Num) for a in call.args)
-    ):
+def _called(call: Expr) -> Poly:
+    """A function of numbers is a number; anything else is an atom."""
+    if isinstance(call, Call) and call.fn in FUNCTIONS:
         values = [a.value for a in call.args if isinstance(a, Num)]
-        return Num(float(FUNCTIONS[call.fn](*values)))
-    return call
+        if len(values) == len(call.args):
+            value = float(FUNCTIONS[call.fn](*values))
+            return Poly.number(nice(value)) if math.isfinite(value) else Poly.atom(Num(value))
+    return Poly.atom(call)
 
 
-def _division(left: Expr, right: Expr, op: str, fn: str, floors: bool, kinds: Kinds) -> Poly:
-    a, b = canonical(left, kinds), canonical(right, kinds)
+def _division(left: Expr, right: Expr, op: str, fn: str, floors: bool, kinds: FixedKinds) -> Poly:
+    a, b = _once(left, kinds), _once(right, kinds)
     if isinstance(a, Num) and isinstance(b, Num) and b.value:
         return Poly.number(Fraction(a.value // b.value if op == "//" else a.value % b.value))
     if b == Num(1):
@@ -150,8 +174,8 @@ def _division(left: Expr, right: Expr, op: str, fn: str, floors: bool, kinds: Ki
     return Poly.atom(Call(fn, (a, b)))
 
 
-def _select(cond: Expr, then: Expr, other: Expr, kinds: Kinds) -> Poly:
-    yes, no = canonical_predicate(cond, kinds), canonical_predicate(Unary("not", cond), kinds)
+def _select(cond: Expr, then: Expr, other: Expr, kinds: FixedKinds) -> Poly:
+    yes, no = _predicate_once(cond, kinds), _predicate_once(Unary("not", cond), kinds)
     if yes == TRUE:
         return polynomial(then, kinds)
     if yes == FALSE:
@@ -170,10 +194,10 @@ def polynomial_or_atom(expr: Expr, kinds: Kinds) -> Poly:
     return polynomial(expr, kinds)
 
 
-def _extremum(fn: str, args: tuple[Expr, ...], kinds: Kinds) -> Poly:
+def _extremum(fn: str, args: tuple[Expr, ...], kinds: FixedKinds) -> Poly:
     flat: list[Expr] = []
     for arg in args:
-        inner = canonical(arg, kinds)
+        inner = _once(arg, kinds)
         flat += inner.args if isinstance(inner, Call) and inner.fn == fn else [inner]
     unique = sorted(set(flat), key=print_expr)
     numbers = [u.value for u in unique if isinstance(u, Num)]
@@ -197,6 +221,11 @@ _RELATION: dict[str, tuple[dnf.Relation, int]] = {
 
 def normal_form(expr: Expr, kinds: Kinds) -> dnf.Dnf:
     """The minimised disjunctive normal form. Raises `predicate.TooLarge`."""
+    return _normal_form(expr, fixed(kinds))
+
+
+@lru_cache(CACHE)
+def _normal_form(expr: Expr, kinds: FixedKinds) -> dnf.Dnf:
     match expr:
         case Num(value):
             return dnf.YES if value else dnf.NO
@@ -225,11 +254,11 @@ def normal_form(expr: Expr, kinds: Kinds) -> dnf.Dnf:
     raise ValueError(f"not a predicate: {print_expr(expr)}")
 
 
-def canonical_load(expr: Expr, kinds: Kinds) -> Expr:
-    return map_children(expr, lambda e: canonical(e, kinds))
+def canonical_load(expr: Expr, kinds: FixedKinds) -> Expr:
+    return map_children(expr, lambda e: _once(e, kinds))
 
 
-def _open(relation: dnf.Relation, poly: Poly, kinds: Kinds) -> dnf.Dnf:
+def _open(relation: dnf.Relation, poly: Poly, kinds: FixedKinds) -> dnf.Dnf:
     """`poly REL 0` with one abs, min, max or select of a linear term opened, recursively."""
     for mono, coefficient in poly.sorted_terms():
         if len(mono) != 1 or mono[0][1] != 1:
@@ -264,7 +293,7 @@ def _open(relation: dnf.Relation, poly: Poly, kinds: Kinds) -> dnf.Dnf:
     return dnf.compare(relation, poly, kinds)
 
 
-def _short(expr: Expr, positive: bool, kinds: Kinds) -> Expr:
+def _short(expr: Expr, positive: bool, kinds: FixedKinds) -> Expr:
     """A part of a large predicate: its own normal form when that is small."""
     whole = expr if positive else Unary("not", expr)
     try:
@@ -276,7 +305,7 @@ def _short(expr: Expr, positive: bool, kinds: Kinds) -> Expr:
     return _pushed(expr, positive, kinds)
 
 
-def _pushed(expr: Expr, positive: bool, kinds: Kinds) -> Expr:
+def _pushed(expr: Expr, positive: bool, kinds: FixedKinds) -> Expr:
     """Negation normal form with sorted, deduplicated parts."""
     match expr:
         case Unary("not", operand):
@@ -291,4 +320,4 @@ def _pushed(expr: Expr, positive: bool, kinds: Kinds) -> Expr:
     try:
         return dnf.dnf_expr(normal_form(atom, kinds), kinds)
     except dnf.TooLarge:
-        return map_children(atom, lambda e: canonical(e, kinds))
+        return map_children(atom, lambda e: _once(e, kinds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from engine.cuir.nodes import (
@@ -20,6 +20,37 @@ from engine.cuir.nodes import (
 
 Kind = Literal["int", "float", "bool"]
 Kinds = Mapping[str, Kind]
+
+
+
+class FixedKinds(Mapping[str, Kind]):
+    """Kinds that can be a key of a cache."""
+
+    __slots__ = ("_hash", "_kinds")
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._kinds = dict(kinds)
+        self._hash = hash(frozenset(self._kinds.items()))
+
+    def __getitem__(self, name: str) -> Kind:
+        return self._kinds[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FixedKinds) and self._kinds == other._kinds
+
+
+def fixed(kinds: Kinds) -> FixedKinds:
+    return kinds if isinstance(kinds, FixedKinds) else FixedKinds(kinds)
+
 
 INDEX_NAMES = ("b", "h", "i", "j")
 SIZE_NAMES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")

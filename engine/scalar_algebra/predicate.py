@@ -20,7 +20,7 @@ from engine.scalar_algebra.rewrite import FALSE, TRUE, all_of, any_of
 
 Relation = Literal["ge", "gt", "eq", "ne", "is", "isnot"]
 _NEGATED: dict[Relation, Relation] = {"eq": "ne", "ne": "eq", "is": "isnot", "isnot": "is"}
-MAX_CUBES = 48
+MAX_CUBES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def compare(relation: Relation, poly: Poly, kinds: Kinds) -> Dnf:
         poly = poly.scaled(1 / size)
     if relation in ("eq", "ne") and poly.sorted_terms()[0][1] < 0:
         poly = -poly
-    return frozenset((frozenset((Literal_(relation, poly, None, integer),)),))
+    return _minimise(frozenset((frozenset((Literal_(relation, poly, None, integer),)),)))
 
 
 def truth_value(expr: Expr) -> Dnf:
@@ -261,8 +261,7 @@ def _shrink_once(cubes: set[Cube]) -> set[Cube] | None:
             )
             if covered:
                 smaller = _reduce_cube(rest)
-                assert smaller is not None
-                return (cubes - {cube}) | {smaller}
+                return (cubes - {cube}) | ({smaller} if smaller is not None else set())
     return None
 
 

@@ -70,9 +70,11 @@ def lines_by_kind(expr: Expr, noted: Noted, floats: frozenset[str]) -> dict[str,
                     note("scale", part)
             case Call("tanh", _) if inner:
                 note("softcap", e)
-            case Call("sum_over", _) if inner:
+            case Call("sum_over", _) if inner and len(_floats_read(e, floats)) <= 2:
                 note("normaliser", e)
             case Call(fn, _) if fn in _NORMALISERS and inner:
+                note("normaliser", e)
+            case Binary("/", left, right) if has_dot(left) and has_dot(right):
                 note("normaliser", e)
             case Binary("*" | "/", left, right) if inner and not (has_dot(left) and has_dot(right)):
                 other = right if has_dot(left) else left
@@ -96,16 +98,19 @@ def _each_once(expr: Expr, seen: set[Expr]) -> Iterator[Expr]:
         yield from _each_once(child, seen)
 
 
+def _floats_read(e: Expr, floats: frozenset[str]) -> frozenset[str]:
+    return floats & {
+        p.base.id for p in walk_expr(e) if isinstance(p, Index) and isinstance(p.base, Name)
+    }
+
+
 def _is_dot(e: Expr, floats: frozenset[str]) -> bool:
     if not (isinstance(e, Call) and e.fn == "sum_over" and isinstance(e.args[0], Lambda)):
         return False
     body = e.args[0].body
     if any(is_reduction(part) for part in walk_expr(body)):
         return False
-    reads = {
-        p.base.id for p in walk_expr(body) if isinstance(p, Index) and isinstance(p.base, Name)
-    }
-    return len(reads & floats) == 2 and not any(isinstance(p, Select) for p in walk_expr(body))
+    return len(_floats_read(body, floats)) == 2 and not any(isinstance(p, Select) for p in walk_expr(body))
 
 
 def _in_product(dot: Expr) -> Iterator[Expr]:

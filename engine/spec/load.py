@@ -18,6 +18,7 @@ import torch
 from engine.errors import CuBridgeError, SpecError, Where
 from engine.spec.source import SpecSource
 
+_OURS = frozenset(("engine", "sessions", "cubridge_tui", "tests", "__main__"))
 _TYPING_ONLY = frozenset(("jaxtyping", "beartype", "typeguard"))
 
 
@@ -80,7 +81,6 @@ class _Shim(types.ModuleType):
 def surroundings(source: SpecSource) -> Iterator[None]:
     """The spec's folder is importable after everything else; what it imported is forgotten again."""
     folder = str(source.path.parent)
-    before = set(sys.modules)
     shim = "jaxtyping" not in sys.modules
     if shim:
         try:
@@ -98,10 +98,22 @@ def surroundings(source: SpecSource) -> Iterator[None]:
         torch.set_default_dtype(default)
         torch.compile = compile_
         sys.path.remove(folder)
-        for name in set(sys.modules) - before:
-            file = getattr(sys.modules[name], "__file__", None) or ""
-            if isinstance(sys.modules[name], _Shim) or file.startswith(folder + "/"):
-                del sys.modules[name]
+        _forget_neighbours(source)
+        if shim and isinstance(sys.modules.get("jaxtyping"), _Shim):
+            del sys.modules["jaxtyping"]
+
+
+def _forget_neighbours(source: SpecSource) -> None:
+    """Forget the modules that the spec imported from its own folder: they may hold cached masks."""
+    folder = source.path.parent
+
+    def beside(top: str) -> bool:
+        file = getattr(sys.modules.get(top), "__file__", None)
+        places = (folder / f"{top}.py", folder / top / "__init__.py")
+        return file is not None and top not in _OURS and Path(file) in places
+
+    for name in [n for n in sys.modules if beside(n.split(".")[0])]:
+        del sys.modules[name]
 
 
 def _not_compiled(model: Any = None, **options: Any) -> Any:
@@ -125,6 +137,7 @@ def load_function(source: SpecSource, varied: Mapping[int, int] | None = None) -
 
     `varied` replaces integer literals, see `program.variations`.
     """
+    _forget_neighbours(source)
     tree = _Strip().visit(ast.parse(source.text, filename=str(source.path)))
     if varied:
         tree = _Vary(varied).visit(tree)

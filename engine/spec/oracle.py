@@ -131,13 +131,22 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> Expected:
     else:
         lse = None
         weights = _broadcast(evaluate(recipe.weight, {**env, "s": score}), shape).to(torch.float64)
-    # A removed pair is excluded, not multiplied by zero: its v may hold anything.
     weights = weights.masked_fill(~keep, 0.0)
-    o = weights @ v
+    o = _kept_sum(weights, keep, v)
     if recipe.output_factor is not None:
         factor = evaluate(recipe.output_factor, {n: e for n, e in env.items() if n != "j"})
         o = o * (factor if isinstance(factor, (int, float)) else _rows(factor, o))
     return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
+
+
+def _kept_sum(weights: torch.Tensor, keep: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """weights @ v where a removed pair is left out, not multiplied by zero: its v may be NaN."""
+    strange = ~torch.isfinite(v)
+    if not bool(strange.any()):
+        return weights @ v
+    o = weights @ v.masked_fill(strange, 0.0)
+    touched = keep.to(torch.float64) @ strange.to(torch.float64) > 0
+    return o.masked_fill(touched, torch.nan)
 
 
 def _rows(factor: Any, o: torch.Tensor) -> torch.Tensor:
