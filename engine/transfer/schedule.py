@@ -109,6 +109,13 @@ def normal(expr: Expr) -> Expr:
             return expr
 
 
+def conjunction(left: Expr, right: Expr) -> Expr:
+    """`left and right`, written without parentheses around what is a conjunction itself."""
+    if isinstance(right, Bool) and right.op == "and":
+        return Bool("and", conjunction(left, right.left), right.right)
+    return Bool("and", left, right)
+
+
 def _holds(op: str, value: int) -> bool:
     return {
         "<": value < 0, "<=": value <= 0, ">": value > 0,

@@ -16,6 +16,7 @@ from engine.transfer.rules.heads import check_heads
 from engine.transfer.rules.inputs import add_inputs
 from engine.transfer.rules.mask import mask_steps
 from engine.transfer.rules.normaliser import replace_softmax, scale_output
+from engine.transfer.rules.offset import hoist_offset
 from engine.transfer.rules.score import score_steps
 from engine.transfer.rules.sites import X
 from engine.transfer.rules.stage import stage_inputs
@@ -62,6 +63,15 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 "the spec does not normalise over keys: row max, row sum and LSE go away",
                 "normaliser",
                 lambda m: replace_softmax(m, found, words, recipe, score, factor),
+            )
+        )
+    if any(n == Name("Nk") for e in read if e is not None for n in walk_expr(e)):
+        steps.append(
+            Step(
+                "Compute the distance of the sequences' ends once",
+                "Nk - Nq is the same for every element: one integer before the loop",
+                "mask",
+                lambda m: hoist_offset(m, found),
             )
         )
     if words.tensors:

@@ -28,7 +28,7 @@ def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
             views.append(view_of(item))
 
     def change(function: Function) -> Function:
-        last = max(i for i, s in enumerate(function.body) if _is_view(s))
+        last = max(i for i, s in enumerate(function.body) if is_view(s))
         body = function.body[: last + 1] + tuple(views) + function.body[last + 1 :]
         return replace(function, body=body)
 
@@ -59,7 +59,8 @@ def _size(dim: str) -> Expr:
     return Num(int(dim)) if dim.isdigit() else Attr(Name("args"), dim)
 
 
-def _is_view(stmt: Stmt) -> bool:
+def is_view(stmt: Stmt) -> bool:
+    """True for the statement that makes a view of a tensor."""
     return isinstance(stmt, Assign) and isinstance(stmt.value, Call) and stmt.value.fn == "gmem"
 
 

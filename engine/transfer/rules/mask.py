@@ -8,7 +8,6 @@ from engine.cuir.nodes import (
     Assign,
     Attr,
     Binary,
-    Bool,
     Call,
     Compare,
     Expr,
@@ -61,7 +60,10 @@ def _edit_keep(module: Module, found: Attention, pred: Expr) -> Module:
             match expr:
                 case Call("keep", (score, Lambda(("i", "j"), body)), kwargs, params):
                     return Call(
-                        "keep", (score, Lambda(("i", "j"), Bool("and", body, pred))), kwargs, params
+                        "keep",
+                        (score, Lambda(("i", "j"), intervals.conjunction(body, pred))),
+                        kwargs,
+                        params,
                     )
                 case Call("keep"):
                     raise TransferError("the kernel's keep has an unexpected lambda")
@@ -103,10 +105,12 @@ def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -
     new: dict[str, Function] = {}
     zero = Num(0)
 
+    def ends(high: Expr) -> Expr:
+        """Tiles up to a key; below 0 (which ceil_div may give) is none."""
+        return Call("ceil_div", (tidy(Binary("+", high, Num(1))), tile_keys))
+
     def tiles_until(high: Expr) -> Expr:
-        return intervals.maximum(
-            zero, Call("ceil_div", (tidy(Binary("+", high, Num(1))), tile_keys))
-        )
+        return intervals.maximum(zero, ends(high))
 
     def tile_of(key: Expr) -> Expr:
         return Binary("//", key, tile_keys)
@@ -124,7 +128,7 @@ def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -
         ranges_i = intervals.key_ranges(words.of_schedule(keep, index), rows_of(index), keys)
         assert ranges_i.rest is not None
         if ranges.prefix is None:
-            beyond = Binary("-", tiles_until(ranges.rest.high), Name("first"))
+            beyond = Binary("-", ends(ranges.rest.high), Name("first"))
             body: Block = (
                 Assign("first", tile_of(ranges.rest.low)),
                 Return(intervals.maximum(zero, beyond)),
@@ -136,7 +140,7 @@ def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -
             assert ranges_i.prefix is not None
             prefix = Name("prefix")
             first = intervals.maximum(prefix, tile_of(ranges.rest.low))
-            beyond = Binary("-", tiles_until(ranges.rest.high), Name("first"))
+            beyond = Binary("-", ends(ranges.rest.high), Name("first"))
             body = (
                 Assign("prefix", tiles_until(ranges.prefix.high)),
                 Assign("first", first),
@@ -178,4 +182,4 @@ def _and_return(function: Function, extra: Expr) -> Block:
     *head, last = function.body
     if not isinstance(last, Return) or last.value is None:
         raise TransferError(f"{function.name} does not end in a return")
-    return (*head, Return(intervals.normal(Bool("and", last.value, extra))))
+    return (*head, Return(intervals.normal(intervals.conjunction(last.value, extra))))

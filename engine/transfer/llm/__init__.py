@@ -1,0 +1,1 @@
+"""A model's edits of the target: prompts from typed data, strict application, a judged loop."""

@@ -1,0 +1,84 @@
+"""The distance between the ends of queries and keys, computed once instead of per element.
+
+Bottom-right aligned masks and biases read `args.Nk - args.Nq` in every element's predicate. As one
+integer before the loop it costs one register; left in the predicate it is loaded and added again
+for each, and long predicates become branches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.cuir.nodes import (
+    Assign,
+    Attr,
+    Binary,
+    Call,
+    Expr,
+    Function,
+    If,
+    Lambda,
+    Module,
+    Name,
+    Stmt,
+)
+from engine.transfer.linear import Linear, linear
+from engine.transfer.match import Attention, Site
+from engine.transfer.rewrite import Block, map_expr, map_function, map_stmt_exprs, read_names
+from engine.transfer.rules.inputs import is_view
+from engine.transfer.rules.sites import edit_site
+
+KEYS, QUERIES = Attr(Name("args"), "Nk"), Attr(Name("args"), "Nq")
+DISTANCE = Binary("-", KEYS, QUERIES)
+
+
+def hoist_offset(module: Module, found: Attention) -> Module:
+    """`Nk - Nq` in the score's elementwise ops becomes a name that is assigned once."""
+    kernel = module.function(found.kernel)
+    taken = read_names(kernel.body) | {s.target for s in kernel.body if isinstance(s, Assign)}
+    name = Name("offset" if "offset" not in taken else "key_offset")
+
+    def edit(site: Site, stmts: Block) -> Block:
+        out: list[Stmt] = []
+        for position, stmt in enumerate(stmts):
+            if position == site.mask and isinstance(stmt, If):
+                inner = tuple(map_stmt_exprs(s, lambda e: _in_lambdas(e, name)) for s in stmt.then)
+                stmt = If(stmt.cond, inner, stmt.other)
+            elif isinstance(stmt, Assign) and stmt.target == site.score:
+                stmt = map_stmt_exprs(stmt, lambda e: _in_lambdas(e, name))
+            out.append(stmt)
+        return tuple(out)
+
+    edited = edit_site(module, found, edit)
+    if edited == module:
+        return module
+
+    def define(function: Function) -> Function:
+        last = max(n for n, stmt in enumerate(function.body) if is_view(stmt))
+        statement = Assign(name.id, DISTANCE)
+        return replace(
+            function, body=(*function.body[: last + 1], statement, *function.body[last + 1 :])
+        )
+
+    return map_function(edited, found.kernel, define)
+
+
+def _in_lambdas(expr: Expr, name: Name) -> Expr:
+    """Sums inside the lambdas of `expr` with `Nk - Nq` replaced by `name`."""
+
+    def within(node: Expr) -> Expr | None:
+        if not isinstance(node, Binary) or node.op not in ("+", "-"):
+            return None
+        form = linear(node)
+        sign = form.coefficient(KEYS)
+        if abs(sign) != 1 or form.coefficient(QUERIES) != -sign:
+            return None
+        rest = form.without(KEYS).without(QUERIES)
+        return rest.plus(Linear(((name, sign),), 0)).to_expr()
+
+    def change(node: Expr) -> Expr | None:
+        return (
+            Lambda(node.params, map_expr(node.body, within)) if isinstance(node, Lambda) else None
+        )
+
+    return map_expr(expr, change) if isinstance(expr, Call) else expr
