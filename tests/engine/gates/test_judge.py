@@ -48,8 +48,8 @@ def test_specs_pass_on_sm90(spec: str) -> None:
 
 
 WRONG = [
-    ("softcap_causal", "j <= i + args.Nk - args.Nq", "j < i + args.Nk - args.Nq"),
-    ("softcap_causal", "j <= i + args.Nk - args.Nq", "j <= i"),
+    ("softcap_causal", "j <= i + offset", "j < i + offset"),
+    ("softcap_causal", "j <= i + offset", "j <= i"),
     ("softcap_causal", "x == -inf", "x == -1.0"),
     ("softcap_causal", "top + log(sum)", "top * args.scale + log(sum)"),
     ("softcap_causal", "scale_log2 = LOG2E", "scale_log2 = args.scale * LOG2E"),
@@ -78,7 +78,7 @@ def test_a_wrong_target_fails(spec: str, old: str, new: str) -> None:
 
 def test_a_counterexample_names_the_pair() -> None:
     subject = subject_of("causal")
-    wrong = edited(subject, "j <= i + args.Nk - args.Nq", "j < i + args.Nk - args.Nq")
+    wrong = edited(subject, "j <= i + offset", "j < i + offset")
     failure, _ = judge(wrong, lambda _: None)
     assert failure is not None and failure.counterexample is not None
     assert {"b", "h", "i"} <= set(failure.counterexample)

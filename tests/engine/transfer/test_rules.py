@@ -81,7 +81,7 @@ def test_an_edited_hunk_takes_its_place() -> None:
     decisions[hunk.id] = Decision(hunk.id, DecisionKind.EDITED, "me", replacement=text)
     edited = compose(base, target, proposal, decisions)
     assert print_module(edited) == print_module(target).replace(
-        "and j <= i + (args.Nk - args.Nq), at=", "and j < i + (args.Nk - args.Nq), at="
+        "and j <= i + offset, at=", "and j < i + offset, at="
     )
     broken = decisions | {
         hunk.id: Decision(hunk.id, DecisionKind.EDITED, "me", replacement="s = keep(s,")
