@@ -202,15 +202,16 @@ def fit(text: str, indent: str, unit: str) -> str:
     opening = text.find(") { return ")
     closing = text.rfind("; }")
     if "[&](" in text and 0 <= opening < closing:
-        head = break_line(text[: opening + 3], indent)
-        body = break_line(text[opening + 4 : closing + 1], indent + unit)
+        head = break_line(text[: opening + 3], indent, unit)
+        body = break_line(text[opening + 4 : closing + 1], indent + unit, unit)
         return f"{head}\n{indent}{unit}{body}\n{indent}{text[closing + 2 :]}"
-    return break_line(text, indent)
+    return break_line(text, indent, unit)
 
 
-def break_line(text: str, indent: str) -> str:
-    """Broken at the best places; what goes on is indented by four more columns."""
+def break_line(text: str, indent: str, unit: str = "  ") -> str:
+    """Broken at the best places; what goes on is indented by four more columns, or two tabs."""
     lines: list[str] = []
+    further = 2 * unit if unit == "\t" else _CONTINUED
     pad = len(indent)
     while pad + len(text) > WIDTH:
         at = _best_break(text, WIDTH - pad)
@@ -218,9 +219,9 @@ def break_line(text: str, indent: str) -> str:
             break
         lines.append(text[:at].rstrip())
         text = text[at:].lstrip()
-        pad = len(indent) + len(_CONTINUED)
+        pad = len(indent) + len(further)
     lines.append(text)
-    return f"\n{indent}{_CONTINUED}".join(lines)
+    return f"\n{indent}{further}".join(lines)
 
 
 def _best_break(text: str, room: int) -> int | None:

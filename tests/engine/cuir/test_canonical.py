@@ -5,7 +5,7 @@ import struct
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cuir.canonical import (
@@ -207,8 +207,7 @@ def test_there_is_a_first_difference_exactly_when_unequal(data: st.DataObject) -
     b = data.draw(edited(a) | modules)
     assert (first_difference(a, b) is None) == equal(a, b)
     assert equal(a, a) and canonical(canonical(a)) == canonical(a)
-    assume(a == b)
-    assert equal(a, b)
+    assert equal(a, b) or a != b
 
 
 def test_lambdas_inside_lambdas_are_apart() -> None:

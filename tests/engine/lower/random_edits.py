@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from engine.cuir.canonical import map_expr
@@ -347,6 +348,12 @@ def _depth(draw: st.DrawFn, module: Module) -> Module:
     return edit_module(module, path, (Do(replace(stmt.call, args=(depth,))),))
 
 
+# A module has thousands of choices, and making a failing one smaller takes minutes.
+QUICK = settings(
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+)
 EDITS = (
     "insert", "delete", "move", "wrap", "unwrap", "mask", "score", "schedule", "constant",
     "fields", "parameter", "helper", "rename", "accumulate", "other", "second", "depth",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cuir.canonical import equal
@@ -12,7 +12,7 @@ from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.lower.relift import lift_for
 from tests.engine.lower.fixtures import VARIANTS, checked, lifted, source
-from tests.engine.lower.random_edits import edits
+from tests.engine.lower.random_edits import QUICK, edits
 
 KERNELS = ("odd", "flash_fwd_sm80", "flash_fwd_sm90")
 LIFTED: dict[str, Lifted] = {}
@@ -25,7 +25,7 @@ def given_kernel(name: str) -> Lifted:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(QUICK, max_examples=25)
 @given(data=st.data())
 def test_a_legal_edit_lowers_and_lifts_back(name: str, data: st.DataObject) -> None:
     kernel = given_kernel(name)
@@ -41,7 +41,7 @@ def test_a_legal_edit_lowers_and_lifts_back(name: str, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(QUICK, max_examples=8)
 @given(data=st.data(), variant=st.sampled_from(sorted(VARIANTS)))
 def test_lowering_keeps_the_writing_of_the_file(
     name: str, data: st.DataObject, variant: str
@@ -53,12 +53,16 @@ def test_lowering_keeps_the_writing_of_the_file(
     other = lifted(name, change(source(name)))
     assert equal(other.module, kernel.module)
     done = checked(other, target)
-    if variant != "cjk":  # a longer comment may break lines elsewhere
-        assert done.source == change(checked(kernel, target).source)
+    wanted = change(checked(kernel, target).source)
+    if variant == "tabs":  # a tab counts as one column, so lines may break elsewhere
+        assert done.source.split() == wanted.split()
+        assert not any(line.startswith(b"  ") for line in done.source.split(b"\n") if line.strip())
+    elif variant != "cjk":  # new text has no such comments
+        assert done.source == wanted
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(QUICK, max_examples=5)
 @given(data=st.data())
 def test_taking_the_edit_back_lifts_to_the_expert_again(name: str, data: st.DataObject) -> None:
     kernel = given_kernel(name)

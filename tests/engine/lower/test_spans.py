@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.lift.provenance import Range
 from engine.lower.lower import lower
 from engine.lower.spans import allowed_spans, union, verify_spans
 from tests.engine.lower.fixtures import edit, lifted, source
-from tests.engine.lower.random_edits import edits
+from tests.engine.lower.random_edits import QUICK, edits
 
 
 def allowed_text(name: str, *changes: tuple[str, str]) -> list[str]:
@@ -62,7 +62,7 @@ def test_a_field_allows_a_line_of_the_struct() -> None:
 
 
 @pytest.mark.parametrize("name", ["odd", "flash_fwd_sm80", "flash_fwd_sm90"])
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(QUICK, max_examples=12)
 @given(data=st.data())
 def test_a_byte_changed_elsewhere_is_found(name: str, data: st.DataObject) -> None:
     kernel = lifted(name)
