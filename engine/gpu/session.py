@@ -23,6 +23,8 @@ from engine.spec.text import recipe_from_json
 from engine.transfer.rules import apply, plan
 from engine.types import Stage, Verdict, sha256_of
 
+USUAL = "bf16_128"
+
 
 def contents_of(
     work: Work, only: Sequence[str] = (), bench: Mapping[str, Any] | None = None
@@ -102,7 +104,7 @@ def contents_by_rules(
     Raises:
         TransferError: the rules do not carry this spec.
     """
-    key = primary or specialisation_key(package.specialisations[-1])
+    key = primary or usual(package)
     lifted = lift(package, package.specialisation(key))
     answer = bench.child.call(
         "recipe", {"path": str(spec), "options": {}}, cancel=bench.cancel, progress=bench.progress
@@ -131,6 +133,12 @@ def contents_by_rules(
         declared=keys_of(package.specialisations),
         bench=times or {},
     )
+
+
+def usual(package: KernelPackage) -> str:
+    """The specialisation that is timed where none is named: bf16 and D 128 where there is one."""
+    keys = keys_of(package.specialisations)
+    return USUAL if USUAL in keys else keys[-1]
 
 
 def chosen(

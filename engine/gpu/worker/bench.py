@@ -23,11 +23,11 @@ from torch import Tensor
 
 from engine.gpu.worker.calls import make_call
 from engine.gpu.worker.cases import Case
-from engine.gpu.worker.checks import Subject
 from engine.gpu.worker.guarded import bits
 from engine.gpu.worker.manifest import Job, read_job
 from engine.gpu.worker.rivals import Absent, Contestant, Mask, flex_rival, mask_of, sdpa_rivals
 from engine.gpu.worker.specrun import unit
+from engine.gpu.worker.subject import Subject
 from engine.gpu.worker.timing import Ceilings, clocks, interleaved, measure_ceilings
 from engine.gpu.worker.verify import subject_of, tell
 

@@ -111,6 +111,7 @@ def probe_deck(expressions: Iterable[Expr], short: bool) -> tuple[Case, ...]:
 
 
 LAYOUT_CASE = Case(2, 4, 2, 150, 210, FLAT, 7000)
+FAR_CASE = Case(2, 4, 2, 70, 133, FLAT, 7050)
 REPEAT_CASE = Case(2, 8, 2, 700, 900, FLAT, 7100)
 INDEPENDENCE_CASES = (Case(1, 4, 2, 200, 200, FLAT, 7200), Case(2, 2, 1, 70, 333, FLAT, 7201))
 SANITIZER_CASES = (Case(1, 2, 1, 70, 133, FLAT, 7300), Case(1, 2, 2, 130, 65, FLAT, 7301))

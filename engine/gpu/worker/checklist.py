@@ -15,6 +15,7 @@ CHECKS: Mapping[str, str] = {
     "inputs": "no byte of an input changes",
     "empty rows": "rows that keep no key give O = 0 and LSE = -inf exactly",
     "layouts": "the same numbers from any strides; a layout the kernel refuses leaves O untouched",
+    "far offsets": "batches more than 2^31 elements apart are found",
     "keep sets": "V one-hot recovers exactly the spec's kept pairs",
     "independence": "what a row does not keep never moves it, bit for bit; what it keeps does",
     "rewritten inputs": "new values at old addresses give new results",
@@ -24,11 +25,11 @@ CHECKS: Mapping[str, str] = {
     "racecheck": "compute-sanitizer finds no shared-memory hazard",
     "timed outputs": "the timed calls' own outputs are right, and no faster than the card can be",
 }
-# Recorded as not run where a tool is missing or nothing was timed: they can fail a result, and
-# their absence does not withhold one.
-OPTIONAL = ("memcheck", "racecheck", "timed outputs")
+# Recorded as not run where a tool or memory is missing or nothing was timed: they can fail a
+# result, and their absence does not withhold one.
+OPTIONAL = ("far offsets", "memcheck", "racecheck", "timed outputs")
 # Judged on the primary specialisation only.
-PRIMARY_ONLY = ("own kernels", "memcheck", "racecheck")
+PRIMARY_ONLY = ("far offsets", "own kernels", "memcheck", "racecheck")
 
 REPEATS = 20
 

@@ -14,14 +14,14 @@ from typing import Any
 from torch import Tensor
 
 from engine.gpu.worker.cases import SANITIZER_CASES
-from engine.gpu.worker.checks import Subject, _adapted
+from engine.gpu.worker.subject import Subject
 
 
 def dump_cases(subject: Subject, path: Path) -> None:
     """The sanitizer's deck: per field a number, or a tensor's bytes and strides, tightly packed."""
     out: list[dict[str, Any]] = []
     for case in SANITIZER_CASES:
-        fitted = _adapted(subject, case)
+        fitted = subject.adapted(case)
         if fitted is None:
             continue
         call, _ = subject.call(fitted)

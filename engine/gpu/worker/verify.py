@@ -16,12 +16,13 @@ import torch
 
 from engine.gpu.worker.abi import Library
 from engine.gpu.worker.checklist import CHECKS
-from engine.gpu.worker.checks import CHECKS_IN_ORDER, Subject
+from engine.gpu.worker.checks import CHECKS_IN_ORDER
 from engine.gpu.worker.dump import dump_cases
 from engine.gpu.worker.manifest import Job, head_sizes, read_job
 from engine.gpu.worker.names import foreign_kernels, traced_kernels
 from engine.gpu.worker.rows import NOT_RUN, Tallies
 from engine.gpu.worker.specrun import DTYPES, SpecRun
+from engine.gpu.worker.subject import Subject
 from engine.spec.text import recipe_from_json
 from engine.transfer.binding import Binding
 
@@ -78,11 +79,10 @@ def subject_of(job: Job, library: Path, key: str, short: bool) -> Subject:
 def check_own_kernels(subject: Subject, job: Job) -> dict[str, Any]:
     """The kernels that one call launches, by the profiler's account."""
     from engine.gpu.worker.cases import REPEAT_CASE
-    from engine.gpu.worker.checks import _adapted
 
     with subject.tallies.timed("own kernels") as tally:
         subject.say("own kernels: profiling one call")
-        case = _adapted(subject, REPEAT_CASE)
+        case = subject.adapted(REPEAT_CASE)
         if case is None:
             return tally.row()
         call, _ = subject.call(case)

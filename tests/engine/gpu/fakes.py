@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from engine.cuir.parser import parse_expr
-from engine.gpu.worker.checks import Subject
 from engine.gpu.worker.rows import Tallies
 from engine.gpu.worker.specrun import SpecRun
+from engine.gpu.worker.subject import Subject
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.binding import Binding, ScalarField, SizeField, TensorField
 

@@ -10,10 +10,10 @@ import torch
 from engine.cuir.parser import parse_expr
 from engine.gpu.worker import bench
 from engine.gpu.worker.cases import Case, accuracy_deck, around, constants, probe_deck
-from engine.gpu.worker.checks import Subject
 from engine.gpu.worker.heads import one_head
 from engine.gpu.worker.names import foreign_kernels
 from engine.gpu.worker.rivals import Absent, dense_mask, mask_of, sdpa_rivals
+from engine.gpu.worker.subject import Subject
 from engine.gpu.worker.timing import Ceilings
 from tests.engine.gpu.fakes import Fake, causal_recipe, subject
 

@@ -13,14 +13,14 @@ from engine.gpu.worker import cases
 from engine.gpu.worker.cases import Case
 from engine.gpu.worker.checklist import CHECKS, required
 from engine.gpu.worker.checks import (
-    Subject,
-    check_independence,
-    check_keep_sets,
+    check_far,
     check_layouts,
     check_numbers,
     check_repeats,
     check_rewritten,
 )
+from engine.gpu.worker.probes import check_independence, check_keep_sets
+from engine.gpu.worker.subject import Subject
 from tests.engine.gpu.fakes import Fake, causal_recipe, subject
 
 Check = Callable[[Subject], None]
@@ -34,6 +34,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "_SHORT", small)
     monkeypatch.setattr(cases, "REPEAT_CASE", Case(1, 2, 1, 65, 70, seed=1))
     monkeypatch.setattr(cases, "LAYOUT_CASE", Case(2, 4, 2, 33, 40, seed=2))
+    monkeypatch.setattr(cases, "FAR_CASE", Case(2, 2, 1, 33, 40, seed=4))
+    monkeypatch.setattr("engine.gpu.worker.checks.FAR", 1 << 20)
     monkeypatch.setattr(cases, "INDEPENDENCE_CASES", (Case(1, 2, 1, 40, 40, seed=3),))
 
 
@@ -252,3 +254,22 @@ def test_a_light_pair_that_is_dropped_is_seen(tmp_path: Path) -> None:
     windowed = subject(tmp_path, near, recipe=steep, spec=spec_text)
     check_keep_sets(windowed)
     assert verdicts(windowed)["keep sets"] == "fail"
+
+
+def test_far_batches_are_judged_and_a_lost_offset_is_seen(tmp_path: Path) -> None:
+    right = subject(tmp_path, Fake(), short=False)
+    check_far(right)
+    assert verdicts(right) == {"far offsets": "pass", "recipe": "pass"}
+
+    def near(fake: Fake, fields: Mapping[str, Any]) -> None:
+        """Reads the second batch of V where 32 bits would put it."""
+        v = fields["v"]
+        wrong = v.as_strided(v.shape, (64, *v.stride()[1:]), v.storage_offset()).nan_to_num(0.0)
+        fake.attend(fields, fields["q"], fields["k"], wrong, fields["o"])
+
+    wrong = subject(tmp_path, _finish(near), short=False)
+    check_far(wrong)
+    assert verdicts(wrong)["far offsets"] == "fail"
+    short = subject(tmp_path, Fake())
+    check_far(short)
+    assert verdicts(short) == {}

@@ -356,7 +356,8 @@ def test_a_real_build_loads_and_asserts_the_struct(tmp_path: Path, toolchain: To
         "#include <cuda_runtime.h>\n#include <cuda_fp16.h>\n"
         "namespace cubridge { using f16 = __half; }\n"
         "struct Args { int n; float x; };\n"
-        "template <typename T> cudaError_t launch(const Args&, cudaStream_t) { return cudaSuccess; }\n"
+        "template <typename T> cudaError_t launch(const Args&, cudaStream_t) {\n"
+        "  return cudaSuccess;\n}\n"
     )
     with ThreadPoolExecutor(1) as pool:
         include = tmp_path / "include"
