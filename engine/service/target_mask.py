@@ -1,0 +1,192 @@
+"""A target's own mask at given sizes: its tile schedule and its keep predicate, evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from engine.cuir.nodes import (
+    Assign,
+    Attr,
+    Call,
+    Expr,
+    Index,
+    Lambda,
+    Module,
+    Name,
+    Slice,
+    Stmt,
+    walk_block,
+    walk_expr,
+)
+from engine.cuir.scalar import Env
+from engine.errors import CuirError
+from engine.service.device_scalars import MAX_STEPS, DeviceScalars, constants_of
+from engine.transfer.match import definitions, find_attention
+from engine.transfer.rewrite import map_expr, stmt_exprs, substitute
+
+_DEPTH = 32
+
+
+class TileClass(StrEnum):
+    """What the schedule does with a tile."""
+
+    SKIP = "skip"
+    PARTIAL = "partial"
+    FULL = "full"
+
+
+class TargetMask:
+    """The target's own mask: its schedule functions and its keep predicate."""
+
+    def __init__(
+        self,
+        module: Module,
+        arguments: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        b: int,
+        h: int,
+        base: Module | None = None,
+    ) -> None:
+        """`base` is the lifted module: a target without a softmax has no row maximum to start from.
+
+        Raises:
+            CuBridgeError: the target has no mask of a known form, and why.
+        """
+        attention = find_attention(base or module)
+        consts = constants_of(module)
+        functions = {f.name: f for f in module.functions if f.kind == "device"}
+        self._scalars = DeviceScalars(functions, consts)
+        self._env: Env = {"args": arguments, "b": b, "h": h}
+        self._sizes = sizes
+        self._module, self._attention = module, attention
+        schedule = attention.schedule
+        self.count = self._schedule(schedule.count, ("args", "b", "h", "q0"))
+        self.index = self._schedule(schedule.index, ("args", "b", "h", "q0", "step"))
+        self.full = self._schedule(schedule.full, ("args", "b", "h", "q0", "n"))
+        self.rows, self.keys = self._tile()
+        self._predicate = self._scalars.compile(self._keep())
+        self._blocks: dict[int, dict[int, TileClass]] = {}
+
+    def classes(self, block: int) -> Mapping[int, TileClass]:
+        """The tiles that a block of rows visits, with their class."""
+        known = self._blocks.get(block)
+        if known is None:
+            q0 = block * self.rows
+            known = {}
+            for step in range(min(int(self.count(q0)), MAX_STEPS)):
+                n = int(self.index(q0, step))
+                known[n] = TileClass.FULL if self.full(q0, n) else TileClass.PARTIAL
+            self._blocks[block] = known
+        return known
+
+    def row(self, i: int) -> list[bool]:
+        """Which keys query row i keeps."""
+        nk = self._sizes["Nk"]
+        out = [False] * nk
+        env = {**self._env, "i": i}
+        for n, kind in self.classes(i // self.rows).items():
+            for j in range(max(n * self.keys, 0), min((n + 1) * self.keys, nk)):
+                if kind is TileClass.FULL:
+                    out[j] = True
+                else:
+                    env["j"] = j
+                    out[j] = bool(self._predicate(env))
+        return out
+
+    def _schedule(self, name: str, given: tuple[str, ...]) -> Callable[..., Any]:
+        """A schedule function over (q0[, step or n]) under the template arguments of its call."""
+        function = self._module.function(name)
+        kernel = self._module.function(self._attention.kernel)
+        call = next(
+            node
+            for _, stmt in walk_block(kernel.body, (kernel.name,))
+            for expr in stmt_exprs(stmt)
+            for node in walk_expr(expr)
+            if isinstance(node, Call) and node.fn == name
+        )
+        if len(function.params) != len(given):
+            raise CuirError(f"{name} has other parameters than a tile schedule's")
+        bound = Call(name, tuple(Name(n) for n in given), (), call.params)
+        run = self._scalars.compile(bound)
+        more = given[3:]
+
+        def evaluate(*values: int) -> Any:
+            return run(self._env | dict(zip(more, values, strict=True)))
+
+        return evaluate
+
+    def _tile(self) -> tuple[int, int]:
+        """Rows of a block and keys of a tile: the template arguments BM and BN of the schedule."""
+        function = self._module.function(self._attention.schedule.count)
+        kernel = self._module.function(self._attention.kernel)
+        for _, stmt in walk_block(kernel.body, (kernel.name,)):
+            for expr in stmt_exprs(stmt):
+                for node in walk_expr(expr):
+                    if isinstance(node, Call) and node.fn == function.name:
+                        sizes = [self._scalars.compile(p)({}) for p in node.params]
+                        if len(sizes) == 2 and all(isinstance(s, int) and s > 0 for s in sizes):
+                            return sizes[0], sizes[1]
+        raise CuirError("the tile's rows and keys are no compile-time numbers")
+
+    def _keep(self) -> Expr:
+        """The predicate over b, h, i and j, with loads in place of row and column vectors."""
+        kernel = self._module.function(self._attention.kernel)
+        statements = list(walk_block(kernel.body, (kernel.name,)))
+        call = next((c for _, stmt in statements if (c := _keep_call(stmt)) is not None), None)
+        if call is None:
+            raise CuirError("the target has no keep")
+        arguments = call.args
+        predicate = arguments[-1]
+        if not isinstance(predicate, Lambda):
+            raise CuirError("the keep has no predicate")
+        values = definitions(statements)
+        given = {
+            name: self._vector(value, values)
+            for name, value in zip(predicate.params, arguments[1:-1], strict=False)
+        }
+        # The last two parameters are the coordinates, whatever they are called.
+        row, key = predicate.params[-2:]
+        body = substitute(predicate.body, given | {row: Name("i"), key: Name("j")})
+        return self._resolved(body, values, 0)
+
+    def _vector(self, expr: Expr, values: Mapping[str, list[Expr]]) -> Expr:
+        """A row or column vector as the load of its element."""
+        if isinstance(expr, Name) and len(values.get(expr.id, ())) == 1:
+            expr = values[expr.id][0]
+        match expr:
+            case Call("load_rows", (Index(view, (*front, Slice())),)):
+                return Index(view, (*front, Name("i")))
+            case Call("load_cols", (Index(view, (*front, Slice())),)):
+                return Index(view, (*front, Name("j")))
+        raise CuirError("the keep reads a vector that is no load, so it cannot be drawn")
+
+    def _resolved(self, expr: Expr, values: Mapping[str, list[Expr]], depth: int) -> Expr:
+        """Local names replaced by what they are computed from; the tile's batch and head known."""
+        if depth > _DEPTH:
+            raise CuirError("the keep predicate depends on itself")
+        known = {"args", "b", "h", "i", "j"}
+
+        def change(node: Expr) -> Expr | None:
+            if node == self._attention.batch:
+                return Name("b")
+            if node == self._attention.head:
+                return Name("h")
+            if isinstance(node, Attr):
+                return node
+            if isinstance(node, Name) and node.id not in known and node.id in values:
+                found = values[node.id]
+                if len(found) != 1:
+                    raise CuirError(f"{node.id} has several values, so it cannot be drawn")
+                return self._resolved(found[0], values, depth + 1)
+            return None
+
+        return map_expr(expr, change)
+
+
+def _keep_call(stmt: Stmt) -> Call | None:
+    match stmt:
+        case Assign(_, Call("keep") as call):
+            return call
+    return None
