@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import platform
 import shutil
 import subprocess
 import sys
+import time
 from typing import Any
 
 from engine.gpu.worker.children import last_line
@@ -34,7 +34,7 @@ def describe_device() -> dict[str, Any]:
     found["power_limit"] = _nvidia_smi("power.limit")
     found["clocks_max_sm"] = _nvidia_smi("clocks.max.sm")
     found["python"] = platform.python_version()
-    found["when"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    found["when"] = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
     return found
 
 

@@ -4,6 +4,7 @@ Needs Python 3.10, torch and nvcc; everything else is in this folder. Nothing is
 current folder.
 """
 
+import math
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ def start() -> int:
     if sys.version_info < (3, 10):  # noqa: UP036 - the GPU machine's Python is its own
         print("run.py: Python 3.10 or newer is needed", file=sys.stderr)
         return 2
+    # New in Python 3.11; the scalar language names it.
+    vars(math).setdefault("exp2", lambda x: 2.0**x)
     # The script's own folder is out, the worker that came with the job is in.
     sys.path[0] = str(HERE / "worker")
     words = sys.argv[1:]

@@ -29,7 +29,7 @@ def test_the_closure_holds_what_is_imported_and_nothing_foreign() -> None:
 
 
 def test_the_closure_needs_python_3_10_only() -> None:
-    newer = ("StrEnum", "from typing import Self", "tomllib", "ExceptionGroup", "except*")
+    newer = ("StrEnum", "import Self", "tomllib", "ExceptionGroup", "except*", "datetime.UTC")
     for name, path in closure(WORKER_ROOTS).items():
         text = path.read_text()
         assert not [word for word in newer if word in text], name
