@@ -342,7 +342,8 @@ def _depth(draw: st.DrawFn, module: Module) -> Module:
         (p, s) for p, s in _kernels(module)
         if isinstance(s, Do) and s.call.fn in ("wait_async", "mma_wait")
     ]  # fmt: skip
-    path, stmt = draw(st.sampled_from(places))
+    own = {f.name for f in module.functions if "BN" in f.consts}
+    path, stmt = draw(st.sampled_from([(p, s) for p, s in places if p[0] in own]))
     assert isinstance(stmt, Do)
     depth = draw(st.sampled_from([Num(0), Num(3), Name("BN"), Binary("//", Name("BN"), Num(64))]))
     return edit_module(module, path, (Do(replace(stmt.call, args=(depth,))),))
