@@ -91,10 +91,8 @@ def entry_of(result: Mapping[str, Any]) -> dict[str, Any]:
 def table(data: Mapping[str, Any]) -> list[str]:
     """Markdown: TFLOP/s of ours and of each rival per variant and length."""
     device = data["device"]
-    names: list[str] = []
-    for entry in data["entries"]:
-        names += [r["name"] for r in entry["times"] if "ms" in r and r["name"] not in names]
-    names.sort(key=lambda n: n != "CuBridge")
+    timed = [r["name"] for entry in data["entries"] for r in entry["times"] if "ms" in r]
+    names = sorted(dict.fromkeys(timed), key=lambda n: n != "CuBridge")
     lines = [
         f"{device['name']}, torch {device['torch']}, driver {device['driver']}, TFLOP/s",
         "",
