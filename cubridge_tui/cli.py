@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("cubridge_tui.commands.replay", "a session's history; --check makes it again"),
     "kernels": ("cubridge_tui.commands.kernels", "the expert kernels that come with CuBridge"),
     "specs": ("cubridge_tui.commands.specs", "the example specs that come with CuBridge"),
+    "config": ("cubridge_tui.commands.config", "the app's settings and keys, and which file wins"),
     "doctor": ("cubridge_tui.commands.doctor", "what this machine has and what it lacks"),
 }
 
