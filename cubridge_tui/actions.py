@@ -18,7 +18,9 @@ START = "start"
 ADAPTATION = "adaptation"
 ACCEPT = "accept"
 REPLAY = "replay"
-SCREENS = (EVERYWHERE, START, ADAPTATION, ACCEPT, REPLAY)
+MASK = "mask"
+GPU = "gpu"
+SCREENS = (EVERYWHERE, START, ADAPTATION, ACCEPT, REPLAY, MASK, GPU)
 
 
 def always(_: Facts) -> str:
@@ -80,6 +82,18 @@ def has_failure(facts: Facts) -> str:
 
 def can_accept(facts: Facts) -> str:
     return facts.accept_blocked
+
+
+def has_lowered(facts: Facts) -> str:
+    return "" if facts.lowered else "there is no lowered kernel yet"
+
+
+def has_recipe(facts: Facts) -> str:
+    return "" if facts.recipe else "the spec was not read yet"
+
+
+def has_times(facts: Facts) -> str:
+    return "" if facts.times else "nothing was timed yet"
 
 
 def searching(facts: Facts) -> str:
@@ -147,6 +161,8 @@ ACTIONS: tuple[Action, ...] = (
        ADAPTATION, "Stages", every(writable, idle, can_accept), 4),
     _A("take-in", ("exclam",), "Take in what changed on disk", "take in", ADAPTATION, "Stages",
        every(writable, idle, changed_on_disk), 5),
+    _A("gpu", ("v",), "Verify on a GPU: run, pack or import; results beside the rivals", "GPU",
+       ADAPTATION, "Stages", has_lowered, 19),
     _A("start-screen", ("B",), "Back to the start screen", "", ADAPTATION, "Stages"),
     # review
     _A("next-hunk", ("right_square_bracket",), "Next hunk", "hunks", ADAPTATION, "Review",
@@ -172,6 +188,8 @@ ACTIONS: tuple[Action, ...] = (
        "Review", rank=17),
     _A("recipe", ("r",), "The recipe in words beside the spec's lines", "recipe", ADAPTATION,
        "Review", rank=18),
+    _A("mask", ("m",), "Draw the mask over i and j with its tiles and failing rows", "mask",
+       ADAPTATION, "Review", has_recipe, 19),
     _A("export-review", ("X",), "Write the review to one Markdown file", "", ADAPTATION, "Review",
        has_hunks),
     # panes
@@ -201,6 +219,61 @@ ACTIONS: tuple[Action, ...] = (
     _A("commit-to-repository", ("C",), "Commit into your own repository: shows the diff first",
        "commit", ACCEPT, "Accept", rank=3),
     _A("close", ("escape",), "Back to the panes", "back", ACCEPT, "Accept", rank=4),
+    # replay
+    _A("replay-step", ("s",), "The next step", "step", REPLAY, "Replay", rank=1),
+    _A("replay-back", ("b",), "One step back", "back", REPLAY, "Replay", rank=2),
+    _A("replay-play", ("space",), "Play, or stop", "play", REPLAY, "Replay", rank=3),
+    _A("replay-faster", ("plus",), "Play faster", "", REPLAY, "Replay"),
+    _A("replay-slower", ("minus",), "Play slower", "", REPLAY, "Replay"),
+    _A("replay-next-decision", ("right_square_bracket",), "To the next decision", "decisions",
+       REPLAY, "Replay", rank=4),
+    _A("replay-previous-decision", ("left_square_bracket",), "To the decision before", "", REPLAY,
+       "Replay"),
+    _A("replay-next-stage", ("right_curly_bracket",), "To the next stage", "stages", REPLAY,
+       "Replay", rank=5),
+    _A("replay-previous-stage", ("left_curly_bracket",), "To the stage before", "", REPLAY,
+       "Replay"),
+    _A("replay-fork", ("c",), "Continue from here: a new session that begins with this history",
+       "continue from here", REPLAY, "Replay", rank=6),
+    _A("replay-beside", ("o",), "Play another session beside this one, or close it", "beside",
+       REPLAY, "Replay", rank=7),
+    _A("replay-together", ("t",), "Two sessions: step both, or the focused one alone", "", REPLAY,
+       "Replay"),
+    _A("replay-follow", ("0",), "Show the text that each step changes", "", REPLAY, "Panes"),
+    _A("replay-source", ("1",), "Show the source", "", REPLAY, "Panes"),
+    _A("replay-lifted", ("2",), "Show the lifted IR", "", REPLAY, "Panes"),
+    _A("replay-target", ("3",), "Show the target IR", "", REPLAY, "Panes"),
+    _A("replay-lowered", ("4",), "Show the lowered source", "", REPLAY, "Panes"),
+    _A("replay-next-pane", ("tab",), "Next pane", "", REPLAY, "Panes"),
+    _A("replay-previous-pane", ("shift+tab",), "Previous pane", "", REPLAY, "Panes"),
+    _A("replay-close", ("escape",), "Leave the replay", "leave", REPLAY, "Replay", rank=80),
+    # the mask
+    _A("mask-next-wrong", ("n",), "To the next row that fails", "failing rows", MASK, "Mask",
+       rank=1),
+    _A("mask-previous-wrong", ("N",), "To the failing row before", "", MASK, "Mask"),
+    _A("mask-view", ("v",), "Pairs (i, j), or one mark for a tile", "pairs/tiles", MASK, "Mask",
+       rank=2),
+    _A("mask-sizes", ("s",), "Other sizes of the deck", "sizes", MASK, "Mask", rank=3),
+    _A("mask-type-sizes", ("S",), "Type Nq and Nk", "", MASK, "Mask"),
+    _A("mask-head", ("H",), "Next head", "head", MASK, "Mask", rank=4),
+    _A("mask-batch", ("b",), "Next batch", "", MASK, "Mask"),
+    _A("mask-go-to", ("g",), "Go to a pair i, j", "go to", MASK, "Mask", rank=5),
+    _A("mask-close", ("escape",), "Back to the panes", "back", MASK, "Mask", rank=80),
+    # GPU verification
+    _A("gpu-run", ("r", "enter"), "Run the job with the runner under the cursor", "run", GPU, "GPU",
+       every(writable, idle), 1),
+    _A("gpu-cancel", ("ctrl+c",), "Cancel what is running", "cancel", GPU, "GPU", running, 0),
+    _A("gpu-edit", ("e",), "Name the ssh host, or the command", "edit", GPU, "GPU", idle, 2),
+    _A("gpu-pack", ("p",), "Pack the job into a folder or a .tar, to carry it", "pack", GPU, "GPU",
+       idle, 3),
+    _A("gpu-import", ("i",), "Import the result of a job that was carried", "import", GPU, "GPU",
+       every(writable, idle), 4),
+    _A("gpu-bench", ("t",), "Time it beside the rivals too, or verify only", "times", GPU, "GPU",
+       idle, 5),
+    _A("gpu-export", ("x",), "Write the bars to an SVG file", "export", GPU, "GPU", has_times, 6),
+    _A("gpu-next-pane", ("tab",), "Next pane", "", GPU, "GPU"),
+    _A("gpu-previous-pane", ("shift+tab",), "Previous pane", "", GPU, "GPU"),
+    _A("gpu-close", ("escape",), "Back to the panes", "back", GPU, "GPU", rank=80),
 )  # fmt: skip
 
 
@@ -245,6 +318,10 @@ _NAMES = {
     "slash": "/",
     "right_square_bracket": "]",
     "left_square_bracket": "[",
+    "right_curly_bracket": "}",
+    "left_curly_bracket": "{",
+    "plus": "+",
+    "minus": "-",
     "escape": "esc",
     "enter": "enter",
     "exclamation_mark": "!",

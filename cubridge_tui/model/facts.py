@@ -10,7 +10,8 @@ class Facts:
     """A text that is not empty is the reason why something cannot be done.
 
     `job` is what runs now; `hunk` the hunk under the cursor; `failed` the first gate that failed;
-    `undo` and `redo` count decisions; `changed` names what changed on disk.
+    `undo` and `redo` count decisions; `changed` names what changed on disk;
+    `lowered`, `recipe` and `times` say whether there are any.
     """
 
     job: str = ""
@@ -25,3 +26,6 @@ class Facts:
     failed: str = ""
     search: str = ""
     changed: str = ""
+    lowered: bool = False
+    recipe: bool = False
+    times: bool = False
