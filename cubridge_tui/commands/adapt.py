@@ -16,6 +16,7 @@ from cubridge_tui.headless import (
     spec_options,
     specialisation,
 )  # fmt: skip
+from cubridge_tui.headless_llm import add_model, run_model
 
 if TYPE_CHECKING:
     from engine.service.adaptation import Adaptation
@@ -41,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--export", metavar="DIR", help="write the accepted kernel's package there")
     parser.add_argument("--quiet", action="store_true", help="no narration")
+    add_model(parser)
     add_specialisation(parser)
     add_store(parser)
     add_json(parser)
@@ -93,7 +95,6 @@ class _Stages:
 
 
 def _walk(work: Adaptation, stages: _Stages, args: argparse.Namespace) -> int:
-    from engine.errors import TransferError
     from engine.types import VerdictKind
 
     begin = time.monotonic()
@@ -109,8 +110,16 @@ def _walk(work: Adaptation, stages: _Stages, args: argparse.Namespace) -> int:
     if verdict.kind is VerdictKind.FAIL:
         return GATE_FAILED
     if args.transfer == "llm":
-        raise TransferError("no model is set up", fix="use --transfer rules, or configure a model")
-    proposal = work.propose_by_rules()
+        begin = time.monotonic()
+        result = run_model(work, args)
+        if result.proposal is None:
+            last = result.attempts[-1].reason if result.attempts else "no answer came"
+            reason = f"no answer became a target: {last}"
+            stages.add("target", "G2", "not_run", reason, time.monotonic() - begin)
+            return GATE_FAILED
+        proposal = result.proposal
+    else:
+        proposal = work.propose_by_rules()
     work.accept_all(proposal)
     verdict = work.judge_target()
     stages.gate("target", verdict)

@@ -29,9 +29,11 @@ from engine.gates.deck import Case, quick_deck
 from engine.gates.diagnose import diagnose, lse_path
 from engine.gates.low_precision import run_spec
 from engine.spec import Input, Recipe, recipe_from_json
+from engine.spec.declared import declared
 from engine.spec.derived import derive_inputs
 from engine.spec.inputs import extent, make_inputs, violated
 from engine.spec.oracle import as_bhnd, expected, oracle, output_as_bhnd
+from engine.spec.source import read_source
 from engine.transfer.binding import Binding
 from engine.transfer.fill import fill_arguments, unpermuted
 
@@ -61,22 +63,44 @@ class Failure:
 
 
 def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """`judge` on JSON: module, recipe, binding, spec, options -> ok, reason, details, seconds."""
+    """`judge` on JSON: module, recipe, binding, spec, options -> ok, reason, details, seconds.
+
+    A recipe of None means that none could be read: the spec's own function judges alone. `cases`
+    are sizes to judge besides the deck's; `explain` asks for the weights of a wrong row.
+    """
     begin = time.monotonic()
+    spec, options = Path(payload["spec"]), payload.get("options") or {}
+    read = payload["recipe"] is not None
     subject = Subject(
         parse_module(payload["module"], "target.cuir"),
-        recipe_from_json(payload["recipe"]),
+        recipe_from_json(payload["recipe"]) if read else _declared(spec, options),
         Binding.from_json(payload["binding"]),
-        Path(payload["spec"]),
-        payload.get("options") or {},
+        spec,
+        options,
+        tuple(
+            Case(**{**sizes, "modes": tuple(sizes["modes"])}) for sizes in payload.get("cases", ())
+        ),
     )
-    failure, done = judge(subject, report)
+    passed = "{} runs equal the spec"
+    if read:
+        deck = _legal_cases(subject)
+        failure, done = judge(subject, report)
+    else:
+        from engine.gates.judge_spec import COMPARED, judge_by_spec, legal_deck
+
+        deck = legal_deck(subject)
+        failure, done = judge_by_spec(subject, report)
+        passed += f" ({COMPARED})"
     details: dict[str, Any] = {"runs": done}
     if failure is not None:
         details |= failure.details()
+        if payload.get("explain") and done:
+            from engine.gates.explain import explained
+
+            details |= explained(subject, deck, done[-1], failure)
     return {
         "ok": failure is None,
-        "reason": failure.reason if failure is not None else f"{len(done)} runs equal the spec",
+        "reason": failure.reason if failure is not None else passed.format(len(done)),
         "details": details,
         "seconds": time.monotonic() - begin,
     }
@@ -91,6 +115,7 @@ class Subject:
     binding: Binding
     spec: Path
     options: Mapping[str, Any]
+    extra_cases: tuple[Case, ...] = ()
 
     @property
     def head_dim(self) -> int:
@@ -102,6 +127,11 @@ class Subject:
     def dtype(self) -> torch.dtype:
         kind = dict(self.module.spec).get("T")
         return torch.float16 if kind == Name("f16") else torch.bfloat16
+
+
+def _declared(spec: Path, options: Mapping[str, Any]) -> Recipe:
+    """What an unread spec says about its inputs; its score and mask are not to be asked for."""
+    return declared(read_source(spec, options)).as_recipe("no recipe was read")
 
 
 def judge(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[str, Any]]]:
@@ -126,7 +156,7 @@ def judge(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[s
 
 def _legal_cases(subject: Subject) -> list[Case]:
     """The quick deck, its cases bent to what the spec allows (Nq == Nk, one head count, ...)."""
-    deck = quick_deck((subject.recipe.keep, subject.recipe.score))
+    deck = (*quick_deck((subject.recipe.keep, subject.recipe.score)), *subject.extra_cases)
     fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
     out: list[Case] = []
     for case in deck:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.errors import InputError, Where
 from engine.llm.errors import NotRecorded
-from engine.llm.types import Client, Heard, Kind, Listen, Reply, Request, deaf
+from engine.llm.types import Client, Heard, Kind, Listen, Parameters, Reply, Request, deaf
 
 SCHEMA = 1
 
@@ -81,6 +81,18 @@ class Replayer:
     @property
     def place(self) -> str:
         return f"recording {self.folder}"
+
+    @property
+    def model(self) -> str:
+        """The model that was asked first."""
+        return str(self._requests[0].get("model", ""))
+
+    @property
+    def parameters(self) -> Parameters:
+        """The parameters that the first request was sent with."""
+        given = self._requests[0].get("parameters")
+        values = given if isinstance(given, dict) else {}
+        return Parameters(values.get("temperature"), values.get("max_tokens"), values.get("seed"))
 
     async def complete(self, request: Request, listen: Listen = deaf) -> Reply:
         """Raises `NotRecorded`."""

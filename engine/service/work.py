@@ -155,7 +155,7 @@ class Work:
         self.bench.progress("G2: running the target CuIR against the spec")
         begin = time.monotonic()
         recipe = self.recipe
-        if recipe is None:
+        if BINDING not in self.state.stage(Stage.TARGET).artifacts:
             return self.verdict(Gate.G2, VerdictKind.NOT_RUN, begin, "the spec was not read", {})
         options = self.options.spec
         return self._judge(Gate.G2, begin, self.target, recipe, self.binding, self.spec, options)
@@ -216,14 +216,14 @@ class Work:
         gate: Gate,
         begin: float,
         module: Module,
-        recipe: Recipe,
+        recipe: Recipe | None,
         binding: Binding,
         spec: Path,
         options: Mapping[str, Any],
     ) -> Verdict:
         payload = {
             "module": print_module(module),
-            "recipe": recipe_to_json(recipe),
+            "recipe": None if recipe is None else recipe_to_json(recipe),
             "binding": binding.to_json(),
             "spec": str(spec),
             "options": dict(options),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from engine.cuir.nodes import Module, Path, walk
 from engine.cuir.parser import parse_module, parse_with_tables
@@ -78,12 +79,12 @@ def _edited(blocks: Sequence[Block], base: Module, ids: Mapping[Path, str]) -> s
         span = spans.get(block.op)
         if span is None:
             raise AnswerError(
-                f"{name}: no op has the id {block.op!r}; ids are the #@ marks of the module, or Args"
+                f"{name}: no op has the id {block.op!r}; ids are the module's #@ marks, or Args"
             )
         first, end = _target(block, span, lines, name)
         changes.append((first, end, _replacement(block, lines, first, span, name), name))
     changes.sort(key=lambda c: (c[0], c[1]))
-    for (_, end, _, one), (first, _, _, other) in zip(changes, changes[1:], strict=False):
+    for (_, end, _, one), (first, _, _, other) in pairwise(changes):
         if first < end:
             raise AnswerError(f"{one} and {other} edit the same lines")
     for first, end, new, _ in reversed(changes):
@@ -121,11 +122,7 @@ def _target(block: Block, span: _Span, lines: list[str], name: str) -> tuple[int
         raise AnswerError(
             f"{name}: no search lines; write the lines to replace, or `<<<<<<< before {block.op}`"
         )
-    found = [
-        at
-        for at in range(span.first, span.last + 1)
-        if _at(lines, at, len(search)) == search
-    ]
+    found = [at for at in range(span.first, span.last + 1) if _at(lines, at, len(search)) == search]
     if not found:
         shown = "\n".join(f"    {line.strip()}" for line in lines[span.first : span.first + 3])
         raise AnswerError(
@@ -144,9 +141,7 @@ def _at(lines: list[str], at: int, size: int) -> list[str]:
     return [line[indent:] if _indent(line) >= indent else "\0" + line for line in taken]
 
 
-def _replacement(
-    block: Block, lines: list[str], first: int, span: _Span, name: str
-) -> list[str]:
+def _replacement(block: Block, lines: list[str], first: int, span: _Span, name: str) -> list[str]:
     new = _dedented(_trimmed(block.replace), name, "replace")
     if block.place != "at":
         if not new:
@@ -197,9 +192,7 @@ def _patched(diff: str, text: str) -> str:
         new = [line for sign, line in body if sign in " +"]
         if not old:
             raise AnswerError(f"hunk {number} of the diff has no context to find its place by")
-        places = [
-            at for at in range(len(lines) - len(old) + 1) if lines[at : at + len(old)] == old
-        ]
+        places = [at for at in range(len(lines) - len(old) + 1) if lines[at : at + len(old)] == old]
         if stated - 1 + shift in places:
             at = stated - 1 + shift
         elif len(places) == 1:
@@ -222,7 +215,9 @@ def _hunks(diff: str) -> list[tuple[int, list[tuple[str, str]]]]:
             out.append((int(head[1]), []))
         elif not out and (line.startswith(("--- ", "+++ ", "diff ")) or not line.strip()):
             if line.startswith(("--- ", "+++ ")) and not _names_target(line[4:]):
-                raise AnswerRefused(f"the diff is of {line[4:].strip()!r}, not of the target module")
+                raise AnswerRefused(
+                    f"the diff is of {line[4:].strip()!r}, not of the target module"
+                )
         elif not out:
             raise AnswerError("the diff has text before its first hunk")
         elif line[:1] in (" ", "-", "+"):

@@ -1,13 +1,13 @@
 """What no model's edit may do, found in the module itself before anything runs.
 
-The gates judge what a module computes. These checks look for ways to be right on a deck only.
+The gates judge what a module computes on a deck. These checks look for ways to be right on a deck
+only: sizes singled out, outputs read back, text that hides what it does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-from engine.cuir.execute_free import stored_fields
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -21,8 +21,148 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Opaque,
+    Path,
+    Return,
+    Stmt,
+    Tuple,
+    walk,
     walk_block,
     walk_expr,
 )  # fmt: skip
 from engine.cuir.printer import print_expr
+from engine.transfer.binding import SIZES
+from engine.transfer.llm.answer import AnswerRefused
 from engine.transfer.rewrite import free_names, stmt_exprs
+
+_WRITES = frozenset({"copy", "store", "store_rows", "tma_store"})
+_VIEWS = frozenset({"gmem", "tensor_map"})
+
+
+def refuse_tricks(base: Module, proposed: Module, spec_numbers: Set[int]) -> None:
+    """Raises `AnswerRefused` for the first trick. `spec_numbers` are integers that the spec names,
+    which a size may be compared with."""
+    old = [s for _, s in walk(base) if isinstance(s, Opaque)]
+    for path, stmt in walk(proposed):
+        if isinstance(stmt, Opaque) and stmt not in old:
+            raise AnswerRefused(
+                f"{path[0]} gets opaque text ({stmt.text[:40]!r}): an edit is made of CuIR ops; "
+                "libraries and CUDA text cannot be called"
+            )
+    known = set(_singled_out(base, spec_numbers))
+    for function, expr in _singled_out(proposed, spec_numbers):
+        if (function, expr) not in known:
+            raise AnswerRefused(
+                f"{function} singles out sizes: `{print_expr(expr)}` compares a size with a number "
+                "that the spec does not name"
+            )
+    outputs = _written(base) | _written(proposed)
+    before = _reads(base, outputs)
+    for name in sorted(_reads(proposed, outputs) - before):
+        raise AnswerRefused(
+            f"the edit reads the output `{name}`: what an earlier call left there is no input"
+        )
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def _singled_out(module: Module, allowed: Set[int]) -> Iterator[tuple[str, Expr]]:
+    """Comparisons between sizes alone and a number that nothing in the spec explains."""
+    for function in module.functions:
+        sizes = _size_names(function)
+        for _, stmt in walk_block(function.body, (function.name,)):
+            for expr in stmt_exprs(stmt):
+                for node in walk_expr(expr):
+                    if isinstance(node, Compare) and _is_about_a_size(node, sizes, allowed):
+                        yield function.name, node
+
+
+def _is_about_a_size(compare: Compare, sizes: Set[str], allowed: Set[int]) -> bool:
+    fields = {n.field for n in walk_expr(compare) if isinstance(n, Attr) and n.base == Name("args")}
+    names = set(free_names(compare)) - {"args"}
+    if not fields <= set(SIZES) or not names <= sizes or not (fields or names):
+        return False
+    numbers = {
+        n.value for n in walk_expr(compare) if isinstance(n, Num) and isinstance(n.value, int)
+    }
+    return bool(numbers - allowed - {0, 1})
+
+
+def _size_names(function: Function) -> set[str]:
+    """Locals that are made of sizes and numbers alone."""
+    out: set[str] = set()
+    for _, stmt in walk_block(function.body, (function.name,)):
+        if not isinstance(stmt, Assign):
+            continue
+        fields = {n.field for n in walk_expr(stmt.value) if isinstance(n, Attr)}
+        names = set(free_names(stmt.value)) - {"args"}
+        if fields <= set(SIZES) and (fields or names) and names <= out:
+            out.add(stmt.target)
+    return out
+
+
+# --- outputs --------------------------------------------------------------------------------------
+
+
+def _views(module: Module) -> dict[tuple[str, str], str]:
+    """(function, name) -> the field that the name is a view or a tensor map of."""
+    out: dict[tuple[str, str], str] = {}
+    for path, stmt in walk(module):
+        match stmt:
+            case Assign(target, Call(fn, (Attr(Name("args"), field), *_))) if fn in _VIEWS:
+                out[str(path[0]), target] = field
+    for path, stmt in walk(module):
+        call = _call(stmt)
+        if call is None or call.fn != "run" or len(call.args) != 2:
+            continue
+        kernel = call.args[0].base if isinstance(call.args[0], Index) else call.args[0]
+        given = call.args[1]
+        if isinstance(kernel, Name) and isinstance(given, Tuple):
+            params = [p.name for f in module.functions if f.name == kernel.id for p in f.params]
+            for param, actual in zip(params, given.items, strict=False):
+                if isinstance(actual, Name) and (str(path[0]), actual.id) in out:
+                    out[kernel.id, param] = out[str(path[0]), actual.id]
+    return out
+
+
+def _written(module: Module) -> set[str]:
+    views = _views(module)
+    out: set[str] = set()
+    for path, stmt in walk(module):
+        call = _call(stmt)
+        if call is not None and call.fn in _WRITES and call.args:
+            for node in walk_expr(call.args[0]):
+                if isinstance(node, Name) and (str(path[0]), node.id) in views:
+                    out.add(views[str(path[0]), node.id])
+    return out
+
+
+def _reads(module: Module, fields: Set[str]) -> set[str]:
+    """Which of `fields` some statement reads."""
+    views = _views(module)
+    out: set[str] = set()
+    for path, stmt in walk(module):
+        call = _call(stmt)
+        exprs: tuple[Expr, ...] = stmt_exprs(stmt)
+        if call is not None and call.fn in _WRITES and call.args:
+            exprs = call.args[1:]
+        elif call is not None and call.fn in _VIEWS | {"run", "prefetch_map"}:
+            exprs = ()
+        for expr in exprs:
+            out |= {f for f in _named(expr, path, views) if f in fields}
+    return out
+
+
+def _named(expr: Expr, path: Path, views: dict[tuple[str, str], str]) -> Iterator[str]:
+    for node in walk_expr(expr):
+        if isinstance(node, Name) and (str(path[0]), node.id) in views:
+            yield views[str(path[0]), node.id]
+
+
+def _call(stmt: Stmt) -> Call | None:
+    match stmt:
+        case Do(call):
+            return call
+        case Assign(_, Call() as call) | Return(Call() as call):
+            return call
+    return None

@@ -1,0 +1,211 @@
+"""G2 for a spec that no recipe could be read from: the target against the spec's own function.
+
+The function is run in float64 on the deck and its output compared element by element; with one-hot
+V it also gives back its weights, so keep sets are compared as well. What only a recipe can say is
+not compared, and the verdict says so: LSE, and which rows count as having no kept key (a row that
+the spec gives as NaN must be 0).
+
+Runs in the torch child only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.cuir.check import check
+from engine.errors import SpecError
+from engine.gates.deck import MAX_CONSTANT, QUICK, Case
+from engine.gates.judge import (
+    EXACT_TOLERANCE,
+    Failure,
+    Report,
+    Subject,
+    _execute,
+    _inputs,
+    _op,
+    _rows_equal,
+    hot_like,
+)
+from engine.gates.low_precision import run_spec
+from engine.spec.inputs import violated
+from engine.spec.oracle import as_bhnd, oracle, output_as_bhnd
+from engine.spec.program import large_integers
+from engine.spec.source import read_source
+
+TINY = 1e-250  # weights below are no weights: sums in another order may or may not reach 0
+FEWEST = 4  # cases with keys that must have been compared for a pass
+COMPARED = (
+    "O and the weights of one-hot V equal the spec's function; no recipe, so LSE is not compared"
+)
+
+
+def judge_by_spec(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[str, Any]]]:
+    """The first failure (or None), and what every run measured."""
+    static = check(subject.module)
+    if static:
+        return Failure(static[0].message, op=_op(static[0].path)), []
+    done: list[dict[str, Any]] = []
+    compared = 0
+    deck = legal_deck(subject)
+    for number, case in enumerate(deck):
+        report(f"{number + 1} of {len(deck)}: {case}")
+        for run in (_exact, _typed, _probe):
+            if run is _probe and not case.probe_keep:
+                continue
+            if run is not _probe and run.__name__.strip("_") not in case.modes:
+                continue
+            failure, row = run(subject, case, number)
+            done.append(row)
+            if failure is not None:
+                return failure, done
+            compared += run is _exact and "skipped" not in row and bool(case.Nq and case.Nk)
+    if compared < FEWEST:
+        why = next((r["skipped"] for r in done if "skipped" in r), "no case fits the spec's sizes")
+        return Failure(f"only {compared} cases could be compared: {why}"), done
+    return None, done
+
+
+def legal_deck(subject: Subject) -> list[Case]:
+    """The quick deck, one case past the file's largest integer, and the subject's own cases; bent
+    to what the declarations allow."""
+    reach = [
+        n for n in large_integers(read_source(subject.spec, dict(subject.options)))
+        if 190 < n <= MAX_CONSTANT
+    ]  # fmt: skip
+    more = [Case(1, 1, 1, min(n + 70, 300), n + 70, modes=("exact",)) for n in sorted(reach)[-1:]]
+    fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
+    out: list[Case] = []
+    for case in (*QUICK, *more, *subject.extra_cases):
+        square = max(case.Nq, case.Nk)
+        for bent in (
+            case,
+            replace(case, Nq=square, Nk=square),
+            replace(case, Hkv=case.Hq),
+            replace(case, Nq=square, Nk=square, Hkv=case.Hq),
+        ):
+            if violated(subject.recipe, bent.sizes | fixed) is None:
+                out.append(bent)
+                break
+    return list(dict.fromkeys(out))
+
+
+def _spec(subject: Subject, inputs: Mapping[str, Any]) -> Tensor | str:
+    """The spec's output, or why it does not run at these sizes."""
+    try:
+        return output_as_bhnd(subject.recipe, oracle(subject.spec, inputs, subject.options))
+    except SpecError as error:
+        return f"the spec does not run at these sizes: {error.message}"
+
+
+def _exact(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
+    inputs, sizes = _inputs(subject, case, seed)
+    row: dict[str, Any] = {"case": str(case), "mode": "exact"}
+    want = _spec(subject, inputs) if case.Nq and case.Nk else ""
+    if isinstance(want, str) and want:
+        return None, row | {"skipped": want}
+    found, out = _execute(subject, inputs, sizes, "exact", seed)
+    if found is not None and not out:
+        return found, row
+    o = output_as_bhnd(subject.recipe, out["O"])
+    if isinstance(want, str):
+        nothing = Failure("without keys O is not 0") if bool((o != 0).any()) else None
+        return found or nothing, row
+    failure, row["O"] = _rows_equal(o, _without_nan_rows(want), "O")
+    if found is not None and failure is not None:
+        failure = replace(failure, op=found.op)
+    return failure or found, row
+
+
+def _without_nan_rows(o: Tensor) -> Tensor:
+    """Rows that are all NaN kept nothing: our convention there is 0."""
+    return o.masked_fill(o.isnan().all(-1, keepdim=True), 0.0)
+
+
+def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
+    """FlashAttention's rule, as in `judge`: twice the error of PyTorch in low precision."""
+    row: dict[str, Any] = {"case": str(case), "mode": "typed"}
+    if not (case.Nq and case.Nk):
+        return None, row
+    inputs, sizes = _inputs(subject, case, seed)
+    elements = {i.name for i in subject.recipe.inputs if i.dtype == "T"}
+    low = {
+        n: t.to(subject.dtype) if n in elements and isinstance(t, Tensor) else t
+        for n, t in inputs.items()
+    }
+    wide = {
+        n: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t
+        for n, t in low.items()
+    }
+    want = _spec(subject, wide)
+    if isinstance(want, str):
+        return None, row | {"skipped": want}
+    failure, out = _execute(subject, low, sizes, "typed", seed)
+    if failure is not None:
+        return failure, row
+    try:
+        plain = output_as_bhnd(subject.recipe, run_spec(subject.spec, low, subject.options))
+    except SpecError as error:
+        return None, row | {"skipped": f"the spec does not run in low precision: {error.message}"}
+    nothing = want.isnan().all(-1, keepdim=True)
+    got = output_as_bhnd(subject.recipe, out["O"]).double()
+    if bool((got.masked_select(nothing.expand_as(got)) != 0).any()):
+        return Failure("a row that the spec gives as NaN is not 0"), row
+    kept = ~nothing.expand_as(want)
+    zero = torch.zeros(1, dtype=torch.float64)
+
+    def worst(error: Tensor, missing: float) -> float:
+        chosen = error.abs().masked_select(kept).nan_to_num(missing)
+        return float(torch.cat([chosen, zero]).max())
+
+    rounding = worst(want.to(subject.dtype).double() - want, 0.0)
+    bound = 2 * worst(plain.double() - want, 0.0) + 2 * rounding
+    row |= {"error": worst(got - want, math.inf), "bound": bound}
+    if row["error"] > bound:
+        reason = f"the rounding error {row['error']:.3g} is over FlashAttention's bound {bound:.3g}"
+        return Failure(reason, counterexample={"case": str(case)}), row
+    return None, row
+
+
+def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
+    """The weights themselves: O with one-hot V is one column of them per key."""
+    inputs, sizes = _inputs(subject, case, seed)
+    row: dict[str, Any] = {"case": str(case), "mode": "weights"}
+    v = next(i for i in subject.recipe.inputs if i.role == "v")
+    pairs = 0
+    for first in range(0, sizes["Nk"], subject.head_dim):
+        columns = min(subject.head_dim, sizes["Nk"] - first)
+        hot = as_bhnd(v, torch.zeros_like(inputs[v.name]))
+        for d in range(columns):
+            hot[:, :, first + d, d] = 1.0
+        probe = dict(inputs) | {v.name: hot_like(v, hot, inputs[v.name])}
+        spec = _spec(subject, probe)
+        if isinstance(spec, str):
+            return None, row | {"skipped": spec}
+        failure, out = _execute(subject, probe, sizes, "exact", seed)
+        if failure is not None:
+            return failure, row
+        want = _without_nan_rows(spec)[..., :columns]
+        got = output_as_bhnd(subject.recipe, out["O"])[..., :columns]
+        wrong = ((want.abs() > TINY) != (got.abs() > TINY)) | ~torch.isclose(
+            got, want, rtol=EXACT_TOLERANCE, atol=EXACT_TOLERANCE
+        )
+        pairs += int((want.abs() > TINY).sum())
+        if bool(wrong.any()):
+            b, h, i, j = (int(x) for x in wrong.nonzero()[0])
+            example = {
+                "b": b, "h": h, "i": i, "j": j + first,
+                "expected": float(want[b, h, i, j]), "got": float(got[b, h, i, j]),
+            }  # fmt: skip
+            reason = (
+                f"the weight of a pair differs: at b={b}, h={h}, i={i}, j={j + first} the spec "
+                f"gives {example['expected']:.6g}, the target {example['got']:.6g}"
+            )
+            return Failure(reason, counterexample=example), row
+    row["kept"] = pairs
+    return None, row

@@ -1,0 +1,171 @@
+"""How a model's target is filled from the spec's inputs: the base kernel's own fields by role, new
+fields by name or by what the answer's `bind` block says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.cuir.nodes import Expr, Field, Module, Name, Num
+from engine.cuir.parser import parse_expr
+from engine.cuir.printer import print_expr
+from engine.errors import CuirError
+from engine.spec.declared import Declared
+from engine.spec.recipe import Input
+from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField
+from engine.transfer.llm.answer import AnswerError, AnswerRefused
+from engine.transfer.match import find_attention
+from engine.transfer.rewrite import free_names
+
+DEFAULT_SCALE = "rsqrt(f32(D))"
+_ROLES = {
+    "q": ("B", "Hq", "Nq", "D"),
+    "k": ("B", "Hkv", "Nk", "D"),
+    "v": ("B", "Hkv", "Nk", "Dv"),
+}
+_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What the spec offers to bind: from its recipe where there is one, else as declared."""
+
+    inputs: tuple[Input, ...]
+    output_dims: tuple[str, ...]
+    scalars: tuple[tuple[str, int | float | bool], ...]
+
+    @staticmethod
+    def of(
+        declared: Declared, inputs: Sequence[Input] | None, output: tuple[str, ...] | None
+    ) -> Interface:
+        return Interface(
+            declared.inputs if inputs is None else tuple(inputs),
+            declared.output_dims if output is None else output,
+            declared.scalars,
+        )
+
+    @property
+    def extra(self) -> tuple[Input, ...]:
+        return tuple(i for i in self.inputs if i.role == "extra")
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        """Every named size."""
+        named = [d for i in self.inputs for d in i.dims if not d.isdigit()]
+        return tuple(dict.fromkeys((*SIZES, *named)))
+
+
+def default_binding(base: Module, interface: Interface) -> Binding:
+    """The base kernel's fields, filled for this spec. Raises `TransferError` for a module without
+    an attention in it."""
+    return bind(base, base, interface, ())
+
+
+def bind(
+    base: Module, proposed: Module, interface: Interface, pairs: Sequence[tuple[str, str]]
+) -> Binding:
+    """The binding of a proposed module.
+
+    Raises:
+        AnswerError: a field that nothing fills, or a line that names what is not there.
+        AnswerRefused: a line that would fill q, k, v or the outputs with something else.
+    """
+    roles = find_attention(base).fields
+    by_role = {role: field for role, field in roles.items() if role != "scale"}
+    given = dict(pairs)
+    fields = {f.name: f for f in proposed.fields}
+    for name in given:
+        if name not in fields:
+            raise AnswerError(f"bind: class Args has no field {name!r}")
+        if name in by_role.values():
+            raise AnswerRefused(f"bind: {name} is the kernel's own and stays as it is filled")
+    tensors: list[TensorField] = []
+    for item in interface.inputs:
+        if item.role == "extra":
+            continue
+        field = by_role[item.role]
+        if field not in fields:
+            raise AnswerError(f"class Args lost the field {field!r}, which holds {item.role}")
+        tensors.append(
+            TensorField(field, item.name, item.dims, _order(item.dims, _ROLES[item.role]), "T")
+        )
+    out_dims = interface.output_dims
+    tensors.append(
+        TensorField(
+            _present(by_role["o"], fields), "O", out_dims,
+            _order(out_dims, ("B", "Hq", "Nq", "Dv")), "T", output=True,
+        )
+    )  # fmt: skip
+    if by_role.get("lse") in fields:
+        dims = ("B", "Hq", "Nq")
+        tensors.append(TensorField(by_role["lse"], "LSE", dims, dims, "f32", output=True))
+    own = {f.name for f in base.fields}
+    sizes: list[SizeField] = []
+    scalars: list[ScalarField] = []
+    for extra in proposed.fields:
+        if extra.name in by_role.values():
+            continue
+        source = given.get(extra.name)
+        if extra.type == "tensor":
+            tensors.append(_tensor(extra, source, interface))
+        elif source is None and extra.name == roles.get("scale") and extra.name in own:
+            scalars.append(ScalarField(extra.name, parse_expr(DEFAULT_SCALE)))
+        elif extra.type in ("i32", "i64"):
+            sizes.append(SizeField(extra.name, print_expr(_number(extra, source, interface))))
+        else:
+            scalars.append(ScalarField(extra.name, _number(extra, source, interface)))
+    return Binding(tuple(tensors), tuple(sizes), tuple(scalars))
+
+
+def _present(name: str, fields: Mapping[str, Field]) -> str:
+    if name not in fields:
+        raise AnswerError(f"class Args lost the field {name!r}, which the output is written to")
+    return name
+
+
+def _order(source: tuple[str, ...], canonical: tuple[str, ...]) -> tuple[str, ...]:
+    """The kernel's order in the source's own names; a dimension that it lacks keeps ours."""
+    return tuple(
+        next((d for d in source if d in names), name)
+        for names, name in zip(_PLACES, canonical, strict=True)
+    )
+
+
+def _tensor(field: Field, source: str | None, interface: Interface) -> TensorField:
+    name = source or field.name
+    item = next((i for i in interface.extra if i.name == name and i.dims), None)
+    if item is None:
+        there = ", ".join(i.name for i in interface.extra if i.dims) or "none"
+        raise AnswerError(
+            f"nothing fills the tensor field {field.name!r}: the spec's extra tensors are {there}; "
+            "give the field an input's name, or a ```bind line `field = input`"
+        )
+    if len(item.dims) > 4:
+        raise AnswerError(f"input {name} has {len(item.dims)} dimensions; a field has at most 4")
+    return TensorField(field.name, item.name, item.dims, item.dims, item.dtype)
+
+
+def _number(field: Field, source: str | None, interface: Interface) -> Expr:
+    """A number field as an expression over sizes and scalar inputs."""
+    constants = dict(interface.scalars)
+    inputs = {i.name for i in interface.extra if not i.dims}
+    if source is None:
+        if field.name in constants:
+            return Num(constants[field.name])
+        if field.name in interface.dimensions or field.name in inputs:
+            return Name(field.name)
+        raise AnswerError(
+            f"nothing fills the field {field.name!r}: give it the name of a size "
+            f"({', '.join(interface.dimensions)}) or of a scalar of the spec, or a ```bind line "
+            "`field = expression`"
+        )
+    try:
+        expr = parse_expr(source, f"bind {field.name}")
+    except CuirError as error:
+        raise AnswerError(str(error)) from None
+    unknown = free_names(expr) - set(interface.dimensions) - inputs - set(constants)
+    if unknown:
+        raise AnswerError(f"bind: {field.name} is made of {min(unknown)!r}, which the spec lacks")
+    from engine.transfer.rewrite import substitute
+
+    return substitute(expr, {n: Num(v) for n, v in constants.items()})

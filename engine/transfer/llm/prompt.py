@@ -1,0 +1,253 @@
+"""Prompts as artifacts: typed data in, messages out, through templates that are files.
+
+Texts from files go into data fences that nothing inside them can close. The spec is sent as code
+alone, without comments and docstrings: what defines the result is what it executes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from engine.cuir.nodes import Module, Path
+from engine.cuir.printer import print_expr, print_module
+from engine.llm.types import Message
+from engine.spec.recipe import Recipe
+from engine.transfer.llm.answer import visible
+from engine.transfer.llm.bind import Interface
+
+MAX_SPEC = 60_000
+MAX_WORDS = 20_000
+ROWS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """An accepted edit of an earlier session, cited with where it comes from."""
+
+    session: str
+    title: str
+    hunks: tuple[tuple[str, str], ...]  # before, after
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A person's words about a hunk."""
+
+    hunk: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """All that a first prompt is made of."""
+
+    kernel: str
+    base: Module
+    ids: Mapping[Path, str]
+    spec_name: str
+    spec_text: str
+    recipe: Recipe | None
+    unread: str  # why there is no recipe
+    interface: Interface
+    instruction: str = ""
+    comments: tuple[Comment, ...] = ()
+    examples: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt did not get through, as a gate or a check found it.
+
+    `op` is the statement's text, `details` the gate's (its counterexample among them).
+    """
+
+    stage: str
+    reason: str
+    op: str = ""
+    details: Mapping[str, Any] | None = None
+
+
+def first_messages(task: Task, manual: str) -> tuple[Message, ...]:
+    """System and task message."""
+    return (
+        Message("system", render("system", manual=manual)),
+        Message("user", task_text(task)),
+    )
+
+
+def task_text(task: Task) -> str:
+    return render(
+        "task",
+        kernel=task.kernel,
+        module=fenced(print_module(task.base, task.ids), "cuir"),
+        spec_name=task.spec_name,
+        spec=fenced(code_alone(task.spec_text), "python"),
+        recipe=_recipe(task),
+        inputs=_inputs(task.interface),
+        instruction=_instruction(task.instruction),
+        comments=_comments(task.comments),
+        examples=_examples(task.examples),
+    )
+
+
+def repair_text(failure: Failure, earlier: Sequence[str], steer: str = "") -> str:
+    """What goes back after an attempt that did not get through."""
+    return render(
+        "repair",
+        stage=failure.stage,
+        reason=fenced(failure.reason),
+        op=f"\nThe op where it was found:\n\n{fenced(failure.op, 'cuir')}\n" if failure.op else "",
+        counterexample=_counterexample(failure.details or {}),
+        earlier=_earlier(earlier),
+        steer=_instruction(steer),
+    )
+
+
+def incomplete_text(reason: str, steer: str = "") -> str:
+    """What goes back after an answer that was cut off, filtered or empty."""
+    return render("incomplete", reason=visible(reason), steer=_instruction(steer))
+
+
+def render(name: str, /, **values: str) -> str:
+    """A template with its values. A value is put in once and never read as a template."""
+    text = files("engine.transfer.llm").joinpath("templates", f"{name}.md").read_text("utf-8")
+    return Template(text).substitute(values)
+
+
+def fenced(text: str, kind: str = "text") -> str:
+    """`text` in a fence longer than any run of backticks inside it."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{kind}\n{visible(text.rstrip())}\n{fence}"
+
+
+def code_alone(text: str) -> str:
+    """A Python text without comments and docstrings; what is no Python is cut to nothing of it."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "# (the file is not Python)"
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            kept = [s for s in body if not _is_text(s)]
+            if len(kept) != len(body):
+                node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
+    out = ast.unparse(ast.fix_missing_locations(tree))
+    if len(out) > MAX_SPEC:
+        out = out[:MAX_SPEC] + "\n# ... (cut: the file is longer)"
+    return out
+
+
+def _is_text(stmt: object) -> bool:
+    return (
+        isinstance(stmt, ast.Expr)
+        and isinstance(stmt.value, ast.Constant)
+        and isinstance(stmt.value.value, str)
+    )
+
+
+def _recipe(task: Task) -> str:
+    recipe = task.recipe
+    if recipe is None:
+        return render("unread", why=fenced(task.unread))
+    clauses = "\n".join(f"* {visible(c.words)}" for c in recipe.clauses) or "* plain attention"
+    lines = [
+        f"score   = {print_expr(recipe.score)}",
+        f"keep    = {print_expr(recipe.keep)}",
+        "weight  = "
+        + ("softmax over kept keys" if recipe.weight is None else print_expr(recipe.weight)),
+        f"kv_head = {print_expr(recipe.kv_head)}",
+    ]
+    if recipe.output_factor is not None:
+        lines.append(f"O is multiplied by {print_expr(recipe.output_factor)}")
+    lines += [f"only where {print_expr(c)}" for c in recipe.constraints]
+    return render("recipe", clauses=clauses, expressions=fenced("\n".join(lines)))
+
+
+def _inputs(interface: Interface) -> str:
+    rows = ["| input | role | element type | dimensions |", "| --- | --- | --- | --- |"]
+    for item in interface.inputs:
+        dims = " ".join(item.dims) or "a number"
+        derived = " (a table that the spec builds; it arrives as an input)" if item.derive else ""
+        rows.append(f"| `{item.name}` | {item.role}{derived} | {item.dtype} | {dims} |")
+    rows.append(f"| output | O | T | {' '.join(interface.output_dims)} |")
+    if interface.scalars:
+        values = ", ".join(f"{name} = {value!r}" for name, value in interface.scalars)
+        rows.append(f"\nScalars of the spec: {values}.")
+    rows.append(
+        "\nThe kernel's own fields are filled already; `scale` holds 1 / sqrt(D) unless a bind "
+        "line says otherwise."
+    )
+    return "\n".join(rows)
+
+
+def _instruction(text: str) -> str:
+    words = text.strip()[:MAX_WORDS]
+    return render("instruction", instruction=visible(words)) if words else ""
+
+
+def _comments(comments: Sequence[Comment]) -> str:
+    if not comments:
+        return ""
+    lines = "\n".join(f"* {visible(c.hunk)}: {visible(c.text.strip())}" for c in comments)
+    return render("comments", comments=lines[:MAX_WORDS])
+
+
+def _examples(examples: Sequence[Example]) -> str:
+    if not examples:
+        return ""
+    parts = []
+    for example in examples:
+        parts.append(f"## {visible(example.title)} (session {visible(example.session)})")
+        for before, after in example.hunks:
+            marked = [f"-{line}" for line in before.split("\n") if line]
+            marked += [f"+{line}" for line in after.split("\n") if line]
+            parts.append(fenced("\n".join(marked), "diff"))
+    return render("examples", examples="\n\n".join(parts))
+
+
+def _counterexample(details: Mapping[str, Any]) -> str:
+    """The gate's counterexample as lines; nothing where there is none."""
+    found = details.get("counterexample")
+    case = details.get("case")
+    if not isinstance(found, Mapping):
+        return f"\nIt happened at {case}.\n" if case else ""
+    lines = []
+    if "case" in found:
+        lines.append(f"sizes: {found['case']}")
+    place = ", ".join(f"{n}={found[n]}" for n in ("b", "h", "i", "j", "d") if n in found)
+    if place:
+        lines.append(f"at {place}: expected {_show(found.get('expected'))}, got "
+                     f"{_show(found.get('got'))}")  # fmt: skip
+    if "wrong_rows" in found:
+        lines.append(f"wrong rows: {found['wrong_rows']} of {found.get('rows')}")
+    if "diagnosis" in found:
+        lines.append(str(found["diagnosis"]))
+    keys = found.get("keys")
+    if isinstance(keys, list) and keys:
+        lines.append(f"weights of row i={found.get('i')} that differ ({found.get('wrong_keys')}):")
+        lines += [
+            f"  j={k['j']}: expected {_show(k['expected'])}, got {_show(k['got'])}"
+            for k in keys[:ROWS]
+        ]
+    if not lines:
+        return ""
+    return f"\nThe smallest counterexample that was found:\n\n{fenced(chr(10).join(lines))}\n"
+
+
+def _show(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _earlier(earlier: Sequence[str]) -> str:
+    if not earlier:
+        return ""
+    lines = "\n".join(f"* {visible(e.splitlines()[0] if e else '')}" for e in earlier)
+    return f"\nEarlier attempts failed like this; do not go back to them:\n\n{lines}\n"
