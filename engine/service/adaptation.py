@@ -18,6 +18,7 @@ from engine.gates.g3 import Lowering
 from engine.lift.package import KernelPackage
 from engine.lower.legal import legal
 from engine.service.bench import Bench
+from engine.service.export import package_archive
 from engine.service.options import Options
 from engine.service.work import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TARGET, Work
 from engine.spec.text import recipe_to_json
@@ -53,6 +54,7 @@ from sessions.state import acceptance_of
 from sessions.writer import Writer
 
 RULES = "rules"
+PACKAGE = "package.tar"
 
 
 def start(
@@ -183,6 +185,10 @@ class Adaptation(Work):
             reasons = ", ".join(f"{v.gate} {v.kind}" for v in self.state.verdicts) or "no verdicts"
             raise StoreError(f"nothing is accepted without a level ({reasons})")
         self.writer.append([accepted], actor=self.actor)
+        # The store then holds all that rebuilds and uses the kernel, headers included.
+        package = package_archive(self)
+        kept = TranscriptAdded(PACKAGE, sha256_of(package), "accepted")
+        self.writer.append([kept], [package], actor=self.actor)
         return accepted
 
     def _set(

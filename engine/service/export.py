@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from pathlib import Path
 
 from engine.cuir.nodes import Module
@@ -9,9 +11,11 @@ from engine.errors import InputError
 from engine.lift import specialisation_key
 from engine.lift.lifter import lift_source
 from engine.lift.package import Specialisation
-from engine.package.export import Content, export
+from engine.package.export import Content, export, package_files
 from engine.service.work import LOWERED, Work
 from engine.types import Level, Stage
+
+PACKAGE_NAME = "cubridge_kernel"
 
 
 def export_session(work: Work, folder: Path) -> Path:
@@ -32,6 +36,18 @@ def export_session(work: Work, folder: Path) -> Path:
             fix="accept it again, or fork the session at the acceptance",
         )
     return export(content_of(work), folder)
+
+
+def package_archive(work: Work) -> bytes:
+    """The session's package as a tar: the same bytes for the same content."""
+    files = package_files(content_of(work), PACKAGE_NAME)
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, data in sorted(files.items()):
+            entry = tarfile.TarInfo(f"{PACKAGE_NAME}/{name}")
+            entry.size, entry.mode = len(data), 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()
 
 
 def content_of(work: Work) -> Content:
