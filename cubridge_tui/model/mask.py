@@ -1,0 +1,206 @@
+"""A mask as cells: which glyph stands for which pairs, row by row, computed a little at a time.
+
+A cell of the pair view holds two query rows of one key. Its glyph says what the target keeps, so
+the picture needs no colours: `█` both rows in a full tile, `▓` both in a partial tile, `▀` and `▄`
+one of them, a blank neither, `·` where no tile is visited. `×` is a pair that the spec and the
+target disagree on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from engine.service.device_scalars import DeviceScalars
+from engine.service.keep_map import KeepMap, Pair, TileClass
+from engine.spec.recipe import Recipe
+
+LEGEND = (
+    ("█", "mask.full", "full tile"),
+    ("▓▀▄", "mask.partial", "kept in a partial tile"),
+    ("·", "dim", "not visited"),
+    ("×", "fail", "spec and target differ"),
+    ("∅", "stale", "row keeps nothing"),
+)
+_CASE = re.compile(r"B (\d+), heads (\d+)/(\d+), Nq (\d+), Nk (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One glyph and the palette's style for it."""
+
+    glyph: str
+    style: str
+
+
+class MaskGrid:
+    """The rows of a mask that are known so far."""
+
+    def __init__(self, picture: KeepMap) -> None:
+        self.picture = picture
+        self.queries, self.keys = picture.queries, picture.keys
+        self.rows, self.columns = picture.tile
+        self._pairs: dict[int, list[Pair]] = {}
+        self._classes: dict[tuple[int, int], TileClass] = {}
+        self._next = 0
+        self.wrong: dict[int, int] = {}  # failing row -> its first wrong key
+        self.empty: set[int] = set()
+
+    @property
+    def known(self) -> int:
+        """How many rows are computed."""
+        return len(self._pairs)
+
+    @property
+    def done(self) -> bool:
+        return len(self._pairs) >= self.queries
+
+    def compute(self, i: int | None = None) -> int | None:
+        """Compute a row: `i`, or the next one that is not known; which one it was."""
+        if i is None or i in self._pairs or not 0 <= i < self.queries:
+            while self._next in self._pairs:
+                self._next += 1
+            i = self._next
+        if i >= self.queries:
+            return None
+        pairs = self.picture.row(i)
+        self._pairs[i] = pairs
+        first = next((j for j, pair in enumerate(pairs) if not pair.same), None)
+        if first is not None:
+            self.wrong[i] = first
+        if not any(pair.wanted for pair in pairs):
+            self.empty.add(i)
+        return i
+
+    def pair(self, i: int, j: int) -> Pair | None:
+        """What is known of a pair."""
+        row = self._pairs.get(i)
+        return row[j] if row is not None and 0 <= j < len(row) else None
+
+    def tile_class(self, i: int, j: int) -> TileClass:
+        key = (i // self.rows, j // self.columns)
+        found = self._classes.get(key)
+        if found is None:
+            found = self._classes[key] = self.picture.tile_class(i, j)
+        return found
+
+    # --- cells -----------------------------------------------------------------------------------
+
+    def pair_cell(self, i: int, j: int) -> Cell:
+        """The cell of key j for query rows i and i + 1."""
+        upper, lower = self.pair(i, j), self.pair(i + 1, j)
+        if upper is None and i < self.queries:
+            return Cell("…", "dim")
+        both = [p for p in (upper, lower) if p is not None]
+        if any(not p.same for p in both):
+            return Cell("×", "fail")
+        top = upper is not None and upper.got
+        bottom = lower.got if lower is not None else False
+        kind = self.tile_class(i, j)
+        if not top and not bottom:
+            skipped = kind is TileClass.SKIP
+            return Cell("·" if skipped else " ", "dim")
+        full = kind is TileClass.FULL
+        style = "mask.full" if full else "mask.partial"
+        if top and bottom:
+            return Cell("█" if full else "▓", style)
+        return Cell("▀" if top else "▄", style)
+
+    def tile_cell(self, block: int, n: int) -> Cell:
+        """The cell of a whole tile."""
+        i, j = block * self.rows, n * self.columns
+        wrong = any(
+            i <= row < i + self.rows
+            and any(
+                not p.same
+                for p in (self._pairs[row][j : j + self.columns] if row in self._pairs else ())
+            )
+            for row in self.wrong
+        )
+        if wrong:
+            return Cell("×", "fail")
+        match self.tile_class(i, j):
+            case TileClass.FULL:
+                return Cell("█", "mask.full")
+            case TileClass.PARTIAL:
+                return Cell("▓", "mask.partial")
+            case _:
+                return Cell("·", "dim")
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """Blocks of rows, tiles of keys."""
+        return -(-self.queries // self.rows), -(-self.keys // self.columns)
+
+    # --- words -----------------------------------------------------------------------------------
+
+    def describe(self, i: int, j: int) -> str:
+        """What is at (i, j), in words."""
+        pair = self.pair(i, j)
+        block, n = i // self.rows, j // self.columns
+        tile = f"tile n={n} of rows {block * self.rows} on: {self.tile_class(i, j)}"
+        if pair is None:
+            return f"i={i} j={j}  {tile}"
+        verbs = {True: "keeps", False: "masks"}
+        if pair.same:
+            return f"i={i} j={j}  {'kept' if pair.got else 'masked'} by spec and target  {tile}"
+        differ = f"the spec {verbs[pair.wanted]} it, the target {verbs[pair.got]} it"
+        return f"i={i} j={j}  {differ}  {tile}"
+
+    def next_wrong(self, i: int, step: int) -> int | None:
+        """The failing row after (1) or before (-1) row i, round the end."""
+        rows = sorted(self.wrong)
+        if not rows:
+            return None
+        if step > 0:
+            return next((r for r in rows if r > i), rows[0])
+        return next((r for r in reversed(rows) if r < i), rows[-1])
+
+
+def sizes_of_case(text: str) -> dict[str, int] | None:
+    """The sizes that a case of the deck names in words, as verdicts quote it."""
+    found = _CASE.search(text)
+    if found is None:
+        return None
+    return dict(zip(("B", "Hq", "Hkv", "Nq", "Nk"), map(int, found.groups()), strict=True))
+
+
+def failing_case(details: Mapping[str, object]) -> dict[str, int] | None:
+    """The sizes of the run that a failed verdict ended with."""
+    runs = details.get("runs")
+    example = details.get("counterexample")
+    texts = [str(example.get("case", ""))] if isinstance(example, Mapping) else []
+    if isinstance(runs, Sequence) and runs and isinstance(runs[-1], Mapping):
+        texts.append(str(runs[-1].get("case", "")))
+    return next((s for text in texts if (s := sizes_of_case(text)) is not None), None)
+
+
+def legal_sizes(recipe: Recipe, sizes: Mapping[str, int]) -> dict[str, int]:
+    """`sizes` bent to what the spec declares equal, such as Nq == Nk."""
+    bent = dict(sizes)
+    square = {**bent, "Nq": max(bent["Nq"], bent["Nk"]), "Nk": max(bent["Nq"], bent["Nk"])}
+    heads = {"Hkv": bent["Hq"]}
+    scalars = DeviceScalars({}, {})
+    for candidate in (bent, square, bent | heads, square | heads):
+        if all(scalars.compile(c)(dict(candidate)) for c in recipe.constraints):
+            return candidate
+    return bent
+
+
+def choices(recipe: Recipe, head_dim: int, first: Mapping[str, int] | None) -> list[dict[str, int]]:
+    """The sizes that the screen offers: the failing run's, then the deck's."""
+    from engine.gates.deck import quick_deck
+
+    cases = [dict(first)] if first else []
+    cases += [c.sizes for c in quick_deck((recipe.keep, recipe.score))]
+    out: list[dict[str, int]] = []
+    for case in cases:
+        if case["Nq"] and case["Nk"]:
+            bent = legal_sizes(recipe, case | {"D": head_dim, "Dv": head_dim})
+            if bent not in out:
+                out.append(bent)
+    # One that shows a shape comes first where no run has failed: the largest.
+    if not first:
+        out.sort(key=lambda s: s["Nq"] * s["Nk"] if s["Nk"] <= 400 else -1, reverse=True)
+    return out

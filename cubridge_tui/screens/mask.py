@@ -1,0 +1,254 @@
+"""The mask over i and j: what the spec keeps, what the target keeps, and where they differ."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from textual.app import ComposeResult
+from textual.timer import Timer
+
+from cubridge_tui import actions
+from cubridge_tui.model.facts import Facts
+from cubridge_tui.model.mask import LEGEND, MaskGrid, choices, failing_case, legal_sizes
+from cubridge_tui.screens.base import ActionScreen, bindings
+from cubridge_tui.screens.dialogs import Prompt
+from cubridge_tui.widgets.line import KeyBar, Line, Part
+from cubridge_tui.widgets.mask_pane import MaskPane
+from engine.cuir.nodes import Module, Num
+from engine.errors import CuBridgeError
+from engine.service.keep_map import KeepMap
+from engine.spec.recipe import Recipe
+from engine.transfer.binding import Binding
+from engine.types import Verdict, VerdictKind
+
+SLICE = 0.010  # seconds of computing between two looks at the keyboard
+PAUSE = 0.004
+LARGEST = 4096  # rows or keys that a person may type
+
+
+@dataclass(frozen=True, slots=True)
+class MaskSubject:
+    """What is drawn. `verdict` is G2's, with the counterexample of a failure."""
+
+    title: str
+    recipe: Recipe
+    target: Module | None = None
+    binding: Binding | None = None
+    lifted: Module | None = None
+    verdict: Verdict | None = None
+
+
+class MaskScreen(ActionScreen):
+    """One batch and head at one choice of sizes; failing rows are found while it is looked at."""
+
+    NAME = actions.MASK
+    BINDINGS = bindings(actions.MASK)
+    DEFAULT_CSS = "MaskScreen MaskPane { height: 1fr; }"
+
+    def __init__(self, subject: MaskSubject) -> None:
+        super().__init__()
+        self.subject = subject
+        self.details: Mapping[str, object] = {}
+        verdict = subject.verdict
+        failed = verdict is not None and verdict.kind in (VerdictKind.FAIL, VerdictKind.OVERRIDDEN)
+        if verdict is not None and failed:
+            self.details = verdict.details
+        spec = dict(subject.target.spec) if subject.target is not None else {}
+        found = spec.get("D")
+        self._head_dim = found.value if isinstance(found, Num) else 64
+        self._choices = choices(subject.recipe, int(self._head_dim), failing_case(self.details))
+        self._choice = 0
+        self.b = self.h = 0
+        self.problem = ""
+        self._timer: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Line(id="stages")
+        yield Line(id="decision")
+        yield MaskPane(id="mask")
+        yield Line(id="here")
+        yield Line(id="legend")
+        yield Line(id="status")
+        yield KeyBar(id="keys")
+
+    @property
+    def pane(self) -> MaskPane:
+        return self.query_one(MaskPane)
+
+    def on_mount(self) -> None:
+        legend = [part for g, s, w in LEGEND for part in ((f" {g}", s), (f" {w} ", "dim"))]
+        self.query_one("#legend", Line).put(legend)
+        example = self.details.get("counterexample")
+        place = example if isinstance(example, Mapping) else {}
+        self.b, self.h = (_int(place.get(n)) for n in ("b", "h"))
+        self.draw()
+        if "i" in place:
+            self.pane.go_to(_int(place.get("i")), _int(place.get("j")))
+            reason = self.subject.verdict.reason if self.subject.verdict is not None else ""
+            self.say(f"G2: {reason}", "fail")
+        self.pane.focus()
+
+    def facts(self) -> Facts:
+        return Facts(job=self.cubridge.jobs.running)
+
+    # --- the picture -----------------------------------------------------------------------------
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return self._choices[self._choice]
+
+    def draw(self) -> None:
+        """Make the picture of the chosen sizes, batch and head."""
+        subject, sizes = self.subject, self.sizes
+        self.b, self.h = self.b % sizes["B"], self.h % sizes["Hq"]
+        self.problem = ""
+        try:
+            picture = KeepMap(
+                subject.recipe, subject.target, subject.binding, sizes, self.b, self.h,
+                base=subject.lifted,
+            )  # fmt: skip
+            MaskGrid(picture).compute(0)
+        except CuBridgeError as error:
+            self.problem = f"the target's own mask cannot be drawn: {error.message}"
+            picture = KeepMap(subject.recipe, None, None, sizes, self.b, self.h)
+        self.pane.show(MaskGrid(picture), self.pane.by_tiles)
+        self._go_on()
+        self.refresh_keys()
+
+    def _go_on(self) -> None:
+        """Compute for a moment, rows in sight first; come back until all is known."""
+        grid = self.pane.grid
+        if grid is None:
+            return
+        until = time.monotonic() + SLICE
+        wanted = [i for i in self.pane.visible_rows if grid.pair(i, 0) is None]
+        try:
+            while time.monotonic() < until and not grid.done:
+                grid.compute(wanted.pop(0) if wanted else None)
+        except CuBridgeError as error:
+            self.problem = error.message
+        self.pane.refresh()
+        self._tell()
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = None
+        if not grid.done and not self.problem:
+            self._timer = self.set_timer(PAUSE, self._go_on)
+
+    def _tell(self) -> None:
+        grid, sizes = self.pane.grid, self.sizes
+        assert grid is not None
+        shape = f"b={self.b} h={self.h}  Nq {sizes['Nq']}, Nk {sizes['Nk']}"
+        tile = f"tiles of {grid.rows} rows x {grid.columns} keys"
+        tables = grid.picture.tables
+        note = f"  example values: {', '.join(tables)}" if tables else ""
+        self.query_one("#stages", Line).put(
+            [
+                (" MASK ", "title"),
+                (self.subject.title, ""),
+                (f"  {shape}  {tile}", "dim"),
+                (note, "stale"),
+            ]
+        )
+        if self.problem:
+            parts: list[Part] = [(f" {self.problem}", "stale")]
+        elif grid.wrong:
+            count = len(grid.wrong)
+            parts = [(f" × {count} failing row{'s' * (count != 1)}", "fail")]
+        elif grid.done:
+            parts = [(" ✓ ", "pass"), (f"all {grid.queries} rows keep what the spec keeps", "")]
+            if grid.picture.target is None:
+                parts = [(" the spec's own mask: there is no target yet", "dim")]
+        else:
+            parts = [(" no failing row so far", "dim")]
+        if not grid.done and not self.problem:
+            parts.append((f"  {grid.known} of {grid.queries} rows compared", "dim"))
+        self.query_one("#decision", Line).put(parts)
+        self.query_one("#here", Line).put([(" " + grid.describe(self.pane.i, self.pane.j), "")])
+
+    def on_mask_pane_moved(self) -> None:
+        if self._timer is None:
+            self._go_on()
+        else:
+            self._tell()
+
+    # --- actions ---------------------------------------------------------------------------------
+
+    def do_mask_next_wrong(self) -> None:
+        self._wrong(1)
+
+    def do_mask_previous_wrong(self) -> None:
+        self._wrong(-1)
+
+    def _wrong(self, step: int) -> None:
+        grid = self.pane.grid
+        row = grid.next_wrong(self.pane.i, step) if grid is not None else None
+        if grid is None or row is None:
+            self.say("no row fails" + ("" if grid is None or grid.done else " so far"))
+        else:
+            self.pane.go_to(row, grid.wrong[row])
+
+    def do_mask_view(self) -> None:
+        if self.pane.grid is not None:
+            self.pane.show(self.pane.grid, not self.pane.by_tiles)
+
+    def do_mask_sizes(self) -> None:
+        self._choice = (self._choice + 1) % len(self._choices)
+        self.draw()
+
+    def do_mask_type_sizes(self) -> None:
+        now = f"{self.sizes['Nq']} {self.sizes['Nk']}"
+        self.app.push_screen(Prompt("Nq and Nk, with a blank between", now, _two), self._typed)
+
+    def _typed(self, text: str | None) -> None:
+        if text is None:
+            return
+        nq, nk = map(int, text.split())
+        wanted = legal_sizes(self.subject.recipe, {**self.sizes, "Nq": nq, "Nk": nk})
+        if wanted not in self._choices:
+            self._choices.append(wanted)
+        self._choice = self._choices.index(wanted)
+        self.draw()
+
+    def do_mask_head(self) -> None:
+        self.h += 1
+        self.draw()
+
+    def do_mask_batch(self) -> None:
+        self.b += 1
+        self.draw()
+
+    def do_mask_go_to(self) -> None:
+        here = f"{self.pane.i} {self.pane.j}"
+        self.app.push_screen(Prompt("i and j, with a blank between", here, _pair), self._go)
+
+    def _go(self, text: str | None) -> None:
+        if text is not None:
+            i, j = map(int, text.split())
+            self.pane.go_to(i, j)
+
+    def do_mask_close(self) -> None:
+        self.dismiss(None)
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _numbers(text: str, low: int) -> str:
+    words = text.split()
+    if len(words) != 2 or not all(w.isascii() and w.isdigit() for w in words):
+        return "two whole numbers, such as 128 256"
+    if not all(low <= int(w) <= LARGEST for w in words):
+        return f"numbers from {low} to {LARGEST}"
+    return ""
+
+
+def _two(text: str) -> str:
+    return _numbers(text, 1)
+
+
+def _pair(text: str) -> str:
+    return _numbers(text, 0)

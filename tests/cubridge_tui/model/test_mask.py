@@ -1,0 +1,103 @@
+"""The picture of a mask as glyphs: readable without colours, computed a row at a time."""
+
+from __future__ import annotations
+
+from cubridge_tui.model.mask import (
+    MaskGrid,
+    choices,
+    failing_case,
+    legal_sizes,
+    sizes_of_case,
+)
+from engine.cuir.parser import parse_expr, parse_module
+from engine.cuir.printer import print_module
+from engine.service.keep_map import KeepMap
+from engine.transfer.rules import apply, plan
+from tests.engine.transfer.recipes import lifted, recipe
+
+CAUSAL = recipe(keep="j <= i + (Nk - Nq)")
+
+
+def grid(break_it: bool = False, nq: int = 150, nk: int = 150) -> MaskGrid:
+    base = lifted("flash_fwd_sm80")
+    planned = plan(base, CAUSAL)
+    target = [*apply(base, planned.steps)][-1][1]
+    if break_it:
+        text = print_module(target)
+        line = next(x for x in text.split("\n") if " keep(s, " in x)
+        target = parse_module(text.replace(line, line.replace("j <= i", "j < i")), "bad.cuir")
+    sizes = {"B": 1, "Hq": 1, "Hkv": 1, "Nq": nq, "Nk": nk, "D": 128, "Dv": 128}
+    return MaskGrid(KeepMap(CAUSAL, target, planned.binding, sizes, base=base))
+
+
+def glyphs(picture: MaskGrid, i: int) -> str:
+    return "".join(picture.pair_cell(i, j).glyph for j in range(picture.keys))
+
+
+def test_glyphs_alone_tell_kept_masked_skipped_and_tile_class() -> None:
+    picture = grid()
+    while picture.compute() is not None:
+        pass
+    assert picture.done and not picture.wrong
+    first = glyphs(picture, 0)
+    assert first.startswith("▓▄ ")
+    # Rows 0 to 127 visit keys up to 127: the last tile is never visited.
+    assert set(first[128:]) == {"·"}
+    later = glyphs(picture, 130)
+    assert later.startswith("█" * picture.columns)
+    assert "▓" in later and "▄" in later
+    assert [picture.tile_cell(1, n).glyph for n in range(picture.tiles[1])] == list("████▓")
+
+
+def test_wrong_pairs_are_crosses_and_rows_are_found() -> None:
+    picture = grid(break_it=True)
+    picture.compute(37)
+    assert picture.wrong == {37: 37}
+    assert picture.pair_cell(36, 37).glyph == "…" or picture.pair(36, 37) is None
+    picture.compute(36)
+    assert picture.pair_cell(36, 37).glyph == "×"
+    assert picture.tile_cell(0, 1).glyph == "×"
+    assert "the spec keeps it, the target masks it" in picture.describe(37, 37)
+    while picture.compute() is not None:
+        pass
+    assert len(picture.wrong) == 150
+    assert picture.next_wrong(37, 1) == 38
+    assert picture.next_wrong(0, -1) == 149
+
+
+def test_rows_that_keep_nothing_are_known() -> None:
+    picture = grid(nq=40, nk=33)
+    while picture.compute() is not None:
+        pass
+    assert picture.empty == set(range(7))
+    assert not picture.wrong
+
+
+def test_an_unknown_row_is_shown_as_such() -> None:
+    picture = grid()
+    assert set(glyphs(picture, 0)) == {"…"}
+    assert picture.compute(10) == 10
+    assert picture.compute() == 0
+    assert picture.known == 2
+
+
+def test_sizes_come_from_what_a_verdict_quotes() -> None:
+    text = "B 2, heads 4/2, Nq 70, Nk 33, peaked"
+    sizes = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 70, "Nk": 33}
+    assert sizes_of_case(text) == sizes
+    assert sizes_of_case("no case") is None
+    assert failing_case({"runs": [{"case": "x"}, {"case": text}]}) == sizes
+    assert failing_case({"counterexample": {"case": text}, "runs": []}) == sizes
+    assert failing_case({"runs": "odd"}) is None
+
+
+def test_offered_sizes_obey_the_spec() -> None:
+    from dataclasses import replace
+
+    square = replace(CAUSAL, constraints=(parse_expr("Nq == Nk"),))
+    offered = choices(square, 128, None)
+    assert offered and all(s["Nq"] == s["Nk"] for s in offered)
+    wanted = legal_sizes(square, {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 3, "Nk": 9, "D": 64})
+    assert wanted["Nq"] == wanted["Nk"] == 9
+    failing = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 70, "Nk": 33}
+    assert choices(CAUSAL, 64, failing)[0] == failing | {"D": 64, "Dv": 64}
