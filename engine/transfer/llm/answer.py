@@ -172,7 +172,9 @@ def _search_replace(block: _Fenced) -> list[Block]:
         elif re.fullmatch(r"={7}\s*", line) and state == "search":
             state = "replace"
         elif re.match(r">{7}(\s|$)", line):
-            if state != "replace":
+            if state == "search" and place != "at":
+                search, replace = [], search  # an insertion holds its new lines alone
+            elif state != "replace":
                 raise AnswerError(f"{where}: >>>>>>> without ======= before it")
             out.append(Block(op, place, tuple(search), tuple(replace)))
             state = "out"

@@ -1,0 +1,101 @@
+"""Tricks that are right on a deck only are refused before anything runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.cuir.ids import assign
+from engine.cuir.nodes import Module
+from engine.cuir.parser import parse_expr
+from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer
+from engine.transfer.llm.apply import apply_answer
+from engine.transfer.llm.bind import bind, default_binding
+from engine.transfer.llm.guards import refuse_tricks
+from engine.transfer.llm.prompt import Task
+
+
+def insert(base: Module, after: str, line: str) -> Module:
+    answer = read_answer(f"```edit\n<<<<<<< after {after}\n=======\n{line}\n>>>>>>>\n```")
+    return apply_answer(answer, base, assign(base))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if args.Nq == 5 and args.Nk == 7:\n    l = map(l, lambda x: x * 2.0)",
+        "trick = 1 if args.Nk > 128 else 0",
+        "total = args.Nq * args.Nk\nodd = 1 if total % 35 == 7 else 0",
+        "pick = 2 if 193 <= args.Nk else 1",
+    ],
+)
+def test_sizes_are_not_singled_out(base: Module, line: str) -> None:
+    with pytest.raises(AnswerRefused, match="singles out sizes"):
+        refuse_tricks(base, insert(base, "s59", line), frozenset())
+
+
+def test_ordinary_comparisons_stay(base: Module) -> None:
+    for line in (
+        "empty = 1 if args.Nk == 0 else 0",
+        "far = 1 if args.Nk > 128 else 0",  # the spec names 128
+        "cut = 1 if q0 + BM <= args.Nk - 64 else 0",  # about a tile, not about sizes alone
+        "l = map(l, lambda x: x if x > 20.0 else 0.0)",
+    ):
+        refuse_tricks(base, insert(base, "s59", line), frozenset({128}))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cached = O[b, h, q0, 0]",
+        "copy_async(sQ, O[b, h, q0:])",
+        "old = load_rows[row_of[mma_acc[BM, D, WARPS]]](LSE[b, h, q0:])",
+        "Again = gmem[T](args.o, args.B, args.Hq, args.Nq, D)\nx0 = Again[b, h, 0, 0]",
+    ],
+)
+def test_outputs_are_not_read(base: Module, line: str) -> None:
+    with pytest.raises(AnswerRefused, match="reads the output"):
+        refuse_tricks(base, insert(base, "s59", line), frozenset())
+
+
+def test_opaque_text_is_no_edit(base: Module) -> None:
+    made = insert(base, "s59", "opaque('cublasGemmEx(...);', reads=['l'], writes=['l'])")
+    with pytest.raises(AnswerRefused, match="libraries"):
+        refuse_tricks(base, made, frozenset())
+
+
+def test_fields_are_filled_by_name_or_by_a_line(task: Task, base: Module) -> None:
+    def with_field(line: str) -> Module:
+        text = f"```edit\n<<<<<<< Args\nscale: f32\n=======\nscale: f32\n{line}\n>>>>>>>\n```"
+        return apply_answer(read_answer(text), base, assign(base))
+
+    interface = task.interface
+    made = bind(base, with_field("sink: tensor"), interface, ())
+    field = made.tensors[-1]
+    assert (field.source, field.dims, field.dtype) == ("sink", ("Hq",), "f32")
+    made = bind(base, with_field("s0: tensor"), interface, (("s0", "sink"),))
+    assert made.tensors[-1].field == "s0"
+    made = bind(base, with_field("cap: f32"), interface, ())
+    assert made.scalars[-1].value == parse_expr("20.0")
+    made = bind(base, with_field("inv: f32"), interface, (("inv", "1.0 / f32(Nk) * cap"),))
+    assert made.scalars[-1].value == parse_expr("1.0 / f32(Nk) * 20.0")
+    made = bind(base, with_field("D: i32"), interface, (("scale", "1.0"),))
+    assert made.sizes[-1].size == "D" and made.scalars[0].value == parse_expr("1.0")
+    for line, pairs, words in (
+        ("ghost: tensor", (), "nothing fills the tensor field"),
+        ("ghost: f32", (), "nothing fills the field"),
+        ("x: f32", (("x", "Nz * 2"),), "made of 'Nz'"),
+        ("x: f32", (("y", "Nk"),), "no field"),
+        ("x: f32", (("x", "Nk +"),), "bind x"),
+        ("x: tensor", (("x", "q"),), "nothing fills"),
+    ):
+        with pytest.raises(AnswerError, match=words):
+            bind(base, with_field(line), interface, pairs)
+    for own in ("q", "o", "lse"):
+        with pytest.raises(AnswerRefused, match="own"):
+            bind(base, base, interface, ((own, "v"),))
+
+
+def test_the_default_binding_is_the_kernels(task: Task, base: Module) -> None:
+    made = default_binding(base, task.interface)
+    assert [t.source for t in made.tensors] == ["q", "k", "v", "O", "LSE"]
+    assert [s.size for s in made.sizes] == ["B", "Hq", "Hkv", "Nq", "Nk"]
