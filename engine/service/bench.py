@@ -11,6 +11,7 @@ from pathlib import Path
 from engine.child.client import Child
 from engine.lift import KernelPackage, Lifted, lift, load_package
 from engine.resources import kernel_dir, spec_path
+from engine.service.options import usual_specialisation
 from sessions.store import Store
 
 Progress = Callable[[str], None]
@@ -62,7 +63,7 @@ def lift_any(name_or_path: str, arch: str | None, specialisation: Mapping[str, s
     package = find_kernel(name_or_path)
     if not package.specialisations:
         return lift(package, specialisation or None, arch)
-    return lift(package, dict(package.specialisations[-1]) | dict(specialisation), arch)
+    return lift(package, dict(usual_specialisation(package)) | dict(specialisation), arch)
 
 
 def find_spec(name_or_path: str) -> Path:

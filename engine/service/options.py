@@ -48,5 +48,11 @@ def choose_options(
             f"{package.file} is a bare source: adapt needs a package with a reference",
             fix="put kernel.toml and a reference spec beside it (see docs/kernels)",
         )
-    wanted = dict(package.specialisations[-1]) | dict(specialisation or {})
+    wanted = dict(usual_specialisation(package)) | dict(specialisation or {})
     return Options(chosen, dict(package.specialisation(wanted)), spec or {})
+
+
+def usual_specialisation(package: KernelPackage) -> Mapping[str, str]:
+    """The one shown where none is named: bfloat16 at head size 128 where there is one."""
+    usual = {"T": "bf16", "D": "128"}
+    return next((s for s in package.specialisations if dict(s) == usual), package.specialisations[-1])

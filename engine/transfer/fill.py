@@ -60,6 +60,8 @@ def fill_arguments(
 
 def permuted(tensor: Tensor, item: TensorField) -> Tensor:
     """A view of `tensor` with the kernel's dimensions; absent ones have size 1 and stride 0."""
+    if item.dims == item.source_dims:
+        return tensor
     order = [item.source_dims.index(d) for d in item.dims if d in item.source_dims]
     if sorted(order) == list(range(tensor.dim())) and len(order) == len(item.dims):
         return tensor.permute(order)

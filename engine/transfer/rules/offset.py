@@ -16,17 +16,22 @@ from engine.cuir.nodes import (
     Call,
     Expr,
     Function,
-    If,
     Lambda,
     Module,
     Name,
-    Stmt,
 )
 from engine.transfer.linear import Linear, linear
-from engine.transfer.match import Attention, Site
-from engine.transfer.rewrite import Block, map_expr, map_function, map_stmt_exprs, read_names
+from engine.transfer.match import Attention
+from engine.transfer.rewrite import (
+    Block,
+    map_blocks,
+    map_expr,
+    map_function,
+    map_stmt_exprs,
+    read_names,
+)
 from engine.transfer.rules.inputs import is_view
-from engine.transfer.rules.sites import edit_site
+from engine.transfer.rules.sites import is_element_op
 
 KEYS, QUERIES = Attr(Name("args"), "Nk"), Attr(Name("args"), "Nq")
 DISTANCE = Binary("-", KEYS, QUERIES)
@@ -38,18 +43,13 @@ def hoist_offset(module: Module, found: Attention) -> Module:
     taken = read_names(kernel.body) | {s.target for s in kernel.body if isinstance(s, Assign)}
     name = Name("offset" if "offset" not in taken else "key_offset")
 
-    def edit(site: Site, stmts: Block) -> Block:
-        out: list[Stmt] = []
-        for position, stmt in enumerate(stmts):
-            if position == site.mask and isinstance(stmt, If):
-                inner = tuple(map_stmt_exprs(s, lambda e: _in_lambdas(e, name)) for s in stmt.then)
-                stmt = If(stmt.cond, inner, stmt.other)
-            elif isinstance(stmt, Assign) and stmt.target == site.score:
-                stmt = map_stmt_exprs(stmt, lambda e: _in_lambdas(e, name))
-            out.append(stmt)
-        return tuple(out)
+    def edit(stmts: Block) -> Block:
+        return tuple(
+            map_stmt_exprs(s, lambda e: _in_lambdas(e, name)) if is_element_op(s, found) else s
+            for s in stmts
+        )
 
-    edited = edit_site(module, found, edit)
+    edited = map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
     if edited == module:
         return module
 

@@ -52,3 +52,11 @@ def statements(body: Block) -> Iterator[Stmt]:
         yield stmt
         for _, inner in blocks(stmt):
             yield from statements(inner)
+
+
+def is_element_op(stmt: Stmt, found: Attention) -> bool:
+    """True for a map or keep of a score tile: what works on the score's elements."""
+    match stmt:
+        case Assign(target, Call("map" | "keep", (Name(first), *_))):
+            return target == first and target in {s.score for s in found.sites}
+    return False

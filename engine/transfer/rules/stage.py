@@ -7,13 +7,12 @@ value per key once per tile as a column vector; a dense tile is read element by 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.cuir.nodes import (
     Assign,
     Call,
     Expr,
-    If,
     Index,
     Lambda,
     Module,
@@ -21,12 +20,22 @@ from engine.cuir.nodes import (
     Path,
     Slice,
     Stmt,
+    Tuple,
+    walk_block,
     walk_expr,
 )
 from engine.spec.recipe import Input
-from engine.transfer.match import Attention, Site, block_at, find_attention
-from engine.transfer.rewrite import Block, free_names, map_expr, map_stmt_exprs
-from engine.transfer.rules.sites import put_block
+from engine.transfer.match import Attention, block_at
+from engine.transfer.rewrite import (
+    Block,
+    free_names,
+    map_blocks,
+    map_expr,
+    map_function,
+    map_stmt_exprs,
+    stmt_exprs,
+)
+from engine.transfer.rules.sites import is_element_op, put_block
 
 ROW, KEY = "i", "j"
 
@@ -43,134 +52,103 @@ class Staged:
 
 def stage_inputs(module: Module, found: Attention, tensors: tuple[Input, ...]) -> Module:
     """Every load of an extra input moved to the place that its class gives it."""
-    names = {t.name for t in tensors}
-    for number in range(len(found.sites)):
-        site = find_attention(module).sites[number]
-        body = block_at(module, site.block)
-        loads = tuple(dict.fromkeys(_loads(body, site, names)))
-        staged = [s for load in loads if (s := _staged(load, site, found)) is not None]
-        if not staged:
-            continue
-        module = put_block(module, site.block, _use(body, site, staged))
-        for item in staged:
-            if item.kind != "keys":
-                module = _hoist(module, found.kernel, number, item)
+    names = {Name(t.name) for t in tensors}
+    hoisted: dict[str, Staged] = {}
+
+    def edit(stmts: Block) -> Block:
+        out: list[Stmt] = []
+        for stmt in stmts:
+            if is_element_op(stmt, found):
+                staged = _staged_loads(stmt, names, found)
+                stmt = _with_operands(stmt, staged)
+                out += [s.statement for s in staged if s.kind == "keys"]
+                hoisted.update({s.name: s for s in staged if s.kind != "keys"})
+            out.append(stmt)
+        return tuple(out) if len(out) != len(stmts) or out != list(stmts) else stmts
+
+    module = map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    for item in hoisted.values():
+        module = _hoist(module, found.kernel, item)
     return module
 
 
-def _element_ops(body: Block, site: Site) -> Iterator[tuple[int, Stmt]]:
-    """The statements of the site that work on the score's elements."""
-    for position, stmt in enumerate(body):
-        if position == site.mask and isinstance(stmt, If):
-            for inner in stmt.then:
-                yield position, inner
-        elif isinstance(stmt, Assign) and stmt.target == site.score:
-            yield position, stmt
+def _staged_loads(stmt: Stmt, names: set[Name], found: Attention) -> list[Staged]:
+    assert isinstance(stmt, Assign) and isinstance(stmt.value, Call)
+    at = dict(stmt.value.kwargs).get("at")
+    origin = at.items if isinstance(at, Tuple) else ()
+    loads = dict.fromkeys(
+        n for n in walk_expr(stmt.value) if isinstance(n, Index) and n.base in names
+    )
+    return [s for load in loads if (s := _staged(load, origin, found)) is not None]
 
 
-def _loads(body: Block, site: Site, names: set[str]) -> Iterator[Index]:
-    for _, stmt in _element_ops(body, site):
-        if isinstance(stmt, Assign):
-            for node in walk_expr(stmt.value):
-                if isinstance(node, Index) and node.base in {Name(n) for n in names}:
-                    yield node
-
-
-def _staged(load: Index, site: Site, found: Attention) -> Staged | None:
+def _staged(load: Index, origin: tuple[Expr, ...], found: Attention) -> Staged | None:
     """Where a load belongs, or None when it is read element by element."""
     assert isinstance(load.base, Name)
     own = [free_names(e) & {ROW, KEY} for e in load.index]
     reads = frozenset[str]().union(*own)
     name = load.base.id
     if not reads:
-        target = f"{name}_{_suffix(load, found)}"
+        target = f"{name}_{_suffix(load)}"
         return Staged(load, target, "head", Assign(target, load))
     layout = found.score_layout
-    if layout is None or len(reads) > 1 or any(own[:-1]):
+    if layout is None or len(reads) > 1 or any(own[:-1]) or len(origin) != 2:
         return None
     variable = Name(next(iter(reads)))
     if load.index[-1] != variable:
         return None
     rows = variable.id == ROW
-    start = site.rows if rows else site.keys
-    tile = Index(load.base, (*load.index[:-1], Slice(start)))
-    op = "load_rows" if rows else "load_cols"
-    target = f"{name}_{'rows' if rows else 'keys'}"
-    return Staged(
-        load, target, "rows" if rows else "keys", Assign(target, Call(op, (tile,), (), (layout,)))
-    )
+    tile = Index(load.base, (*load.index[:-1], Slice(origin[0] if rows else origin[1])))
+    op, target = ("load_rows", f"{name}_rows") if rows else ("load_cols", f"{name}_keys")
+    made = Assign(target, Call(op, (tile,), (), (layout,)))
+    return Staged(load, target, "rows" if rows else "keys", made)
 
 
-def _suffix(load: Index, found: Attention) -> str:
+def _suffix(load: Index) -> str:
     names = [e.id for e in load.index if isinstance(e, Name)]
     return names[-1] if names else "0"
 
 
-def _use(body: Block, site: Site, staged: list[Staged]) -> Block:
-    """The site's block with the loads replaced, and column vectors loaded where they are used."""
-    heads: dict[Expr, Expr] = {s.load: Name(s.name) for s in staged if s.kind == "head"}
+def _with_operands(stmt: Stmt, staged: list[Staged]) -> Stmt:
+    """A map or keep whose loads come as names and operands."""
+    values: dict[Expr, Expr] = {s.load: Name(s.name) for s in staged}
     vectors = [s for s in staged if s.kind != "head"]
-    out: list[Stmt] = []
-    for position, stmt in enumerate(body):
-        if position == site.mask and isinstance(stmt, If):
-            inner: list[Stmt] = []
-            for one in stmt.then:
-                done, used = _with_vectors(one, heads, vectors)
-                inner += [*(s.statement for s in used if s.kind == "keys"), done]
-            out.append(If(stmt.cond, tuple(inner), stmt.other))
-        elif isinstance(stmt, Assign) and stmt.target == site.score:
-            done, used = _with_vectors(stmt, heads, vectors)
-            out += [*(s.statement for s in used if s.kind == "keys"), done]
-        else:
-            out.append(stmt)
-    return tuple(out)
-
-
-def _with_vectors(
-    stmt: Stmt, heads: dict[Expr, Expr], vectors: list[Staged]
-) -> tuple[Stmt, list[Staged]]:
-    """A map or keep whose loads come as operands; and the vectors that it uses."""
-    stmt = map_stmt_exprs(stmt, lambda e: map_expr(e, lambda node: heads.get(node)))
+    stmt = map_stmt_exprs(stmt, lambda e: map_expr(e, lambda node: values.get(node)))
     match stmt:
         case Assign(
             target, Call(("map" | "keep") as op, (*tiles, Lambda(params, body)), kwargs, consts)
-        ):
+        ) if vectors:
             pass
         case _:
-            return stmt, []
-    used = [s for s in vectors if _contains(body, s.load)]
-    if not used:
-        return stmt, []
-    vector: dict[Expr, Expr] = {s.load: Name(s.name) for s in used}
-    body = map_expr(body, lambda node: vector.get(node))
+            return stmt
     coordinates = tuple(p for p in params if p in (ROW, KEY))
-    values = tuple(p for p in params if p not in (ROW, KEY))
+    elements = tuple(p for p in params if p not in (ROW, KEY))
     if op == "map" and not {ROW, KEY} & free_names(body):
         coordinates, kwargs = (), tuple(k for k in kwargs if k[0] != "at")
-    lambda_ = Lambda((*values, *(s.name for s in used), *coordinates), body)
-    operands = (*tiles, *(Name(s.name) for s in used), lambda_)
-    return Assign(target, Call(op, operands, kwargs, consts)), used
+    lambda_ = Lambda((*elements, *(s.name for s in vectors), *coordinates), body)
+    operands = (*tiles, *(Name(s.name) for s in vectors), lambda_)
+    return Assign(target, Call(op, operands, kwargs, consts))
 
 
-def _contains(expr: Expr, part: Expr) -> bool:
-    return any(node == part for node in walk_expr(expr))
-
-
-def _hoist(module: Module, kernel: str, number: int, item: Staged) -> Module:
-    """Put a value's statement after the last definition that it needs, on the way to its site."""
-    site = find_attention(module).sites[number]
+def _hoist(module: Module, kernel: str, item: Staged) -> Module:
+    """Put a value's statement after the last definition that it needs, on the way to its use."""
+    body = module.function(kernel).body
+    use = next(path for path, stmt in walk_block(body, (kernel,)) if _reads(stmt, item.name))
     needs = free_names(item.statement.value)
-    best: tuple[Path, int] | None = None
-    for block in _ancestors(site.block):
-        body = block_at(module, block)
-        if any(isinstance(s, Assign) and s.target == item.name for s in body):
-            return module  # another site has put it there
-        for position, stmt in enumerate(body[: _limit(site.block, block)]):
+    place: tuple[Path, int] = ((kernel,), 0)
+    for block in _ancestors(use[:-1]):
+        limit = use[len(block)]
+        assert isinstance(limit, int)
+        for position, stmt in enumerate(block_at(module, block)[:limit]):
             if isinstance(stmt, Assign) and stmt.target in needs:
-                best = (block, position + 1)
-    block, position = best if best is not None else ((kernel,), 0)
-    body = block_at(module, block)
-    return put_block(module, block, (*body[:position], item.statement, *body[position:]))
+                place = (block, position + 1)
+    block, position = place
+    stmts = block_at(module, block)
+    return put_block(module, block, (*stmts[:position], item.statement, *stmts[position:]))
+
+
+def _reads(stmt: Stmt, name: str) -> bool:
+    return any(node == Name(name) for e in stmt_exprs(stmt) for node in walk_expr(e))
 
 
 def _ancestors(block: Path) -> Iterator[Path]:
@@ -178,10 +156,3 @@ def _ancestors(block: Path) -> Iterator[Path]:
     yield block[:1]
     for end in range(3, len(block) + 1, 2):
         yield block[:end]
-
-
-def _limit(site: Path, block: Path) -> int:
-    """How far the list `block` runs before the site."""
-    step = site[len(block)] if len(site) > len(block) else 1 << 30
-    assert isinstance(step, int)
-    return step

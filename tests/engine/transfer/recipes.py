@@ -60,5 +60,11 @@ VARIANTS = {
         "x * 0.125 + bias[0, h, i, j]",
         extra=(Input("bias", "extra", "f32", ("1", "Hq", "Nq", "Nk")),),
     ),
+    "sigmoid_document": recipe(
+        "x * 0.125 - 3.0 + slope[h]",
+        "doc[j] == doc[i] and j <= i + (Nk - Nq)",
+        (Input("doc", "extra", "i32", ("Nk",)), Input("slope", "extra", "f32", ("Hq",))),
+        "1.0 / (1.0 + exp(-s))",
+    ),
     "sigmoid": recipe("x * 0.125 - 3.0", weight="1.0 / (1.0 + exp(-s))"),
 }
