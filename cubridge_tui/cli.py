@@ -45,7 +45,8 @@ def usage() -> str:
     lines = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
     return "\n".join(
         [
-            "usage: cubridge [--version] [--help] COMMAND ...",
+            "usage: cubridge                                the app",
+            "       cubridge [--version] [--help] COMMAND ...",
             "",
             "Carry an expert CUDA attention kernel over to a new variant, one reviewed and proven",
             "step at a time.",
@@ -86,6 +87,8 @@ def dispatch(words: list[str]) -> int:
     if name in ("--help", "-h", "help"):
         print(usage())
         return 0
+    if not words or name.startswith("--"):
+        return start_app(words)
     if name not in COMMANDS:
         print(usage(), file=sys.stderr)
         if name:
@@ -105,6 +108,28 @@ def dispatch(words: list[str]) -> int:
     command.configure(parser)
     code: int = command.run(parser.parse_args(rest))
     return code
+
+
+def start_app(words: list[str]) -> int:
+    """The app, on a terminal; without one, a pointer to the headless command."""
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="cubridge", description="the app", allow_abbrev=False)
+    parser.add_argument("--store", help="where sessions are kept")
+    parser.add_argument("--session", help="open this session")
+    parser.add_argument("--theme", help="the theme to start with")
+    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+    args = parser.parse_args(words)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        print(
+            "cubridge: the app needs a terminal; without one: cubridge adapt --kernel K --spec S",
+            file=sys.stderr,
+        )
+        return USAGE_ERROR
+    from cubridge_tui.app import run
+
+    given = {"theme": args.theme, "mouse": False if args.no_mouse else None}
+    return run(args.store, args.session, given)
 
 
 def report(error: Exception) -> int:

@@ -36,7 +36,7 @@ class CodePane(ScrollView, can_focus=True):
     CodePane {
         background: $surface;
         scrollbar-size-vertical: 1;
-        scrollbar-size-horizontal: 1;
+        scrollbar-size-horizontal: 0;
         border-top: solid $panel;
         border-title-color: $text-muted;
         border-title-background: $surface;

@@ -1,0 +1,177 @@
+"""The app: themes, the bench that all screens share, the jobs' thread, and a clean way out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+from textual.binding import Binding
+from textual.dom import DOMNode
+
+from cubridge_tui import actions, themes
+from cubridge_tui.config import Config, config_dir, load_config
+from cubridge_tui.headless import actor
+from cubridge_tui.jobs import Jobs
+from cubridge_tui.model.facts import Facts
+from cubridge_tui.screens.base import ActionScreen
+from cubridge_tui.screens.dialogs import TextDialog
+from cubridge_tui.screens.palette import ActionProvider
+from engine.service.bench import Bench
+from sessions.store import Store
+
+
+class CuBridgeApp(App[int], inherit_bindings=False):
+    """`cubridge` without arguments."""
+
+    TITLE = "CuBridge"
+    ENABLE_COMMAND_PALETTE = False  # ours is bound through the action table
+    COMMANDS = {ActionProvider}
+    BINDINGS = [Binding("ctrl+q", "act_quit", "quit", show=False, priority=True)]
+    CSS = """
+    Screen { background: $background; }
+    #stages, #keys { background: $panel; }
+    #decision { background: $surface; }
+    """
+
+    def __init__(
+        self,
+        store: str | None = None,
+        config: Config | None = None,
+        session: str | None = None,
+    ) -> None:
+        self.config = config or load_config(actions=frozenset(a.id for a in actions.ACTIONS))
+        self.palettes, theme_problems = themes.load_themes(config_dir() / "themes")
+        self.actions = actions.with_keys(actions.ACTIONS, self.config.keymap)
+        self.warnings = [
+            *self.config.warnings, *theme_problems, *actions.clashes(self.actions)
+        ]  # fmt: skip
+        found = themes.find(self.palettes, self.config["theme"])
+        if found is None:
+            names = ", ".join(p.name.removeprefix(themes.PREFIX) for p in self.palettes)
+            self.warnings.append(f"there is no theme {self.config['theme']!r}; there are: {names}")
+        self.palette = found or self.palettes[0]
+        super().__init__()
+        self.animation_level = "none"
+        self.actor = actor()
+        self.store = Store.open(store)
+        self.bench = Bench(self.store, cancel=threading.Event())
+        self.jobs = Jobs(self.bench.cancel, self._post, self._job_news)
+        self.bench.progress = self.jobs.progress
+        self._opening = session
+        for palette in self.palettes:
+            self.register_theme(palette.theme)
+        self.theme = self.palette.name
+        self.set_keymap(self.config.keymap)
+
+    # --- life ------------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        from cubridge_tui.screens.start import StartScreen
+
+        self._catch_signals()
+        self.jobs.start()
+        self.push_screen(StartScreen())
+        if self._opening:
+            self.open_session(self._opening)
+        # torch is imported in the child, while the person reads the first screen.
+        self.set_timer(0.3, lambda: self.jobs.submit("", self._warm_up, lambda _: None, quiet=True))
+
+    def _warm_up(self) -> None:
+        self.bench.child.start()
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGHUP):
+            with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(name, self.exit, 128 + name)
+
+    def close(self) -> None:
+        """End jobs and children; called once the terminal is restored, or the app has failed."""
+        self.jobs.close()
+        self.bench.close()
+
+    def _post(self, function: Callable[..., None], *arguments: Any) -> None:
+        """From the jobs' thread to ours."""
+        with contextlib.suppress(Exception):  # the app may be on its way out
+            self.call_later(function, *arguments)
+
+    def _job_news(self) -> None:
+        for screen in self.screen_stack:
+            if isinstance(screen, ActionScreen):
+                screen.job_news()
+
+    # --- actions that work everywhere ------------------------------------------------------------
+
+    def facts(self) -> Facts:
+        """The state of the screen that the actions are about."""
+        screen = self.action_screen
+        return screen.facts() if screen is not None else Facts()
+
+    @property
+    def action_screen(self) -> ActionScreen | None:
+        """The topmost screen with actions (dialogs and the palette have none)."""
+        return next((s for s in reversed(self.screen_stack) if isinstance(s, ActionScreen)), None)
+
+    def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
+        """A keymap that takes a key twice: told in the warnings, by `actions.clashes`."""
+
+    def do_help(self) -> None:
+        from cubridge_tui.screens.help import help_rows
+
+        screen = self.action_screen
+        name = screen.NAME if screen is not None else actions.START
+        self.push_screen(TextDialog("help", help_rows(name, self.facts(), self.actions)))
+
+    def do_palette(self) -> None:
+        self.action_command_palette()
+
+    def do_theme(self) -> None:
+        names = [p.name for p in self.palettes]
+        following = names[(names.index(self.palette.name) + 1) % len(names)]
+        self.palette = next(p for p in self.palettes if p.name == following)
+        self.theme = following
+        if self.action_screen is not None:
+            self.action_screen.say(f"theme: {self.palette.title}")
+
+    def do_log(self) -> None:
+        lines = [*self.warnings, *self.jobs.log] or ["nothing has run yet"]
+        self.push_screen(TextDialog("log: what jobs said, newest last", lines))
+
+    def do_quit(self) -> None:
+        self.exit(0)
+
+    def action_act_quit(self) -> None:
+        self.exit(0)
+
+    def action_command_palette(self) -> None:
+        from textual.command import CommandPalette
+
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandPalette(id="--command-palette"))
+
+    # --- sessions --------------------------------------------------------------------------------
+
+    def open_session(self, session: str) -> None:
+        """Show a session where the person left it."""
+        from cubridge_tui.screens.adaptation import AdaptationScreen
+
+        self.push_screen(AdaptationScreen(session))
+
+
+def run(
+    store: str | None = None, session: str | None = None, given: dict[str, Any] | None = None
+) -> int:
+    """Run the app on this terminal; the exit code."""
+    config = load_config(given, folder=Path.cwd(), actions=frozenset(a.id for a in actions.ACTIONS))
+    app = CuBridgeApp(store, config, session)
+    try:
+        code = app.run(mouse=bool(config["mouse"]))
+    finally:
+        app.close()
+    return code if code is not None else (app.return_code or 0)

@@ -1,0 +1,196 @@
+"""One session on the app's desk: what can be done to it; each call blocks and gives a snapshot.
+
+Called on the jobs' thread only. The work itself is the session service's; nothing here knows what
+a kernel is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from cubridge_tui.model.next_step import Step, owed
+from cubridge_tui.model.snapshot import Builder, Snapshot
+from engine.errors import CuBridgeError, CuirError, InputError
+from engine.service.adaptation import Adaptation, start
+from engine.service.bench import Bench, find_kernel
+from engine.service.options import choose_options
+from engine.types import (
+    Artifact,
+    Decision,
+    DecisionKind,
+    Gate,
+    Proposal,
+    Stage,
+    VerdictKind,
+    sha256_of,
+)
+from sessions.events import ArtifactSet, InputsSet, TranscriptAdded
+from sessions.writer import Writer
+
+NO_GPU = "no GPU runner was asked for; `cubridge verify` packs a job"
+
+
+def begin(bench: Bench, kernel: str, spec: Path, actor: str) -> str:
+    """Start a session; its id."""
+    package = find_kernel(kernel)
+    return start(bench, package, spec, choose_options(package), actor)
+
+
+class Desk:
+    """An open session. `close` gives its lease back."""
+
+    def __init__(
+        self, bench: Bench, session: str, actor: str, drafts: Mapping[str, tuple[str, str]]
+    ) -> None:
+        self.bench, self.actor = bench, actor
+        self.writer: Writer = bench.store.writer(session)
+        try:
+            self.work = Adaptation(bench, self.writer, actor)
+        except BaseException:
+            self.writer.close()
+            raise
+        self.builder = Builder(self.work)
+        self.builder.drafts |= drafts
+
+    @property
+    def id(self) -> str:
+        return self.writer.id
+
+    def close(self) -> None:
+        self.writer.close()
+
+    def snapshot(self) -> Snapshot:
+        return self.builder.snapshot()
+
+    # --- stages ----------------------------------------------------------------------------------
+
+    def step(self) -> Snapshot:
+        """The next step; nothing when the person owes a decision."""
+        self._take(owed(self.work.state).step)
+        return self.snapshot()
+
+    def run(self, shown: Callable[[Snapshot], None]) -> Snapshot:
+        """Step after step, to the first decision or failure; `shown` gets each state."""
+        while (step := owed(self.work.state).step) not in (None, Step.ACCEPT):
+            self._take(step)
+            shown(self.snapshot())
+        return self.snapshot()
+
+    def redo_from(self, stage: Stage) -> Snapshot:
+        """Do a stage again; what follows turns stale by itself, where the content changed."""
+        steps = {
+            Stage.SOURCE: Step.LIFT,
+            Stage.LIFTED: Step.LIFT,
+            Stage.TARGET: Step.PROPOSE,
+            Stage.LOWERED: Step.LOWER,
+        }
+        self._take(steps[stage])
+        return self.snapshot()
+
+    def _take(self, step: Step | None) -> None:
+        match step:
+            case Step.LIFT:
+                self.work.lift()
+            case Step.PROPOSE:
+                self.work.propose_by_rules()
+            case Step.JUDGE_TARGET:
+                self.work.judge_target()
+            case Step.LOWER:
+                self.work.judge_lowered(self.work.lower())
+
+    def override(self, gate: Gate, reason: str) -> Snapshot:
+        """A person takes the responsibility for a gate, with a reason."""
+        old = self.work.state.verdict(gate)
+        if old is None:
+            raise InputError(f"{gate} has not run: there is nothing to override")
+        kept = {k: v for k, v in old.details.items() if k in ("op", "counterexample")}
+        details = kept | {"overrides": f"{old.kind}: {old.reason}"}
+        self.work.give(
+            replace(old, kind=VerdictKind.OVERRIDDEN, reason=reason, by=self.actor, details=details)
+        )
+        return self.snapshot()
+
+    def accept(self) -> Snapshot:
+        """Accept at the level that the verdicts earn; says that G4 was not run where it was not."""
+        if self.work.state.verdict(Gate.G4) is None:
+            self.work.skip_gpu(NO_GPU)
+        self.work.accept()
+        return self.snapshot()
+
+    # --- decisions -------------------------------------------------------------------------------
+
+    def decide(self, name: str, kind: DecisionKind, comment: str = "") -> Snapshot:
+        """Accept or reject a hunk (`proposal/hunk`)."""
+        self.work.decide(Decision(name, kind, self.actor, comment))
+        self.builder.drafts.pop(name, None)
+        return self.snapshot()
+
+    def accept_rest(self, proposal: Proposal) -> Snapshot:
+        """Accept what is undecided of a proposal: as one decision when that is all of it."""
+        state = self.work.state
+        open_ = [h for h in proposal.hunks if state.decision(proposal.id, h.id) is None]
+        if len(open_) == len(proposal.hunks):
+            self.work.accept_all(proposal)
+        else:
+            for hunk in open_:
+                target = f"{proposal.id}/{hunk.id}"
+                self.work.decide(Decision(target, DecisionKind.ACCEPTED, self.actor))
+        return self.snapshot()
+
+    def edit(self, name: str, text: str) -> Snapshot:
+        """Replace a hunk's text; one that does not parse stays a draft with its error."""
+        decision = Decision(name, DecisionKind.EDITED, self.actor, replacement=text)
+        try:
+            self.work.decide(decision)
+            self.builder.drafts.pop(name, None)
+        except CuBridgeError as error:
+            if not isinstance(error, CuirError) and "does not parse" not in error.message:
+                self.builder.drafts[name] = (text, str(error))
+                raise
+            self.builder.drafts[name] = (text, str(error))
+        return self.snapshot()
+
+    def undo(self) -> Snapshot:
+        self.work.undo()
+        return self.snapshot()
+
+    def redo(self) -> Snapshot:
+        self.work.redo()
+        return self.snapshot()
+
+    # --- the world outside -----------------------------------------------------------------------
+
+    def poll(self) -> Snapshot | None:
+        """What another writer did, if anything (read-only); or what is still to be saved, saved."""
+        if self.writer.read_only is not None:
+            return self.snapshot() if self.writer.poll() else None
+        if self.writer.pending:
+            self.writer.retry()
+            return self.snapshot()
+        return None
+
+    def take_in(self) -> Snapshot:
+        """Take the spec and the kernel as they are on the disk now; what they made turns stale."""
+        hashes = self.work.state.hashes
+        spec = self.work.spec.read_bytes()
+        bodies: list[InputsSet | ArtifactSet | TranscriptAdded] = []
+        blobs: list[bytes] = []
+        inputs: dict[str, str] = {}
+        if sha256_of(spec) != hashes.get("spec"):
+            inputs["spec"] = sha256_of(spec)
+            bodies.append(TranscriptAdded("spec.py", sha256_of(spec), "spec"))
+            blobs.append(spec)
+        created = self.work.state.created
+        assert created is not None
+        package = find_kernel(str(created.options.get("kernel_path") or created.kernel))
+        if package.hashes["package"] != hashes.get("kernel"):
+            inputs |= {"kernel": package.hashes["package"], "headers": package.hashes["headers"]}
+            source = Artifact.of(Stage.SOURCE, "kernel.cu", package.source)
+            bodies.append(ArtifactSet(source.stage, source.name, source.sha256))
+            blobs.append(source.data)
+            self.work.package = package
+        if inputs:
+            self.writer.append([InputsSet(inputs), *bodies], blobs, actor=self.actor)
+        return self.snapshot()

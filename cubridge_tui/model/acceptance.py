@@ -1,0 +1,54 @@
+"""What an acceptance holds: the bytes, the level, what was proven, what was not run."""
+
+from __future__ import annotations
+
+from cubridge_tui.model.report import lowered_patch
+from cubridge_tui.model.rows import Row, RowKind
+from cubridge_tui.model.snapshot import Snapshot
+from engine.types import Gate, Level, VerdictKind, open_assumptions
+
+MEANS = {
+    Level.GPU_VERIFIED: "every gate passed on exactly these bytes, on a GPU too",
+    Level.CPU_VERIFIED: "proven on the CPU and compiled; these bytes have not run on a GPU",
+    Level.OVERRIDDEN: "a person took the responsibility for at least one gate",
+    Level.NONE: "not proven: cannot be accepted",
+}
+
+
+def acceptance_rows(snap: Snapshot) -> list[Row]:
+    """The lines of the accept screen."""
+    state = snap.state
+    accepted = state.acceptance is not None and state.acceptance_is_current
+    level = state.accepted_level if accepted else state.level
+    rows = [
+        Row(f"session    {snap.session}"),
+        Row(f"kernel     {snap.kernel}, adapted to {snap.spec_name}"),
+        Row(f"lowered    sha256 {state.hashes.get('lowered', '(none)')}"),
+        Row(f"level      {level}: {MEANS[level]}"),
+        Row(""),
+        Row("gates", RowKind.HEAD),
+    ]
+    for gate in Gate:
+        verdict = state.verdict(gate)
+        if verdict is None:
+            rows.append(Row(f"  {gate}  not run      nothing has been said about it"))
+        else:
+            word = verdict.kind.value.replace("_", " ")
+            by = f" by {verdict.by}" if verdict.by else ""
+            rows.append(Row(f"  {gate}  {word:<12} {verdict.reason}{by}"))
+    missing = [g for g in Gate if (v := state.verdict(g)) is None or v.kind is not VerdictKind.PASS]
+    if missing:
+        rows.append(Row(f"  not proven: {', '.join(missing)}"))
+    assumed = open_assumptions(state.verdicts)
+    if assumed:
+        rows.append(Row(f"  assumed meanings: {', '.join(assumed)}"))
+    if snap.recipe is not None:
+        rows += [Row(""), Row("what it computes", RowKind.HEAD)]
+        rows += [Row(f"  {c.kind:<11} {c.words}") for c in snap.recipe.clauses]
+    patch = lowered_patch(snap)
+    changed = sum(line[:1] == "+" and line[:3] != "+++" for line in patch)
+    rows += [Row(""), Row(f"the patch: {changed} lines added or changed", RowKind.HEAD)]
+    kinds = {"+": RowKind.ADD, "-": RowKind.DEL}
+    for line in patch[2:]:
+        rows.append(Row(line, kinds.get(line[:1], RowKind.SAME), sign=" "))
+    return rows

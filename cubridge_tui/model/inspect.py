@@ -1,0 +1,270 @@
+"""The op inspector: type and layout, where it lives, bytes, FLOPs, guard, origin, clause, hunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cubridge_tui.model.links import FIELDS, LIFTED, lifted_name
+from cubridge_tui.model.rows import Key, Row
+from cubridge_tui.model.snapshot import Snapshot
+from engine.cuir.arch import arch as arch_facts
+from engine.cuir.infer import Typer
+from engine.cuir.nodes import (
+    Assign,
+    Call,
+    Do,
+    Expr,
+    For,
+    Function,
+    If,
+    Module,
+    Name,
+    Path,
+    Return,
+    Stmt,
+    Str,
+    blocks,
+    walk,
+    walk_expr,
+)  # fmt: skip
+from engine.cuir.ops import OPS
+from engine.cuir.ops.spec import Mismatch, RuleContext
+from engine.cuir.printer import print_expr
+from engine.cuir.types import (
+    DTYPES,
+    DTypeValue,
+    Scalar,
+    SharedType,
+    TileType,
+    Type,
+    Unknown,
+    describe,
+)  # fmt: skip
+from engine.errors import CuBridgeError
+from engine.types import Stage
+
+Values = Mapping[str, Mapping[str, int | float | bool | str]]
+GUARDS = ("sync", "wait", "wait_async", "named_sync", "mma_wait", "tma_wait", "fence_async")
+
+
+def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
+    """What is known of the op that a row shows, as lines."""
+    key = row.key
+    lines = [f"text       {row.text.strip()}"]
+    if key is None:
+        return [*lines, "", "no op: a comment, a brace, a blank line, or text that did not lift"]
+    lines.append(f"op         {'/'.join(map(str, key[1]))}  ({_home(key)})")
+    found = _find(snap, key)
+    if found is not None:
+        module, path, stmt = found
+        lines += _of_statement(module, path, stmt, snap.constants)
+    elif key[1][:1] == (FIELDS,):
+        lines.append("what       a field of the argument struct")
+    else:
+        lines.append("what       a function" if len(key[1]) == 1 else "what       not in this text")
+    around = snap.links.around.get(key)
+    if around is not None:
+        loop = "/".join(map(str, around.loop[1])) if around.loop is not None else "none"
+        lines += [f"loop       {loop}", f"worker     {'/'.join(map(str, around.worker[1]))}"]
+    lines += ["", *_where(snap, key), "", *_cause(snap, row, stage)]
+    return lines
+
+
+def _home(key: Key) -> str:
+    return "of the expert's kernel" if key[0] == LIFTED else f"new in the {key[0]}"
+
+
+def _find(snap: Snapshot, key: Key) -> tuple[Module, Path, Stmt] | None:
+    for module, name in ((snap.target, snap.target_names), (snap.lifted, lifted_name)):
+        if module is None:
+            continue
+        for path, stmt in walk(module):
+            if name(path) == key:
+                return module, path, stmt
+    return None
+
+
+def _of_statement(module: Module, path: Path, stmt: Stmt, values: Values) -> list[str]:
+    lines: list[str] = []
+    function = module.function(str(path[0]))
+    scope = scope_before(module, function, path, values)
+    typer = _typer(module)
+    for call in _calls(stmt):
+        spec = OPS.get(call.fn)
+        if spec is not None:
+            lines.append(f"does       {call.fn}: {spec.doc.split('. ')[0].rstrip('.')}")
+        flops = _flops(call, scope, typer)
+        if flops:
+            lines.append(f"FLOPs      {flops}")
+    if isinstance(stmt, Assign):
+        kind = _type(typer, stmt.value, scope)
+        lines += [f"type       {words(kind)}", *_storage(kind)]
+    for name in sorted(_names(stmt)):
+        operand = scope.get(name)
+        if isinstance(operand, TileType | SharedType):
+            lines.append(f"operand    {name}: {words(operand)}")
+    guard = _guard(function, path)
+    if guard:
+        lines.append(f"guard      {guard}")
+    return lines
+
+
+def words(kind: Type) -> str:
+    """A type as a person reads it."""
+    if isinstance(kind, TileType | SharedType):
+        return str(kind)
+    return "not known before the run" if isinstance(kind, Unknown) else describe(kind)
+
+
+def _storage(kind: Type) -> list[str]:
+    match kind:
+        case TileType(layout, dtype):
+            size = layout.rows * layout.cols * DTYPES[dtype].size
+            threads = 32 * (layout.warps or (layout.base.warps if layout.base else None) or 4)
+            return [
+                f"lives      in registers, {size} bytes in all, "
+                f"{size / threads:.0f} bytes a thread of {threads}"
+            ]
+        case SharedType(offset=offset, stages=stages):
+            size = kind.tile_bytes * (stages or 1)
+            at = f" at byte {offset}" if offset is not None else ""
+            return [f"lives      in shared memory{at}, {size} bytes"]
+    return []
+
+
+def _flops(call: Call, scope: Mapping[str, Type], typer: Typer) -> str:
+    if not call.fn.startswith("gemm") or len(call.args) != 3:
+        return ""
+    acc, left = (_type(typer, a, dict(scope)) for a in call.args[:2])
+    if not isinstance(acc, TileType):
+        return ""
+    match left:
+        case SharedType():
+            inner = left.cols if not left.transposed else left.rows
+        case TileType(layout, _):
+            inner = layout.cols
+        case _:
+            return ""
+    rows, cols = acc.layout.rows, acc.layout.cols
+    return f"{2 * rows * cols * inner} = 2 x {rows} x {cols} x {inner} each time (2 M N K)"
+
+
+def _guard(function: Function, path: Path) -> str:
+    """The last wait or barrier before the statement in its own block, or in one around it."""
+    for depth in range(len(path), 1, -2):
+        block, index = path[: depth - 1], path[depth - 1]
+        body = _body(function, block)
+        assert isinstance(index, int)
+        for stmt in reversed(body[:index]):
+            if isinstance(stmt, Do) and stmt.call.fn in GUARDS:
+                return f"{print_expr(stmt.call)} before it"
+    return ""
+
+
+def _body(function: Function, block: Path) -> tuple[Stmt, ...]:
+    body = function.body
+    for i in range(1, len(block), 2):
+        index, branch = block[i], block[i + 1]
+        assert isinstance(index, int)
+        body = dict(blocks(body[index]))[str(branch)]
+    return body
+
+
+# --- types ---------------------------------------------------------------------------------------
+
+
+def _typer(module: Module) -> Typer:
+    name = next((v.id if isinstance(v, Name) else v.value for k, v in module.spec
+                 if k == "arch" and isinstance(v, Name | Str)), "sm_80")  # fmt: skip
+    return Typer(module, RuleContext(arch_facts(name)), {}, lambda *_: Scalar("i32"))
+
+
+def _type(typer: Typer, expr: Expr, scope: dict[str, Type] | Mapping[str, Type]) -> Type:
+    try:
+        return typer.type(expr, dict(scope))
+    except (Mismatch, CuBridgeError, KeyError, ValueError, TypeError, AssertionError):
+        return Unknown()
+
+
+def scope_before(module: Module, function: Function, upto: Path, values: Values) -> dict[str, Type]:
+    """The types of the names that are known where a statement stands."""
+    typer = _typer(module)
+    typer.kind = function.kind
+    scope: dict[str, Type] = {p.name: Scalar(p.type) for p in function.params if p.type}
+    for name, value in values.get(function.name, {}).items():
+        if isinstance(value, str):
+            scope[name] = DTypeValue(DTYPES[value]) if value in DTYPES else Unknown()
+        else:
+            kind = "bool" if isinstance(value, bool) else "i32"
+            scope[name] = Scalar("f32" if isinstance(value, float) else kind, value)
+    for path, stmt in walk(module):
+        if path[0] != function.name:
+            continue
+        if path == upto:
+            break
+        if isinstance(stmt, For):
+            scope[stmt.var] = Scalar("i32")
+        elif isinstance(stmt, Assign):
+            scope[stmt.target] = _type(typer, stmt.value, scope)
+    return scope
+
+
+def _expressions(stmt: Stmt) -> tuple[Expr, ...]:
+    match stmt:
+        case Assign(_, value):
+            return (value,)
+        case Do(call):
+            return (call,)
+        case For(_, start, stop, step, _):
+            return (start, stop, step)
+        case If(cond, _, _):
+            return (cond,)
+        case Return(value) if value is not None:
+            return (value,)
+    return ()
+
+
+def _calls(stmt: Stmt) -> list[Call]:
+    found = [e for expr in _expressions(stmt) for e in walk_expr(expr) if isinstance(e, Call)]
+    return [c for c in found if c.fn in OPS]
+
+
+def _names(stmt: Stmt) -> set[str]:
+    return {e.id for expr in _expressions(stmt) for e in walk_expr(expr) if isinstance(e, Name)}
+
+
+# --- where it is, and why it is there ------------------------------------------------------------
+
+
+def _where(snap: Snapshot, key: Key) -> list[str]:
+    out = []
+    for stage in (Stage.SOURCE, Stage.LIFTED, Stage.TARGET, Stage.LOWERED):
+        line = snap.links.first_line(stage, key)
+        stale = snap.links.stale.get(stage, "")
+        place = f"line {line}" if line is not None else "not there"
+        out.append(f"{stage.value:<10} {place}" + (f"  ({stale})" if stale else ""))
+    return out
+
+
+def _cause(snap: Snapshot, row: Row, stage: Stage) -> list[str]:
+    found = snap.hunk(row.hunk) if row.hunk else None
+    if found is None:
+        return [f"origin     {row.origin or 'expert'}"]
+    proposal, hunk = found
+    decision = snap.decision(row.hunk)
+    state = decision.kind.value if decision is not None else "undecided"
+    lines = [
+        f"origin     {row.origin or hunk.origin.value}",
+        f"hunk       {hunk.id} of proposal {proposal.id}, {state}: {hunk.title}",
+        f"reason     {hunk.reason}",
+    ]
+    if decision is not None and decision.comment:
+        lines.append(f"comment    {decision.comment} ({decision.by})")
+    if hunk.clause:
+        recipe = snap.recipe
+        clauses = [c for c in recipe.clauses if c.kind == hunk.clause] if recipe else []
+        lines.append(f"clause     {hunk.clause}")
+        for clause in clauses:
+            at = ", ".join(map(str, clause.lines))
+            lines.append(f"           {clause.words}" + (f" (spec line {at})" if at else ""))
+    return lines

@@ -1,0 +1,70 @@
+"""Line by line: one text as a diff against another, and as itself with marks."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from cubridge_tui.model.rows import Key, Row, RowKind
+
+Ops = Sequence[tuple[str, int, int, int, int]]
+
+
+def opcodes(old: Sequence[str], new: Sequence[str]) -> Ops:
+    """What turns `old` into `new`."""
+    return difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+
+
+def unified(
+    old: Sequence[str],
+    new: Sequence[str],
+    ops: Ops,
+    old_keys: Mapping[int, Key],
+    new_keys: Mapping[int, Key],
+    origins: Mapping[Key, str],
+    hunk_of: Mapping[Key, str],
+    heads: Mapping[str, str],
+) -> tuple[Row, ...]:
+    """All of `new`, with the lines of `old` that are gone above what replaced them.
+
+    `origins` and `hunk_of` say for an op who wrote it and which hunk it came from; `heads` gives a
+    hunk's head line, shown once above its first changed line.
+    """
+    rows: list[Row] = []
+    shown: set[str] = set()
+    for tag, i1, i2, j1, j2 in ops:
+        if tag == "equal":
+            rows += [
+                Row(new[j], RowKind.SAME, j + 1, "expert", "", new_keys.get(j + 1))
+                for j in range(j1, j2)
+            ]
+            continue
+        keys = [new_keys.get(j + 1) for j in range(j1, j2)]
+        keys += [old_keys.get(i + 1) for i in range(i1, i2)]
+        hunk = next((hunk_of[k] for k in keys if k is not None and k in hunk_of), "")
+        if hunk in heads and hunk not in shown:
+            shown.add(hunk)
+            rows.append(Row(heads[hunk], RowKind.HEAD, None, "", hunk, keys[0] if keys else None))
+        for i in range(i1, i2):
+            key = old_keys.get(i + 1)
+            rows.append(Row(old[i], RowKind.DEL, None, "expert", hunk, key))
+        for j in range(j1, j2):
+            key = new_keys.get(j + 1)
+            mine = hunk_of.get(key, hunk) if key is not None else hunk
+            origin = origins.get(key, "rules") if key is not None else "rules"
+            rows.append(Row(new[j], RowKind.ADD, j + 1, origin, mine, key))
+    return tuple(rows)
+
+
+def marked_new(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The new text alone, changed lines marked: the right side of a side-by-side view."""
+    return tuple(r for r in rows if r.number is not None)
+
+
+def marked_old(old: Sequence[str], ops: Ops, keys: Mapping[int, Key]) -> tuple[Row, ...]:
+    """The old text alone, lines that are gone marked: the left side of a side-by-side view."""
+    gone = {i for tag, i1, i2, _, _ in ops if tag != "equal" for i in range(i1, i2)}
+    return tuple(
+        Row(text, RowKind.DEL if i in gone else RowKind.SAME, i + 1, "expert", "", keys.get(i + 1))
+        for i, text in enumerate(old)
+    )

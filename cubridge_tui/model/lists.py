@@ -1,0 +1,128 @@
+"""What the start screen lists: kernels, specs (bundled and of the current folder), sessions."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cubridge_tui.model.rows import Row
+from cubridge_tui.text.sanitise import one_line
+from engine import resources
+from engine.errors import CuBridgeError
+from sessions.store import SessionSummary, Store
+
+LARGEST_SPEC = 1_000_000  # bytes of a Python file that is looked at
+MOST_FILES = 200
+_ENTRIES = ("attention", "attention_mods")
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A spec file: what it is called in the list, and where it is."""
+
+    label: str
+    path: Path
+    words: str
+    bundled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The three lists; `problem` says why the store cannot be read, if so."""
+
+    kernels: tuple[tuple[str, str], ...] = ()
+    specs: tuple[Spec, ...] = ()
+    sessions: tuple[SessionSummary, ...] = ()
+    store: str = ""
+    problem: str = ""
+
+    def rows(self, name: str) -> Sequence[Row]:
+        if name == "kernels":
+            return [Row(f"{k:<20} {words}") for k, words in self.kernels]
+        if name == "specs":
+            width = max((len(s.label) for s in self.specs), default=0)
+            return [Row(f"{s.label:<{width}}  {s.words}") for s in self.specs]
+        return [_session_row(s) for s in self.sessions]
+
+    def title(self, name: str) -> str:
+        counts = {"kernels": len(self.kernels), "specs": len(self.specs)}
+        count = counts.get(name, len(self.sessions))
+        where = f"  in {self.store}" if name == "sessions" else ""
+        return f"{name} ({count}){where}"
+
+    def empty(self, name: str) -> str:
+        return {
+            "kernels": "no kernel: the installation is not whole (cubridge doctor)",
+            "specs": "no spec here: write a Python file with `def attention(q, k, v)`",
+            "sessions": "no sessions yet: choose a spec above, then s starts",
+        }[name]
+
+    def kernel(self, index: int) -> str:
+        return self.kernels[index][0] if index < len(self.kernels) else ""
+
+    def spec(self, index: int) -> Spec | None:
+        return self.specs[index] if index < len(self.specs) else None
+
+    def session(self, index: int) -> SessionSummary | None:
+        return self.sessions[index] if index < len(self.sessions) else None
+
+
+def read_lists(store: Store, folder: Path) -> Lists:
+    """The lists as they are now."""
+    problem = ""
+    sessions: list[SessionSummary] = []
+    try:
+        sessions = store.sessions()
+    except CuBridgeError as error:
+        problem = str(error).replace("\n", " ")
+    kernels = [(name, _kernel_words(name)) for name in resources.list_kernels()]
+    specs = _own_specs(folder) + [
+        Spec(name, resources.spec_path(name), _words(resources.spec_path(name)), True)
+        for name in sorted(resources.list_specs(), key=lambda n: (n != "softcap_causal", n))
+    ]
+    return Lists(tuple(kernels), tuple(specs), tuple(sessions), str(store.path), problem)
+
+
+def _own_specs(folder: Path) -> list[Spec]:
+    """Python files of a folder that define an attention; read, never run."""
+    if folder.resolve() == resources.specs_dir().resolve():
+        return []
+    found = []
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.glob("*.py"))[:MOST_FILES]:
+            with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
+                if path.stat().st_size > LARGEST_SPEC:
+                    continue
+                tree = ast.parse(path.read_bytes())
+                names = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+                if names & set(_ENTRIES):
+                    words = (ast.get_docstring(tree) or "").split("\n")[0]
+                    found.append(Spec(f"./{path.name}", path, words, False))
+    return found
+
+
+def _words(path: Path) -> str:
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        return (ast.get_docstring(ast.parse(path.read_bytes())) or "").split("\n")[0]
+    return ""
+
+
+def _kernel_words(name: str) -> str:
+    import tomllib
+
+    with contextlib.suppress(OSError, ValueError):
+        path = resources.kernel_dir(name) / "kernel.toml"
+        return str(tomllib.loads(path.read_text(encoding="utf-8")).get("title", ""))
+    return ""
+
+
+def _session_row(session: SessionSummary) -> Row:
+    level = str(session.accepted or session.level)
+    when = session.updated[:16].replace("T", " ")
+    mark = "DAMAGED " if session.damaged else ""
+    title = one_line(session.title, 40)
+    step = one_line(session.last_step, 90)
+    return Row(f"{title:<40}  {level:<13} {session.stage:<8} {when}  {mark}{step}")

@@ -1,0 +1,107 @@
+"""What comes next: the step that `next` takes, or the decision that the person owes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from engine.types import Gate, Level, Stage, Verdict, VerdictKind
+from sessions.state import SessionState
+
+
+class Step(StrEnum):
+    """What `next` can do, in pipeline order."""
+
+    LIFT = "lift"
+    PROPOSE = "propose"
+    JUDGE_TARGET = "judge"
+    LOWER = "lower"
+    ACCEPT = "accept"
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """The next decision in words, the action that makes it, and why `next` cannot go on if so."""
+
+    words: str
+    action: str
+    step: Step | None = None
+    blocked: str = ""
+
+
+def undecided(state: SessionState) -> int:
+    """Hunks without a decision."""
+    return sum(state.decision(p.id, h.id) is None for p in state.proposals for h in p.hunks)
+
+
+def first_failed(state: SessionState) -> Verdict | None:
+    """The first gate that failed on the present content."""
+    return next((v for v in state.verdicts if v.kind is VerdictKind.FAIL), None)
+
+
+def owed(state: SessionState) -> Owed:
+    """What the person owes next."""
+    failed = first_failed(state)
+    lifted = state.verdict(Gate.G1)
+    if not state.stage(Stage.LIFTED).artifacts or _open(lifted):
+        return Owed("Lift the source and run G1", "step", Step.LIFT)
+    if failed is not None and failed.gate is Gate.G1:
+        return _failure(failed)
+    if not state.proposals or state.outdated(Stage.TARGET):
+        words = "Read the spec and let the rules propose"
+        return Owed(words, "step", Step.PROPOSE)
+    count = undecided(state)
+    if count:
+        hunks = f"{count} hunk{'s' * (count != 1)}"
+        words = f"Decide on {hunks}: a accepts, x rejects, A accepts all"
+        return Owed(words, "accept-hunk", None, f"{hunks} still undecided: a, x or A")
+    target = state.verdict(Gate.G2)
+    if _open(target):
+        return Owed("Run G2: does the target compute the spec?", "step", Step.JUDGE_TARGET)
+    if failed is not None and failed.gate is Gate.G2:
+        return _failure(failed, "; u undoes the last decision")
+    lowered = state.verdict(Gate.G3)
+    if not state.stage(Stage.LOWERED).artifacts or _open(lowered):
+        return Owed("Lower to CUDA and run G3", "step", Step.LOWER)
+    if failed is not None:
+        return _failure(failed)
+    if state.acceptance is not None and state.acceptance_is_current:
+        words = f"Accepted, {state.accepted_level}: K shows the package and commit steps"
+        return Owed(words, "accept-kernel", None, "the kernel is accepted")
+    level = state.level
+    if level is Level.NONE:
+        open_ = next((v for v in state.verdicts if v.kind is not VerdictKind.PASS), None)
+        words = f"{open_.gate} was not run: {open_.reason}" if open_ else "no gate has run"
+        return Owed(words, "override", None, words)
+    words = f"Accept the kernel at {level}"
+    return Owed(words, "accept-kernel", Step.ACCEPT)
+
+
+def accept_blocked(state: SessionState) -> str:
+    """Why the kernel cannot be accepted now; empty when it can."""
+    if state.acceptance is not None and state.acceptance_is_current:
+        return ""
+    if state.level is not Level.NONE:
+        return ""
+    reasons = []
+    for gate in (Gate.G1, Gate.G2, Gate.G3):
+        verdict = state.verdict(gate)
+        if verdict is None or not (verdict.passed or verdict.kind is VerdictKind.OVERRIDDEN):
+            reasons.append(f"{gate} {_word(verdict)}")
+    gpu = state.verdict(Gate.G4)
+    if gpu is not None and gpu.kind is VerdictKind.FAIL:
+        reasons.append("G4 fail")
+    return "no level yet: " + ", ".join(reasons)
+
+
+def _word(verdict: Verdict | None) -> str:
+    return "has not run" if verdict is None else verdict.kind.value.replace("_", " ")
+
+
+def _open(verdict: Verdict | None) -> bool:
+    return verdict is None or verdict.kind is VerdictKind.STALE
+
+
+def _failure(verdict: Verdict, more: str = "") -> Owed:
+    words = f"{verdict.gate} failed: w goes to the op{more}"
+    return Owed(words, "why", None, f"{verdict.gate} failed: mend the target first (w says why)")

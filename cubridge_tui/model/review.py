@@ -1,0 +1,248 @@
+"""The target as a review: the base with every hunk's old and new lines, and what is decided.
+
+The rows are made from the diff of the base and the proposed text; taken rows, read in order, are
+the target. `gives` checks just that, so nobody decides on a difference that is not the real one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cubridge_tui.model.rows import Key, Row, RowKind
+from engine.cuir.diff import Diff, EditKind, diff, hunks
+from engine.cuir.nodes import Module, Path
+from engine.cuir.parser import Parsed, parse_block, parse_module, parse_with_tables
+from engine.cuir.printer import print_module, print_stmts
+from engine.errors import CuirError
+from engine.types import Decision, DecisionKind, Hunk, Proposal
+
+WORDS = {
+    DecisionKind.ACCEPTED: "accepted",
+    DecisionKind.REJECTED: "rejected",
+    DecisionKind.EDITED: "accepted with your edit",
+    None: "undecided",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One proposal against its base, as lines; independent of decisions."""
+
+    proposal: Proposal
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Lines that stay (`hunk` is None), or one hunk's lines of one place: `before` -> `after`."""
+
+    hunk: Hunk | None
+    before: tuple[tuple[str, Key | None], ...]
+    after: tuple[tuple[str, Key | None], ...] = ()
+    first: bool = True  # the hunk's first place: its head is shown here
+
+
+def review(
+    base: Module, proposed: Module, proposal: Proposal, name: Callable[[Path], Key]
+) -> Review:
+    """The review of a proposal; `name` gives the key of a path of the base."""
+    base_text, new_text = print_module(base), print_module(proposed)
+    old, new = parse_with_tables(base_text), parse_with_tables(new_text)
+    difference = diff(old.module, new.module)
+    back = {n: o for o, n in difference.pairs.items()}
+    old_keys = {line: name(path) for path, line in old.lines.items()}
+    new_keys = {
+        line: name(back[path]) if path in back else (proposal.id, path)
+        for path, line in new.lines.items()
+    }
+    old_of, new_of = _owners(difference, old, new, base_text, new_text)
+    a, b = base_text.split("\n")[:-1], new_text.split("\n")[:-1]
+    blocks: list[Block] = []
+    seen: set[int] = set()
+    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if tag == "equal":
+            blocks.append(Block(None, tuple((a[i], old_keys.get(i + 1)) for i in range(i1, i2))))
+            continue
+        olds = _runs(range(i1, i2), old_of)
+        news = _runs(range(j1, j2), new_of)
+        order = list(dict.fromkeys([h for h in (*olds, *news) if h is not None]))
+        fallback = order[0] if order else 0
+        for lines in (olds, news):
+            lost = lines.pop(None, [])
+            lines.setdefault(fallback, []).extend(lost)
+        for index in order or [fallback]:
+            hunk = proposal.hunks[index] if index < len(proposal.hunks) else None
+            before = tuple((a[i], old_keys.get(i + 1)) for i in sorted(olds.get(index, [])))
+            after = tuple((b[j], new_keys.get(j + 1)) for j in sorted(news.get(index, [])))
+            if before or after:
+                blocks.append(Block(hunk, before, after, index not in seen))
+            seen.add(index)
+    return Review(proposal, tuple(blocks))
+
+
+def _owners(
+    difference: Diff, old: Parsed, new: Parsed, base_text: str, new_text: str
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Line (1-based) -> hunk number, in the base and in the proposed text."""
+    old_of: dict[int, int] = {}
+    new_of: dict[int, int] = {}
+    old_fields, new_fields = _field_lines(base_text), _field_lines(new_text)
+    for number, hunk in enumerate(hunks(difference)):
+        for edit in hunk.edits:
+            whole_old = edit.kind in (EditKind.DELETE, EditKind.MOVE)
+            whole_new = edit.kind in (EditKind.INSERT, EditKind.MOVE)
+            for path, parsed, owner, fields, whole in (
+                (edit.old_path, old, old_of, old_fields, whole_old),
+                (edit.new_path, new, new_of, new_fields, whole_new),
+            ):
+                if path is None:
+                    continue
+                if path[0] not in {f.name for f in parsed.module.functions}:
+                    owner.update(dict.fromkeys(fields, number))
+                    continue
+                line = parsed.lines.get(path)
+                if line is not None:
+                    owner.setdefault(line, number)
+                if whole:
+                    for inner, place in parsed.lines.items():
+                        if inner[: len(path)] == path:
+                            owner.setdefault(place, number)
+    return old_of, new_of
+
+
+def _field_lines(text: str) -> list[int]:
+    lines = text.split("\n")
+    start = next((i for i, line in enumerate(lines) if line.startswith("class Args")), None)
+    if start is None:
+        return []
+    out = [start + 1]
+    while out[-1] < len(lines) and lines[out[-1]].startswith("    "):
+        out.append(out[-1] + 1)
+    return out
+
+
+def _runs(lines: range, owner: Mapping[int, int]) -> dict[int | None, list[int]]:
+    """0-based lines by hunk; a line of no edit (`else:`, a decorator) goes with its neighbour."""
+    known = [owner.get(i + 1) for i in lines]
+    for order in (range(len(known)), reversed(range(len(known)))):
+        last: int | None = None
+        for at in order:
+            if known[at] is None:
+                known[at] = last
+            last = known[at]
+    out: dict[int | None, list[int]] = {}
+    for i, hunk in zip(lines, known, strict=True):
+        out.setdefault(hunk, []).append(i)
+    return out
+
+
+def review_rows(
+    made: Review, decisions: Mapping[str, Decision], drafts: Mapping[str, str]
+) -> tuple[Row, ...]:
+    """The rows; numbers are those of the target's lines. `drafts` are hunk id -> error."""
+    rows: list[Row] = []
+    number = 0
+    proposal = made.proposal
+
+    def stay(text: str, key: Key | None, hunk: str, kind: RowKind, sign: str = "") -> None:
+        nonlocal number
+        number += 1
+        rows.append(Row(text, kind, number, "expert", hunk, key, sign))
+
+    for block in made.blocks:
+        hunk = block.hunk
+        if hunk is None:
+            for text, key in block.before:
+                stay(text, key, "", RowKind.SAME)
+            continue
+        decision = decisions.get(hunk.id)
+        kind = decision.kind if decision else None
+        name = f"{proposal.id}/{hunk.id}"
+        if block.first:
+            rows.append(Row(head_of(hunk, decision, drafts.get(hunk.id, "")), RowKind.HEAD,
+                            None, hunk.origin.value, name, _first_key(block)))  # fmt: skip
+        taken = kind in (DecisionKind.ACCEPTED, DecisionKind.EDITED)
+        for text, key in block.before:
+            if taken:
+                rows.append(Row(text, RowKind.DEL, None, "expert", name, key))
+            elif kind is DecisionKind.REJECTED:
+                stay(text, key, name, RowKind.SAME)
+            else:
+                stay(text, key, name, RowKind.DEL)
+        origin = "person" if kind is DecisionKind.EDITED else hunk.origin.value
+        for text, key in _after(block, decision):
+            if taken:
+                number += 1
+                sign = "~" if kind is DecisionKind.EDITED else "+"
+                rows.append(Row(text, RowKind.ADD, number, origin, name, key, sign))
+            elif kind is DecisionKind.REJECTED:
+                rows.append(Row(text, RowKind.OUT_ADD, None, origin, name, key, "x"))
+            else:
+                rows.append(Row(text, RowKind.ADD, None, origin, name, key))
+    return tuple(rows)
+
+
+def _after(block: Block, decision: Decision | None) -> Sequence[tuple[str, Key | None]]:
+    if decision is None or decision.replacement is None:
+        return block.after
+    if not block.first:
+        return ()
+    sample = block.after[0][0] if block.after else (block.before[0][0] if block.before else "")
+    indent = sample[: len(sample) - len(sample.lstrip())]
+    text = canonical(decision.replacement)
+    return [((indent + line) if line else line, None) for line in text.split("\n") if text]
+
+
+def canonical(text: str) -> str:
+    """A hunk's text as the target prints it; as it is where it does not parse by itself."""
+    plain = textwrap.dedent(text).strip("\n")
+    try:
+        if plain.startswith("@"):
+            head = "specialisation()\n\n\nclass Args:\n    pass\n\n\n"
+            module = parse_module(head + plain + "\n", "hunk")
+            return print_module(module)[len(head) :].rstrip("\n")
+        return "\n".join(print_stmts(parse_block(plain), 0, (), {})) if plain else ""
+    except CuirError:
+        return plain
+
+
+def _first_key(block: Block) -> Key | None:
+    return next((k for _, k in (*block.after, *block.before) if k is not None), None)
+
+
+def head_of(hunk: Hunk, decision: Decision | None, draft: str = "") -> str:
+    """A hunk's head line."""
+    state = WORDS[decision.kind if decision else None]
+    text = f"{hunk.id} {hunk.title} · {hunk.origin.value} · {state}"
+    if hunk.clause:
+        text += f" · clause: {hunk.clause}"
+    if decision is not None and decision.comment:
+        text += f" · “{decision.comment}”"
+    if draft:
+        text += f" · DRAFT, not applied: {draft.splitlines()[0]}"
+    return text
+
+
+def taken_text(rows: Sequence[Row]) -> str:
+    """The target that the rows say."""
+    taken = [r.text for r in rows if r.number is not None]
+    return "".join(line + "\n" for line in taken)
+
+
+def gives(rows: Sequence[Row], target: str) -> bool:
+    """Whether the rows, as decided, are the target."""
+    return taken_text(rows) == target
+
+
+def renumbered(rows: Sequence[Row], target: Sequence[Key | None]) -> tuple[Row, ...]:
+    """Rows with the target's own keys on the lines that are in it."""
+    return tuple(
+        replace(r, key=target[r.number - 1] or r.key)
+        if r.number is not None and r.number <= len(target)
+        else r
+        for r in rows
+    )

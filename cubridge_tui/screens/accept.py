@@ -1,0 +1,149 @@
+"""Accepting: what is committed, at which level, what was not run; then package and repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+
+from cubridge_tui import actions
+from cubridge_tui.jobs import Outcome
+from cubridge_tui.model.acceptance import acceptance_rows
+from cubridge_tui.model.facts import Facts
+from cubridge_tui.model.rows import PaneText
+from cubridge_tui.model.snapshot import Snapshot
+from cubridge_tui.screens.base import ActionScreen, bindings
+from cubridge_tui.screens.dialogs import Prompt
+from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.widgets.line import KeyBar, Line
+from cubridge_tui.widgets.stage_bar import StageBar
+from engine.types import Level
+
+if TYPE_CHECKING:
+    from cubridge_tui.screens.adaptation import AdaptationScreen
+
+
+class AcceptScreen(ActionScreen):
+    """Nothing is accepted without its level, and nothing by a key that could not have seen it."""
+
+    NAME = actions.ACCEPT
+    BINDINGS = bindings(actions.ACCEPT)
+
+    def __init__(self, parent: AdaptationScreen | object) -> None:
+        super().__init__()
+        from cubridge_tui.screens.adaptation import AdaptationScreen
+
+        assert isinstance(parent, AdaptationScreen)
+        self.adaptation = parent
+
+    @property
+    def snap(self) -> Snapshot:
+        assert self.adaptation.snap is not None
+        return self.adaptation.snap
+
+    def compose(self) -> ComposeResult:
+        yield StageBar(id="stages")
+        yield Line(id="decision")
+        yield CodePane(id="summary")
+        yield Line(id="status")
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        self.fill()
+        self.query_one(CodePane).focus()
+
+    def facts(self) -> Facts:
+        return self.adaptation.facts()
+
+    def fill(self) -> None:
+        snap = self.snap
+        state = snap.state
+        self.query_one(StageBar).show(state, snap.title, self.size.width or 120)
+        done = state.acceptance is not None and state.acceptance_is_current
+        if done:
+            words = [(" Accepted ", "pass"), (f"at {state.accepted_level}: ", "title"),
+                     ("w", "key"), (" writes the package, ", "dim"), ("C", "key"),
+                     (" commits it into your own repository", "dim")]  # fmt: skip
+        elif state.level is Level.NONE:
+            words = [(" Nothing to accept: ", "fail"), (self.facts().accept_blocked, "dim")]
+        else:
+            words = [(" Next: ", "dim"), ("A", "key"), (f"  accept at {state.level}", "title")]
+        self.query_one("#decision", Line).put(words)
+        rows = acceptance_rows(snap)
+        self.query_one(CodePane).show(PaneText(rows, "diff", "what is accepted"))
+        self.refresh_keys()
+
+    def job_news(self) -> None:
+        self.say(f"{self.cubridge.jobs.running} {self.cubridge.jobs.line}")
+
+    def on_resize(self) -> None:
+        if self.adaptation.snap is not None and self.is_mounted:
+            self.query_one(StageBar).show(self.snap.state, self.snap.title, self.size.width)
+
+    # --- actions ---------------------------------------------------------------------------------
+
+    def do_confirm(self) -> None:
+        if self.too_soon():
+            return
+        state = self.snap.state
+        if state.acceptance is not None and state.acceptance_is_current:
+            self.say(f"accepted already, at {state.accepted_level}", "stale")
+            return
+        self._job("accept", self.adaptation.open_desk.accept, "accepted")
+
+    def _job(self, name: str, work: object, words: str) -> None:
+        def done(outcome: Outcome) -> None:
+            if isinstance(outcome.value, Snapshot):
+                self.adaptation.show(outcome.value)
+            if not self.is_attached:
+                return
+            self.fill()
+            if outcome.error is not None:
+                self.say(str(outcome.error).replace("\n", " "), "fail")
+            else:
+                told = outcome.value if isinstance(outcome.value, str) else words
+                self.say(told, "pass")
+
+        assert callable(work)
+        self.cubridge.jobs.submit(name, work, done, quiet=True)
+
+    def _not_accepted(self) -> bool:
+        state = self.snap.state
+        if state.acceptance is None or not state.acceptance_is_current:
+            self.say("accept the kernel first: A", "stale")
+            return True
+        return False
+
+    def do_write_package(self) -> None:
+        if self._not_accepted():
+            return
+        desk = self.adaptation.open_desk
+
+        def write(folder: Path) -> str:
+            from engine.service.export import export_session
+
+            return f"the package is in {export_session(desk.work, folder)}"
+
+        def given(text: str | None) -> None:
+            if text:
+                self._job("package", lambda: write(Path(text).expanduser()), "")
+
+        default = str(Path.cwd() / self.snap.session)
+        self.app.push_screen(Prompt("Write the kernel package to this folder:", default), given)
+
+    def do_commit_to_repository(self) -> None:
+        if self._not_accepted():
+            return
+        from cubridge_tui.screens.commit import CommitScreen
+
+        def given(text: str | None) -> None:
+            if text:
+                self.app.push_screen(CommitScreen(self.adaptation, Path(text).expanduser()))
+
+        default = str(Path.cwd() / f"{self.snap.session}.cu")
+        title = "Commit the lowered kernel into your own repository, as this file:"
+        self.app.push_screen(Prompt(title, default), given)
+
+    def do_close(self) -> None:
+        self.app.pop_screen()

@@ -1,0 +1,5 @@
+"""The adaptation screen: stages, linked panes, review."""
+
+from cubridge_tui.screens.adaptation.screen import AdaptationScreen
+
+__all__ = ["AdaptationScreen"]

@@ -1,0 +1,139 @@
+"""Panes: focus, layout, views, search, copy, follow, inspect."""
+
+from __future__ import annotations
+
+from cubridge_tui.clipboard import copy
+from cubridge_tui.model.inspect import inspect
+from cubridge_tui.model.layout import PAIRS, PANES, Wish, layout
+from cubridge_tui.model.snapshot import View
+from cubridge_tui.screens.adaptation.shared import Shared
+from cubridge_tui.screens.dialogs import Prompt, TextDialog
+
+
+class PaneActions(Shared):
+    """Actions of the group Panes."""
+
+    def _focus(self, step: int) -> None:
+        shown = layout(*self.pane_room(), self.wish, self.grid.focused_stage).panes
+        order = PANES if len(shown) == 1 or self.wish.pair is None else shown
+        here = self.grid.focused_stage
+        index = order.index(here) if here in order else 0
+        self.grid.lead(order[(index + step) % len(order)])
+        self.place_panes()
+        self.remark()
+        self.tell()
+
+    def do_next_pane(self) -> None:
+        self._focus(1)
+
+    def do_previous_pane(self) -> None:
+        self._focus(-1)
+
+    def do_zoom(self) -> None:
+        self.wish = Wish(self.wish.pair, not self.wish.zoom)
+        self.place_panes()
+        self.tell()
+
+    def do_all_panes(self) -> None:
+        self.wish = Wish()
+        self.place_panes()
+        self.tell()
+
+    def _pair(self, index: int) -> None:
+        self.wish = Wish(index)
+        if self.grid.focused_stage not in PAIRS[index]:
+            self.grid.lead(PAIRS[index][0])
+        self.place_panes()
+        self.tell()
+        if self.size.width < 120:
+            self.say("two panes need 120 columns; tab goes to the other one", "stale")
+
+    def do_pair_1(self) -> None:
+        self._pair(0)
+
+    def do_pair_2(self) -> None:
+        self._pair(1)
+
+    def do_pair_3(self) -> None:
+        self._pair(2)
+
+    def do_pair_4(self) -> None:
+        self._pair(3)
+
+    def do_view(self) -> None:
+        views = list(View)
+        self.view = views[(views.index(self.view) + 1) % len(views)]
+        if self.snap is not None:
+            self.grid.show(dict(self.snap.panes[self.view]))
+        self.remark()
+        self.tell()
+        self.say(f"target and lowered as {self.view.value}")
+
+    # --- finding ---------------------------------------------------------------------------------
+
+    def do_follow(self) -> None:
+        key = self.current_key()
+        if key is None:
+            self.say("no op on this line", "stale")
+            return
+        found = self.visit(key)
+        assert self.snap is not None
+        stale = [f"{s.value} ({why})" for s, why in self.snap.links.stale.items()]
+        if stale:
+            self.say("this map is out of date: " + ", ".join(stale), "stale")
+        elif not found:
+            self.say("no other pane has this op", "stale")
+
+    def do_inspect(self) -> None:
+        if self.snap is None:
+            return
+        row = self.grid.leader.row
+        stage = self.grid.focused_stage
+        lines = inspect(self.snap, stage, row) if row is not None else ["nothing here"]
+        self.app.push_screen(TextDialog("op inspector", lines))
+
+    def do_search(self) -> None:
+        def given(words: str | None) -> None:
+            if words is None:
+                return
+            self.words = words
+            pane = self.grid.leader
+            count = pane.search(words)
+            for other in self.grid.panes.values():
+                if other is not pane:
+                    other.search("")
+            self.say(f"{count} lines match {words!r}" if words else "search ended")
+            self.refresh_keys()
+
+        self.app.push_screen(
+            Prompt("Search in this pane (small letters match both):", self.words), given
+        )
+
+    def do_next_match(self) -> None:
+        self.grid.leader.next_match(1)
+
+    def do_previous_match(self) -> None:
+        self.grid.leader.next_match(-1)
+
+    def do_go_to_line(self) -> None:
+        def check(text: str) -> str:
+            return "" if text.strip().isdecimal() else "a line number, such as 42"
+
+        def given(text: str | None) -> None:
+            if text:
+                self.grid.leader.go_to_line(int(text))
+
+        self.app.push_screen(Prompt("Go to line:", check=check), given)
+
+    # --- copying ---------------------------------------------------------------------------------
+
+    def do_copy(self) -> None:
+        self._copy(self.grid.leader.copied())
+
+    def do_copy_hunk(self) -> None:
+        found = self.snap.hunk(self.current_hunk()) if self.snap is not None else None
+        if found is not None:
+            self._copy(found[1].after or found[1].before)
+
+    def _copy(self, text: str) -> None:
+        self.say(copy(self.app, text))

@@ -1,0 +1,187 @@
+"""Review: hunks, decisions, comments, edits in place and outside, the recipe, the export."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+
+from cubridge_tui.editor import edit_outside
+from cubridge_tui.model.next_step import undecided
+from cubridge_tui.model.report import as_markdown
+from cubridge_tui.model.rows import RowKind
+from cubridge_tui.screens.adaptation.shared import Shared
+from cubridge_tui.screens.dialogs import Prompt
+from cubridge_tui.screens.hunk_editor import HunkEditor
+from cubridge_tui.screens.recipe import RecipeScreen
+from engine.errors import CuBridgeError
+from engine.types import DecisionKind, Stage
+
+
+class ReviewActions(Shared):
+    """Actions of the group Review."""
+
+    def do_next_hunk(self) -> None:
+        self._hunk(1)
+
+    def do_previous_hunk(self) -> None:
+        self._hunk(-1)
+
+    def _hunk(self, step: int) -> None:
+        """The next hunk in the leading pane; panes without any hand over to the target."""
+        if self.grid.leader.next_hunk(step):
+            return
+        self.grid.lead(Stage.TARGET)
+        self.place_panes()
+        if not self.grid.leader.next_hunk(step):
+            self.say("there is no hunk to go to", "stale")
+
+    # --- decisions -------------------------------------------------------------------------------
+
+    def do_accept_hunk(self) -> None:
+        self._decide(DecisionKind.ACCEPTED)
+
+    def do_reject_hunk(self) -> None:
+        self._decide(DecisionKind.REJECTED)
+
+    def _decide(self, kind: DecisionKind, comment: str = "") -> None:
+        if self.too_soon():
+            return
+        name, desk = self.current_hunk(), self.open_desk
+        self.job("decide", lambda: desk.decide(name, kind, comment), self._decided, quiet=True)
+
+    def _decided(self) -> None:
+        """On to the next hunk that has no decision."""
+        assert self.snap is not None
+        left = undecided(self.snap.state)
+        if left:
+            self._to_undecided()
+            self.say(f"{left} hunk{'s' * (left != 1)} left")
+        else:
+            self.say("every hunk is decided; s runs the gate")
+        self.seen_at = time.monotonic()
+
+    def _to_undecided(self) -> None:
+        assert self.snap is not None
+        open_ = {f"{p.id}/{h.id}" for p, h, d in self.snap.hunks if d is None}
+        rows = self.grid.leader.content.rows
+        count = len(rows)
+        here = self.grid.leader.cursor
+        for step in range(count):
+            index = (here + step) % count
+            if rows[index].hunk in open_ and rows[index].kind is RowKind.HEAD:
+                self.grid.leader.go_to(index)
+                return
+
+    def do_accept_origin(self) -> None:
+        """Everything undecided of the origin under the cursor (of all, when it is on no hunk)."""
+        if self.too_soon():
+            return
+        assert self.snap is not None
+        found = self.snap.hunk(self.current_hunk())
+        proposals = {p.id: p for p, _, d in self.snap.hunks if d is None}
+        if found is not None:
+            proposals = {k: p for k, p in proposals.items() if p.origin is found[0].origin}
+        if not proposals:
+            self.say("nothing of this origin is undecided", "stale")
+            return
+        desk = self.open_desk
+        for proposal in proposals.values():
+            rest = partial(desk.accept_rest, proposal)
+            self.job("decide", rest, self._decided, quiet=True)
+
+    def do_undo(self) -> None:
+        self.job(
+            "undo", self.open_desk.undo, lambda: self.say("undone; U makes it again"), quiet=True
+        )
+
+    def do_redo(self) -> None:
+        self.job("redo", self.open_desk.redo, lambda: self.say("made again"), quiet=True)
+
+    def do_comment(self) -> None:
+        assert self.snap is not None
+        name = self.current_hunk()
+        decision = self.snap.decision(name)
+        kind = decision.kind if decision is not None else DecisionKind.ACCEPTED
+        if kind is DecisionKind.EDITED:
+            self.say("an edited hunk is its own comment: edit it again to change it", "stale")
+            return
+        before = decision.comment if decision is not None else ""
+        word = "accepts" if kind is DecisionKind.ACCEPTED else "rejects"
+        desk = self.open_desk
+
+        def given(text: str | None) -> None:
+            if text is not None:
+                self.job("comment", lambda: desk.decide(name, kind, text), quiet=True)
+
+        self.app.push_screen(
+            Prompt(f"Comment on {name} (kept with a decision that {word} it):", before), given
+        )
+
+    # --- editing ---------------------------------------------------------------------------------
+
+    def _hunk_text(self, name: str) -> str:
+        """The text to edit: the draft, else what stands, else what is proposed."""
+        assert self.snap is not None
+        draft = self.snap.drafts.get(name)
+        if draft is not None:
+            return draft[0]
+        decision = self.snap.decision(name)
+        if decision is not None and decision.replacement is not None:
+            return decision.replacement
+        found = self.snap.hunk(name)
+        return found[1].after if found is not None else ""
+
+    def do_edit(self) -> None:
+        assert self.snap is not None
+        name = self.current_hunk()
+        found = self.snap.hunk(name)
+        if found is None:
+            return
+        error = self.snap.drafts.get(name, ("", ""))[1]
+        editor = HunkEditor(found[1], self._hunk_text(name), error)
+        self.app.push_screen(editor, lambda text: self._edited(name, text))
+
+    def do_edit_outside(self) -> None:
+        name = self.current_hunk()
+        before = self._hunk_text(name)
+        try:
+            text = edit_outside(self.app, self.cubridge.config["editor"], before)
+        except CuBridgeError as error:
+            self.say(str(error).replace("\n", " "), "fail")
+            return
+        if text == before:
+            self.say("the text came back unchanged: nothing was decided")
+        else:
+            self._edited(name, text)
+
+    def _edited(self, name: str, text: str | None) -> None:
+        if text is None:
+            return
+        desk = self.open_desk
+
+        def told() -> None:
+            assert self.snap is not None
+            draft = self.snap.drafts.get(name)
+            if draft is not None:
+                self.say(f"kept as a draft, not applied: {draft[1]}".replace("\n", " "), "fail")
+            else:
+                self._decided()
+
+        self.job("edit", lambda: desk.edit(name, text), told, quiet=True)
+
+    # --- words -----------------------------------------------------------------------------------
+
+    def do_recipe(self) -> None:
+        if self.snap is not None:
+            self.app.push_screen(RecipeScreen(self.snap))
+
+    def do_export_review(self) -> None:
+        assert self.snap is not None
+        path = Path.cwd() / f"{self.session}-review.md"
+        try:
+            path.write_text(as_markdown(self.snap), encoding="utf-8", errors="replace")
+        except OSError as error:
+            self.say(f"{path} cannot be written: {error.strerror}", "fail")
+            return
+        self.say(f"the review is in {path}")

@@ -1,0 +1,271 @@
+"""The adaptation screen itself: what it holds, and how a snapshot reaches its widgets."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from textual.app import ComposeResult
+
+from cubridge_tui import actions, places
+from cubridge_tui.desk import Desk
+from cubridge_tui.jobs import Outcome
+from cubridge_tui.model.facts import Facts
+from cubridge_tui.model.layout import PANES, Wish, layout
+from cubridge_tui.model.next_step import accept_blocked, first_failed, owed
+from cubridge_tui.model.snapshot import Snapshot, View
+from cubridge_tui.screens.adaptation.panes import PaneActions
+from cubridge_tui.screens.adaptation.review import ReviewActions
+from cubridge_tui.screens.adaptation.stages import StageActions
+from cubridge_tui.screens.base import bindings
+from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
+from cubridge_tui.widgets.pane_grid import PaneGrid
+from cubridge_tui.widgets.stage_bar import StageBar
+from engine.types import Stage
+
+LOOK_SECONDS = 3.0  # how often files on disk, other writers and unsaved events are looked at
+
+
+class AdaptationScreen(StageActions, ReviewActions, PaneActions):
+    """One session: step, review, decide, accept."""
+
+    NAME = actions.ADAPTATION
+    BINDINGS = bindings(actions.ADAPTATION)
+
+    def __init__(self, session: str) -> None:
+        super().__init__()
+        self.session = session
+        self.desk: Desk | None = None
+        self.snap: Snapshot | None = None
+        self.place = places.load(session)
+        self.wish = Wish(self.place.pair, self.place.zoom)
+        self.view = View.OPS
+        self.words = ""
+
+    def compose(self) -> ComposeResult:
+        yield StageBar(id="stages")
+        yield Banner(id="banner")
+        yield Line(id="decision")
+        yield PaneGrid()
+        yield Line(id="strip")
+        yield Line(id="status")
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        wanted = self.place.view or self.cubridge.config["view"]
+        self.view = next((v for v in View if v.value == wanted), View.OPS)
+        self.grid = self.query_one(PaneGrid)
+        self.grid.lead(next((s for s in PANES if s.value == self.place.focus), Stage.SOURCE))
+        self.place_panes()
+        self.query_one("#decision", Line).put([(" opening …", "dim")])
+        self.job("open", self._open, quiet=True)
+        self.set_interval(LOOK_SECONDS, self._look)
+
+    def on_unmount(self) -> None:
+        self.keep_place()
+
+    def _open(self) -> Snapshot:
+        app = self.cubridge
+        self.desk = Desk(app.bench, self.session, app.actor, self.place.drafts)
+        self.session = self.desk.id
+        return self.desk.snapshot()
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def job(
+        self,
+        name: str,
+        work: Callable[[], Any],
+        then: Callable[[], None] | None = None,
+        *,
+        quiet: bool = False,
+    ) -> None:
+        """Do something on the jobs' thread and show what it gives."""
+
+        def done(outcome: Outcome) -> None:
+            if not self.is_attached:
+                return
+            if isinstance(outcome.value, Snapshot):
+                self.show(outcome.value)
+            if outcome.error is not None:
+                self.failed(outcome)
+            elif outcome.cancelled:
+                self.say(f"{outcome.name} was cancelled; nothing of it was kept", "stale")
+            elif then is not None:
+                then()
+            self.tell()
+
+        self.cubridge.jobs.submit(name, work, done, quiet=quiet)
+        self.tell()
+
+    def failed(self, outcome: Outcome) -> None:
+        """An error of a job: said, and what did happen before it is shown."""
+        assert outcome.error is not None
+        if self.desk is None:
+            self.query_one(Banner).say(outcome.error.message)
+            self.query_one("#decision", Line).put([(f" {outcome.error}", "fail")])
+        else:
+            self.job("look", self.desk.snapshot, quiet=True)
+        self.say(str(outcome.error).replace("\n", " "), "fail")
+
+    def shown_between(self, snap: Snapshot) -> None:
+        """A state in the middle of a job, from its thread."""
+        with contextlib.suppress(Exception):
+            self.app.call_later(self.show, snap)
+
+    def _look(self) -> None:
+        desk = self.desk
+        if desk is None or self.cubridge.jobs.busy:
+            return
+        if desk.writer.read_only is not None or desk.writer.pending:
+            self.job("look", desk.poll, quiet=True)
+        elif self.snap is not None and self._disk() != self.seen_disk:
+            self.seen_disk = self._disk()
+            self.job("look", desk.snapshot, quiet=True)
+
+    seen_disk: tuple[Any, ...] = ()
+
+    def _disk(self) -> tuple[Any, ...]:
+        """When the files that the session was made from were last written."""
+        assert self.desk is not None
+        out = []
+        for path in (self.desk.work.spec, self.desk.work.package.folder / "kernel.cu"):
+            try:
+                stat = path.stat()
+                out.append((stat.st_mtime_ns, stat.st_size))
+            except OSError:
+                out.append((0, 0))
+        return tuple(out)
+
+    def job_news(self) -> None:
+        self.tell()
+
+    # --- showing ---------------------------------------------------------------------------------
+
+    def show(self, snap: Snapshot) -> None:
+        """Show a state of the session."""
+        first, self.snap = self.snap is None, snap
+        self.seen_at = time.monotonic()
+        if first:
+            self.seen_disk = self._disk()
+        self.grid.show(dict(snap.panes[self.view]))
+        if first:
+            for stage, number in self.place.cursors.items():
+                if stage in {s.value for s in PANES}:
+                    self.grid.panes[Stage(stage)].go_to_line(number)
+        self.remark()
+        self.tell()
+
+    def facts(self) -> Facts:
+        snap = self.snap
+        if snap is None:
+            return Facts(job=self.cubridge.jobs.running)
+        step = owed(snap.state)
+        failed = first_failed(snap.state)
+        return Facts(
+            job=self.cubridge.jobs.running,
+            read_only=snap.read_only,
+            step_blocked=step.blocked or ("" if step.step else step.words),
+            diff_blocked=snap.diff_blocked,
+            accept_blocked=accept_blocked(snap.state),
+            hunks=len(snap.hunks),
+            hunk=self.current_hunk(),
+            undo=len(snap.state.undo),
+            redo=len(snap.state.redo),
+            failed=failed.gate.value if failed else "",
+            search=self.words,
+            changed=snap.changed,
+            lowered=bool(snap.state.stage(Stage.LOWERED).artifacts),
+            recipe=snap.recipe is not None,
+        )
+
+    def tell(self) -> None:
+        """Stage bar, banner, decision line, strip and footer for the present state."""
+        if not self.is_attached:
+            return
+        snap, jobs = self.snap, self.cubridge.jobs
+        if snap is not None:
+            self.query_one(StageBar).show(snap.state, snap.title, self.size.width)
+            self.query_one(Banner).say(self._banner(snap))
+        left: list[Part] = []
+        if jobs.running:
+            left = [(f" {jobs.running} ", "title"), (jobs.line, "dim")]
+            self.query_one("#decision", Line).put(left, [("ctrl+c", "key"), (" cancels ", "dim")])
+        elif snap is not None:
+            step = owed(snap.state)
+            key = actions.key_of(step.action, self.cubridge.actions)
+            if snap.read_only:
+                left = [(" Read-only: ", "stale"), (step.words, "dim")]
+            else:
+                left = [(" Next: ", "dim"), (key, "key"), (f"  {step.words}", "title")]
+            self.query_one("#decision", Line).put(left, [(f"{self.view.value} ", "dim")])
+        self._strip()
+        self.refresh_keys()
+
+    def _banner(self, snap: Snapshot) -> str:
+        if snap.pending:
+            return (
+                f"NOT SAVED: {snap.pending} events wait in memory, the store cannot be written; "
+                "it is tried again by itself"
+            )
+        if snap.read_only:
+            return f"READ-ONLY: {snap.read_only}; what it does is followed live"
+        if snap.changed:
+            return (
+                f"The {snap.changed} changed on disk since this session took it in: ! takes it in"
+            )
+        return "  ".join(snap.notices)
+
+    def _strip(self) -> None:
+        """The panes that are out of sight, by name."""
+        shown = layout(*self.pane_room(), self.wish, self.grid.focused_stage)
+        strip = self.query_one("#strip", Line)
+        strip.display = bool(shown.hidden)
+        parts: list[Part] = [(" tab ", "key")]
+        for stage in PANES:
+            here = stage is self.grid.focused_stage
+            parts.append((f" {'▶' if here else ' '}{stage.value} ", "title" if here else "dim"))
+        pairs = [(" 1-4", "key"), (" pairs ", "dim"), ("0", "key"), (" all ", "dim")]
+        wide = self.size.width >= 120
+        strip.put(parts, pairs if wide else [])
+
+    # --- places ----------------------------------------------------------------------------------
+
+    def keep_place(self) -> None:
+        """Remember where the person is in this session."""
+        if self.snap is None or self.desk is None:
+            return
+        cursors = {
+            stage.value: row.number
+            for stage, pane in self.grid.panes.items()
+            if (row := pane.row) is not None and row.number is not None
+        }
+        places.save(
+            self.session,
+            places.Place(
+                self.grid.focused_stage.value, self.view.value, self.wish.pair, self.wish.zoom,
+                cursors, self.desk.builder.drafts,
+            ),
+        )  # fmt: skip
+
+    def leave(self) -> None:
+        """Give the session back."""
+        self.keep_place()
+        desk, self.desk = self.desk, None
+        if desk is not None:
+            self.cubridge.jobs.submit("close", desk.close, lambda _: None, quiet=True)
+
+    def on_resize(self) -> None:
+        self.place_panes()
+        self.tell()
+
+    def on_code_pane_cursor_moved(self, event: CodePane.CursorMoved) -> None:
+        if event.pane is self.grid.leader:
+            if event.pane.has_focus:
+                self.place_panes()
+            self.remark()
+            self._strip()
+            self.refresh_keys()

@@ -1,0 +1,84 @@
+"""What the parts of the adaptation screen know of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cubridge_tui.desk import Desk
+from cubridge_tui.model.layout import Wish, layout
+from cubridge_tui.model.rows import Key
+from cubridge_tui.model.snapshot import Snapshot, View
+from cubridge_tui.screens.base import ActionScreen
+from cubridge_tui.widgets.pane_grid import PaneGrid
+
+
+class Shared(ActionScreen):
+    """State and helpers that stage, review and pane actions use."""
+
+    session: str
+    desk: Desk | None
+    snap: Snapshot | None
+    wish: Wish
+    view: View
+    words: str
+    grid: PaneGrid
+
+    def job(
+        self,
+        name: str,
+        work: Callable[[], Any],
+        then: Callable[[], None] | None = None,
+        *,
+        quiet: bool = False,
+    ) -> None:
+        raise NotImplementedError
+
+    def tell(self) -> None:
+        raise NotImplementedError
+
+    def show(self, snap: Snapshot) -> None:
+        raise NotImplementedError
+
+    def shown_between(self, snap: Snapshot) -> None:
+        raise NotImplementedError
+
+    def leave(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def open_desk(self) -> Desk:
+        assert self.desk is not None
+        return self.desk
+
+    # --- panes -----------------------------------------------------------------------------------
+
+    def pane_room(self) -> tuple[int, int]:
+        """Columns and rows that the panes have."""
+        return self.size.width, self.size.height - 5
+
+    def place_panes(self) -> None:
+        """Show the panes that fit."""
+        self.grid.place(layout(*self.pane_room(), self.wish, self.grid.focused_stage))
+
+    def current_key(self) -> Key | None:
+        """The op under the leading cursor."""
+        row = self.grid.leader.row
+        return row.key if row is not None else None
+
+    def current_hunk(self) -> str:
+        """The hunk under the leading cursor (`proposal/hunk`), or empty."""
+        row = self.grid.leader.row
+        return row.hunk if row is not None else ""
+
+    def remark(self) -> None:
+        """Mark the op under the cursor in every pane."""
+        if self.snap is not None:
+            self.grid.mark(self.current_key(), self.snap.links)
+
+    def visit(self, key: Key | None, leader: bool = False) -> bool:
+        """Mark an op and bring it into view in every pane (also the leader); whether any has it."""
+        assert self.snap is not None
+        self.grid.mark(key, self.snap.links)
+        found = self.grid.follow(key, None if leader else self.grid.focused_stage)
+        return bool(found)

@@ -1,0 +1,145 @@
+"""Stepping: next, back, redo from here, run to the end, cancel; and why a gate failed."""
+
+from __future__ import annotations
+
+from cubridge_tui.model.layout import PANES
+from cubridge_tui.model.next_step import Step, first_failed, owed
+from cubridge_tui.model.verdicts import suspects, verdict_lines
+from cubridge_tui.screens.adaptation.shared import Shared
+from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
+from engine.types import Gate, Stage, VerdictKind
+
+NAMES = {
+    Step.LIFT: "lift and G1",
+    Step.PROPOSE: "propose",
+    Step.JUDGE_TARGET: "G2",
+    Step.LOWER: "lower and G3",
+}
+_LANDS = {
+    Step.LIFT: Stage.LIFTED,
+    Step.PROPOSE: Stage.TARGET,
+    Step.JUDGE_TARGET: Stage.TARGET,
+    Step.LOWER: Stage.LOWERED,
+}
+
+
+class StageActions(Shared):
+    """Actions of the group Stages."""
+
+    def do_step(self) -> None:
+        assert self.snap is not None
+        step = owed(self.snap.state).step
+        if step is Step.ACCEPT:
+            self.do_accept_kernel()
+        elif step is not None:
+            self.job(NAMES[step], self.open_desk.step, lambda: self._landed(step))
+
+    def _landed(self, step: Step) -> None:
+        """After a step: the pane that it made leads, and a proposal starts at its first hunk."""
+        assert self.snap is not None
+        self.grid.lead(_LANDS[step])
+        self.place_panes()
+        failed = first_failed(self.snap.state)
+        if failed is not None:
+            self.say(f"{failed.gate} failed: {failed.reason}  (w goes there)", "fail")
+        elif step is Step.PROPOSE:
+            self.grid.leader.go_to(0)
+            self.grid.leader.next_hunk(1)
+
+    def do_run(self) -> None:
+        desk = self.open_desk
+        self.job("run to the end", lambda: desk.run(self.shown_between), self._ran)
+
+    def _ran(self) -> None:
+        assert self.snap is not None
+        step = owed(self.snap.state)
+        self.say(step.words)
+
+    def do_back(self) -> None:
+        index = PANES.index(self.grid.focused_stage)
+        self.grid.lead(PANES[max(index - 1, 0)])
+        self.place_panes()
+        self.say("looking back: nothing changed")
+
+    def do_redo_from(self) -> None:
+        stage = self.grid.focused_stage
+        desk = self.open_desk
+        assert self.snap is not None
+        if stage is Stage.TARGET and self.snap.hunks:
+            question = "Propose again? The decisions about the present hunks are dropped."
+            self.app.push_screen(Confirm(question), lambda yes: self._redo(stage) if yes else None)
+        elif stage is Stage.LOWERED and self.snap.target is None:
+            self.say("there is no target to lower yet", "stale")
+        elif desk is not None:
+            self._redo(stage)
+
+    def _redo(self, stage: Stage) -> None:
+        desk = self.open_desk
+        self.job(f"{stage.value} again", lambda: desk.redo_from(stage))
+
+    def do_cancel(self) -> None:
+        self.cubridge.jobs.stop()
+        self.say("cancelling …")
+
+    def do_why(self) -> None:
+        """Bring every pane to the op that the first failed gate names, with its counterexample."""
+        assert self.snap is not None
+        failed = first_failed(self.snap.state)
+        if failed is None:
+            return
+        found, how = suspects(self.snap, failed)
+        where = Stage.LOWERED if failed.gate is Gate.G3 else Stage.TARGET
+        where = Stage.LIFTED if failed.gate is Gate.G1 else where
+        if found is not None:
+            self.grid.lead(where)
+            self.place_panes()
+            index = next(
+                (
+                    i
+                    for i, r in enumerate(self.grid.leader.content.rows)
+                    if r.hunk == found[1] and found[1]
+                ),
+                None,
+            )
+            if index is not None and found[0] is None:
+                self.grid.leader.go_to(index)
+                self.remark()
+            else:
+                self.visit(found[0], leader=True)
+        self.say(f"{failed.reason} — {how}", "fail")
+        self.app.push_screen(
+            TextDialog(f"{failed.gate} failed", verdict_lines(self.snap, failed, how))
+        )
+
+    def do_override(self) -> None:
+        assert self.snap is not None
+        state = self.snap.state
+        open_ = next(
+            (v for v in state.verdicts if v.kind in (VerdictKind.FAIL, VerdictKind.NOT_RUN)
+             and v.gate is not Gate.G4), None,
+        )  # fmt: skip
+        if open_ is None:
+            self.say("no gate to override: none failed, and none was left out", "stale")
+            return
+        desk = self.open_desk
+
+        def given(reason: str | None) -> None:
+            if reason:
+                self.job("override", lambda: desk.override(open_.gate, reason), quiet=True)
+
+        title = f"Override {open_.gate} ({open_.kind}) in your name. The reason, for the record:"
+        self.app.push_screen(
+            Prompt(title, check=lambda t: "" if t.strip() else "a reason is needed"), given
+        )
+
+    def do_accept_kernel(self) -> None:
+        from cubridge_tui.screens.accept import AcceptScreen
+
+        self.app.push_screen(AcceptScreen(self))
+
+    def do_take_in(self) -> None:
+        self.job("take in", self.open_desk.take_in, quiet=True)
+
+    def do_start_screen(self) -> None:
+        self.leave()
+        self.app.pop_screen()

@@ -1,0 +1,85 @@
+"""What every screen does the same way: actions from the table, footer, messages, grace periods."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from cubridge_tui import actions
+from cubridge_tui.model.facts import Facts
+from cubridge_tui.widgets.line import KeyBar, Line
+
+if TYPE_CHECKING:
+    from cubridge_tui.app import CuBridgeApp
+
+GRACE = 0.15  # seconds in which a key cannot be an answer to what it could not have seen
+
+
+def bindings(screen: str) -> list[BindingType]:
+    """The bindings of a screen; each bears its action's id, which a keymap names."""
+    return [
+        Binding(",".join(a.keys), f"act('{a.id}')", a.words, show=False, id=a.id)
+        for a in actions.actions_of(screen)
+        if a.keys
+    ]
+
+
+class ActionScreen(Screen[Any], inherit_bindings=False):
+    """A screen whose actions are methods `do_ID` (`-` as `_`) and whose state is `facts()`."""
+
+    NAME: ClassVar[str] = actions.EVERYWHERE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen_at = time.monotonic()
+
+    @property
+    def cubridge(self) -> CuBridgeApp:
+        from cubridge_tui.app import CuBridgeApp
+
+        assert isinstance(self.app, CuBridgeApp)
+        return self.app
+
+    def facts(self) -> Facts:
+        """The state that conditions ask about."""
+        return Facts()
+
+    def action_act(self, id: str) -> None:
+        """Do an action of the table, or say why not."""
+        action = next(a for a in self.cubridge.actions if a.id == id)
+        why = action.when(self.facts())
+        if why:
+            self.say(why, "stale")
+            return
+        self.say("")
+        name = "do_" + id.replace("-", "_")
+        target = getattr(self, name, None) or getattr(self.cubridge, name)
+        target()
+        self.refresh_keys()
+
+    def say(self, text: str, style: str = "dim") -> None:
+        """A message on the status line; it stays until the next action."""
+        for line in self.query("#status").results(Line):
+            line.put([(f" {text}", style)] if text else [])
+
+    def refresh_keys(self) -> None:
+        """The footer for the present state."""
+        for bar in self.query(KeyBar):
+            bar.keys(actions.footer(self.NAME, self.facts(), self.cubridge.actions))
+
+    def job_news(self) -> None:
+        """The running job said something, or ended."""
+
+    def too_soon(self) -> bool:
+        """Whether what the person sees changed so lately that the key was not meant for it."""
+        if time.monotonic() - self.seen_at < GRACE:
+            self.say("that key came before this was on the screen: look, then press again", "stale")
+            return True
+        return False
+
+    def on_screen_resume(self) -> None:
+        self.seen_at = time.monotonic()
+        self.refresh_keys()

@@ -1,0 +1,104 @@
+"""The one step that touches the person's own repository: shown as a diff, then done or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.screen import Screen
+
+from cubridge_tui.jobs import Jobs, Outcome
+from cubridge_tui.model.rows import PaneText, Row
+from cubridge_tui.text.sanitise import visible_lines
+from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.widgets.line import Line
+from engine.types import Stage
+from sessions.events import Committed
+from sessions.user_repository import CommitPlan, carry_out, plan_commit
+
+if TYPE_CHECKING:
+    from cubridge_tui.screens.adaptation import AdaptationScreen
+
+
+class CommitScreen(Screen[None], inherit_bindings=False):
+    """Plan, show, do. Named paths only; hooks, identity and signing are the person's own."""
+
+    BINDINGS = [
+        Binding("escape,q", "dismiss(None)", "back", show=False),
+        Binding("C", "commit", "commit", show=False),
+    ]
+
+    def __init__(self, adaptation: AdaptationScreen, path: Path) -> None:
+        super().__init__()
+        self._adaptation, self._path = adaptation, path
+        self._plan: CommitPlan | None = None
+        self._done = False
+
+    def compose(self) -> ComposeResult:
+        yield Line(id="stages")
+        yield Line(id="decision")
+        yield CodePane(id="diff")
+        yield Line(id="status")
+
+    def on_mount(self) -> None:
+        self.query_one("#stages", Line).put([(" commit into your own repository", "title")])
+        self.query_one("#decision", Line).put([(" looking at the repository …", "dim")])
+        self.query_one(CodePane).focus()
+        self._jobs.submit("plan", self._make_plan, self._planned, quiet=True)
+
+    @property
+    def _jobs(self) -> Jobs:
+        return self._adaptation.cubridge.jobs
+
+    def _make_plan(self) -> CommitPlan:
+        desk = self._adaptation.open_desk
+        state = desk.work.state
+        lowered = desk.work.session.artifact(Stage.LOWERED)
+        return plan_commit(
+            {self._path.absolute(): lowered.data}, title=state.title, session=desk.id,
+            level=state.accepted_level, sha256=lowered.sha256,
+        )  # fmt: skip
+
+    def _planned(self, outcome: Outcome) -> None:
+        if outcome.error is not None or not isinstance(outcome.value, CommitPlan):
+            self.query_one("#decision", Line).put([(f" {outcome.error}", "fail")])
+            return
+        plan = self._plan = outcome.value
+        head = [f"repository {plan.repository}", f"branch     {plan.branch or '(detached HEAD)'}"]
+        head += [f"file       {name}" for name in plan.files]
+        head += [f"note       {warning}" for warning in plan.warnings]
+        head += ["", *plan.message.split("\n"), ""]
+        rows = [Row(line) for line in (*head, *visible_lines(plan.diff))]
+        self.query_one(CodePane).show(PaneText(rows, "diff", "what will be committed"))
+        self.query_one("#decision", Line).put(
+            [
+                (" C", "key"),
+                (" commits exactly this  ", "title"),
+                ("esc", "key"),
+                (" leaves", "dim"),
+            ]
+        )
+
+    def action_commit(self) -> None:
+        if self._plan is None or self._done:
+            return
+        self._done = True
+        plan, desk = self._plan, self._adaptation.open_desk
+
+        def work() -> str:
+            commit = carry_out(plan)
+            paths = ", ".join(plan.files)
+            desk.writer.append([Committed(str(plan.repository), paths, commit)], actor=desk.actor)
+            return commit
+
+        self._jobs.submit("commit", work, self._committed, quiet=True)
+
+    def _committed(self, outcome: Outcome) -> None:
+        line = self.query_one("#status", Line)
+        if outcome.error is not None:
+            self._done = False
+            line.put([(f" {outcome.error}".replace("\n", " "), "fail")])
+        else:
+            line.put([(f" committed as {outcome.value}", "pass")])

@@ -1,0 +1,118 @@
+"""Small screens over others: a text to read, a line to type, a question to answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input
+
+from cubridge_tui.model.rows import PaneText, Row
+from cubridge_tui.screens.base import GRACE
+from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.widgets.line import Line
+
+LONGEST_INPUT = 20_000
+
+
+class TextDialog(ModalScreen[None], inherit_bindings=False):
+    """Lines to read: help, log, inspector, a verdict's details."""
+
+    DEFAULT_CSS = """
+    TextDialog { align: center middle; }
+    TextDialog > Vertical { width: 90%; height: 90%; background: $panel; padding: 0 1; }
+    """
+    BINDINGS = [
+        Binding("escape,q,question_mark,f1,i,L,enter", "dismiss(None)", "close", show=False)
+    ]
+
+    def __init__(
+        self, title: str, lines: Sequence[str] | Sequence[Row], language: str = ""
+    ) -> None:
+        super().__init__()
+        rows = [r if isinstance(r, Row) else Row(r) for r in lines]
+        self._content = PaneText(rows, language, title)
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield CodePane(id="text")
+            yield Line(id="hint")
+
+    def on_mount(self) -> None:
+        pane = self.query_one(CodePane)
+        pane.show(self._content)
+        pane.focus()
+        self.query_one("#hint", Line).put([("esc", "key"), (" closes", "dim")])
+
+
+class Prompt(ModalScreen[str | None], inherit_bindings=False):
+    """One line of text; None when the person leaves."""
+
+    DEFAULT_CSS = """
+    Prompt { align: center bottom; background: $background 0%; }
+    Prompt > Vertical { width: 100%; height: 4; background: $panel; }
+    Prompt Input { border: none; height: 1; background: $surface; margin: 0 1; }
+    """
+    BINDINGS = [Binding("escape,ctrl+c", "dismiss(None)", "leave", show=False)]
+
+    def __init__(
+        self, title: str, value: str = "", check: Callable[[str], str] | None = None
+    ) -> None:
+        super().__init__()
+        self._title, self._value, self._check = title, value, check
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Line(id="title")
+            yield Input(self._value, max_length=LONGEST_INPUT, select_on_focus=False)
+            yield Line(id="why")
+            yield Line(id="hint")
+
+    def on_mount(self) -> None:
+        self.query_one("#title", Line).put([(f" {self._title}", "title")])
+        keys = [(" enter", "key"), (" does it  ", "dim"), ("esc", "key"), (" leaves", "dim")]
+        self.query_one("#hint", Line).put(keys)
+        self.query_one(Input).cursor_blink = False
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        why = self._check(event.value) if self._check else ""
+        if why:
+            self.query_one("#why", Line).put([(f" {why}", "fail")])
+        else:
+            self.dismiss(event.value)
+
+
+class Confirm(ModalScreen[bool], inherit_bindings=False):
+    """A question that `y` answers; keys typed before it appeared do not."""
+
+    DEFAULT_CSS = """
+    Confirm { align: center bottom; background: $background 0%; }
+    Confirm > Vertical { width: 100%; height: 2; background: $panel; }
+    """
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+        self._asked = time.monotonic()
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Line(id="question")
+            yield Line(id="hint")
+
+    def on_mount(self) -> None:
+        self._asked = time.monotonic()
+        self.query_one("#question", Line).put([(f" {self._question}", "title")])
+        keys = [(" y", "key"), (" yes  ", "dim"), ("any other key", "key"), (" no", "dim")]
+        self.query_one("#hint", Line).put(keys)
+
+    def on_key(self, event: events.Key) -> None:
+        event.stop()
+        if time.monotonic() - self._asked >= 2 * GRACE:
+            self.dismiss(event.key == "y")

@@ -1,0 +1,163 @@
+"""The start screen: kernels, specs and saved sessions; the next key is always on the screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.containers import Grid
+
+from cubridge_tui import actions, desk
+from cubridge_tui.jobs import Outcome
+from cubridge_tui.model.facts import Facts
+from cubridge_tui.model.lists import Lists, read_lists
+from cubridge_tui.model.rows import PaneText
+from cubridge_tui.screens.base import ActionScreen, bindings
+from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.widgets.line import Banner, KeyBar, Line
+
+LISTS = ("kernels", "specs", "sessions")
+
+
+class StartScreen(ActionScreen):
+    """Choose a kernel and a spec, or go on with a session."""
+
+    NAME = actions.START
+    BINDINGS = bindings(actions.START)
+    DEFAULT_CSS = """
+    StartScreen Grid { grid-size: 2 2; grid-rows: 1fr 2fr; height: 1fr; grid-gutter: 0 1; }
+    StartScreen #sessions { column-span: 2; }
+    StartScreen.narrow Grid { grid-size: 1 3; grid-rows: auto 1fr 1fr; }
+    StartScreen.narrow #kernels { height: 5; }
+    StartScreen.narrow #sessions { column-span: 1; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lists = Lists()
+        self._starting = False
+
+    def compose(self) -> ComposeResult:
+        yield Line(id="stages")
+        yield Banner(id="banner")
+        yield Line(id="decision")
+        with Grid():
+            for name in LISTS:
+                yield CodePane(id=name)
+        yield Line(id="status")
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        self.query_one("#stages", Line).put(
+            [
+                (" CuBridge ", "title"),
+                (" carry an expert attention kernel over to a new variant", "dim"),
+            ]
+        )
+        self.do_refresh()
+        sessions = bool(self.lists.sessions)
+        self.query_one("#sessions" if sessions else "#specs", CodePane).focus()
+        if self.cubridge.warnings:
+            self.say(self.cubridge.warnings[0] + " (L shows all)", "stale")
+        self.refresh_keys()
+
+    def on_resize(self) -> None:
+        self.set_class(self.size.width < 100 or self.size.height < 20, "narrow")
+
+    def on_screen_resume(self) -> None:
+        super().on_screen_resume()
+        if self.is_mounted and self.lists.kernels:
+            self.do_refresh()
+
+    def facts(self) -> Facts:
+        return Facts(job=self.cubridge.jobs.running)
+
+    # --- lists -----------------------------------------------------------------------------------
+
+    def do_refresh(self) -> None:
+        self.lists = read_lists(self.cubridge.store, Path.cwd())
+        for name in LISTS:
+            pane = self.query_one(f"#{name}", CodePane)
+            pane.show(
+                PaneText(self.lists.rows(name), "", self.lists.title(name), self.lists.empty(name))
+            )
+        self.query_one(Banner).say(self.lists.problem)
+        self._tell()
+
+    def _at(self, name: str) -> int:
+        return self.query_one(f"#{name}", CodePane).cursor
+
+    def _tell(self) -> None:
+        """The next decision, in words with its key."""
+        focused = self.focused.id if self.focused is not None else ""
+        kernel, spec = self.lists.kernel(self._at("kernels")), self.lists.spec(self._at("specs"))
+        if focused == "sessions" and self.lists.session(self._at("sessions")) is not None:
+            parts = [
+                (" Next: ", "dim"),
+                ("enter", "key"),
+                (" opens the session where it was left", ""),
+            ]
+        elif kernel and spec:
+            words = f" adapts {kernel} to {spec.label}"
+            parts = [
+                (" Next: ", "dim"),
+                ("s", "key"),
+                (words, "title"),
+                ("; tab changes lists", "dim"),
+            ]
+        else:
+            parts = [(" there is nothing to adapt here", "dim")]
+        self.query_one("#decision", Line).put(parts)
+
+    def on_code_pane_cursor_moved(self) -> None:
+        self._tell()
+
+    def job_news(self) -> None:
+        self.say(f"{self.cubridge.jobs.running}: {self.cubridge.jobs.line}")
+
+    # --- actions ---------------------------------------------------------------------------------
+
+    def do_next_list(self) -> None:
+        self._focus(1)
+
+    def do_previous_list(self) -> None:
+        self._focus(-1)
+
+    def _focus(self, step: int) -> None:
+        names = list(LISTS)
+        here = self.focused.id if self.focused is not None else names[0]
+        index = names.index(here) if here in names else 0
+        self.query_one(f"#{names[(index + step) % 3]}", CodePane).focus()
+
+    def do_open(self) -> None:
+        if self.focused is not None and self.focused.id == "sessions":
+            session = self.lists.session(self._at("sessions"))
+            if session is not None:
+                self.cubridge.open_session(session.id)
+        else:
+            self.do_begin()
+
+    def do_begin(self) -> None:
+        kernel, spec = self.lists.kernel(self._at("kernels")), self.lists.spec(self._at("specs"))
+        if not kernel or spec is None or self._starting:
+            return
+        self._starting = True
+        bench, actor = self.cubridge.bench, self.cubridge.actor
+        self.say(f"starting: {kernel} with {spec.label}")
+        self.cubridge.jobs.submit(
+            "start", lambda: desk.begin(bench, kernel, spec.path, actor), self._begun, quiet=True
+        )
+
+    def _begun(self, outcome: Outcome) -> None:
+        self._starting = False
+        if outcome.error is not None:
+            self.say(str(outcome.error), "fail")
+        elif isinstance(outcome.value, str):
+            self.cubridge.open_session(outcome.value)
+
+    def do_replay(self) -> None:
+        session = self.lists.session(self._at("sessions"))
+        opener: Any = getattr(self.cubridge, "open_replay", None)
+        if session is not None and opener is not None:
+            opener(session.id)

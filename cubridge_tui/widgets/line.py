@@ -1,0 +1,81 @@
+"""One line of the screen made of styled texts; data in it is shown as it is, never as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from textual.strip import Strip
+from textual.widget import Widget
+
+from cubridge_tui.text.sanitise import one_line
+from cubridge_tui.widgets.paint import palette_of
+
+Part = tuple[str, str]  # text, style name of the palette
+
+
+class Line(Widget):
+    """Parts from the left, others from the right; what does not fit ends in an ellipsis."""
+
+    DEFAULT_CSS = "Line { height: 1; }"
+
+    def __init__(self, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._left: tuple[Part, ...] = ()
+        self._right: tuple[Part, ...] = ()
+
+    def put(self, left: Sequence[Part], right: Sequence[Part] = ()) -> None:
+        """Show these parts."""
+        parts = tuple((one_line(t), s) for t, s in left), tuple((one_line(t), s) for t, s in right)
+        if parts != (self._left, self._right):
+            self._left, self._right = parts
+            self.refresh()
+
+    @property
+    def text(self) -> str:
+        """What the line says, uncut."""
+        return "".join(t for t, _ in (*self._left, *self._right))
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        if y:
+            return Strip.blank(width)
+        palette = palette_of(self.app)
+        right = sum(cell_len(t) for t, _ in self._right)
+        room = max(width - right, width // 2)
+        segments: list[Segment] = []
+        used = 0
+        for text, style in self._left:
+            size = cell_len(text)
+            if used + size > room:
+                cut = set_cell_size(text, max(room - used - 1, 0)).rstrip() + "…"
+                segments.append(Segment(cut, palette.style(style)))
+                used += cell_len(cut)
+                break
+            segments.append(Segment(text, palette.style(style)))
+            used += size
+        if self._right and used + right <= width:
+            segments.append(Segment(" " * (width - used - right)))
+            segments += [Segment(t, palette.style(s)) for t, s in self._right]
+        return Strip(segments).adjust_cell_length(width)
+
+
+class Banner(Line):
+    """A line that is there only while it has something to say."""
+
+    DEFAULT_CSS = "Banner { height: 1; display: none; }"
+
+    def say(self, text: str) -> None:
+        self.display = bool(text)
+        self.put([(" " + text + " " * 400, "banner")] if text else [])
+
+
+class KeyBar(Line):
+    """The footer: keys that do something now."""
+
+    def keys(self, keys: Sequence[tuple[str, str, str]]) -> None:
+        parts: list[Part] = []
+        for key, word, _ in keys:
+            parts += [(f" {key}", "key"), (f" {word} ", "dim")]
+        self.put(parts)

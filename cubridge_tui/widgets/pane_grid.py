@@ -1,0 +1,84 @@
+"""The four linked panes and their layout."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Grid
+
+from cubridge_tui.model.layout import PANES, Layout
+from cubridge_tui.model.links import Links, marks
+from cubridge_tui.model.rows import Key, PaneText
+from cubridge_tui.widgets.code_pane import CodePane
+from engine.types import Stage
+
+
+class PaneGrid(Grid):
+    """Source, lifted, target, lowered; which are shown follows the layout."""
+
+    DEFAULT_CSS = "PaneGrid { height: 1fr; grid-gutter: 0 1; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="panes")
+        self.panes = {stage: CodePane(id=f"pane-{stage.value}") for stage in PANES}
+        self._focused = Stage.SOURCE
+        self._shown: Layout | None = None
+
+    def compose(self) -> ComposeResult:
+        yield from self.panes.values()
+
+    def stage_of(self, pane: CodePane) -> Stage:
+        return next(s for s, p in self.panes.items() if p is pane)
+
+    @property
+    def focused_stage(self) -> Stage:
+        """The pane that leads: the focused one, else the last that was."""
+        return self._focused
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        for stage, pane in self.panes.items():
+            if pane is event.widget:
+                self._focused = stage
+
+    @property
+    def leader(self) -> CodePane:
+        return self.panes[self.focused_stage]
+
+    def lead(self, stage: Stage) -> None:
+        """Make a pane the leader."""
+        self._focused = stage
+        self.panes[stage].focus()
+
+    def place(self, layout: Layout) -> None:
+        """Show the panes of a layout."""
+        if layout == self._shown:
+            return
+        self._shown = layout
+        with self.app.batch_update():
+            self.styles.grid_size_columns = layout.columns
+            self.styles.grid_size_rows = max(len(layout.panes) // layout.columns, 1)
+            for stage, pane in self.panes.items():
+                pane.display = stage in layout.panes
+
+    def show(self, texts: dict[Stage, PaneText]) -> None:
+        for stage, text in texts.items():
+            pane = self.panes[stage]
+            if pane.content.rows != text.rows or pane.content != text:
+                pane.show(text)
+
+    def mark(self, key: Key | None, links: Links) -> None:
+        """Mark an op, its loop and its worker in every pane."""
+        for pane in self.panes.values():
+            pane.mark(*marks(pane.content.rows, key, links))
+
+    def follow(self, key: Key | None, leader: Stage | None) -> list[Stage]:
+        """Bring an op into view in every pane but the leader; the panes that show it."""
+        found = []
+        for stage, pane in self.panes.items():
+            index = pane.linked if key is not None else None
+            if index is None:
+                continue
+            found.append(stage)
+            if stage is not leader:
+                pane.go_to(index)
+        return found
