@@ -55,4 +55,5 @@ def choose_options(
 def usual_specialisation(package: KernelPackage) -> Mapping[str, str]:
     """The one shown where none is named: bfloat16 at head size 128 where there is one."""
     usual = {"T": "bf16", "D": "128"}
-    return next((s for s in package.specialisations if dict(s) == usual), package.specialisations[-1])
+    legal = package.specialisations
+    return next((s for s in legal if dict(s) == usual), legal[-1])
