@@ -163,6 +163,12 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
         self.push_screen(AdaptationScreen(session))
 
+    def open_replay(self, session: str) -> None:
+        """Play a saved session, read-only."""
+        from cubridge_tui.screens.replay import ReplayScreen
+
+        self.push_screen(ReplayScreen(session))
+
 
 def run(
     store: str | None = None, session: str | None = None, given: dict[str, Any] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Grid
@@ -158,6 +157,5 @@ class StartScreen(ActionScreen):
 
     def do_replay(self) -> None:
         session = self.lists.session(self._at("sessions"))
-        opener: Any = getattr(self.cubridge, "open_replay", None)
-        if session is not None and opener is not None:
-            opener(session.id)
+        if session is not None:
+            self.cubridge.open_replay(session.id)

@@ -16,6 +16,7 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.layout import PANES, Wish, layout
 from cubridge_tui.model.next_step import accept_blocked, first_failed, owed
 from cubridge_tui.model.snapshot import Snapshot, View
+from cubridge_tui.screens.adaptation.evidence import EvidenceActions
 from cubridge_tui.screens.adaptation.panes import PaneActions
 from cubridge_tui.screens.adaptation.review import ReviewActions
 from cubridge_tui.screens.adaptation.stages import StageActions
@@ -29,7 +30,7 @@ from engine.types import Stage
 LOOK_SECONDS = 3.0  # how often files on disk, other writers and unsaved events are looked at
 
 
-class AdaptationScreen(StageActions, ReviewActions, PaneActions):
+class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions):
     """One session: step, review, decide, accept."""
 
     NAME = actions.ADAPTATION

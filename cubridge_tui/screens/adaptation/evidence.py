@@ -1,0 +1,31 @@
+"""Looking closer: the mask as a picture, and what a GPU says."""
+
+from __future__ import annotations
+
+from cubridge_tui.screens.adaptation.shared import Shared
+from engine.types import Gate
+
+
+class EvidenceActions(Shared):
+    """Actions that open a screen about the session's evidence."""
+
+    def do_mask(self) -> None:
+        from cubridge_tui.screens.mask import MaskScreen, MaskSubject
+
+        snap = self.snap
+        if snap is None or snap.recipe is None:
+            return
+        subject = MaskSubject(
+            snap.title,
+            snap.recipe,
+            snap.target,
+            self.open_desk.work.binding,
+            snap.lifted.module if snap.lifted is not None else None,
+            snap.state.verdict(Gate.G2),
+        )
+        self.app.push_screen(MaskScreen(subject))
+
+    def do_gpu(self) -> None:
+        from cubridge_tui.screens.gpu import GpuScreen
+
+        self.app.push_screen(GpuScreen(self))

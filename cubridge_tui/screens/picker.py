@@ -1,0 +1,48 @@
+"""Choose one of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from cubridge_tui.model.rows import PaneText, Row
+from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.widgets.line import Line
+
+
+class Picker(ModalScreen[str | None], inherit_bindings=False):
+    """Rows of (value, words); the chosen value, or None."""
+
+    DEFAULT_CSS = """
+    Picker { align: center middle; }
+    Picker > Vertical { width: 90%; height: 60%; background: $panel; padding: 0 1; }
+    """
+    BINDINGS = [
+        Binding("enter", "choose", "choose", show=False),
+        Binding("escape,q,ctrl+c", "dismiss(None)", "leave", show=False),
+    ]
+
+    def __init__(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._title, self._rows = title, tuple(rows)
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield CodePane(id="list")
+            yield Line(id="hint")
+
+    def on_mount(self) -> None:
+        pane = self.query_one(CodePane)
+        rows = tuple(Row(words, number=i) for i, (_, words) in enumerate(self._rows, start=1))
+        pane.show(PaneText(rows, "", self._title, "there is nothing to choose"))
+        pane.focus()
+        keys = [("enter", "key"), (" chooses  ", "dim"), ("esc", "key"), (" leaves", "dim")]
+        self.query_one("#hint", Line).put(keys)
+
+    def action_choose(self) -> None:
+        index = self.query_one(CodePane).cursor
+        self.dismiss(self._rows[index][0] if index < len(self._rows) else None)

@@ -1,0 +1,111 @@
+"""One session on replay: its stages, its steps, and the text at the step under the cursor."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.message import Message
+
+from cubridge_tui.model.replay import Tape, details, text_at, timeline
+from cubridge_tui.model.rows import PaneText
+from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.widgets.line import Line
+from cubridge_tui.widgets.stage_bar import StageBar
+from engine.types import Stage
+from sessions.session import Session
+
+WIDE = 150  # columns from which the steps stand beside the text
+
+
+class ReplayDeck(Container):
+    """The cursor of the list of steps is the position."""
+
+    DEFAULT_CSS = """
+    ReplayDeck { layout: vertical; width: 1fr; height: 1fr; }
+    ReplayDeck > .both { layout: vertical; height: 1fr; }
+    ReplayDeck .steps { height: 2fr; }
+    ReplayDeck .text { height: 3fr; }
+    ReplayDeck.wide > .both { layout: horizontal; }
+    ReplayDeck.wide .steps { width: 2fr; height: 1fr; }
+    ReplayDeck.wide .text { width: 3fr; height: 1fr; }
+    """
+
+    class Moved(Message):
+        """Another step is shown."""
+
+        def __init__(self, deck: ReplayDeck) -> None:
+            self.deck = deck
+            super().__init__()
+
+    def __init__(self, session: Session, tape: Tape) -> None:
+        super().__init__()
+        self.session, self.tape = session, tape
+        self.wanted: Stage | None = None  # None: the stage that was changed last
+        self.content = lru_cache(maxsize=64)(session.content)
+        self._shown: tuple[int, Stage | None] = (-1, None)
+
+    def compose(self) -> ComposeResult:
+        yield StageBar(classes="bar")
+        with Container(classes="both"):
+            yield CodePane(classes="steps")
+            yield CodePane(classes="text")
+        yield Line(classes="details")
+
+    def on_mount(self) -> None:
+        count = len(self.tape.steps)
+        title = f"REPLAY {self.session.id}: {count} steps"
+        self.steps.show(PaneText(timeline(self.tape), "", title, "an empty session"))
+        self.present()
+
+    def on_resize(self) -> None:
+        self.set_class(self.size.width >= WIDE, "wide")
+        self.present(again=True)
+
+    @property
+    def steps(self) -> CodePane:
+        return self.query_one(".steps", CodePane)
+
+    @property
+    def text(self) -> CodePane:
+        return self.query_one(".text", CodePane)
+
+    @property
+    def position(self) -> int:
+        return min(self.steps.cursor, self.tape.last)
+
+    def go(self, position: int) -> None:
+        """Show the state after a step."""
+        self.steps.go_to(max(0, min(position, self.tape.last)), centre=False)
+        self.present()
+
+    def show_stage(self, stage: Stage | None) -> None:
+        """Show a stage's text from now on, or the one that each step changes."""
+        self.wanted = stage
+        self.present()
+
+    def present(self, again: bool = False) -> None:
+        """Bring bar, text and details to the position."""
+        position = self.position
+        stage = self.wanted or self.tape.stage_at(position)
+        if (position, stage) == self._shown and not again:
+            return
+        moved = self._shown[0] != position
+        state = self.tape.state(position)
+        bar = self.query_one(StageBar)
+        bar.show(state, state.title, self.size.width, replay=True)
+        if (position, stage) != self._shown:
+            self._shown = (position, stage)
+            content = text_at(self.tape, position, stage, self.content)
+            self.text.show(content)
+            if moved:
+                self.text.next_hunk(1)
+        words = details(self.tape.steps[position]) if self.tape.steps else []
+        self.query_one(".details", Line).put([(" " + "; ".join(words), "dim")] if words else [])
+        if moved:
+            self.post_message(self.Moved(self))
+
+    def on_code_pane_cursor_moved(self, event: CodePane.CursorMoved) -> None:
+        if event.pane is self.steps:
+            self.present()
