@@ -100,9 +100,6 @@ class ReplayScreen(ActionScreen):
         notices = outcome.value.session.notices
         if notices:
             self.query_one(Banner).say("  ".join(notices))
-        if len(self.decks) == 1:
-            self.call_after_refresh(lambda: deck.steps.focus())
-        self.call_after_refresh(self._tell)
 
     def _tell(self) -> None:
         if not self.is_attached:
@@ -119,7 +116,9 @@ class ReplayScreen(ActionScreen):
         self.query_one("#decision", Line).put(parts)
         self.refresh_keys()
 
-    def on_replay_deck_moved(self) -> None:
+    def on_replay_deck_moved(self, event: ReplayDeck.Moved) -> None:
+        if not isinstance(self.focused, CodePane):
+            event.deck.steps.focus()
         self._tell()
 
     # --- moving ----------------------------------------------------------------------------------
