@@ -39,6 +39,11 @@ SETTINGS = (
         "view", str, "hunks of ops", "",
         "how target and lowered open: hunks of ops, lines, side by side",
     ),
+    Setting("gpu_host", str, "", "CUBRIDGE_GPU_HOST", "the ssh runner's machine, as ssh takes it"),
+    Setting(
+        "gpu_command", str, "", "CUBRIDGE_GPU_COMMAND",
+        "the command runner's line: srun --gres=gpu:1 python3 {job}/run.py --out {out} {options}",
+    ),
 )  # fmt: skip
 
 

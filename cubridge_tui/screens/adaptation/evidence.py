@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cubridge_tui.screens.adaptation.shared import Shared
 from engine.types import Gate
 
 
 class EvidenceActions(Shared):
     """Actions that open a screen about the session's evidence."""
+
+    gpu_choice: Any = None  # what was chosen on the GPU screen
 
     def do_mask(self) -> None:
         from cubridge_tui.screens.mask import MaskScreen, MaskSubject

@@ -1,0 +1,238 @@
+"""What a GPU said, as a table, as bars for a terminal, and as a picture file.
+
+Everything shown comes from the rows of a G4 verdict: the device, the method and the FLOP formula
+stand beside every number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.sax.saxutils import escape
+
+from cubridge_tui.model.rows import Row, RowKind
+from cubridge_tui.text.highlight import Span
+from cubridge_tui.text.sanitise import one_line
+from engine.types import Verdict
+
+OURS = "CuBridge"
+FLOPS = "TFLOP/s = 2 (D + Dv) x kept pairs / time"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_NAME = 24
+_NUMBERS = 44  # cells right of a bar
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Rows with their spans of style, line by line."""
+
+    rows: tuple[Row, ...]
+    spans: tuple[tuple[Span, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """One timed row; `reason` says why there is no time."""
+
+    case: str
+    name: str
+    ms: float = 0.0
+    iqr: float = 0.0
+    tflops: float = 0.0
+    ours_is: float | None = None
+    of_floor: float | None = None
+    note: str = ""
+    reason: str = ""
+
+    @property
+    def ours(self) -> bool:
+        return self.name == OURS
+
+
+def contestants(details: Mapping[str, Any]) -> dict[str, list[Contestant]]:
+    """Timed rows by case, ours first, then the fastest rival; untimed ones last."""
+    out: dict[str, list[Contestant]] = {}
+    for row in _rows(details, "times"):
+        case, name = str(row.get("case", "")), str(row.get("name", ""))
+        ms, rate = _number(row.get("ms")), _number(row.get("tflops"))
+        if ms is None or rate is None:
+            found = Contestant(case, name, reason=str(row.get("reason") or "not timed"))
+        else:
+            found = Contestant(
+                case, name, ms, _number(row.get("iqr_ms")) or 0.0, rate,
+                _number(row.get("ours_is")), _number(row.get("of_floor")),
+                str(row.get("note") or ""),
+            )  # fmt: skip
+        out.setdefault(case, []).append(found)
+    for rows in out.values():
+        rows.sort(key=lambda c: (bool(c.reason), not c.ours, -c.tflops))
+    return out
+
+
+def measured_on(details: Mapping[str, Any]) -> str:
+    """Which card, driver and versions the numbers come from."""
+    device = details.get("device")
+    if not isinstance(device, Mapping):
+        return "no device is named"
+    parts = [str(device.get("name") or "an unnamed card"), str(device.get("arch") or "")]
+    parts += [f"{n} {device[n]}" for n in ("driver", "torch") if device.get(n)]
+    parts += [str(device["compiler"])] if device.get("compiler") else []
+    return ", ".join(p for p in parts if p)
+
+
+def table(verdict: Verdict | None) -> Chart:
+    """G4's checks as a table."""
+    if verdict is None:
+        return Chart((Row("G4 has not run on this content"),), ((),))
+    details = verdict.details
+    kind = verdict.kind.value
+    lines: list[tuple[str, str]] = [(f"G4 {kind.replace('_', ' ')}: {verdict.reason}", kind)]
+    if "device" in details:
+        lines += [(f"measured on {measured_on(details)}", "dim")]
+    if details.get("state") not in (None, "complete"):
+        lines.append((f"the job did not end: {details['state']}", "stale"))
+    checks = _rows(details, "checks")
+    if checks:
+        lines += [
+            ("", ""),
+            (f"{'':9}{'specialisation':<16}{'check':<24}cases  measured", "heading"),
+        ]
+    for row in checks:
+        worst = _number(row.get("worst"))
+        measured = f"{worst:.2g} of what is allowed" if worst is not None else ""
+        failures = row.get("failures")
+        first = str(failures[0]) if isinstance(failures, list) and failures else ""
+        why = str(row.get("reason") or first)
+        verdict_word = str(row.get("verdict"))
+        text = (
+            f"{verdict_word:<9}{row.get('specialisation', '')!s:<16}{row.get('check')!s:<24}"
+            f"{row.get('cases', 0)!s:>5}  {measured}  {why}"
+        )
+        lines.append((text.rstrip(), verdict_word))
+    for row in _rows(details, "self_test"):
+        word = str(row.get("verdict"))
+        lines.append((f"{word:<9}self-test: mutant {row.get('mutant')}: {row.get('reason')}", word))
+    rows, spans = [], []
+    for text, style in lines:
+        text = one_line(text)
+        # In a check's line the verdict alone is coloured, so that a long table stays calm.
+        end = len(text) if style in ("dim", "heading", "stale") or text.startswith("G4") else 9
+        rows.append(Row(text))
+        spans.append((Span(0, min(end, len(text)), style),) if style and text else ())
+    return Chart(tuple(rows), tuple(spans))
+
+
+def bars(details: Mapping[str, Any], width: int) -> Chart:
+    """Throughput as bars, one block of lines per case; ours is solid, rivals are hatched."""
+    rows: list[Row] = []
+    spans: list[tuple[Span, ...]] = []
+
+    def add(text: str, *styles: Span, kind: RowKind = RowKind.SAME) -> None:
+        rows.append(Row(one_line(text), kind))
+        spans.append(styles)
+
+    found = contestants(details)
+    if not found:
+        add("nothing was timed")
+        return Chart(tuple(rows), tuple(spans))
+    room = max(width - _NAME - _NUMBERS, 8)
+    for case, members in found.items():
+        if rows:
+            add("")
+        add(case, kind=RowKind.HEAD)
+        top = max((m.tflops for m in members), default=0.0)
+        for member in members:
+            name = one_line(member.name, _NAME - 2)
+            if member.reason:
+                text = f"{name:<{_NAME}}– {one_line(member.reason)}"
+                add(text, Span(_NAME, len(text), "not_run"))
+                continue
+            bar = _bar(member.tflops / top if top else 0.0, room, member.ours)
+            style = "bar.ours" if member.ours else "bar.rival"
+            text = f"{name:<{_NAME}}{bar:<{room}} {_numbers(member)}"
+            add(text, Span(0, len(name), style), Span(_NAME, _NAME + len(bar), style))
+            if member.note:
+                text = f"{'':<{_NAME}}{member.note}"
+                add(text, Span(_NAME, len(text), "dim"))
+    add("")
+    for words in (f"measured on {measured_on(details)}", FLOPS, str(details.get("method") or "")):
+        if words:
+            add(words, Span(0, len(one_line(words)), "dim"))
+    return Chart(tuple(rows), tuple(spans))
+
+
+def _bar(share: float, room: int, ours: bool) -> str:
+    eighths = round(max(min(share, 1.0), 0.0) * room * 8)
+    if not ours:
+        return "▒" * max(round(eighths / 8), 1)
+    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "") or "▏"
+
+
+def _numbers(member: Contestant) -> str:
+    beside = ""
+    if member.ours:
+        if member.of_floor is not None:
+            beside = f"{100 * member.of_floor:.0f}% of the floor"
+    elif member.ours_is is not None:
+        beside = f"ours is {member.ours_is:.2f} x"
+    return f"{member.tflops:7.1f} TFLOP/s {member.ms:8.3f} ms  {beside}".rstrip()
+
+
+# --- a picture file --------------------------------------------------------------------------
+
+
+def svg(title: str, details: Mapping[str, Any]) -> str:
+    """The bars as a self-contained SVG: what it shows stands in it as text."""
+    width, line, left, right = 960, 22, 190, 330
+    body: list[str] = []
+    y = 34
+
+    def text(
+        x: int, words: str, size: int = 13, weight: str = "normal", fill: str = "#222"
+    ) -> None:
+        body.append(
+            f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}" fill="{fill}">'
+            f"{escape(one_line(words))}</text>"
+        )
+
+    text(16, title, 17, "bold")
+    y += 8
+    for case, members in contestants(details).items():
+        y += line + 8
+        text(16, case, 13, "bold")
+        top = max((m.tflops for m in members), default=0.0)
+        for member in members:
+            y += line
+            text(16, member.name, weight="bold" if member.ours else "normal")
+            if member.reason:
+                text(left, member.reason, fill="#777")
+                continue
+            length = (width - left - right) * (member.tflops / top if top else 0.0)
+            fill = "#0072b2" if member.ours else "#b9c4cc"
+            body.append(
+                f'<rect x="{left}" y="{y - 13}" width="{max(length, 1):.1f}" height="16" '
+                f'fill="{fill}"/>'
+            )
+            text(width - right + 12, _numbers(member))
+    for words in (f"measured on {measured_on(details)}", FLOPS, str(details.get("method") or "")):
+        if words:
+            y += line
+            text(16, words, 11, fill="#555")
+    height = y + 16
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="Menlo, Consolas, monospace">\n'
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>\n'
+        + "\n".join(body)
+        + "\n</svg>\n"
+    )
+
+
+def _rows(details: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    found = details.get(name)
+    return [r for r in found if isinstance(r, Mapping)] if isinstance(found, list | tuple) else []
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
