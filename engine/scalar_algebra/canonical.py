@@ -46,7 +46,7 @@ def canonical(expr: Expr, kinds: Kinds) -> Expr:
 
 
 def canonical_predicate(expr: Expr, kinds: Kinds) -> Expr:
-    """The minimised normal form of a predicate; a sorted negation normal form when that is large."""
+    """The minimised normal form of a predicate; when that is large, a sorted negation form."""
     if kind_of(expr, kinds) != "bool":
         raise ValueError(f"not a predicate: {print_expr(expr)}")
     return canonical(expr, kinds)
@@ -201,7 +201,7 @@ def _extremum(fn: str, args: tuple[Expr, ...], kinds: FixedKinds) -> Poly:
         flat += inner.args if isinstance(inner, Call) and inner.fn == fn else [inner]
     unique = sorted(set(flat), key=print_expr)
     numbers = [u.value for u in unique if isinstance(u, Num)]
-    rest = [u for u in unique if not isinstance(u, Num)]
+    rest: list[Expr] = [u for u in unique if not isinstance(u, Num)]
     if numbers:
         number = (min if fn == "min" else max)(numbers)
         whole = all(kind_of(r, kinds) == "int" for r in rest)
@@ -215,7 +215,8 @@ def _extremum(fn: str, args: tuple[Expr, ...], kinds: FixedKinds) -> Poly:
 # --- predicates ----------------------------------------------------------------------------------
 
 _RELATION: dict[str, tuple[dnf.Relation, int]] = {
-    "<": ("gt", -1), "<=": ("ge", -1), ">": ("gt", 1), ">=": ("ge", 1), "==": ("eq", 1), "!=": ("ne", 1),
+    "<": ("gt", -1), "<=": ("ge", -1), ">": ("gt", 1), ">=": ("ge", 1),
+    "==": ("eq", 1), "!=": ("ne", 1),
 }  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, float) or isinstance(b, float):
         if math.isnan(a) or math.isnan(b):
             return math.isnan(a) and math.isnan(b)
-        return a == b or abs(a - b) <= TOLERANCE * max(1.0, abs(a), abs(b))
+        return bool(a == b or abs(a - b) <= TOLERANCE * max(1.0, abs(a), abs(b)))
     return bool(a == b)
 
 

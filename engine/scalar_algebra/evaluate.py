@@ -26,7 +26,7 @@ class _Loads(Compiler):
 
 
 def compile_expr(expr: Expr) -> Fn:
-    """A function from an environment (numbers, and functions for tensors) to the value of `expr`."""
+    """A function from an environment (numbers; functions for tensors) to the value of `expr`."""
     return _Loads("exact").compile(expr)
 
 

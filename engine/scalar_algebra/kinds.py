@@ -22,7 +22,6 @@ Kind = Literal["int", "float", "bool"]
 Kinds = Mapping[str, Kind]
 
 
-
 class FixedKinds(Mapping[str, Kind]):
     """Kinds that can be a key of a cache."""
 

@@ -35,19 +35,54 @@ def _mono_key(mono: Monomial) -> tuple[tuple[int, str, Fraction], ...]:
 
 
 def nice(value: float) -> Fraction:
-    """The simplest rational within 4 ulp of `value` (denominator up to 1e6), else its exact value."""
+    """The simplest rational within 4 ulp (denominator up to 1e6), else the exact value."""
     exact = Fraction(value)
     simple = exact.limit_denominator(1_000_000)
     return simple if abs(simple - exact) <= 4 * Fraction(math.ulp(value)) else exact
 
 
+class _Hashed:
+    """A set of terms whose hash is computed once."""
+
+    __slots__ = ("hash", "terms")
+
+    def __init__(self, terms: frozenset[tuple[Monomial, Fraction]]) -> None:
+        self.terms = terms
+        self.hash = hash(terms)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashed) and self.hash == other.hash and self.terms == other.terms
+
+
+Key = _Hashed
+
+
 class Poly:
     """A sum of coefficient times monomial; immutable by convention."""
 
-    __slots__ = ("terms",)
+    __slots__ = ("_key", "_negated_key", "terms")
 
     def __init__(self, terms: dict[Monomial, Fraction] | None = None) -> None:
         self.terms = {m: c for m, c in (terms or {}).items() if c}
+        self._key: Key | None = None
+        self._negated_key: Key | None = None
+
+    @property
+    def key(self) -> Key:
+        """The terms that vary, to find polynomials that differ by a constant."""
+        if self._key is None:
+            self._key = _Hashed(frozenset((m, c) for m, c in self.terms.items() if m))
+        return self._key
+
+    @property
+    def negated_key(self) -> Key:
+        """The key of the negative."""
+        if self._negated_key is None:
+            self._negated_key = _Hashed(frozenset((m, -c) for m, c in self.terms.items() if m))
+        return self._negated_key
 
     @staticmethod
     def number(value: Fraction | int) -> Poly:
@@ -81,10 +116,12 @@ class Poly:
         return Poly(out)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Poly) and self.terms == other.terms
+        if self is other:
+            return True
+        return isinstance(other, Poly) and self.key == other.key and self.const == other.const
 
     def __hash__(self) -> int:
-        return hash(frozenset(self.terms.items()))
+        return hash((self.key, self.const))
 
     @property
     def const(self) -> Fraction:

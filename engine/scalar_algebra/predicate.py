@@ -15,7 +15,7 @@ from typing import Literal
 from engine.cuir.nodes import Binary, Call, Compare, Expr, Index, Name, Num, Unary
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra.kinds import Kinds, is_nonnegative
-from engine.scalar_algebra.polynomial import Poly, to_expr
+from engine.scalar_algebra.polynomial import Monomial, Poly, to_expr
 from engine.scalar_algebra.rewrite import FALSE, TRUE, all_of, any_of
 
 Relation = Literal["ge", "gt", "eq", "ne", "is", "isnot"]
@@ -131,15 +131,15 @@ def _by_domain(literal: Literal_) -> bool | None:
     """Whether 0 <= i < Nq and so on already decide the literal."""
     if not literal.integer or literal.relation not in ("ge", "eq", "ne"):
         return None
-    for fact in (*_FACTS, *_ranges(literal.poly)):
-        difference = literal.poly - fact
-        if difference.is_number and difference.const >= 0:
-            if literal.relation == "ge":
+    poly = literal.poly
+    for fact in (*_FACTS, *_ranges(poly)):
+        if poly.key == fact.key:
+            margin = poly.const - fact.const
+            if margin >= 0 and literal.relation == "ge":
                 return True
-            if difference.const > 0:
+            if margin > 0:
                 return literal.relation == "ne"
-        total = literal.poly + fact
-        if total.is_number and total.const < 0:
+        elif poly.key == fact.negated_key and poly.const + fact.const < 0:
             return literal.relation == "ne"
     return None
 
@@ -150,30 +150,25 @@ def _implies(a: Literal_, b: Literal_) -> bool:
         return True
     if a.truth is not None or b.truth is not None:
         return False
-    strict = 1 if a.integer and b.integer else 0
+    same, opposite = a.poly.key == b.poly.key, a.poly.negated_key == b.poly.key
+    if not same and not opposite:
+        return False
     if b.relation in ("ge", "gt"):
         if a.relation in ("ge", "gt"):
-            gap = b.poly - a.poly
-            if not gap.is_number:
+            if not same:
                 return False
-            return gap.const >= 0 if (a.relation == "gt" or b.relation == "ge") else gap.const > 0
+            gap = b.poly.const - a.poly.const
+            return gap >= 0 if (a.relation == "gt" or b.relation == "ge") else gap > 0
         if a.relation == "eq":
-            for sign in (1, -1):
-                gap = b.poly - a.poly.scaled(sign)
-                if gap.is_number and (gap.const > 0 or (gap.const == 0 and b.relation == "ge")):
-                    return True
+            gap = b.poly.const + (-a.poly.const if same else a.poly.const)
+            return gap > 0 or (gap == 0 and b.relation == "ge")
         return False
     if b.relation == "ne":
-        for sign in (1, -1):
-            gap = b.poly.scaled(sign) - a.poly
-            if gap.is_number and a.relation in ("ge", "gt"):
-                # p >= c and the excluded value lies below c.
-                if gap.const > 0 or (gap.const == 0 and a.relation == "gt"):
-                    return True
-                if strict and gap.const >= 1:
-                    return True
-            if gap.is_number and a.relation == "eq" and gap.const != 0:
-                return True
+        # The excluded value of a's polynomial is `excluded`.
+        excluded = a.poly.const - b.poly.const if same else a.poly.const + b.poly.const
+        if a.relation in ("ge", "gt"):
+            return excluded < 0 or (excluded == 0 and a.relation == "gt")
+        return a.relation == "eq" and excluded != 0
     return False
 
 
@@ -216,10 +211,10 @@ def _merge(a: Literal_, b: Literal_) -> Literal_ | None:
     """p >= 0 and -p >= 0 is p == 0; p >= 0 and p != 0 is p >= 1."""
     if not (a.integer and b.integer) or a.relation != "ge":
         return None
-    if b.relation == "ge" and not (a.poly + b.poly).terms:
+    if b.relation == "ge" and a.poly.key == b.poly.negated_key and a.poly.const == -b.poly.const:
         poly = a.poly if a.poly.sorted_terms()[0][1] > 0 else b.poly
         return Literal_("eq", poly, None, True)
-    if b.relation == "ne" and (not (a.poly - b.poly).terms or not (a.poly + b.poly).terms):
+    if b.relation == "ne" and b.poly in (a.poly, -a.poly):
         return Literal_("ge", a.poly - Poly.number(1), None, True)
     return None
 
@@ -328,12 +323,14 @@ def _reads_better_strict(right: Poly, op: str) -> bool:
     return right.const == 1 and not right.is_number
 
 
-def _solve(poly: Poly) -> tuple[tuple[tuple[Expr, Fraction], ...], Poly]:
+def _solve(poly: Poly) -> tuple[Monomial, Poly]:
     """The term to stand alone on the left: j, else i, else the first load, else the first term."""
     order = poly.sorted_terms()
-    names = {mono: mono[0][0] for mono, _ in order if len(mono) == 1 and mono[0][1] == 1}
+    names: dict[Monomial, Expr] = {
+        mono: mono[0][0] for mono, _ in order if len(mono) == 1 and mono[0][1] == 1
+    }
 
-    def rank(item: tuple[tuple[tuple[Expr, Fraction], ...], Fraction]) -> tuple[int, int]:
+    def rank(item: tuple[Monomial, Fraction]) -> tuple[int, int]:
         mono, coefficient = item
         atom = names.get(mono)
         unit = abs(coefficient) == 1

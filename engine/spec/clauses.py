@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
 from engine.cuir.nodes import (
     Binary,
@@ -110,7 +111,9 @@ def _is_dot(e: Expr, floats: frozenset[str]) -> bool:
     body = e.args[0].body
     if any(is_reduction(part) for part in walk_expr(body)):
         return False
-    return len(_floats_read(body, floats)) == 2 and not any(isinstance(p, Select) for p in walk_expr(body))
+    return len(_floats_read(body, floats)) == 2 and not any(
+        isinstance(p, Select) for p in walk_expr(body)
+    )
 
 
 def _in_product(dot: Expr) -> Iterator[Expr]:
@@ -220,7 +223,7 @@ def _mono_has_x(mono: tuple[tuple[Expr, object], ...]) -> bool:
 def _coefficient(poly: Poly) -> Poly | None:
     """What multiplies x itself, when x stands in this sum."""
     for mono, coefficient in poly.terms.items():
-        if (X, 1) in mono:
+        if (X, Fraction(1)) in mono:
             return Poly({tuple(t for t in mono if t[0] != X): coefficient})
     return None
 

@@ -120,7 +120,7 @@ def sum_of(parts: Iterable[tuple[int, Expr]]) -> Expr:
 
 
 def factors(expr: Expr, inverse: bool = False) -> list[Factor]:
-    """`expr` as a product of factors, with sums cleared of what does not depend on their variable."""
+    """`expr` as a product, with sums cleared of what does not depend on their variable."""
     match expr:
         case Num(value) if value == 1 and not isinstance(value, bool):
             return []

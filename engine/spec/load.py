@@ -79,7 +79,7 @@ class _Shim(types.ModuleType):
 
 @contextmanager
 def surroundings(source: SpecSource) -> Iterator[None]:
-    """The spec's folder is importable after everything else; what it imported is forgotten again."""
+    """The spec's folder is importable after all else; what it imported is forgotten again."""
     folder = str(source.path.parent)
     shim = "jaxtyping" not in sys.modules
     if shim:
@@ -176,7 +176,7 @@ def line_of(error: BaseException, path: Path) -> int | None:
 
 @contextmanager
 def time_limit(source: SpecSource, seconds: float) -> Iterator[None]:
-    """Raise `SpecError` in the user's code when it runs longer than `seconds` (main thread only)."""
+    """Raise `SpecError` in code that runs longer than `seconds` (in the main thread only)."""
     if threading.current_thread() is not threading.main_thread() or seconds <= 0:
         yield
         return

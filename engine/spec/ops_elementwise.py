@@ -53,7 +53,7 @@ def _bits(op: str, truths: Rule) -> Handler:
             return elementwise(trace, out, list(args), lambda a: build.sub(Num(-1), a))
         return elementwise(
             trace, out, list(args),
-            lambda a, b: Binary(op, build.as_number(a, trace.kinds), build.as_number(b, trace.kinds)),
+            lambda *ab: Binary(op, *(build.as_number(e, trace.kinds) for e in ab)),
         )  # fmt: skip
 
     return handle

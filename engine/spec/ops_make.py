@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engine.cuir.nodes import Expr, Num
+from engine.scalar_algebra.rewrite import FALSE, TRUE
 from engine.spec import build
 from engine.spec.ops_support import Args, Handler, Kwargs, Unreadable, argument
 from engine.spec.symbolic import Indices, Sym, constant
@@ -37,7 +38,7 @@ def _arange(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
 
 
 def _eye(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
-    yes, no = (build.TRUE, build.FALSE) if out.dtype == torch.bool else (Num(1), Num(0))
+    yes, no = (TRUE, FALSE) if out.dtype == torch.bool else (Num(1), Num(0))
     return Sym(
         tuple(out.shape),
         lambda index: build.select(build.compare("==", index[0], index[1]), yes, no),
@@ -46,7 +47,10 @@ def _eye(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
 
 
 CREATION: dict[str, Handler] = {
-    **dict.fromkeys(("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "scalar_tensor"), _uniform),
+    **dict.fromkeys(
+        ("zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
+         "new_full", "scalar_tensor"), _uniform,
+    ),
     "arange": _arange, "eye": _eye,
 }  # fmt: skip
 

@@ -17,8 +17,8 @@ Body = Callable[[Expr], Expr]
 
 
 def _reduced(
-    trace: Trace, fn: str, tensor: Any, dim: Any, keepdim: bool, out: Any, finish: Body | None = None,
-    element: Body | None = None,
+    trace: Trace, fn: str, tensor: Any, dim: Any, keepdim: bool, out: Any,
+    finish: Body | None = None, element: Body | None = None,
 ) -> Sym:  # fmt: skip
     """`fn` of a tensor's elements over some dimensions."""
     sym = trace.sym(tensor)

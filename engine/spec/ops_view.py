@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from engine.cuir.nodes import Call, Expr, Num
+from engine.scalar_algebra.rewrite import FALSE, TRUE
 from engine.spec import build
-from engine.spec.build import TRUE, ZERO
+from engine.spec.build import ZERO
 from engine.spec.fit import rolled
 from engine.spec.ops_support import Args, Handler, Kwargs, Unreadable, argument
 from engine.spec.symbolic import Indices, Sym, View, reshape_index
@@ -93,7 +94,7 @@ def _slice(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> View:
 
     def inverse(index: Indices) -> tuple[Expr, Indices]:
         own = index[dim]
-        inside = TRUE
+        inside: Expr = TRUE
         if start:
             inside = build.both(inside, build.compare(">=", own, Num(start)))
         if start + length < size:
@@ -210,7 +211,7 @@ def _repeat(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     skip = out.dim() - len(sym.shape)
 
     def read(index: Indices) -> Expr:
-        own = []
+        own: list[Expr] = []
         for extent, total, part in zip(sym.shape, out.shape[skip:], index[skip:], strict=True):
             if extent == 1:
                 own.append(ZERO)
@@ -255,7 +256,7 @@ def _triangle(lower: bool) -> Handler:
         sym = trace.sym(args[0])
         diagonal = argument(args, kwargs, 1, "diagonal", 0)
         zero = (
-            build.FALSE
+            FALSE
             if out.dtype == torch.bool
             else (Num(0.0) if out.dtype.is_floating_point else Num(0))
         )
@@ -287,7 +288,7 @@ def _padded(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
 
     def read(index: Indices) -> Expr:
         own = list(index)
-        inside = TRUE
+        inside: Expr = TRUE
         for d in before:
             own[d] = build.sub(index[d], Num(before[d]))
             if before[d] > 0:

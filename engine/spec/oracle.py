@@ -45,7 +45,7 @@ def oracle(
 def run_wide(program: Program, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """`oracle` inside `surroundings`."""
     wide = {t.name: widened(inputs[t.name]) for t in program.tensors}
-    with OnCpu(), Widen():
+    with OnCpu(), Widen():  # type: ignore[no-untyped-call]
         return program.run(wide, vmapped_mods)
 
 

@@ -123,7 +123,8 @@ def size_arguments(inputs: Mapping[str, torch.Tensor]) -> dict[str, int]:
     """The sizes that a factory may name as parameters."""
     q, k = inputs["q"], inputs["k"]
     return {
-        "B": q.size(0), "Hq": q.size(1), "Nq": q.size(2), "D": q.size(3), "Hkv": k.size(1), "Nk": k.size(2)
+        "B": q.size(0), "Hq": q.size(1), "Nq": q.size(2), "D": q.size(3),
+        "Hkv": k.size(1), "Nk": k.size(2),
     }  # fmt: skip
 
 

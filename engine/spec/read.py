@@ -6,6 +6,7 @@ import ast
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -154,7 +155,7 @@ def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]
         given = _named_at(program, first.line)
         if given is not None and given not in taken:
             taken.add(given)
-            forms[name] = Form(lambda index, given=given: build.load(given, index))
+            forms[name] = Form(partial(build.load, given))
             read.traced[0].trace.kinds[given] = kind
             name = given
         dims = _table_dims(program, leaves, read)
@@ -215,7 +216,7 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
 
 
 def _renamed(program: Program, read: Read) -> dict[str, str]:
-    """Annotated names as roles. One name for two roles: rows count as keys, heads as query heads."""
+    """Annotated names as roles; of two roles for one name, rows are keys and heads are q's."""
     out: dict[str, str] = {}
     for name, role in role_names(program, read.traced[0].reading):
         if name in out and (out[name], role) in (("D", "Dv"), ("Hq", "Hkv")):

@@ -43,7 +43,7 @@ class Traced:
 def random_inputs(
     tensors: tuple[TensorParameter, ...], dims: Mapping[str, int], seed: int
 ) -> dict[str, torch.Tensor]:
-    """Small inputs in float64: floats from a normal, integers sorted and small, truth mostly true."""
+    """Small inputs: floats from a normal, integers sorted and small, truth mostly true."""
     generator = torch.Generator().manual_seed(seed)
     out: dict[str, torch.Tensor] = {}
     for t in tensors:
@@ -124,7 +124,7 @@ def role_names(program: Program, reading: Reading) -> list[tuple[str, str]]:
     by_name = {t.name: t for t in program.tensors}
     out: list[tuple[str, str]] = []
     variables = {"b": "B", "h": "Hq", "i": "Nq"}
-    where = {o: role for o, role in zip(output_names(len(reading.output)), reading.output, strict=True)}
+    where = dict(zip(output_names(len(reading.output)), reading.output, strict=True))
     for n, e in enumerate(reading.q.index):
         assert isinstance(reading.q.base, Name)
         name = by_name[reading.q.base.id].dims[n]
@@ -201,14 +201,15 @@ def read_all(program: Program, domain: Domain, varied: Sequence[Program] = ()) -
                 program, f"in the {part}, {problem}, which is no known form of them"
             ) from None
 
+    weights = [r.weight for r in readings if r.weight is not None]
     return Read(
         traced,
         tuple(sizes),
         bound,
         one("score", [r.score for r in readings]),
         one("mask", [r.keep for r in readings]),
-        tuple(one("mask", list(column)) for column in zip(*(r.late_masks for r in readings), strict=True)),
-        None if first.weight is None else one("weight", [r.weight for r in readings if r.weight is not None]),
+        tuple(one("mask", list(c)) for c in zip(*(r.late_masks for r in readings), strict=True)),
+        one("weight", weights) if len(weights) == len(readings) else None,
         one("output factor", [r.output_factor for r in readings]),
         one("head of k and v", [r.kv_head for r in readings]),
     )  # fmt: skip

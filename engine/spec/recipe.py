@@ -73,6 +73,8 @@ class Recipe:
         """The extra inputs that the kernel reads; others only go into derived tables."""
         parts = (self.score, self.keep, self.kv_head, self.output_factor, self.weight)
         used = {
-            e.id for part in parts if part is not None for e in walk_expr(part) if isinstance(e, Name)
+            e.id
+            for part in parts if part is not None
+            for e in walk_expr(part) if isinstance(e, Name)
         }  # fmt: skip
         return tuple(i for i in self.inputs if i.role == "extra" and i.name in used)

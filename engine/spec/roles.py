@@ -38,7 +38,7 @@ from engine.spec.weights import (
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One trace, read. Expressions are over b, h, i, j, x (and s in `weight`), numbers for sizes."""
+    """One trace, read: expressions over b, h, i, j, x (s in `weight`) with numbers for sizes."""
 
     q: Index
     k: Index
@@ -133,14 +133,13 @@ def read_output(
         unscaled, scaled = split_numbers(outer + free)
         keep, weight, score, took = elementwise(raw_score, product(scaled))
         kept_outer = unscaled if took else outer + free
-    keep = _all(masks + [keep])
+    keep = _all([*masks, keep])
     factor_expr = rename(product(kept_outer), place)
     for value, name in ((score, "score"), (keep, "mask"), (factor_expr, "output factor")):
         bad = next((e for e in walk_expr(value) if build.is_reduction(e)), None)
         if bad is not None:
             raise NotAttention(f"the {name} reduces over a whole row or head", LLM, bad)
-    roles = {place[o].id: o for o in outputs if isinstance(place.get(o), Name)}  # type: ignore[union-attr]
-    order = tuple(next((r for r, name in roles.items() if name == o), "d") for o in outputs)
+    order = tuple(p.id if isinstance(p := place.get(o), Name) else "d" for o in outputs)
     return Reading(
         q, k, v, score, keep, tuple(placed(m) for m in late), weight, factor_expr,
         rename(kv_head, place), order, raw_score, placed(raw), _extent(summed),
@@ -148,7 +147,7 @@ def read_output(
 
 
 def _all(parts: list[Expr]) -> Expr:
-    out = TRUE
+    out: Expr = TRUE
     for part in parts:
         out = build.both(out, part)
     return out

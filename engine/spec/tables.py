@@ -1,4 +1,4 @@
-"""Constant tensors that are known by their values: find their closed form, or keep them as tables."""
+"""Constant tensors that are known by their values: closed forms where a known one fits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Form:
 
 
 def closed_form(values: Values, sizes: Sequence[Sizes]) -> Form | None:
-    """A formula in the indices and sizes that gives `values[n]` at `sizes[n]`, if a known one does."""
+    """A formula in indices and sizes that gives `values[n]` at `sizes[n]`, if a known one does."""
     rank = values[0].dim()
     if any(v.dim() != rank for v in values):
         return None
@@ -165,11 +165,11 @@ def _truth(values: Values, sizes: Sequence[Sizes]) -> Callable[..., Expr] | None
         return _interval(values, sizes)
     if values[0].dim() != 2:
         return None
-    for flip in (False, True):
-        made = _band([~v if flip else v for v in values], sizes)
-        if made is not None:
-            return (lambda *index: build.negate(made(*index))) if flip else made
-    return None
+    inside = _band(values, sizes)
+    outside = _band([~v for v in values], sizes) if inside is None else None
+    if outside is not None:
+        return lambda *index: build.negate(outside(*index))
+    return inside
 
 
 def _interval(values: Values, sizes: Sequence[Sizes]) -> Callable[..., Expr] | None:

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from engine.cuir.nodes import Expr, Num
 from engine.errors import SpecError, Where
 from engine.scalar_algebra.kinds import Kind
+from engine.scalar_algebra.rewrite import FALSE, TRUE
 from engine.spec import build
 from engine.spec.ops import HANDLERS, RANDOM, VIEWS, Unreadable
 from engine.spec.sdpa import written_out
@@ -149,11 +150,11 @@ class Trace:
         view = held.view
         writes = self.writes[id(view.base)] = self.writes.get(id(view.base), 0) + 1
         base = self.tracked.get(id(view.base))
-        if writes > MAX_WRITES and not new.deps and base is not None and base.view is None:
-            if base.sym is None or not base.sym.deps:
-                # Filled row by row in a Python loop: known by its values, once they are read.
-                self.tracked[id(view.base)] = Tracked(view.base, None)
-                return
+        constant_base = base is not None and base.view is None and not (base.sym and base.sym.deps)
+        if writes > MAX_WRITES and not new.deps and constant_base:
+            # Filled row by row in a Python loop: known by its values, once they are read.
+            self.tracked[id(view.base)] = Tracked(view.base, None)
+            return
         old = self.sym(view.base)
         if view.inverse is None:
             if new.deps | old.deps:
@@ -166,7 +167,7 @@ class Trace:
 
         def read(index: Indices) -> Expr:
             inside, own = inverse(index)
-            if inside == build.FALSE:
+            if inside == FALSE:
                 return old.read(index)
             return build.select(inside, new.read(own), old.read(index))
 
@@ -271,7 +272,7 @@ def _is_device(value: Any) -> bool:
     return isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu", "mps", "xpu")
 
 
-class Widen(TorchDispatchMode):
+class Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every op with floats kept in float64."""
 
     def __torch_dispatch__(
@@ -284,11 +285,11 @@ class Widen(TorchDispatchMode):
         return func(*map(neutral, args), **{k: neutral(v) for k, v in (kwargs or {}).items()})
 
 
-class AtenMode(TorchDispatchMode):
+class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every ATen op in float64 and records its symbolic twin."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.trace = trace
 
     def __torch_dispatch__(
@@ -317,7 +318,7 @@ class AtenMode(TorchDispatchMode):
                 trace.give(out, trace.leaf(out, "torch.tensor", frozenset(), line))
             else:
                 trace.tracked[id(out)] = Tracked(
-                    out, None, View(args[0], lambda i: i, lambda i: (build.TRUE, i))
+                    out, None, View(args[0], lambda i: i, lambda i: (TRUE, i))
                 )
             return out
         if name in VIEWS and not in_place and _is_view(out, args[0]):
@@ -325,8 +326,11 @@ class AtenMode(TorchDispatchMode):
             return out
         deps = frozenset().union(*(s.deps for s in before.values()))
         if name in RANDOM:
-            raise trace.error(f"{name} draws random numbers, and a spec must be a function of its inputs",
-                              line, "remove dropout and random tensors")  # fmt: skip
+            raise trace.error(
+                f"{name} draws random numbers, and a spec must be a function of its inputs",
+                line,
+                "remove dropout and random tensors",
+            )
         made = self._read(name, args, kwargs, out)
         outs = (
             [out]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -50,7 +50,9 @@ def validate_recipe(program: Program, recipe: Recipe, domain: Domain) -> Outcome
 
 def stretched(program: Program) -> list[Mapping[str, int]]:
     """Few rows with many keys and the reverse, past the integers that stand in the file."""
-    wanted = sorted((v for v in large_integers(program.source) if v <= LARGEST_STRETCH), reverse=True)
+    wanted = sorted(
+        (v for v in large_integers(program.source) if v <= LARGEST_STRETCH), reverse=True
+    )
     base = {"B": 1, "Hq": 2, "Hkv": 1, "D": 4, "Dv": 4}
     out: list[Mapping[str, int]] = []
     for value in wanted[:MAX_STRETCHES]:
@@ -64,7 +66,7 @@ def stretched(program: Program) -> list[Mapping[str, int]]:
 
 def _compare(
     program: Program, recipe: Recipe, sizes: Mapping[str, int], peak: float, seed: int
-) -> Iterable[EmptyRows]:
+) -> set[EmptyRows]:
     slot = slots(program.tensors)
     dims = dimension_values(list(slot), slot, sizes)
     inputs = random_inputs(program.tensors, dims, seed)

@@ -1,4 +1,4 @@
-"""Weights in the sum over keys: softmax in all its writings, and weights that are not normalised."""
+"""Weights in the sum over keys: softmax in all its writings, and weights without it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LLM = "rewrite this part of the spec, or use --transfer llm"
 
 
 class NotAttention(Exception):
-    """The traced output is not attention as a recipe can say it; `about` is the part in question."""
+    """The traced output is not attention as a recipe says it; `about` is the part in question."""
 
     def __init__(self, message: str, fix: str, about: Expr | None = None) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class NotAttention(Exception):
 
 def normalised_weights(
     inner: list[Factor], outer: list[Factor], j: str, keys: Expr
-) -> tuple[list[Factor], list[Factor], list[Factor], bool]:
+) -> tuple[list[Factor], list[Expr], list[Factor], bool]:
     """(weights, late masks, other outer factors, whether a row's weights sum to one)."""
     sums = [
         f for f in [*outer, *inner]
@@ -46,7 +46,7 @@ def normalised_weights(
             raise NotAttention("weights are changed after they are normalised", LLM, left[0].base)
         rest = [f for f in outer if f is not total]
         late = [f.base.cond for f in masks if isinstance(f.base, Select)]
-        return list(wanted.elements()), late, rest + left, True  # type: ignore[return-value]
+        return list(wanted.elements()), late, rest + left, True
     return inner, [], outer, False
 
 
@@ -72,9 +72,9 @@ def elementwise(weight: Expr, numbers: Expr) -> tuple[Expr, Expr, Expr, bool]:
         arg for e in walk_expr(value) if isinstance(e, Call) for arg in e.args if contains(arg, X)
     ]  # fmt: skip
     for candidate in arguments:
-        context = substitute(value, {candidate: S})
-        if _alone(context):
-            return keep, context, candidate, False
+        direct = substitute(value, {candidate: S})
+        if _alone(direct):
+            return keep, direct, candidate, False
     for candidate in arguments:
         context = _solved(build.mul(value, numbers), candidate)
         if context is not None and _alone(context):

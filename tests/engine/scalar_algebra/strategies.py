@@ -7,10 +7,20 @@ from typing import Any
 from hypothesis import strategies as st
 
 from engine.cuir.nodes import (
-    Binary, Bool, Call, Compare, Expr, Index, Name, Num, Select, Unary,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Name,
+    Num,
+    Select,
+    Unary,
 )  # fmt: skip
 
 KINDS = {"doc": "int", "flag": "bool", "slope": "float"}
+EXTREME = st.sampled_from(["min", "max"])
 COMPARE = st.sampled_from(["<", "<=", ">", ">=", "==", "!="])
 
 
@@ -28,7 +38,7 @@ def integers() -> st.SearchStrategy[Expr]:
             st.builds(lambda a, n: Binary("*", Num(n), a), inner, st.integers(-3, 3)),
             st.builds(lambda a: Unary("-", a), inner),
             st.builds(lambda a: Call("abs", (a,)), inner),
-            st.builds(lambda f, a, b: Call(f, (a, b)), st.sampled_from(["min", "max"]), inner, inner),
+            st.builds(lambda f, a, b: Call(f, (a, b)), EXTREME, inner, inner),
             st.builds(lambda f, a, n: Call(f, (a, Num(n))),
                       st.sampled_from(["floor_div", "floor_mod"]), inner, st.integers(1, 5)),
         )  # fmt: skip
@@ -65,10 +75,16 @@ def values() -> st.SearchStrategy[Expr]:
     def grow(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         return st.one_of(
             st.builds(Binary, st.sampled_from(["+", "-", "*"]), inner, inner),
-            st.builds(lambda a, n: Binary("/", a, Num(n)), inner, st.sampled_from([2.0, 50.0, -3.0])),
-            st.builds(lambda f, a: Call(f, (a,)), st.sampled_from(["tanh", "abs", "sigmoid"]), inner),
+            st.builds(
+                lambda a, n: Binary("/", a, Num(n)), inner, st.sampled_from([2.0, 50.0, -3.0])
+            ),
+            st.builds(
+                lambda f, a: Call(f, (a,)), st.sampled_from(["tanh", "abs", "sigmoid"]), inner
+            ),
             st.builds(Select, st.builds(Compare, COMPARE, integers(), integers()), inner, inner),
-            st.builds(lambda f, a, b: Call(f, (a, b)), st.sampled_from(["min", "max"]), inner, inner),
+            st.builds(
+                lambda f, a, b: Call(f, (a, b)), st.sampled_from(["min", "max"]), inner, inner
+            ),
         )
 
     return st.recursive(leaves, grow, max_leaves=6)
@@ -77,7 +93,8 @@ def values() -> st.SearchStrategy[Expr]:
 def environments() -> st.SearchStrategy[dict[str, Any]]:
     def build(n_q: int, n_k: int, i: float, j: float, salt: int, x: float) -> dict[str, Any]:
         return {
-            "Nq": n_q, "Nk": n_k, "i": int(i * n_q), "j": int(j * n_k), "x": x, "h": 1, "Hq": 3, "D": 8,
+            "Nq": n_q, "Nk": n_k, "i": int(i * n_q), "j": int(j * n_k), "x": x,
+            "h": 1, "Hq": 3, "D": 8,
             "doc": lambda at: (at * 7 + salt) % 3,
             "flag": lambda a, b: (a * 5 + b * 3 + salt) % 4 < 2,
             "slope": lambda h: 0.25 + salt / 7,

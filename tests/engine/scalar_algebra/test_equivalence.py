@@ -24,7 +24,9 @@ def test_adding_one_is_seen(value: Expr) -> None:
 
 
 @pytest.mark.parametrize("constant", [1, 7, 128, 1024, 4096, 100_000])
-@pytest.mark.parametrize("shape", ["i - j {op} {c}", "j {op} i + Nk - Nq - {c}", "j {op} {c}", "2 * j {op} i + {c}"])
+@pytest.mark.parametrize(
+    "shape", ["i - j {op} {c}", "j {op} i + Nk - Nq - {c}", "j {op} {c}", "2 * j {op} i + {c}"]
+)
 def test_boundaries_are_found(shape: str, constant: int) -> None:
     strict = parse_expr(shape.format(op="<", c=constant))
     closed = parse_expr(shape.format(op="<=", c=constant))

@@ -5,11 +5,13 @@ are normalised); writing number n takes part n modulo the number of ways of each
 occur and no two writings are alike.
 """
 
+# ruff: noqa: E501  (a spec in a table reads better on few lines)
+
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-HEAD = '''\
+HEAD = """\
 import functools
 import math
 
@@ -29,7 +31,7 @@ def attention(
     B, H, Nq, D = q.shape
     Nk = k.size(2)
     off = {off}
-'''
+"""
 
 GROUPS = [
     "k = k.repeat_interleave(H // k.size(1), dim=1)\nv = v.repeat_interleave(H // v.size(1), dim=1)",
@@ -140,12 +142,12 @@ CAUSAL = [
     f"{I_J}\nkeep = ((i - j).clamp(max=0) == 0)[None, None]",
 ]  # fmt: skip
 
-CAUSAL_HELPER = '''
+CAUSAL_HELPER = """
 @functools.lru_cache
 def causal(Nq, Nk, off):
     future = torch.full((Nq, Nk), float("-inf")).triu(off + 1)
     return future == 0
-'''
+"""
 
 WINDOW = [
     f"{I_J}\nkeep = (j <= i) & (i - j < 5)",

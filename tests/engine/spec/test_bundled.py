@@ -1,4 +1,4 @@
-"""The example specs: what each asks for, that it is what the spec computes, and how fast it is read."""
+"""The example specs: what each asks for, that the spec computes it, how fast it is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ import torch
 from engine.cuir.printer import print_expr
 from engine.resources import specs_dir
 from engine.spec import (
-    Recipe, derive_inputs, expected, make_inputs, read_recipe, recipe_from_json, recipe_to_json,
+    Recipe,
+    derive_inputs,
+    expected,
+    make_inputs,
+    read_recipe,
+    recipe_from_json,
+    recipe_to_json,
 )  # fmt: skip
 from engine.spec.inputs import KINDS, violated
 from engine.spec.oracle import oracle, output_as_bhnd
@@ -32,7 +38,9 @@ ASKS = {
     "bias_gqa": (f"{SCALED} + bias[0, h, i, j]", "True", None, "never"),
     "sigmoid": (f"{SCALED} - log(Nk)", "True", "sigmoid(s)", "never"),
     "sigmoid_causal": (f"{SCALED} - 8.0", BOTTOM_RIGHT, "sigmoid(s)", "zero"),
-    "flex_causal_document": (SCALED, f"{BOTTOM_RIGHT} and doc[i + Nk - Nq] == doc[j]", None, "never"),
+    "flex_causal_document": (
+        SCALED, f"{BOTTOM_RIGHT} and doc[i + Nk - Nq] == doc[j]", None, "never"
+    ),
     "flex_softcap_window": (
         "50.0 * tanh(x * rsqrt(D) / 50.0)", "j <= i and j >= i - 1023", None, "zero"
     ),

@@ -32,9 +32,10 @@ def attention(
 
 def test_each_clause_names_its_lines(read: Read) -> None:
     clauses = {c.kind: c for c in read(TEXT).clauses}
-    assert (clauses["scale"].words, clauses["scale"].lines) == ("the dot product is multiplied by 0.5", (11,)) or (
-        clauses["scale"].lines == (11, 12)
-    )
+    assert (clauses["scale"].words, clauses["scale"].lines) == (
+        "the dot product is multiplied by 0.5",
+        (11,),
+    ) or (clauses["scale"].lines == (11, 12))
     assert "20.0 * tanh(s / 20.0)" in clauses["softcap"].words
     assert clauses["softcap"].lines == (12,)
     assert clauses["bias"].words == "then bias[h, i, j] is added" and clauses["bias"].lines == (13,)
@@ -54,6 +55,8 @@ def test_words_name_alignment_empty_rows_and_heads() -> None:
 
 def test_words_say_where_tables_come_from() -> None:
     path = specs_dir() / "alibi_causal.py"
-    line = next(n for n, t in enumerate(path.read_text().split("\n"), 1) if "slopes = torch.tensor" in t)
+    line = next(
+        n for n, t in enumerate(path.read_text().split("\n"), 1) if "slopes = torch.tensor" in t
+    )
     text = "\n".join(describe(read_recipe(path)))
     assert f"slopes[Hq], f32, built by the spec's own code before the launch (line {line})" in text

@@ -26,7 +26,8 @@ CAUSAL_BODY = (
 
 def test_masks_cached_in_module_globals_do_not_leak_between_sizes(read: Read) -> None:
     recipe = read(
-        f"{IMPORTS}\n_mask = None\n\ndef attention({QKV}):\n    global _mask\n    if _mask is None:\n"
+        f"{IMPORTS}\n_mask = None\n\ndef attention({QKV}):\n"
+        "    global _mask\n    if _mask is None:\n"
         "        _mask = torch.ones(q.size(2), q.size(2)).tril()\n"
         "    return (q @ k.mT).masked_fill(_mask == 0, -math.inf).softmax(-1) @ v\n"
     )
@@ -82,7 +83,9 @@ def test_annotations_are_read_and_never_run(annotations: str, read: Read) -> Non
 
 def test_quoted_and_torch_qualified_annotations(read: Read) -> None:
     parameters = ", ".join(f"{n}: 'Float[torch.Tensor, \"B H N D\"]'" for n in "qkv")
-    assert print_expr(read(f"{IMPORTS}\ndef attention({parameters}):\n{CAUSAL_BODY}").keep) == "j <= i"
+    assert (
+        print_expr(read(f"{IMPORTS}\ndef attention({parameters}):\n{CAUSAL_BODY}").keep) == "j <= i"
+    )
 
 
 def test_compiled_and_decorated_functions_run_eagerly(read: Read) -> None:
@@ -102,7 +105,8 @@ def test_devices_that_are_not_here_are_no_obstacle(read: Read) -> None:
 
 def test_constants_made_at_import(read: Read) -> None:
     recipe = read(
-        f"{IMPORTS}\nWINDOW = 3\nSCALE = torch.tensor(0.25)\n\ndef attention({QKV}, window: int = WINDOW):\n"
+        f"{IMPORTS}\nWINDOW = 3\nSCALE = torch.tensor(0.25)\n\n"
+        f"def attention({QKV}, window: int = WINDOW):\n"
         "    i = torch.arange(q.size(2))\n"
         "    keep = (i[:, None] - i[None]).abs() < window\n"
         "    return (q @ k.mT * SCALE).masked_fill(~keep, -math.inf).softmax(-1) @ v\n"
@@ -122,7 +126,9 @@ def test_printing_and_random_state_are_left_alone(read: Read) -> None:
 def test_an_error_in_a_neighbour_is_the_specs(tmp_path: Path) -> None:
     (tmp_path / "neighbour_with_an_error.py").write_text("x = 1\nraise KeyError('lost')\n")
     spec = tmp_path / "spec.py"
-    spec.write_text(f"import neighbour_with_an_error\n{IMPORTS}\ndef attention({QKV}):\n{CAUSAL_BODY}")
+    spec.write_text(
+        f"import neighbour_with_an_error\n{IMPORTS}\ndef attention({QKV}):\n{CAUSAL_BODY}"
+    )
     with pytest.raises(SpecError, match="KeyError") as caught:
         read_recipe(spec)
     assert caught.value.where is not None and caught.value.where.line == 1

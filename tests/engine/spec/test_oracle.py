@@ -17,7 +17,7 @@ from engine.spec.oracle import oracle
 
 Read = Callable[..., Recipe]
 SIZES = {"B": 2, "Hq": 6, "Hkv": 2, "Nq": 9, "Nk": 12, "D": 8, "Dv": 8}
-IMPORTS = "import math\nimport torch\nfrom torch import Tensor\nfrom jaxtyping import Bool, Float, Int32\n"
+IMPORTS = "import math\nimport torch\nfrom torch import Tensor\nfrom jaxtyping import *\n"
 QKV = 'q: Float[Tensor, "B H Nq D"], k: Float[Tensor, "B H Nk D"], v: Float[Tensor, "B H Nk D"]'
 
 
@@ -92,7 +92,9 @@ def test_alibi_slopes_for_any_number_of_heads() -> None:
         assert table.tolist() == slopes
 
 
-def test_tables_come_from_extras_without_running_the_attention(write: Callable[[str], Path]) -> None:
+def test_tables_come_from_extras_without_running_the_attention(
+    write: Callable[[str], Path],
+) -> None:
     path = write(
         f'{IMPORTS}\ndef attention({QKV}, start: Bool[Tensor, "B Nk"]):\n'
         "    document = start.long().cumsum(-1)\n"
@@ -118,7 +120,9 @@ def test_inputs_of_decks() -> None:
     flat, peaked = make_inputs(recipe, SIZES, 3), make_inputs(recipe, SIZES, 3, "peaked")
     assert bool((peaked["q"] == flat["q"] * 10).all())
     hot = make_inputs(recipe, SIZES, 3, "one-hot")["v"]
-    assert bool((hot[..., :8, :] == torch.eye(8)).all()) and bool((hot[..., 8:, :] == torch.eye(8)[:4]).all())
+    assert bool((hot[..., :8, :] == torch.eye(8)).all()) and bool(
+        (hot[..., 8:, :] == torch.eye(8)[:4]).all()
+    )
     bias = make_inputs(recipe, SIZES, 3, "bias-inf")["bias"]
     assert bool(torch.isneginf(bias).any()) and not bool(torch.isneginf(flat["bias"]).any())
     strided = make_inputs(recipe, SIZES, 3, "strided")

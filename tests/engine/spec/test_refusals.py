@@ -1,5 +1,7 @@
 """Bad input gets one clear error: file, line and what to do."""
 
+# ruff: noqa: E501  (a spec in a table reads better on few lines)
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -67,7 +69,9 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "line", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+@pytest.mark.parametrize(
+    ("text", "line", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
 def test_one_clear_error(
     text: str, line: int | None, words: str, write: Callable[[str], Path]
 ) -> None:
@@ -85,7 +89,7 @@ def test_one_clear_error(
 
 def test_time_limit_names_the_line(write: Callable[[str], Path]) -> None:
     path = write(HEAD + "):\n    while True:\n        q = q * 1\n")
-    with pytest.raises(SpecError, match="more than 0.3 s") as caught:
+    with pytest.raises(SpecError, match=r"more than 0\.3 s") as caught:
         read_recipe(path, time_limit_s=0.3)
     assert caught.value.where is not None and caught.value.where.line in (8, 9)
 

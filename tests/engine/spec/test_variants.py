@@ -1,5 +1,7 @@
 """Variants and layouts beyond the bundled specs: what each is read as."""
 
+# ruff: noqa: E501  (a spec in a table reads better on few lines)
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -22,7 +24,9 @@ from torch import Tensor
 from jaxtyping import Bool, Float, Int32, Int64
 
 """
-QKV = 'q: Float[Tensor, "B Hq Nq D"], k: Float[Tensor, "B Hkv Nk D"], v: Float[Tensor, "B Hkv Nk D"]'
+QKV = (
+    'q: Float[Tensor, "B Hq Nq D"], k: Float[Tensor, "B Hkv Nk D"], v: Float[Tensor, "B Hkv Nk D"]'
+)
 EXPAND = """\
     k = k.repeat_interleave(q.size(1) // k.size(1), 1)
     v = v.repeat_interleave(q.size(1) // v.size(1), 1)
