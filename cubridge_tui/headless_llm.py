@@ -35,14 +35,19 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--yes", action="store_true", help="send what the program says it will send")
 
 
-def run_model(work: Adaptation, args: argparse.Namespace) -> Result:
-    """Let the model propose. Raises `InputError` when the person did not agree."""
-    from engine.service.llm import ModelTransfer, Wish
-
+def check_model(args: argparse.Namespace) -> None:
+    """Whether the options make sense, before anything is started. Raises `InputError`."""
     if not 0 <= args.rounds <= MOST_ROUNDS:
         raise InputError(f"--rounds {args.rounds}: 0 to {MOST_ROUNDS}")
     if not 1 <= args.candidates <= MOST_CANDIDATES:
         raise InputError(f"--candidates {args.candidates}: 1 to {MOST_CANDIDATES}")
+    _client(args)
+
+
+def run_model(work: Adaptation, args: argparse.Namespace) -> Result:
+    """Let the model propose. Raises `InputError` when the person did not agree."""
+    from engine.service.llm import ModelTransfer, Wish
+
     client, model, parameters, prices = _client(args)
     narrate = _Narrator(args.quiet)
     transfer = ModelTransfer(

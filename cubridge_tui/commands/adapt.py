@@ -16,7 +16,7 @@ from cubridge_tui.headless import (
     spec_options,
     specialisation,
 )  # fmt: skip
-from cubridge_tui.headless_llm import add_model, run_model
+from cubridge_tui.headless_llm import add_model, check_model, run_model
 
 if TYPE_CHECKING:
     from engine.service.adaptation import Adaptation
@@ -57,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     package = find_kernel(args.kernel)
     spec = find_spec(args.spec)
     options = choose_options(package, args.arch, specialisation(args), spec_options(args.set))
+    if args.transfer == "llm":
+        check_model(args)
     store = Store.open(args.store)
     store.exists()
     with Bench(store, progress=narrator(args.quiet)) as bench:

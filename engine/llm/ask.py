@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from engine.llm.types import Client, Ending, Heard, Kind, Listen, Reply, Request, deaf
 
 _TICK = 0.02
+_TIDY_S = 2.0
 AFTER_CANCEL = "cancelled; the server may still be working on it"
 
 
@@ -55,6 +56,9 @@ def ask(
             result.error = error
         finally:
             result.done.set()
+            with contextlib.suppress(Exception):
+                tidy = asyncio.wait_for(loop.shutdown_asyncgens(), _TIDY_S)
+                loop.run_until_complete(tidy)
             with contextlib.suppress(Exception):
                 loop.close()
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -259,12 +259,13 @@ class ServerClient:
         if kind == "application/json":  # a server that does not stream
             data = json.loads(await raw.http_response.aread())
             return draft.add(read_chunk(data)) if isinstance(data, dict) else True
-        async for chunk in self._chunks(raw.parse()):
-            if not draft.add(read_chunk(chunk)):
-                return False
+        async with contextlib.aclosing(self._chunks(raw.parse())) as chunks:
+            async for chunk in chunks:
+                if not draft.add(read_chunk(chunk)):
+                    return False
         return True
 
-    async def _chunks(self, stream: Any) -> AsyncIterator[dict[str, Any]]:
+    async def _chunks(self, stream: Any) -> AsyncGenerator[dict[str, Any], None]:
         """Chunks as plain JSON, each within the limit after the one before."""
         iterator = stream.__aiter__()
         limit: float | None = None  # the transport's own limit holds until the first chunk
