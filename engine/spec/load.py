@@ -88,6 +88,7 @@ def surroundings(source: SpecSource) -> Iterator[None]:
         except ImportError:
             sys.modules["jaxtyping"] = _Shim("jaxtyping")
     compile_, default = torch.compile, torch.get_default_dtype()
+    bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # not in the user's folder
     sys.path.append(folder)
     torch.compile = _not_compiled
     torch.set_default_dtype(torch.float64)
@@ -97,6 +98,7 @@ def surroundings(source: SpecSource) -> Iterator[None]:
     finally:
         torch.set_default_dtype(default)
         torch.compile = compile_
+        sys.dont_write_bytecode = bytecode
         sys.path.remove(folder)
         _forget_neighbours(source)
         if shim and isinstance(sys.modules.get("jaxtyping"), _Shim):
@@ -105,15 +107,18 @@ def surroundings(source: SpecSource) -> Iterator[None]:
 
 def _forget_neighbours(source: SpecSource) -> None:
     """Forget the modules that the spec imported from its own folder: they may hold cached masks."""
-    folder = source.path.parent
-
-    def beside(top: str) -> bool:
-        file = getattr(sys.modules.get(top), "__file__", None)
-        places = (folder / f"{top}.py", folder / top / "__init__.py")
-        return file is not None and top not in _OURS and Path(file) in places
-
-    for name in [n for n in sys.modules if beside(n.split(".")[0])]:
-        del sys.modules[name]
+    folder = str(source.path.parent)
+    beside = set()
+    for name, module in list(sys.modules.items()):
+        if "." in name or name in _OURS:
+            continue
+        file = getattr(module, "__file__", None)
+        here = (f"{folder}/{name}.py", f"{folder}/{name}/__init__.py")
+        if file in here or (file is None and f"{folder}/{name}" in getattr(module, "__path__", ())):
+            beside.add(name)
+    if beside:
+        for name in [n for n in sys.modules if n.split(".")[0] in beside]:
+            del sys.modules[name]
 
 
 def _not_compiled(model: Any = None, **options: Any) -> Any:

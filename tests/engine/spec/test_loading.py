@@ -52,6 +52,20 @@ def test_local_modules_are_imported_and_forgotten(tmp_path: Path) -> None:
     assert "jaxtyping" in before[0] or "jaxtyping" not in sys.modules
 
 
+def test_a_folder_of_modules_is_loaded_fresh_and_left_clean(tmp_path: Path) -> None:
+    (tmp_path / "parts_of_it").mkdir()
+    (tmp_path / "parts_of_it" / "cached.py").write_text("import torch\nkept = []\n")
+    spec = tmp_path / "spec.py"
+    spec.write_text(
+        f"{IMPORTS}from parts_of_it.cached import kept\n\ndef attention({QKV}):\n"
+        "    if not kept:\n        kept.append(torch.ones(q.size(2), q.size(2)).tril())\n"
+        "    return (q @ k.mT).masked_fill(kept[0] == 0, -math.inf).softmax(-1) @ v\n"
+    )
+    assert print_expr(read_recipe(spec).keep) == "j <= i"
+    assert not [n for n in sys.modules if n.startswith("parts_of_it")]
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
 @pytest.mark.parametrize("name", ["engine", "torch", "ast", "numpy"])
 def test_hostile_names_beside_the_spec_are_never_ours(name: str, tmp_path: Path) -> None:
     (tmp_path / f"{name}.py").write_text("raise RuntimeError('hijacked')\n")
