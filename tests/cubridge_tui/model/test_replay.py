@@ -1,0 +1,113 @@
+"""A saved session as a tape: what is shown at each step, and where jumps land."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cubridge_tui.model.replay import NAMES, Tape, changed_stage, details, text_at, timeline
+from cubridge_tui.model.rows import RowKind
+from engine.service.adaptation import Adaptation
+from engine.types import Decision, DecisionKind, Stage
+from sessions.session import Session
+from sessions.store import Store
+from tests.cubridge_tui.made import ACTOR, bench_of, made
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """A session with a rejection, an undo, a redo and a second decision."""
+    store = Store.open(tmp_path_factory.mktemp("replay") / "store.git")
+    session = made(store, Stage.LOWERED)
+    with bench_of(store) as bench, store.writer(session) as writer:
+        work = Adaptation(bench, writer, ACTOR)
+        hunk = work.state.proposals[0].hunks[1]
+        work.decide(Decision(f"rules/{hunk.id}", DecisionKind.REJECTED, ACTOR, "not [/] this"))
+        work.undo()
+        work.redo()
+    return store.load(session)
+
+
+def test_the_last_position_is_the_session_itself(played: Session) -> None:
+    tape = Tape.of(played.id, played.events)
+    assert tape.state(tape.last) == played.state
+    assert len(timeline(tape)) == len(played.events)
+    target = played.artifact(Stage.TARGET, NAMES[Stage.TARGET][0])
+    shown = text_at(tape, tape.last, Stage.TARGET, played.content)
+    assert "\n".join(r.text for r in shown.rows if r.number) == target.text.rstrip("\n")
+
+
+def test_every_step_shows_the_text_of_its_moment(played: Session) -> None:
+    tape = Tape.of(played.id, played.events)
+    for position, each in enumerate(tape.steps):
+        for stage, (name, _) in NAMES.items():
+            sha = each.after.stage(stage).artifacts.get(name)
+            shown = text_at(tape, position, stage, played.content)
+            if sha is None:
+                assert not shown.rows and shown.note
+                continue
+            text = "\n".join(r.text for r in shown.rows if r.number is not None)
+            assert text == played.content(sha).decode().rstrip("\n")
+
+
+def test_a_step_that_changes_a_text_shows_what_it_changed(played: Session) -> None:
+    tape = Tape.of(played.id, played.events)
+    changing = [
+        i
+        for i, s in enumerate(tape.steps)
+        if changed_stage(s) is Stage.TARGET and s.before.stage(Stage.TARGET).artifacts
+    ]
+    found = 0
+    for position in changing:
+        kinds = {r.kind for r in text_at(tape, position, Stage.TARGET, played.content).rows}
+        found += RowKind.ADD in kinds or RowKind.DEL in kinds
+    # accepting, rejecting, undoing and redoing all change the target
+    assert found >= 4
+
+
+def test_jumps(played: Session) -> None:
+    tape = Tape.of(played.id, played.events)
+    here, seen = 0, []
+    while (there := tape.jump(here, tape.stages, 1)) != here:
+        here = there
+        seen.append(changed_stage(tape.steps[here]))
+    # The rejection, its undo and its redo bring the target back after lowering.
+    assert seen[:4] == [Stage.SOURCE, Stage.LIFTED, Stage.TARGET, Stage.LOWERED]
+    assert len(tape.decisions) == 4
+    last = tape.jump(tape.last + 1, tape.decisions, -1)
+    assert tape.steps[last].event.type == "Redone"
+    assert tape.jump(last, tape.decisions, 1) == last
+    assert tape.jump(0, (), 1) == 0
+
+
+def test_details_say_what_the_line_does_not(played: Session) -> None:
+    tape = Tape.of(played.id, played.events)
+    words = [w for s in tape.steps for w in details(s)]
+    assert any("not [/] this" in w for w in words)
+    assert any("softcap" in w.lower() or "score" in w.lower() for w in words)
+
+
+def test_a_damaged_text_is_a_note(played: Session) -> None:
+    from engine.errors import StoreError
+
+    def gone(sha: str) -> bytes:
+        raise StoreError(f"content {sha[:12]} is damaged")
+
+    tape = Tape.of(played.id, played.events)
+    shown = text_at(tape, tape.last, Stage.TARGET, gone)
+    assert not shown.rows and "damaged" in shown.note
+
+
+def test_an_empty_history() -> None:
+    tape = Tape.of("x", ())
+    assert tape.last == 0 and tape.state(0).count == 0
+    assert text_at(tape, 0, Stage.SOURCE, lambda _: b"").note
+
+
+def test_only_a_beginning(tmp_path: Path) -> None:
+    """A session of which only the beginning exists plays too."""
+    store = Store.open(tmp_path / "store.git")
+    session = store.load(made(store, Stage.SOURCE))
+    tape = Tape.of(session.id, session.events)
+    assert tape.stage_at(tape.last) is Stage.SOURCE
