@@ -161,7 +161,7 @@ ACTIONS: tuple[Action, ...] = (
        "Stages", every(writable, idle)),
     _A("accept-kernel", ("K",), "Accept the kernel: shows what and at which level", "accept kernel",
        ADAPTATION, "Stages", every(idle, can_accept), 4),
-    _A("take-in", ("exclam",), "Take in what changed on disk", "take in", ADAPTATION, "Stages",
+    _A("take-in", ("exclamation_mark",), "Take in what changed on disk", "take in", ADAPTATION, "Stages",
        every(writable, idle, changed_on_disk), 5),
     _A("gpu", ("v",), "Verify on a GPU: run, pack or import; results beside the rivals", "GPU",
        ADAPTATION, "Stages", has_lowered, 19),
@@ -316,7 +316,6 @@ def clashes(table: Iterable[Action]) -> list[str]:
 _NAMES = {
     "question_mark": "?",
     "colon": ":",
-    "exclam": "!",
     "slash": "/",
     "right_square_bracket": "]",
     "left_square_bracket": "[",

@@ -30,8 +30,9 @@ from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
 from engine.lift import lift_source
 from engine.lift.provenance import Lifted
-from engine.service.work import LIFTED, LOWERED, SOURCE, TARGET, Work
+from engine.service.work import BINDING, LIFTED, LOWERED, SOURCE, TARGET, Work
 from engine.spec.recipe import Recipe
+from engine.transfer.binding import Binding
 from engine.transfer.review import compose
 from engine.types import Decision, Hunk, Proposal, Stage, sha256_of
 from sessions.state import SessionState
@@ -68,6 +69,7 @@ class Snapshot:
     links: Links
     hunks: tuple[tuple[Proposal, Hunk, Decision | None], ...] = ()
     recipe: Recipe | None = None
+    binding: Binding | None = None
     target: Module | None = None
     lifted: Module | None = None
     read_only: str = ""
@@ -132,6 +134,7 @@ class Builder:
             links=links,
             hunks=work.hunks(),
             recipe=work.recipe,
+            binding=work.binding if BINDING in state.stage(Stage.TARGET).artifacts else None,
             target=target.module if target is not None else None,
             lifted=lifted.module if lifted is not None else None,
             read_only=(getattr(writer, "read_only", "") or "")

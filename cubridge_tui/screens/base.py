@@ -75,7 +75,7 @@ class ActionScreen(Screen[Any], inherit_bindings=False):
 
     def too_soon(self) -> bool:
         """Whether what the person sees changed so lately that the key was not meant for it."""
-        if time.monotonic() - self.seen_at < GRACE:
+        if self.cubridge.jobs.busy or time.monotonic() - self.seen_at < GRACE:
             self.say("that key came before this was on the screen: look, then press again", "stale")
             return True
         return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 
@@ -12,7 +14,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from cubridge_tui.model.rows import PaneText, Row
+from cubridge_tui.model.rows import PaneText, Row, RowKind
 from cubridge_tui.screens.base import GRACE
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
@@ -35,8 +37,8 @@ class TextDialog(ModalScreen[None], inherit_bindings=False):
         self, title: str, lines: Sequence[str] | Sequence[Row], language: str = ""
     ) -> None:
         super().__init__()
-        rows = [r if isinstance(r, Row) else Row(r) for r in lines]
-        self._content = PaneText(rows, language, title)
+        self._rows = [r if isinstance(r, Row) else Row(r) for r in lines]
+        self._title, self._language = title, language
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -44,10 +46,26 @@ class TextDialog(ModalScreen[None], inherit_bindings=False):
             yield Line(id="hint")
 
     def on_mount(self) -> None:
-        pane = self.query_one(CodePane)
-        pane.show(self._content)
-        pane.focus()
+        self.query_one(CodePane).focus()
         self.query_one("#hint", Line).put([("esc", "key"), (" closes", "dim")])
+
+    def on_resize(self) -> None:
+        width = max(int(self.size.width * 0.9) - 6, 20)
+        rows = [piece for row in self._rows for piece in wrapped(row, width)]
+        self.query_one(CodePane).show(PaneText(rows, self._language, self._title))
+
+
+def wrapped(row: Row, width: int) -> list[Row]:
+    """A row in pieces no longer than `width`, the later ones indented under the first's words."""
+    text = row.text
+    if len(text) <= width or row.kind is not RowKind.SAME:
+        return [row]
+    words = re.match(r"\s*\S+\s{2,}", text)
+    indent = min(len(words.group()), width // 2) if words else len(text) - len(text.lstrip())
+    pieces = textwrap.wrap(
+        text, width, subsequent_indent=" " * indent, drop_whitespace=True, replace_whitespace=False,
+    )  # fmt: skip
+    return [Row(piece, row.kind, None, row.origin, row.hunk, row.key) for piece in pieces]
 
 
 class Prompt(ModalScreen[str | None], inherit_bindings=False):

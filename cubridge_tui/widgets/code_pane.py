@@ -88,7 +88,7 @@ class CodePane(ScrollView, can_focus=True):
         self._anchor = None
         self._strips.clear()
         last = max((r.number or 0 for r in rows), default=0)
-        self._number_width = max(3, len(str(last)))
+        self._number_width = max(3, len(str(last))) if last else 0
         # A tab is at most four cells; wide characters are counted when they are met.
         longest = max((len(r.text) + 3 * r.text.count("\t") for r in rows), default=0)
         self.virtual_size = Size(longest + self.gutter_width + 1, len(rows))
@@ -133,7 +133,7 @@ class CodePane(ScrollView, can_focus=True):
 
     @property
     def gutter_width(self) -> int:
-        return self._number_width + 4
+        return self._number_width + 4 if self._number_width else 1
 
     # --- marks -----------------------------------------------------------------------------------
 

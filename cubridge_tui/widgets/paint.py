@@ -50,7 +50,10 @@ def palette_of(app: Any) -> Palette:
 
 
 def gutter(row: Row, flags: Flags, number_width: int, palette: Palette) -> list[Segment]:
-    """Line number, origin, sign, link: `number_width` + 4 cells."""
+    """Line number, origin, sign, link: `number_width` + 4 cells; one cell for unnumbered texts."""
+    if not number_width:  # a text to read: no numbers, no origins
+        here = flags.cursor and flags.focused
+        return [Segment("▶" if here else _LINKS[flags.link], palette.style("key"))]
     number = str(row.number) if row.number is not None else ""
     style = palette.style("gutter.cursor" if flags.cursor else "gutter")
     sign = row.sign or SIGNS[row.kind]

@@ -1,10 +1,20 @@
-"""What the tests of the app share."""
+"""What the tests of the app share: places of their own, and a store with a proposal in it."""
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from engine.service.adaptation import Adaptation, start
+from engine.service.bench import Bench, find_kernel, find_spec
+from engine.service.options import choose_options
+from engine.types import Gate, VerdictKind
+from sessions.store import Store
 
 
 @pytest.fixture(autouse=True)
@@ -14,4 +24,71 @@ def _own_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         folder = tmp_path / name.lower()
         folder.mkdir()
         monkeypatch.setenv(name, str(folder))
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("NO_COLOR", "CUBRIDGE_THEME", "EDITOR", "VISUAL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def proposed_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A store whose one session has a lifted kernel and the rules' real proposal, undecided.
+
+    G1's verdict is written down by the fixture: these tests are about the app, not the gate.
+    """
+    pytest.importorskip("torch")
+    path = tmp_path_factory.mktemp("proposed") / "store.git"
+    with Bench(Store.open(path)) as bench:
+        package = find_kernel("flash_fwd_sm80")
+        options = choose_options(package)
+        session = start(bench, package, find_spec("softcap_causal"), options, "tester")
+        with bench.store.writer(session) as writer:
+            work = Adaptation(bench, writer, "tester")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Adaptation, "judge_lifted", lambda self: None)
+                work.lift()
+            begin = time.monotonic()
+            work.give(work.verdict(Gate.G1, VerdictKind.PASS, begin, "as the fixture says", {}))
+            work.propose_by_rules()
+    return path, session
+
+
+@pytest.fixture
+def proposed(
+    proposed_store: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, str]:
+    """A copy of that store, the app's own for one test."""
+    path = tmp_path / "store.git"
+    shutil.copytree(proposed_store[0], path)
+    monkeypatch.setenv("CUBRIDGE_STORE", str(path))
+    return path, proposed_store[1]
+
+
+async def settled(app: Any, pilot: Any, seconds: float = 60.0) -> None:
+    """Wait until the app has done what it was asked to."""
+    deadline = time.monotonic() + seconds
+    quiet = 0
+    while quiet < 3:
+        await pilot.pause()
+        quiet = 0 if app.jobs.busy else quiet + 1
+        assert time.monotonic() < deadline, f"still busy: {app.jobs.running} {app.jobs.line}"
+        await asyncio.sleep(0.01)
+
+
+def screen_text(app: Any) -> str:
+    """The screen as a person reads it."""
+    strips = app.screen._compositor.render_strips(app.size)
+    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+
+
+@pytest.fixture
+def no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The torch child is not started: the test needs none."""
+    from cubridge_tui.app import CuBridgeApp
+
+    monkeypatch.setattr(CuBridgeApp, "_warm_up", lambda self: None)
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests type as soon as they have seen the screen, so a short grace period is enough."""
+    monkeypatch.setattr("cubridge_tui.screens.base.GRACE", 0.02)

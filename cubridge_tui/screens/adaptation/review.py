@@ -15,7 +15,7 @@ from cubridge_tui.screens.dialogs import Prompt
 from cubridge_tui.screens.hunk_editor import HunkEditor
 from cubridge_tui.screens.recipe import RecipeScreen
 from engine.errors import CuBridgeError
-from engine.types import DecisionKind, Stage
+from engine.types import DecisionKind, Gate, Stage
 
 
 class ReviewActions(Shared):
@@ -29,12 +29,13 @@ class ReviewActions(Shared):
 
     def _hunk(self, step: int) -> None:
         """The next hunk in the leading pane; panes without any hand over to the target."""
-        if self.grid.leader.next_hunk(step):
-            return
-        self.grid.lead(Stage.TARGET)
-        self.place_panes()
         if not self.grid.leader.next_hunk(step):
-            self.say("there is no hunk to go to", "stale")
+            self.grid.lead(Stage.TARGET)
+            self.place_panes()
+            if not self.grid.leader.next_hunk(step):
+                self.say("there is no hunk to go to", "stale")
+                return
+        self.visit(self.current_key())
 
     # --- decisions -------------------------------------------------------------------------------
 
@@ -71,6 +72,7 @@ class ReviewActions(Shared):
             index = (here + step) % count
             if rows[index].hunk in open_ and rows[index].kind is RowKind.HEAD:
                 self.grid.leader.go_to(index)
+                self.visit(self.current_key())
                 return
 
     def do_accept_origin(self) -> None:
@@ -175,6 +177,21 @@ class ReviewActions(Shared):
     def do_recipe(self) -> None:
         if self.snap is not None:
             self.app.push_screen(RecipeScreen(self.snap))
+
+    def do_mask(self) -> None:
+        from cubridge_tui.screens.mask import MaskScreen, MaskSubject
+
+        snap = self.snap
+        if snap is None or snap.recipe is None:
+            return
+        self.app.push_screen(
+            MaskScreen(
+                MaskSubject(
+                    snap.title, snap.recipe, snap.target, snap.binding, snap.lifted,
+                    snap.state.verdict(Gate.G2),
+                )
+            )
+        )  # fmt: skip
 
     def do_export_review(self) -> None:
         assert self.snap is not None

@@ -1,0 +1,358 @@
+"""The adaptation screen through Textual's pilot, notifications and tooltips on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from cubridge_tui import places
+from cubridge_tui.app import CuBridgeApp
+from cubridge_tui.model.rows import RowKind
+from cubridge_tui.screens.adaptation import AdaptationScreen
+from cubridge_tui.screens.dialogs import TextDialog
+from engine.types import DecisionKind, Gate, Stage, VerdictKind
+from sessions.store import Store
+from tests.cubridge_tui.conftest import screen_text, settled
+
+pytestmark = pytest.mark.usefixtures("no_warm_up")
+Proposed = tuple[Path, str]
+
+
+class Driver:
+    """The app on a session, with the few things that every test does."""
+
+    def __init__(self, session: str, size: tuple[int, int] = (160, 48)) -> None:
+        self.app = CuBridgeApp(session=session)
+        self._size = size
+
+    async def __aenter__(self) -> Driver:
+        self._context = self.app.run_test(size=self._size, notifications=True, tooltips=True)
+        self.pilot = await self._context.__aenter__()
+        await self.settle()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._context.__aexit__(*error)  # type: ignore[arg-type]
+        self.app.close()
+
+    async def settle(self) -> None:
+        await settled(self.app, self.pilot)
+
+    async def press(self, *keys: str) -> None:
+        """Keys as a person types them: after having seen what is there."""
+        for key in keys:
+            await asyncio.sleep(0.03)
+            await self.pilot.press(key)
+            await self.settle()
+
+    @property
+    def screen(self) -> AdaptationScreen:
+        found = self.app.action_screen
+        assert isinstance(found, AdaptationScreen)
+        return found
+
+    @property
+    def text(self) -> str:
+        return screen_text(self.app)
+
+    def status(self) -> str:
+        from cubridge_tui.widgets.line import Line
+
+        return self.screen.query_one("#status", Line).text
+
+    def hunk(self, title: str) -> str:
+        """The name of the first hunk with this title."""
+        assert self.screen.snap is not None
+        return next(f"{p.id}/{h.id}" for p, h, _ in self.screen.snap.hunks if h.title == title)
+
+    def decisions(self) -> dict[str, DecisionKind | None]:
+        assert self.screen.snap is not None
+        return {h.id: d.kind if d else None for _, h, d in self.screen.snap.hunks}
+
+
+async def test_hunks_are_decided_undone_and_made_again(proposed: Proposed) -> None:
+    async with Driver(proposed[1]) as d:
+        assert "Decide on" in d.text
+        await d.press("right_square_bracket")
+        assert d.screen.grid.focused_stage is Stage.TARGET
+        await d.press("a")
+        assert d.decisions()["h1"] is DecisionKind.ACCEPTED
+        await d.press("x")
+        assert d.decisions()["h2"] is DecisionKind.REJECTED
+        await d.press("u")
+        assert d.decisions()["h2"] is None
+        await d.press("U")
+        assert d.decisions()["h2"] is DecisionKind.REJECTED
+        await d.press("u", "A")
+        assert set(d.decisions().values()) == {DecisionKind.ACCEPTED}
+        assert "Run G2" in d.text
+    kept = Store.open(proposed[0]).load(proposed[1]).state
+    assert all(kept.decision("rules", h.id) for h in kept.proposals[0].hunks)
+
+
+async def test_accept_all_first_is_the_one_decision_that_headless_makes(proposed: Proposed) -> None:
+    async with Driver(proposed[1]) as d:
+        await d.press("A")
+    events = Store.open(proposed[0]).load(proposed[1]).events
+    made = [e.body.decision.target for e in events if e.type == "HunkDecided"]  # type: ignore[union-attr]
+    assert made == ["rules"]
+
+
+async def test_a_key_typed_before_the_next_hunk_was_seen_decides_nothing(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Driver(proposed[1]) as d:
+        await d.press("right_square_bracket")
+        await d.pilot.press("a", "a")  # the second comes while the first is being saved
+        await d.settle()
+        assert list(d.decisions().values()).count(DecisionKind.ACCEPTED) == 1
+        monkeypatch.setattr("cubridge_tui.screens.base.GRACE", 60.0)
+        await d.pilot.press("a")  # and this one when the next hunk has just appeared
+        await d.settle()
+        assert list(d.decisions().values()).count(DecisionKind.ACCEPTED) == 1
+        assert "before this was on the screen" in d.status()
+
+
+async def test_linked_panes_mark_the_same_op(proposed: Proposed) -> None:
+    async with Driver(proposed[1]) as d:
+        await d.press("A")
+        grid, snap = d.screen.grid, d.screen.snap
+        assert snap is not None
+        grid.lead(Stage.SOURCE)
+        await d.settle()
+        rows = grid.panes[Stage.SOURCE].content.rows
+        at = next(i for i, r in enumerate(rows) if "gemm(s, sQ" in r.text)
+        grid.panes[Stage.SOURCE].go_to(at)
+        await d.press("f")
+        for stage in (Stage.LIFTED, Stage.TARGET):
+            pane = grid.panes[stage]
+            assert pane.row is not None
+            assert "gemm(s, sQ, transpose(sK[step % STAGES]))" in pane.row.text
+        marked = grid.panes[Stage.LIFTED]._links
+        texts = {
+            s: [
+                grid.panes[Stage.LIFTED].content.rows[i].text.strip()
+                for i in marked
+                if marked[i] == s
+            ]
+            for s in ("op", "loop", "worker")
+        }
+        assert texts["op"] == ["gemm(s, sQ, transpose(sK[step % STAGES]))"]
+        assert "m_prev = m" in texts["loop"] and "for step in range(tiles):" in texts["loop"]
+        assert "l = row_reduce(l)" in texts["worker"]
+
+
+async def test_an_edit_that_does_not_parse_stays_a_draft_with_its_error(
+    proposed: Proposed,
+) -> None:
+    async with Driver(proposed[1]) as d:
+        screen = d.screen
+        name = d.hunk("Take the scale out of the exponential")
+        await d.press(*["right_square_bracket"] * (int(name.rpartition("h")[2])))
+        assert screen.current_hunk() == name
+        screen._edited(name, "scale_log2 = = 1")
+        await d.settle()
+        assert d.decisions()[name.rpartition("/")[2]] is None
+        assert "draft" in d.status()
+        assert screen.snap is not None and name in screen.snap.drafts
+        heads = [r.text for r in screen.grid.panes[Stage.TARGET].content.rows if r.hunk == name]
+        assert "DRAFT" in heads[0]
+        screen._edited(name, "scale_log2 = LOG2E * 1.0")
+        await d.settle()
+        assert d.decisions()[name.rpartition("/")[2]] is DecisionKind.EDITED
+        assert screen.snap.drafts == {}
+        rows = screen.grid.panes[Stage.TARGET].content.rows
+        mine = [r for r in rows if r.hunk == name and r.kind is RowKind.ADD]
+        assert [(r.text.strip(), r.origin, r.sign) for r in mine] == [
+            ("scale_log2 = LOG2E * 1.0", "person", "~")
+        ]
+        assert d.screen.snap is not None and d.screen.snap.diff_blocked == ""
+
+
+async def test_failed_gate_leads_to_the_suspect_with_the_counterexample(
+    proposed: Proposed,
+) -> None:
+    async with Driver(proposed[1]) as d:
+        screen = d.screen
+        desk = screen.open_desk
+        name = d.hunk("Compute the spec's score")
+        screen.job("decide", lambda: desk.decide(name, DecisionKind.REJECTED), quiet=True)
+        await d.settle()
+        await d.press("A")
+        example = {"b": 0, "h": 1, "i": 2, "expected": 1.5, "got": float("nan")}
+        verdict = desk.work.verdict(
+            Gate.G2,
+            VerdictKind.FAIL,
+            0.0,
+            "O is wrong: smem[threadIdx.x][/ 2]",
+            {"counterexample": example},
+        )
+        screen.job("give", lambda: (desk.work.give(verdict), desk.snapshot())[1], quiet=True)
+        await d.settle()
+        assert "G2 failed" in d.text and "✗ fail" in d.text
+        await d.press("enter")
+        assert isinstance(d.app.screen, TextDialog)
+        shown = d.text
+        assert "smem[threadIdx.x][/ 2]" in shown
+        assert f"first suspect is {name[6:]}" in shown and "counterexample" in shown
+        await d.press("escape")
+        assert screen.current_hunk() == name
+
+
+@pytest.mark.parametrize(
+    ("size", "panes"),
+    [((80, 24), 1), ((120, 40), 2), ((139, 40), 2), ((160, 48), 4), ((300, 80), 4)],
+)
+async def test_layout_by_width(proposed: Proposed, size: tuple[int, int], panes: int) -> None:
+    async with Driver(proposed[1], size) as d:
+        shown = [p for p in d.screen.grid.panes.values() if p.display]
+        assert len(shown) == panes
+        assert all(p.size.width >= 58 for p in shown)
+        assert ("tab" in d.text.split("\n")[-3]) == (panes < 4)
+        await d.press("z")
+        assert len([p for p in d.screen.grid.panes.values() if p.display]) == 1
+        await d.press("z", "tab")
+        assert d.screen.grid.focused_stage is Stage.LIFTED
+        await d.pilot.resize_terminal(90, 30)
+        await d.settle()
+        assert len([p for p in d.screen.grid.panes.values() if p.display]) == 1
+
+
+async def test_the_place_is_remembered(proposed: Proposed) -> None:
+    async with Driver(proposed[1]) as d:
+        await d.press("tab", "2", "d", "d")
+        d.screen.grid.leader.go_to_line(40)
+        await d.settle()
+    kept = places.load(proposed[1])
+    assert (kept.focus, kept.pair, kept.view) == ("lifted", 1, "side by side")
+    async with Driver(proposed[1]) as d:
+        assert d.screen.grid.focused_stage is Stage.LIFTED
+        row = d.screen.grid.leader.row
+        assert row is not None and row.number == 40
+        assert d.screen.view.value == "side by side"
+
+
+async def test_a_second_opener_is_read_only_and_follows(proposed: Proposed) -> None:
+    with Store.open(proposed[0]).writer(proposed[1]) as other:
+        async with Driver(proposed[1]) as d:
+            assert "READ-ONLY" in d.text
+            await d.press("right_square_bracket", "a")
+            assert d.decisions()["h1"] is None
+            assert "read-only" in d.status()
+            from sessions.events import TitleSet
+
+            other.append([TitleSet("renamed [/] elsewhere")], actor="other")
+            d.screen._look()
+            await d.settle()
+            assert "renamed [/] elsewhere" in d.text
+
+
+async def test_a_store_that_cannot_be_written_is_a_banner_and_loses_nothing(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sessions.git_store import GitDir
+
+    async with Driver(proposed[1]) as d:
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(GitDir, "write_blobs", full)
+            await d.press("right_square_bracket", "a")
+            assert "NOT SAVED" in d.text
+            assert d.decisions()["h1"] is DecisionKind.ACCEPTED
+        d.screen._look()
+        await d.settle()
+        assert "NOT SAVED" not in d.text
+    state = Store.open(proposed[0]).load(proposed[1]).state
+    assert state.decision("rules", "h1") is not None
+
+
+async def test_a_running_job_is_cancelled_and_quitting_waits_for_nothing(
+    proposed: Proposed,
+) -> None:
+    import time
+
+    async with Driver(proposed[1]) as d:
+        started = threading.Event()
+
+        def slow() -> None:
+            from engine.errors import Interrupted
+
+            started.set()
+            while not d.app.bench.cancel.wait(0.01):
+                pass
+            raise Interrupted("stopped")
+
+        d.screen.job("a slow gate", slow)
+        await d.pilot.pause(0.1)
+        assert started.is_set() and "a slow gate" in d.text and "ctrl+c" in d.text
+        await d.pilot.press("a")
+        assert "a slow gate is running" in d.status()
+        await d.pilot.press("ctrl+c")
+        await d.settle()
+        assert "cancelled" in d.status()
+        d.screen.job("another", slow)
+        await d.pilot.pause(0.1)
+        begin = time.monotonic()
+        d.app.close()
+        assert time.monotonic() - begin < 1.0
+
+
+async def test_every_action_of_the_screen_is_a_method(proposed: Proposed) -> None:
+    from cubridge_tui import actions
+
+    async with Driver(proposed[1]) as d:
+        for action in actions.actions_of(actions.ADAPTATION):
+            name = "do_" + action.id.replace("-", "_")
+            assert hasattr(d.screen, name) or hasattr(d.app, name), name
+
+
+async def test_help_palette_recipe_inspector_and_log_open_and_close(proposed: Proposed) -> None:
+    async with Driver(proposed[1]) as d:
+        await d.press("question_mark")
+        assert "Accept the hunk under the cursor" in d.text
+        await d.press("escape", "r")
+        assert "key j is kept where j <= i + Nk - Nq" in d.text
+        await d.press("escape", "A", "i")
+        assert "op inspector" in d.text
+        await d.press("escape", "L")
+        assert "log" in d.text
+        await d.press("escape", "ctrl+p")
+        await d.pilot.pause(1.0)
+        assert "Next theme" in d.text or "Show every key" in d.text
+        await d.press("escape", "T")
+        assert d.app.theme == "cubridge-light"
+
+
+async def test_the_review_is_exported_as_one_file(proposed: Proposed, tmp_path: Path) -> None:
+    async with Driver(proposed[1]) as d:
+        await d.press("A", "X")
+        files = list(tmp_path.glob("*-review.md"))
+        assert len(files) == 1
+        text = files[0].read_text()
+        assert "Keep what the spec keeps" in text and "```diff" in text
+
+
+async def test_a_spec_changed_on_disk_is_a_banner_and_one_key(
+    proposed: Proposed, tmp_path: Path, root: Path
+) -> None:
+    spec = tmp_path / "own.py"
+    spec.write_bytes((root / "kernels/specs/softcap_causal.py").read_bytes())
+    from cubridge_tui.desk import begin
+    from engine.service.bench import Bench
+
+    with Bench(Store.open(proposed[0])) as bench:
+        session = begin(bench, "flash_fwd_sm80", spec, "tester")
+    async with Driver(session) as d:
+        assert "changed on disk" not in d.text
+        spec.write_text(spec.read_text().replace("50.0", "30.0"))
+        d.screen._look()
+        await d.settle()
+        assert "The spec changed on disk" in d.text
+        await d.press("exclamation_mark")
+        assert "changed on disk" not in d.text

@@ -1,0 +1,72 @@
+"""A whole review in a real terminal, by keyboard alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from sessions.store import Store
+from tests.cubridge_tui.terminal import Terminal
+
+
+def torch_children() -> set[int]:
+    """Our torch children among the processes of this machine."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+            if b"engine.child.server" in words:
+                found.add(parent)
+    return found
+
+
+def test_reject_a_hunk_see_g2_fail_and_quit(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    store = os.environ["CUBRIDGE_STORE"]
+    with Terminal({"CUBRIDGE_STORE": store}, 120, 40, cwd=tmp_path) as terminal:
+        terminal.wait_for("s adapts flash_fwd_sm80 to softcap_causal")
+        terminal.type("s")
+        terminal.wait_for("Lift the source and run G1")
+        terminal.type("s")
+        terminal.wait_for("lifted G1 ✓ pass", 90)
+        terminal.type("s")
+        terminal.wait_for("Decide on")
+        terminal.type("A")
+        terminal.wait_for("Run G2")
+        terminal.type("z")  # the target alone, so that head lines are whole
+        for _ in range(12):
+            if re.search(r"▶h\d+ Compute the spec's score", terminal.text):
+                break
+            terminal.type("]")
+        terminal.type("x")
+        terminal.wait_for("Compute the spec's score · rules · rejected")
+        terminal.type("s")
+        terminal.wait_for("target G2 ✗ fail", 120)
+        terminal.type("w")
+        shown = terminal.wait_for("the first suspect is h")
+        assert "(Compute the spec's score), which was rejected" in shown
+        assert "counterexample" in shown
+        terminal.type("escape")
+        found = re.search(r"▶.*\n.*Compute the spec's score|▶h\d+ Compute", terminal.text)
+        assert found or "▶" in terminal.text
+        terminal.type("q")
+        assert terminal.ended() == 0
+        assert terminal.restored
+        assert terminal.process.pid not in torch_children()
+    state = Store.open(store).load(Store.open(store).sessions()[0].id).state
+    assert [str(v.kind) for v in state.verdicts] == ["pass", "fail"]
+
+
+def test_without_a_terminal_it_points_to_the_headless_command(cubridge: object) -> None:
+    assert callable(cubridge)
+    result = cubridge()
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1 and "cubridge adapt --kernel" in result.stderr
