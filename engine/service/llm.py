@@ -135,6 +135,7 @@ class ModelTransfer:
     steer: Steer = no_words
     on_attempt: Callable[[Attempt], None] = lambda _: None
     through: Gate = Gate.G3  # the last gate that an answer must pass to end the loop
+    also: Callable[[Module], str | None] = lambda _: None  # one more demand: why it is not met
     _agreed: tuple[str, str] | None = None
 
     def prepare(self, wish: Wish | None = None) -> tuple[Task, Recipe | None]:
@@ -233,6 +234,9 @@ class ModelTransfer:
 
         def judge(module: Module, binding: Binding) -> Judgement:
             found = self._g2(module, binding, recipe)
+            unmet = self.also(module) if found.reached is Reached.PASSED else None
+            if unmet is not None:
+                found = Judgement(Reached.UNMET, unmet)
             if found.reached is Reached.PASSED and self.through is not Gate.G2:
                 found = self._g3(module, found)
             if sha256_of(self.work.spec.read_bytes()) != spec:

@@ -54,8 +54,9 @@ class Reached(IntEnum):
     REFUSED = 2  # it tries what no edit may do
     UNSOUND = 3  # a module, but the checks find fault
     G2 = 4  # judged by G2, which fails
-    LOWERING = 5  # G2 passed; it cannot be written back, or G3 fails
-    PASSED = 6
+    UNMET = 5  # G2 passed; something else that was asked for is not there
+    LOWERING = 6  # G2 passed; it cannot be written back, or G3 fails
+    PASSED = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,9 @@ _STAGES: Mapping[Reached, str] = {
     Reached.REFUSED: "It was refused:",
     Reached.UNSOUND: "It applies, but the checks of the module find:",
     Reached.G2: "It runs, but it does not compute the person's function (gate G2):",
+    Reached.UNMET: (
+        "It computes the person's function (gate G2 passed), but not all that was asked for is there:"
+    ),
     Reached.LOWERING: (
         "It computes the person's function (gate G2 passed), but it cannot be built (gate G3):"
     ),

@@ -1,0 +1,192 @@
+"""The LLM bench: 24 fixed tasks, rules switched off, every transcript kept.
+
+    python benchmarks/llm.py --model NAME [--base-url URL] [--split open|held-out|all]
+                             [--task NAME ...] [--rounds 4] [--out DIR] [--answered-by WORDS] --yes
+    python benchmarks/llm.py --report DIR
+
+Each task is a session in DIR/store.git; DIR/recordings/TASK replays it without a server. A task is
+done once its row is in DIR/rows.jsonl, so an interrupted run goes on where it stopped. pass@1: the
+first complete answer passes G2 and G3 (and, for instructions, its behavioural test) unrepaired.
+repaired@4: some answer within four repair rounds does. G4 is not run here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.llm_tasks.accept import accept
+from benchmarks.llm_tasks.tasks import GROUPS, BenchTask, load_tasks
+from engine.cuir.nodes import Module
+from engine.cuir.printer import print_module
+from engine.errors import CuBridgeError
+from engine.llm.client import ServerClient
+from engine.llm.record import Recorder
+from engine.llm.settings import Limits, Settings, load_settings
+from engine.service.adaptation import Adaptation, start
+from engine.service.bench import Bench, find_kernel
+from engine.service.llm import ModelTransfer, Outgoing, Result, Wish
+from engine.service.options import choose_options
+from engine.service.work import LIFTED
+from engine.transfer.llm.loop import Attempt
+from engine.types import Artifact, Stage
+from sessions.events import ArtifactSet
+from sessions.store import Store
+
+KERNEL = "flash_fwd_sm80"
+# A person or a queue may stand behind the server: wait long, never for ever.
+PATIENT = Limits(first_s=3600, chunk_s=600, total_s=7200, retries=5)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--model")
+    parser.add_argument("--base-url")
+    parser.add_argument("--split", choices=["open", "held-out", "all"], default="open")
+    parser.add_argument("--task", action="append")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--out", type=Path, default=Path("llm-bench"))
+    parser.add_argument("--answered-by", default="", help="who or which model answers, in words")
+    parser.add_argument("--yes", action="store_true", help="send the tasks to the server")
+    parser.add_argument("--report", type=Path, metavar="DIR")
+    args = parser.parse_args()
+    if args.report:
+        print(report(read_rows(args.report)))
+        return 0
+    settings = replace(load_settings(args.base_url, args.model), limits=PATIENT)
+    chosen = [
+        t
+        for t in load_tasks()
+        if (args.task is None and args.split in ("all", "held-out" if t.held_out else "open"))
+        or (args.task is not None and t.name in args.task)
+    ]
+    print(f"{len(chosen)} tasks go to {settings.host}, model {settings.model}", file=sys.stderr)
+    if not args.yes:
+        print("nothing was sent; --yes sends them", file=sys.stderr)
+        return 2
+    args.out.mkdir(parents=True, exist_ok=True)
+    done = {row["task"] for row in read_rows(args.out)}
+    with Bench(Store.open(args.out / "store.git")) as bench:
+        for task in chosen:
+            if task.name in done:
+                continue
+            row = run_task(bench, task, settings, args)
+            with (args.out / "rows.jsonl").open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            print(f"{task.name:<22} {row['reached']}", file=sys.stderr)
+    print(report(read_rows(args.out)))
+    return 0
+
+
+def run_task(
+    bench: Bench, task: BenchTask, settings: Settings, args: argparse.Namespace
+) -> dict[str, Any]:
+    """One task in a session of its own: a row of the results."""
+    begin = time.monotonic()
+    options = choose_options(find_kernel(KERNEL), specialisation={"D": "64"})
+    session = start(bench, find_kernel(KERNEL), task.spec, options, "bench", f"bench {task.name}")
+    attempts: list[Attempt] = []
+    error = ""
+    with bench.store.writer(session, wait=5.0) as writer:
+        work = Adaptation(bench, writer, "bench")
+        lifted = Artifact.of(Stage.LIFTED, LIFTED, print_module(work.lifted.module))
+        # G1 of the expert's kernel is the same for all tasks and is shown elsewhere.
+        writer.append(
+            [ArtifactSet(lifted.stage, lifted.name, lifted.sha256)], [lifted.data], actor="bench"
+        )
+        client = Recorder(ServerClient(settings), args.out / "recordings" / task.name)
+        transfer = ModelTransfer(
+            work, client, settings.model, agree, settings.parameters,
+            on_attempt=attempts.append, also=demand(task),
+        )  # fmt: skip
+        result: Result | None = None
+        try:
+            result = transfer.run(args.rounds, 1, Wish(task.words))
+        except CuBridgeError as failure:
+            error = failure.message
+    complete = [a for a in attempts if a.reply.complete]
+    return {
+        "task": task.name,
+        "group": task.group,
+        "held_out": task.held_out,
+        "session": session,
+        "model": settings.model,
+        "answered_by": args.answered_by,
+        "reached": [a.reached.name.lower() for a in attempts],
+        "reasons": [a.reason for a in attempts],
+        "pass_at_1": bool(complete) and complete[0].passed,
+        "repaired": result is not None and result.passed,
+        "rounds": args.rounds,
+        "tokens": None if result is None else result.usage.to_json(),
+        "model_seconds": round(sum(a.reply.seconds for a in attempts), 1),
+        "seconds": round(time.monotonic() - begin, 1),
+        "error": error,
+    }
+
+
+def demand(task: BenchTask):  # type: ignore[no-untyped-def]
+    """The behavioural test of an instruction, as the loop asks it."""
+
+    def check(module: Module) -> str | None:
+        return None if task.accept is None else accept(task.accept, module)
+
+    return check
+
+
+def agree(_: Outgoing) -> bool:
+    return True  # `--yes` was given, and the host was printed
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    file = folder / "rows.jsonl"
+    if not file.exists():
+        return []
+    return [json.loads(line) for line in file.read_text().splitlines() if line]
+
+
+def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95% interval of a share (Wilson 1927)."""
+    if n == 0:
+        return 0.0, 1.0
+    p = hits / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def report(rows: Sequence[dict[str, Any]]) -> str:
+    """The table as Markdown. A run that a server's fault ended counts as not passed."""
+    lines = ["| tasks | n | pass@1 (95%) | repaired@4 (95%) |", "| --- | --- | --- | --- |"]
+
+    def add(name: str, some: Sequence[dict[str, Any]]) -> None:
+        cells = []
+        for key in ("pass_at_1", "repaired"):
+            hits = sum(bool(r[key]) for r in some)
+            low, high = wilson(hits, len(some))
+            share = f"{hits / len(some):.2f} ({low:.2f} to {high:.2f})" if some else "not run"
+            cells.append(share)
+        lines.append(f"| {name} | {len(some)} | {cells[0]} | {cells[1]} |")
+
+    for group in GROUPS:
+        add(group, [r for r in rows if r["group"] == group])
+    add("held out", [r for r in rows if r["held_out"]])
+    add("all", rows)
+    who = sorted({f"{r['model']} ({r['answered_by'] or 'not stated'})" for r in rows})
+    lines += ["", f"Answered by: {', '.join(who) or 'nobody: not run'}. G4 not run."]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,26 @@
+"""PrefixLM with softcap and sigmoid: masked pairs have weight 0, rows are not normalised."""
+
+# ruff: noqa: E501, F722, F821
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def attention(
+    q: Float[Tensor, "B Hq Nq D"],
+    k: Float[Tensor, "B Hkv Nk D"],
+    v: Float[Tensor, "B Hkv Nk D"],
+    prefix: int = 40,
+    softcap: float = 15.0,
+) -> Float[Tensor, "B Hq Nq D"]:
+    group = q.size(1) // k.size(1)
+    k = k.repeat_interleave(group, dim=1)
+    v = v.repeat_interleave(group, dim=1)
+    scores = (q @ k.transpose(-2, -1)).float() * q.size(-1) ** -0.5
+    scores = softcap * torch.tanh(scores / softcap)
+    n_q, n_k = q.size(-2), k.size(-2)
+    i = torch.arange(n_q, device=q.device)[:, None] + (n_k - n_q)
+    j = torch.arange(n_k, device=q.device)[None, :]
+    keep = (j < prefix) | (j <= i)
+    weights = torch.sigmoid(scores).masked_fill(~keep, 0.0)
+    return weights.to(q.dtype) @ v

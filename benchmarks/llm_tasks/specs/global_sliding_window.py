@@ -1,0 +1,25 @@
+"""Global tokens and a causal sliding window: the first keys and the last `window` ones."""
+
+# ruff: noqa: E501, F722, F821
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def attention(
+    q: Float[Tensor, "B Hq Nq D"],
+    k: Float[Tensor, "B Hkv Nk D"],
+    v: Float[Tensor, "B Hkv Nk D"],
+    window: int = 80,
+    n_global: int = 12,
+) -> Float[Tensor, "B Hq Nq D"]:
+    group = q.size(1) // k.size(1)
+    k = k.repeat_interleave(group, dim=1)
+    v = v.repeat_interleave(group, dim=1)
+    scores = (q @ k.transpose(-2, -1)).float() * q.size(-1) ** -0.5
+    n_q, n_k = q.size(-2), k.size(-2)
+    i = torch.arange(n_q, device=q.device)[:, None] + (n_k - n_q)
+    j = torch.arange(n_k, device=q.device)[None, :]
+    keep = (j <= i) & ((i - j < window) | (j < n_global))
+    scores = scores.masked_fill(~keep, float("-inf"))
+    return torch.softmax(scores, dim=-1).to(q.dtype) @ v

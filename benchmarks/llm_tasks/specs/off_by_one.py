@@ -1,0 +1,21 @@
+"""Softmax off by one: the denominator has one more exp(0)."""
+
+# ruff: noqa: E501, F722, F821
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def attention(
+    q: Float[Tensor, "B Hq Nq D"],
+    k: Float[Tensor, "B Hkv Nk D"],
+    v: Float[Tensor, "B Hkv Nk D"],
+) -> Float[Tensor, "B Hq Nq D"]:
+    group = q.size(1) // k.size(1)
+    k = k.repeat_interleave(group, dim=1)
+    v = v.repeat_interleave(group, dim=1)
+    scores = (q @ k.transpose(-2, -1)).float() * q.size(-1) ** -0.5
+    top = scores.amax(dim=-1, keepdim=True).clamp(min=0.0)
+    weights = torch.exp(scores - top)
+    weights = weights / (weights.sum(dim=-1, keepdim=True) + torch.exp(-top))
+    return weights.to(q.dtype) @ v
