@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from engine.cuir.nodes import Call, Expr, Num
+from engine.cuir.nodes import Call, Expr, Num, children
 from engine.scalar_algebra.rewrite import FALSE, TRUE
 from engine.spec import build
 from engine.spec.build import ZERO
@@ -156,6 +156,23 @@ VIEWS: dict[str, ViewRule] = {
 # --- reshaping copies ----------------------------------------------------------------------------
 
 
+def _rolled(trace: Trace, parts: list[Expr], position: Expr) -> Expr | None:
+    """The parts as one expression, with the lines of the first."""
+    form = rolled(parts, position)
+    if form is not None:
+        _carry_lines(trace, parts[0], form)
+    return form
+
+
+def _carry_lines(trace: Trace, part: Expr, form: Expr) -> None:
+    if part == form or type(part) is not type(form):
+        return
+    if part in trace.lines:
+        trace.lines.setdefault(form, set()).update(trace.lines[part])
+    for a, b in zip(children(part), children(form), strict=False):
+        _carry_lines(trace, a, b)
+
+
 def _cat(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     parts = [t for t in args[0] if t.numel() or t.dim() > 1]
     dim = argument(args, kwargs, 1, "dim", 0) % out.dim()
@@ -176,7 +193,7 @@ def _cat(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
         if alike:
             which, inner = build.divmod_index(index[dim], length, trace.extents)
             own = (*index[:dim], inner, *index[dim + 1 :])
-            form = rolled([sym.read(own) for sym in syms], which)
+            form = _rolled(trace, [sym.read(own) for sym in syms], which)
             if form is not None:
                 return form
         result = part(len(syms) - 1, index)
@@ -195,7 +212,7 @@ def _stack(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     def read(index: Indices) -> Expr:
         rest = (*index[:dim], *index[dim + 1 :])
         parts = [sym.read(rest) for sym in syms]
-        form = rolled(parts, index[dim]) if len(parts) > 2 else None
+        form = _rolled(trace, parts, index[dim]) if len(parts) > 2 else None
         if form is not None:
             return form
         result = parts[-1]

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from engine.cuir.scalar import evaluate
+from engine.spec.flex import Mod
 from engine.spec.load import surroundings, time_limit
-from engine.spec.program import Mod, Program, index_grid, program_of
+from engine.spec.program import Program, index_grid, program_of
 from engine.spec.recipe import Input, Recipe
 from engine.spec.source import read_source
 from engine.spec.trace import OnCpu, Widen
@@ -60,11 +61,13 @@ def vmapped_mods(
     v: torch.Tensor,
     score_mods: tuple[Mod, ...],
     mask_mods: tuple[Mod, ...],
+    scale: float | None = None,
 ) -> torch.Tensor:
     """FlexAttention by its definition: each mod is vmapped over key, query, head and batch."""
     group = q.size(1) // k.size(1)
     head = torch.arange(q.size(1)) // group
-    scores = torch.einsum("bhid,bhjd->bhij", q, k[:, head]) / q.size(-1) ** 0.5
+    scores = torch.einsum("bhid,bhjd->bhij", q, k[:, head])
+    scores = scores / q.size(-1) ** 0.5 if scale is None else scores * scale
     b, h, i, j = (t.reshape(-1) for t in index_grid(q, k))
     for mod in score_mods:
         scores = _over_all(mod, 5)(scores, b, h, i, j)

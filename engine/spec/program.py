@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
 from engine.errors import SpecError, Where
+from engine.spec.flex import Mod, ModsRunner, written_out
 from engine.spec.load import explained, load_function
 from engine.spec.source import SpecSource, TensorParameter
 
@@ -18,7 +19,6 @@ FLEX_INPUTS = (
     TensorParameter("k", "T", ("B", "Hkv", "Nk", "D"), 0),
     TensorParameter("v", "T", ("B", "Hkv", "Nk", "D"), 0),
 )
-Mod = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,10 @@ class Program:
 
     def run(self, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner) -> torch.Tensor:
         """The spec's output from a fresh module. Call it inside `load.surroundings`."""
+        with written_out(self.source, mods_runner):
+            return self._run(inputs, mods_runner)
+
+    def _run(self, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner) -> torch.Tensor:
         function = load_function(self.source, self.varied)
         scalars = {
             s.name: self.varied.get(s.value, s.value) if type(s.value) is int else s.value
@@ -94,11 +98,6 @@ def large_integers(source: SpecSource) -> set[int]:
 def varied_name(value: int) -> str:
     """The size that stands for a varied integer; no Python name can clash with it."""
     return f"%{value}"
-
-
-ModsRunner = Callable[
-    [torch.Tensor, torch.Tensor, torch.Tensor, tuple[Mod, ...], tuple[Mod, ...]], torch.Tensor
-]
 
 
 def program_of(source: SpecSource) -> Program:
@@ -167,11 +166,12 @@ def broadcast_mods(
     v: torch.Tensor,
     score_mods: tuple[Mod, ...],
     mask_mods: tuple[Mod, ...],
+    scale: float | None = None,
 ) -> torch.Tensor:
     """FlexAttention written out: scale, score mods in order, masks, softmax. Mods are broadcast."""
     group = q.size(1) // k.size(1)
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    scores = q @ k.transpose(-2, -1) * q.size(-1) ** -0.5
+    scores = q @ k.transpose(-2, -1) * (q.size(-1) ** -0.5 if scale is None else scale)
     b, h, i, j = index_grid(q, k)
     for mod in score_mods:
         scores = mod(scores, b, h, i, j)

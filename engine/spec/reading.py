@@ -72,6 +72,7 @@ def trace_once(program: Program, sizes: Mapping[str, int], seed: int) -> Traced:
         trace.input(name, tensor)
     with PythonMode(trace), AtenMode(trace):
         out = program.run(inputs, broadcast_mods)
+    _check_declared(program, tuple(out.shape), dims)
     sym = trace.sym(out)
     outputs = output_names(len(sym.shape))
     for name, extent in zip(outputs, sym.shape, strict=True):
@@ -86,6 +87,23 @@ def trace_once(program: Program, sizes: Mapping[str, int], seed: int) -> Traced:
         raise explain(program, trace, problem, expr) from None
     lines = lines_by_kind(expr, trace.lines, floats)
     return Traced(trace, reading, dims, role_sizes(program, reading, dims), lines)
+
+
+def _check_declared(program: Program, shape: tuple[int, ...], dims: Mapping[str, int]) -> None:
+    """The output has the dimensions that its annotation declares, where it has one."""
+    declared = program.source.returns
+    if declared is None:
+        return
+    wanted = [int(d) if d.isdigit() else dims.get(d) for d in declared]
+    if len(wanted) != len(shape) or any(
+        w not in (None, n) for w, n in zip(wanted, shape, strict=True)
+    ):
+        names = {size: name for name, size in dims.items()}
+        given = " ".join(names.get(n, str(n)) for n in shape)
+        raise program.source.error(
+            f"the output is [{given}], its annotation says [{' '.join(declared)}]",
+            program.source.line, "correct the annotation, or what is returned",
+        )  # fmt: skip
 
 
 def explain(program: Program, trace: Trace, problem: NotAttention, whole: Expr) -> SpecError:

@@ -41,6 +41,8 @@ CASES = [
     ("unread op", HEAD + "):\n    s = (q @ k.mT).cumsum(-1)\n    return s.softmax(-1) @ v\n", 8, "aten.cumsum"),
     ("dropout", HEAD + "):\n    p = F.dropout((q @ k.mT).softmax(-1), 0.1)\n    return p @ v\n", 8, "random"),
     ("a tuple", HEAD + "):\n    p = (q @ k.mT).softmax(-1)\n    return p @ v, p\n", 7, "returns a tuple"),
+    ("wrong output annotation",
+     HEAD + ') -> Float[Tensor, "B Nq Hq D"]:\n    return (q @ k.mT).softmax(-1) @ v\n', 7, "[B Hq Nq D], its annotation"),
     ("nothing", HEAD + "):\n    p = (q @ k.mT).softmax(-1)\n", 7, "returns nothing"),
     ("merged heads",
      HEAD + "):\n    o = (q @ k.mT).softmax(-1) @ v\n    return o.transpose(1, 2).flatten(2)\n", None, "holds two"),

@@ -112,6 +112,14 @@ ELEMENTWISE = {
         "    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=0.3, enable_gqa=True)\n",
         "x * 0.3 + bias[i, j]", "True",
     ),
+    "flex_attention called": (
+        f"{IMPORTS}from torch.nn.attention.flex_attention import create_block_mask, flex_attention\n\n"
+        f"def attention({QKV}):\n    def causal(b, h, i, j):\n        return i >= j\n"
+        "    mask = create_block_mask(causal, None, None, q.size(2), k.size(2), device=q.device)\n"
+        "    return flex_attention(q, k, v, score_mod=lambda s, b, h, i, j: s + 0.5 * (j - i),\n"
+        "                          block_mask=mask, scale=0.25, enable_gqa=True)\n",
+        "x * 0.25 + 0.5 * (j - i)", "j <= i",
+    ),
     "factory, shared question": (
         IMPORTS + 'def attention_mods(doc: Int32[Tensor, "B Nk"], seg: Int32[Tensor, "B Nk"]):\n'
         "    def mask_mod(b, h, q, kv):\n"
