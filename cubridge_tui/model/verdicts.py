@@ -27,19 +27,25 @@ def suspects(snap: Snapshot, verdict: Verdict) -> tuple[tuple[Key | None, str] |
         found = snap.links.key(stage, line)
         if found is not None:
             return (found, ""), f"the gate names line {line}"
-    for kinds, words in (
-        ((DecisionKind.REJECTED,), "which was rejected"),
-        ((DecisionKind.EDITED,), "which was edited"),
-        ((None,), "which is undecided"),
-    ):
-        for proposal, hunk, decision in snap.hunks:
-            if (decision.kind if decision else None) in kinds:
-                name = f"{proposal.id}/{hunk.id}"
-                how = (
-                    f"the gate names no op; the first suspect is {hunk.id} ({hunk.title}), {words}"
-                )
-                return (_key_of_hunk(snap, name), name), how
+    for name, title, words in left_out(snap):
+        how = f"the gate names no op; the first suspect is {name} ({title}), {words}"
+        return (_key_of_hunk(snap, name), name), how
     return None, "the gate names no op, and every hunk was accepted as proposed"
+
+
+def left_out(snap: Snapshot) -> list[tuple[str, str, str]]:
+    """Hunks that are not in the target as proposed: name, title, why."""
+    words = {
+        DecisionKind.REJECTED: "which was rejected",
+        DecisionKind.EDITED: "which was edited",
+        None: "which is undecided",
+    }
+    found = [
+        (f"{p.id}/{h.id}", h.title, words[kind])
+        for p, h, d in snap.hunks
+        if (kind := d.kind if d else None) in words
+    ]
+    return sorted(found, key=lambda f: list(words.values()).index(f[2]))
 
 
 def _key_of_hunk(snap: Snapshot, name: str) -> Key | None:
@@ -51,14 +57,15 @@ def _key_of_hunk(snap: Snapshot, name: str) -> Key | None:
 
 
 def clause_of(snap: Snapshot, verdict: Verdict) -> str:
-    """The recipe clause that the suspect serves, in its words."""
+    """The recipe clause that the suspect serves, in its words: a hunk left out before the op's."""
     found, _ = suspects(snap, verdict)
-    if found is None or snap.recipe is None:
+    if snap.recipe is None:
         return ""
-    name = found[1] or next(
-        (r.hunk for r in snap.panes[View.OPS][Stage.TARGET].rows
-         if r.key == found[0] and r.hunk and r.kind is not RowKind.HEAD), "",
-    )  # fmt: skip
+    out = left_out(snap)
+    key = found[0] if found is not None else None
+    rows = snap.panes[View.OPS][Stage.TARGET].rows
+    of_op = (r.hunk for r in rows if r.key == key and r.hunk and r.kind is not RowKind.HEAD)
+    name = out[0][0] if out else next(of_op, "") if key is not None else ""
     hunk = snap.hunk(name)
     if hunk is None:
         return ""
@@ -71,6 +78,8 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, how: str) -> list[str]:
     """A verdict as lines to read."""
     lines = [f"{verdict.gate} {verdict.kind}  ({verdict.seconds:.1f} s)", "", verdict.reason, ""]
     lines.append(f"where      {how}")
+    for name, title, words in left_out(snap):
+        lines.append(f"left out   {name} ({title}), {words}")
     clause = clause_of(snap, verdict)
     if clause:
         lines.append(f"clause     {clause}")

@@ -147,8 +147,10 @@ class CodePane(ScrollView, can_focus=True):
 
     @property
     def linked(self) -> int | None:
-        """The first row that shows the op."""
-        return min((i for i, s in self._links.items() if s == "op"), default=None)
+        """The first row that shows the op as it is now; else one of it that is gone."""
+        rows = self.content.rows
+        found = sorted((rows[i].number is None, i) for i, s in self._links.items() if s == "op")
+        return found[0][1] if found else None
 
     # --- the cursor ------------------------------------------------------------------------------
 

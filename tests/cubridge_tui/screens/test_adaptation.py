@@ -324,7 +324,7 @@ async def test_help_palette_recipe_inspector_and_log_open_and_close(proposed: Pr
         assert "log" in d.text
         await d.press("escape", "ctrl+p")
         await d.pilot.pause(1.0)
-        assert "Next theme" in d.text or "Show every key" in d.text
+        assert "Next: run this stage's gate and move on" in d.text
         await d.press("escape", "T")
         assert d.app.theme == "cubridge-light"
 
