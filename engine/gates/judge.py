@@ -383,7 +383,10 @@ def _typed_lse(got: Tensor, want: Tensor) -> tuple[Failure | None, float]:
 def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
     """The keep set, exactly: one-hot V gives back every weight."""
     inputs, sizes = _inputs(subject, case, seed)
-    keep = expected(subject.recipe, inputs).keep
+    want = expected(subject.recipe, inputs)
+    keep = want.keep
+    if subject.recipe.weight is not None:
+        keep = keep & (want.weights != 0)  # relu gives kept pairs the weight of removed ones
     row: dict[str, Any] = {"case": str(case), "mode": "keep set"}
     failure, got = _weights(subject, inputs, sizes, seed)
     if failure is not None or got is None:

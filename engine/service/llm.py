@@ -148,8 +148,10 @@ class ModelTransfer:
         recipe, unread = None, ""
         try:
             recipe = work.read_recipe(work.spec, work.options.spec)
-        except SpecError as error:
-            unread = str(error)
+        except (SpecError, ChildFailed) as error:
+            # Words and line only: the folders of this machine are nobody's business.
+            line = error.where.line if error.where is not None else None
+            unread = error.message if line is None else f"line {line}: {error.message}"
         interface = Interface.of(
             found,
             None if recipe is None else recipe.inputs,

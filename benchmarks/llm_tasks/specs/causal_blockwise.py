@@ -1,6 +1,6 @@
 """Causal blockwise: rows see their own block of `block` keys causally; the last block sees all before it."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: E501, F722
 import torch
 from jaxtyping import Float
 from torch import Tensor

@@ -1,6 +1,6 @@
 """PrefixLM with softcap and sigmoid: masked pairs have weight 0, rows are not normalised."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float
 from torch import Tensor

@@ -1,6 +1,6 @@
 """Confidence gate: O is multiplied by sigmoid of the row's own log-sum-exp less a threshold."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float
 from torch import Tensor

@@ -1,6 +1,6 @@
 """Global tokens and a causal sliding window: the first keys and the last `window` ones."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float
 from torch import Tensor

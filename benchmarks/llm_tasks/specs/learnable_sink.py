@@ -1,6 +1,6 @@
 """Learnable sink: one more logit per head takes its share of every row and gives nothing."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722, F821
 import torch
 from jaxtyping import Float, Float32
 from torch import Tensor

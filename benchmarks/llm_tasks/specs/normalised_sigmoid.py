@@ -1,6 +1,6 @@
 """Normalised sigmoid: sigmoid weights divided by their sum over the causal row."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float
 from torch import Tensor

@@ -1,6 +1,6 @@
 """Softmax off by one: the denominator has one more exp(0)."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float
 from torch import Tensor

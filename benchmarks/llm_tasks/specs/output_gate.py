@@ -1,6 +1,6 @@
 """Gated output: each element of O is multiplied by the sigmoid of a gate."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float
 from torch import Tensor

@@ -1,6 +1,6 @@
 """PrefixLM: the first `prefix` keys are seen by all, the rest causally, bottom-right aligned."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float
 from torch import Tensor

@@ -1,6 +1,6 @@
 """Relative position bias: a learnt value per head and distance, clipped at `reach`; causal."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float, Float32
 from torch import Tensor

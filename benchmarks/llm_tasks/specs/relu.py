@@ -1,6 +1,6 @@
 """ReLU attention: O = sum_j max(s, 0) v_j / Nk."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float
 from torch import Tensor

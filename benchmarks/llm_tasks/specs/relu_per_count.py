@@ -1,6 +1,6 @@
 """ReLU squared, divided by the number of keys that the causal row keeps."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float
 from torch import Tensor

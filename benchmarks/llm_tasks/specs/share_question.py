@@ -1,6 +1,6 @@
 """Share question: causal within a sample; answers see the question (segment 0) and themselves."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float, Int32
 from torch import Tensor

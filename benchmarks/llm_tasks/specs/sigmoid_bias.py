@@ -1,6 +1,6 @@
 """Sigmoid attention with a bias per head: O = sum_j sigmoid(s + bias_h) v_j, not normalised."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722, F821
 import torch
 from jaxtyping import Float, Float32
 from torch import Tensor

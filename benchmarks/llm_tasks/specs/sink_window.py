@@ -1,6 +1,6 @@
 """A sink of fixed weight per row beside a causal sliding window with softcap."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float
 from torch import Tensor

@@ -1,6 +1,6 @@
 """Key importance: after softmax every weight is multiplied by the key's own importance."""
 
-# ruff: noqa: E501, F722, F821
+# ruff: noqa: F722
 import torch
 from jaxtyping import Float, Float32
 from torch import Tensor

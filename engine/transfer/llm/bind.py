@@ -14,6 +14,7 @@ from engine.spec.declared import Declared
 from engine.spec.recipe import Input
 from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField
 from engine.transfer.llm.answer import AnswerError, AnswerRefused
+from engine.transfer.llm.guards import written
 from engine.transfer.match import find_attention
 from engine.transfer.rewrite import free_names
 
@@ -97,6 +98,11 @@ def bind(
         )
     )  # fmt: skip
     if by_role.get("lse") in fields:
+        if by_role["lse"] not in written(proposed):
+            raise AnswerError(
+                f"nothing writes the output {by_role['lse']!r}: write it, or where the variant has "
+                "no log-sum-exp delete its view and its field in class Args"
+            )
         dims = ("B", "Hq", "Nq")
         tensors.append(TensorField(by_role["lse"], "LSE", dims, dims, "f32", output=True))
     own = {f.name for f in base.fields}

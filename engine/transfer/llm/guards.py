@@ -55,7 +55,7 @@ def refuse_tricks(base: Module, proposed: Module, spec_numbers: Set[int]) -> Non
                 f"{function} singles out sizes: `{print_expr(expr)}` compares a size with a number "
                 "that the spec does not name"
             )
-    outputs = _written(base) | _written(proposed)
+    outputs = written(base) | written(proposed)
     before = _reads(base, outputs)
     for name in sorted(_reads(proposed, outputs) - before):
         raise AnswerRefused(
@@ -125,7 +125,8 @@ def _views(module: Module) -> dict[tuple[str, str], str]:
     return out
 
 
-def _written(module: Module) -> set[str]:
+def written(module: Module) -> set[str]:
+    """Fields that some statement writes."""
     views = _views(module)
     out: set[str] = set()
     for path, stmt in walk(module):

@@ -212,7 +212,7 @@ _STAGES: Mapping[Reached, str] = {
     Reached.UNSOUND: "It applies, but the checks of the module find:",
     Reached.G2: "It runs, but it does not compute the person's function (gate G2):",
     Reached.UNMET: (
-        "It computes the person's function (gate G2 passed), but not all that was asked for is there:"
+        "It computes the person's function (gate G2 passed), but not all that was asked is there:"
     ),
     Reached.LOWERING: (
         "It computes the person's function (gate G2 passed), but it cannot be built (gate G3):"
