@@ -290,7 +290,8 @@ class CodePane(ScrollView, can_focus=True):
         if note and not self.content.rows and y == 1:
             text = f"  {note}"
             cut = text if cell_len(text) <= width else text[: width - 1] + "…"
-            return Strip([Segment(cut, palette.style("dim"))]).adjust_cell_length(width)
+            strip = Strip([Segment(cut, palette.style("dim"))])
+            return strip.adjust_cell_length(width, Style.null())
         return Strip.blank(width, Style.null())
 
     def notify_style_update(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
+from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -40,7 +41,7 @@ class Line(Widget):
     def render_line(self, y: int) -> Strip:
         width = self.size.width
         if y:
-            return Strip.blank(width)
+            return Strip.blank(width, Style.null())
         palette = palette_of(self.app)
         right = sum(cell_len(t) for t, _ in self._right)
         room = max(width - right, width // 2)
@@ -56,9 +57,9 @@ class Line(Widget):
             segments.append(Segment(text, palette.style(style)))
             used += size
         if self._right and used + right <= width:
-            segments.append(Segment(" " * (width - used - right)))
+            segments.append(Segment(" " * (width - used - right), Style.null()))
             segments += [Segment(t, palette.style(s)) for t, s in self._right]
-        return Strip(segments).adjust_cell_length(width)
+        return Strip(segments).adjust_cell_length(width, Style.null())
 
 
 class Banner(Line):

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual.geometry import Size
 from textual.message import Message
@@ -91,7 +92,7 @@ class MaskPane(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
         if self.grid is None:
-            return Strip.blank(width)
+            return Strip.blank(width, Style.null())
         left, top = self.scroll_offset
         room = max(width - GUTTER, 0)
         if y < HEAD:
@@ -101,7 +102,7 @@ class MaskPane(ScrollView, can_focus=True):
             self._tile_row(row, left, room) if self.by_tiles else self._pair_row(row, left, room)
         )
         if cells is None:
-            return Strip.blank(width)
+            return Strip.blank(width, Style.null())
         palette = palette_of(self.app)
         segments = [*self._gutter(row)]
         at = left
@@ -120,7 +121,7 @@ class MaskPane(ScrollView, can_focus=True):
             else:
                 segments.append(Segment(text, palette.style(style)))
             at += len(text)
-        return Strip(segments).adjust_cell_length(width)
+        return Strip(segments).adjust_cell_length(width, Style.null())
 
     def _pair_row(self, row: int, left: int, room: int) -> list[Cell] | None:
         grid, i = self.grid, 2 * row
@@ -175,7 +176,8 @@ class MaskPane(ScrollView, can_focus=True):
                 line[x] = "┬"
         palette = palette_of(self.app)
         text = "i \\ j".rjust(GUTTER) + "".join(line[:room])
-        return Strip([Segment(text, palette.style("gutter"))]).adjust_cell_length(width)
+        strip = Strip([Segment(text, palette.style("gutter"))])
+        return strip.adjust_cell_length(width, Style.null())
 
     # --- keys ------------------------------------------------------------------------------------
 
