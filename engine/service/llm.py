@@ -20,7 +20,17 @@ from engine.errors import CuBridgeError, InputError, Interrupted, LowerError, Sp
 from engine.gates.g3 import judge_lowered
 from engine.llm.ask import ask
 from engine.llm.settings import Prices
-from engine.llm.types import Client, Ending, Listen, Parameters, Reply, Request, Usage, deaf
+from engine.llm.types import (
+    Client,
+    Ending,
+    Listen,
+    Message,
+    Parameters,
+    Reply,
+    Request,
+    Usage,
+    deaf,
+)
 from engine.lower.lower import lower
 from engine.resources import docs_dir
 from engine.service.adaptation import Adaptation, pretty_json
@@ -164,9 +174,23 @@ class ModelTransfer:
         )  # fmt: skip
         return task, recipe
 
-    def outgoing(self, task: Task, requests: int) -> Outgoing:
+    def first_prompt(self, task: Task) -> tuple[Message, ...]:
+        """The prompt as it would be sent: to read, to edit, and to give to `run`."""
+        return first_messages(task, self.manual())
+
+    def outgoing(
+        self, task: Task, requests: int, prompt: Sequence[Message] | None = None
+    ) -> Outgoing:
         """What the first request carries, by part."""
-        messages = first_messages(task, self.manual())
+        messages = self.first_prompt(task)
+        if prompt is not None and tuple(prompt) != messages:
+            size = sum(len(m.text.encode("utf-8", "replace")) for m in prompt)
+            return Outgoing(
+                self.client.place,
+                self.model,
+                (Part("the prompt as you edited it", size),),
+                requests,
+            )
         whole = sum(len(m.text.encode("utf-8", "replace")) for m in messages)
         parts = [
             Part("instructions and the CuIR manual", len(messages[0].text.encode())),
@@ -185,8 +209,18 @@ class ModelTransfer:
     def manual() -> str:
         return (docs_dir() / MANUAL).read_text(encoding="utf-8")
 
-    def run(self, rounds: int, candidates: int, wish: Wish | None = None) -> Result:
+    def run(
+        self,
+        rounds: int,
+        candidates: int,
+        wish: Wish | None = None,
+        prompt: Sequence[Message] | None = None,
+    ) -> Result:
         """Ask, judge, repair; record everything; make the best attempt a proposal.
+
+        `prompt` is an edited or resent first prompt in place of the one that `wish` gives. Blocks
+        until done: `listen` and `on_attempt` are called meanwhile, `listen` from another thread;
+        `bench.cancel` ends it at once.
 
         Raises:
             LlmError: the server gave no answer; what came before is recorded.
@@ -194,14 +228,13 @@ class ModelTransfer:
         """
         task, recipe = self.prepare(wish)
         plan = Plan(self.model, self.parameters, rounds, candidates)
-        self._agree(task, candidates * (rounds + 1))
+        self._agree(task, candidates * (rounds + 1), prompt)
+        start = self.first_prompt(task) if prompt is None else tuple(prompt)
         number = 1 + sum(p.origin is Origin.MODEL for p in self.work.state.proposals)
         name = f"model-{number}"
         attempts: list[Attempt] = []
         try:
-            for attempt in run(
-                task, self.manual(), plan, self._ask, self._judge(recipe), self.steer
-            ):
+            for attempt in run(task, start, plan, self._ask, self._judge(recipe), self.steer):
                 attempts.append(attempt)
                 self._keep(name, attempt)
                 self.on_attempt(attempt)
@@ -214,8 +247,8 @@ class ModelTransfer:
         cancelled = any(a.reply.ending is Ending.CANCELLED for a in attempts)
         return Result(tuple(attempts), chosen, proposal, cancelled)
 
-    def _agree(self, task: Task, requests: int) -> None:
-        outgoing = self.outgoing(task, requests)
+    def _agree(self, task: Task, requests: int, prompt: Sequence[Message] | None) -> None:
+        outgoing = self.outgoing(task, requests, prompt)
         if self._agreed == (outgoing.place, outgoing.model):
             return
         if not self.consent(outgoing):

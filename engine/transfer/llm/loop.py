@@ -36,7 +36,6 @@ from engine.transfer.llm.guards import refuse_tricks
 from engine.transfer.llm.prompt import (
     Failure,
     Task,
-    first_messages,
     incomplete_text,
     repair_text,
 )
@@ -137,14 +136,21 @@ class Plan:
 
 
 def run(
-    task: Task, manual: str, plan: Plan, ask: Ask, judge: Judge, steer: Steer = no_words
+    task: Task,
+    start: Sequence[Message],
+    plan: Plan,
+    ask: Ask,
+    judge: Judge,
+    steer: Steer = no_words,
 ) -> Iterator[Attempt]:
     """Every attempt as it ends. Stops at the first that passes, unless `plan.compare`.
+
+    `start` is the first prompt: `prompt.first_messages(task, manual)`, or what the person made of
+    it.
 
     `steer` hears each failed attempt and gives the person's line for the next round, or None to
     stop there. Raises what `ask` raises.
     """
-    start = first_messages(task, manual)
     for candidate in range(1, plan.candidates + 1):
         passed = False
         for attempt in one_candidate(task, start, plan, candidate, ask, judge, steer):
@@ -165,7 +171,7 @@ def one_candidate(
     judge: Judge,
     steer: Steer = no_words,
 ) -> Iterator[Attempt]:
-    """The attempts of one candidate; `start` may be a prompt that the person has edited."""
+    """The attempts of one candidate."""
     parameters = plan.parameters
     if candidate > 1:
         parameters = replace(parameters, temperature=OTHER_TEMPERATURE, seed=candidate)

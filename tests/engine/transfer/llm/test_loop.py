@@ -62,7 +62,7 @@ RIGHT = Judgement(Reached.PASSED, "19 runs equal the spec")
 
 
 def attempts(task: Task, model: Scripted, judge: Verdicts, **plan: Any) -> list[Attempt]:
-    return list(run(task, "MANUAL", Plan("fake", **plan), model, judge))
+    return list(run(task, first_messages(task, "MANUAL"), Plan("fake", **plan), model, judge))
 
 
 def test_the_first_prompt_holds_what_it_must(task: Task) -> None:
@@ -174,7 +174,8 @@ def test_the_person_steers_or_stops(task: Task) -> None:
         model = Scripted(GOOD.format(1), GOOD.format(2), GOOD.format(3))
         judge = Verdicts(WRONG, WRONG, WRONG)
         plan = Plan("fake")
-        return list(run(task, "M", plan, model, judge, lambda _: queue.pop(0))), model
+        start = first_messages(task, "M")
+        return list(run(task, start, plan, model, judge, lambda _: queue.pop(0))), model
 
     made, model = steered(["mind the first row", None])
     assert len(made) == 2 and "mind the first row" in model.asked[1].messages[-1].text
