@@ -272,7 +272,15 @@ def _is_device(value: Any) -> bool:
     return isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu", "mps", "xpu")
 
 
-class Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A dispatch mode that nothing compiles, so that the compiler need not be loaded (a second)."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class Widen(DispatchMode):  # type: ignore[no-untyped-call]
     """Runs every op with floats kept in float64."""
 
     def __torch_dispatch__(
@@ -285,7 +293,7 @@ class Widen(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*map(neutral, args), **{k: neutral(v) for k, v in (kwargs or {}).items()})
 
 
-class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class AtenMode(DispatchMode):
     """Runs every ATen op in float64 and records its symbolic twin."""
 
     def __init__(self, trace: Trace) -> None:
