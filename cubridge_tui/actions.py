@@ -63,6 +63,10 @@ def on_hunk(facts: Facts) -> str:
     )
 
 
+def all_decided(facts: Facts) -> str:
+    return "decide on every hunk first: your text starts from the decisions" if facts.open else ""
+
+
 def showable(facts: Facts) -> str:
     """Nothing is decided about a difference that cannot be seen."""
     return facts.diff_blocked
@@ -186,6 +190,8 @@ ACTIONS: tuple[Action, ...] = (
     _A("edit", ("e",), "Edit the hunk's text here", "edit", ADAPTATION, "Review", deciding, 16),
     _A("edit-outside", ("E",), "Edit the hunk's text in $EDITOR", "", ADAPTATION, "Review",
        deciding),
+    _A("write", ("W",), "Write a proposal of your own: the whole target in $EDITOR", "", ADAPTATION,
+       "Review", every(writable, idle, has_hunks, all_decided)),
     _A("view", ("d",), "Target and lowered as text, as hunks of ops, as lines", "diff", ADAPTATION,
        "Review", rank=17),
     _A("recipe", ("r",), "The recipe in words beside the spec's lines", "recipe", ADAPTATION,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+import sys
+import termios
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +27,8 @@ from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.screens.palette import ActionProvider
 from engine.service.bench import Bench
 from sessions.store import Store
+
+TERMINAL_SECONDS = 1.0
 
 
 class CuBridgeApp(App[int], inherit_bindings=False):
@@ -90,6 +95,18 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         for name in (signal.SIGTERM, signal.SIGHUP):
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(name, self.exit, 128 + name)
+
+        if sys.stdin is not None and sys.stdin.isatty():
+            self.set_interval(TERMINAL_SECONDS, self._look_at_terminal)
+
+    def _look_at_terminal(self) -> None:
+        """A terminal that is gone sends no signal to whom it does not control: look."""
+        try:
+            termios.tcgetattr(sys.stdin.fileno())
+        except (termios.error, OSError, ValueError):
+            # Nothing can be shown or restored there any more, so Textual's own way out would hang.
+            self.close()
+            os._exit(128 + signal.SIGHUP)
 
     def close(self) -> None:
         """End jobs and children; called once the terminal is restored, or the app has failed."""

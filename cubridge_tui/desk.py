@@ -16,6 +16,7 @@ from engine.errors import CuBridgeError, CuirError, InputError
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel
 from engine.service.options import choose_options
+from engine.service.person import propose_by_person
 from engine.types import (
     Artifact,
     Decision,
@@ -150,6 +151,11 @@ class Desk:
                 self.builder.drafts[name] = (text, str(error))
                 raise
             self.builder.drafts[name] = (text, str(error))
+        return self.snapshot()
+
+    def propose(self, text: str) -> Snapshot:
+        """Propose a whole target of the person's own."""
+        propose_by_person(self.work, text)
         return self.snapshot()
 
     def undo(self) -> Snapshot:

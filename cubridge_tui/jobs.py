@@ -17,7 +17,7 @@ from typing import Any
 from engine.errors import CuBridgeError, Interrupted
 
 LOG_LINES = 5000
-QUIT_SECONDS = 0.8
+QUIT_SECONDS = 0.4
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Facts:
     """A text that is not empty is the reason why something cannot be done.
 
-    `job` is what runs now; `hunk` the hunk under the cursor; `failed` the first gate that failed;
+    `job` is what runs now; `hunk` the hunk under the cursor; `open` counts undecided hunks;
+    `failed` is the first gate that failed;
     `undo` and `redo` count decisions; `changed` names what changed on disk;
     `lowered`, `recipe` and `times` say whether there are any.
     """
@@ -21,6 +22,7 @@ class Facts:
     accept_blocked: str = "no session is open"
     hunks: int = 0
     hunk: str = ""
+    open: int = 0
     undo: int = 0
     redo: int = 0
     failed: str = ""

@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from cubridge_tui.model import linediff
-from cubridge_tui.model.links import Links, lifted_name, link, with_keys
+from cubridge_tui.model.links import Links, lifted_name, link, namer, with_keys
 from cubridge_tui.model.review import (
     Review,
     gives,
@@ -71,6 +71,7 @@ class Snapshot:
     recipe: Recipe | None = None
     binding: Binding | None = None
     target: Module | None = None
+    target_text: str = ""
     lifted: Module | None = None
     read_only: str = ""
     pending: int = 0
@@ -135,6 +136,7 @@ class Builder:
             hunks=work.hunks(),
             recipe=work.recipe,
             binding=work.binding if BINDING in state.stage(Stage.TARGET).artifacts else None,
+            target_text=target_text or "",
             target=target.module if target is not None else None,
             lifted=lifted.module if lifted is not None else None,
             read_only=(getattr(writer, "read_only", "") or "")
@@ -362,7 +364,9 @@ class Builder:
             proposed = parse_module(self.work.proposed_text(earlier), f"{earlier.id}.cuir")
             base = compose(base, proposed, earlier, decisions)
         proposed = parse_module(self.work.proposed_text(latest), f"{latest.id}.cuir")
-        return review(base, proposed, latest, lifted_name)
+        lifted = self.work.lifted.module
+        name = lifted_name if base is lifted else namer(lifted, base, lifted_name, "target")
+        return review(base, proposed, latest, name)
 
 
 def _same_program(rows: tuple[Row, ...], target: str) -> bool:

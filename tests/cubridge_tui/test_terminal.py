@@ -70,3 +70,28 @@ def test_without_a_terminal_it_points_to_the_headless_command(cubridge: object) 
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1 and "cubridge adapt --kernel" in result.stderr
+
+
+def test_a_hunk_is_edited_in_the_persons_own_editor(
+    proposed: tuple[Path, str], tmp_path: Path
+) -> None:
+    store, session = proposed
+    editor = tmp_path / "my editor.sh"
+    editor.write_text('#!/bin/sh\nsed -i "s/LOG2E/LOG2E * 1.0/" "$1"\n')
+    editor.chmod(0o755)
+    environment = {"CUBRIDGE_STORE": str(store), "EDITOR": f"'{editor}'"}
+    with Terminal(environment, 100, 30, ("--session", session), cwd=tmp_path) as terminal:
+        terminal.wait_for("Decide on")
+        for _ in range(12):
+            if re.search(r"▶h\d+ Take the scale out of the exponential", terminal.text):
+                break
+            terminal.type("]")
+        terminal.type("E")
+        shown = terminal.wait_for("scale_log2 = LOG2E * 1.0")
+        assert "P~" in shown and "accepted with your edit" in shown
+        terminal.type("q")
+        assert terminal.ended() == 0
+        assert terminal.restored
+    state = Store.open(store).load(session).state
+    edited = [d.replacement for d in state.draft.decisions.values() if d.replacement]
+    assert edited and "LOG2E * 1.0" in edited[0]

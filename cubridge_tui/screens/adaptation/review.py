@@ -17,6 +17,8 @@ from cubridge_tui.screens.recipe import RecipeScreen
 from engine.errors import CuBridgeError
 from engine.types import DecisionKind, Gate, Stage
 
+WHOLE = "target"  # the name that a draft of the whole target has
+
 
 class ReviewActions(Shared):
     """Actions of the group Review."""
@@ -157,6 +159,28 @@ class ReviewActions(Shared):
         else:
             self._edited(name, text)
 
+    def do_write(self) -> None:
+        """The whole target in $EDITOR; what comes back is a proposal, decided on like any other."""
+        assert self.snap is not None
+        before = self.snap.drafts.get(WHOLE, (self.snap.target_text, ""))[0]
+        try:
+            text = edit_outside(self.app, self.cubridge.config["editor"], before)
+        except CuBridgeError as error:
+            self.say(str(error).replace("\n", " "), "fail")
+            return
+        if text == self.snap.target_text:
+            self.say("the text came back unchanged: nothing was proposed")
+            return
+        desk = self.open_desk
+        desk.builder.drafts[WHOLE] = (text, "")
+
+        def told() -> None:
+            desk.builder.drafts.pop(WHOLE, None)
+            self._to_undecided()
+            self.say("your proposal: decide on its hunks like on any other's")
+
+        self.job("propose", lambda: desk.propose(text), told, quiet=True)
+
     def _edited(self, name: str, text: str | None) -> None:
         if text is None:
             return
@@ -168,7 +192,8 @@ class ReviewActions(Shared):
             if draft is not None:
                 self.say(f"kept as a draft, not applied: {draft[1]}".replace("\n", " "), "fail")
             else:
-                self._decided()
+                left = undecided(self.snap.state)
+                self.say(f"accepted as you wrote it; {left} undecided")
 
         self.job("edit", lambda: desk.edit(name, text), told, quiet=True)
 

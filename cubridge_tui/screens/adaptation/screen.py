@@ -14,13 +14,14 @@ from cubridge_tui.desk import Desk
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.layout import PANES, Wish, layout
-from cubridge_tui.model.next_step import accept_blocked, first_failed, owed
+from cubridge_tui.model.next_step import accept_blocked, first_failed, owed, undecided
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.screens.adaptation.evidence import EvidenceActions
 from cubridge_tui.screens.adaptation.panes import PaneActions
 from cubridge_tui.screens.adaptation.review import ReviewActions
 from cubridge_tui.screens.adaptation.stages import StageActions
 from cubridge_tui.screens.base import bindings
+from cubridge_tui.screens.dialogs import Confirm
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
 from cubridge_tui.widgets.pane_grid import PaneGrid
@@ -174,6 +175,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             accept_blocked=accept_blocked(snap.state),
             hunks=len(snap.hunks),
             hunk=self.current_hunk(),
+            open=undecided(snap.state),
             undo=len(snap.state.undo),
             redo=len(snap.state.redo),
             failed=failed.gate.value if failed else "",
@@ -232,6 +234,14 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         pairs = [(" 1-4", "key"), (" pairs ", "dim"), ("0", "key"), (" all ", "dim")]
         wide = self.size.width >= 120
         strip.put(parts, pairs if wide else [])
+
+    def do_quit(self) -> None:
+        """Quit at once, unless that would lose events that could not be saved yet."""
+        if self.snap is not None and self.snap.pending:
+            question = f"{self.snap.pending} events are not saved and would be lost. Quit?"
+            self.app.push_screen(Confirm(question), lambda yes: self.app.exit(0) if yes else None)
+        else:
+            self.app.exit(0)
 
     # --- places ----------------------------------------------------------------------------------
 

@@ -356,3 +356,26 @@ async def test_a_spec_changed_on_disk_is_a_banner_and_one_key(
         assert "The spec changed on disk" in d.text
         await d.press("exclamation_mark")
         assert "changed on disk" not in d.text
+
+
+async def test_a_proposal_of_ones_own_is_decided_like_any_other(proposed: Proposed) -> None:
+    async with Driver(proposed[1]) as d:
+        await d.press("A")
+        screen = d.screen
+        desk = screen.open_desk
+        assert screen.snap is not None
+        text = screen.snap.target_text.replace("scale_log2 = LOG2E", "scale_log2 = 1.0 * LOG2E")
+        assert text != screen.snap.target_text
+        screen.job("propose", lambda: desk.propose(text), quiet=True)
+        await d.settle()
+        assert "Decide on 1 hunk" in d.text
+        assert screen.snap.diff_blocked == ""
+        screen.grid.lead(Stage.TARGET)
+        await d.press("right_square_bracket")
+        assert screen.current_hunk() == "person-1/h1"
+        await d.press("a")
+        assert screen.snap.target_text == text
+        rows = screen.grid.panes[Stage.TARGET].content.rows
+        assert [r.origin for r in rows if "1.0 * LOG2E" in r.text] == ["person"]
+        await d.press("u")
+        assert "1.0 * LOG2E" not in screen.snap.target_text
