@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.llm.errors import Exhausted, LlmError, Refused
-from engine.llm.quirks import Piece, drop, ending_of, read_chunk
+from engine.llm.quirks import Piece, drop, ending_of, read_chunk, read_event
 from engine.llm.scrub import Scrubber
 from engine.llm.settings import Settings
 from engine.llm.types import Ending, Heard, Kind, Listen, Reply, Request, Usage, deaf
@@ -165,9 +165,13 @@ class ServerClient:
                 listen(Heard(Kind.NOTE, f"the server does not take {dropped[1]}: sent without it"))
 
     def _options(self, request: Request) -> dict[str, Any]:
-        options: dict[str, Any] = {
-            "stream_options": {"include_usage": True}, **request.parameters.to_json()
-        }  # fmt: skip
+        options: dict[str, Any] = {"stream_options": {"include_usage": True}}
+        options |= request.parameters.to_json()
+        if self.settings.api == "responses":
+            options = {"store": False, **request.parameters.to_json()}
+            options.pop("seed", None)
+            if "max_tokens" in options:
+                options["max_output_tokens"] = options.pop("max_tokens")
         for name in self._dropped:
             if name == "max_tokens" and name in options:
                 options["max_completion_tokens"] = options.pop(name)
@@ -205,12 +209,7 @@ class ServerClient:
         )  # fmt: skip
         try:
             async with asyncio.timeout(limits.total_s):
-                raw = await sdk.chat.completions.with_raw_response.create(
-                    model=request.model,
-                    messages=[m.to_json() for m in request.messages],  # type: ignore[misc]
-                    stream=True,
-                    **options,
-                )
+                raw = await self._open(sdk, request, options)
                 try:
                     kept = await self._read(raw, draft)
                 finally:
@@ -244,12 +243,24 @@ class ServerClient:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(sdk.close(), _CLOSE_S)
 
+    async def _open(self, sdk: Any, request: Request, options: Mapping[str, Any]) -> Any:
+        """The server's response, its body not read yet."""
+        messages = [m.to_json() for m in request.messages]
+        if self.settings.api == "responses":
+            return await sdk.responses.with_raw_response.create(
+                model=request.model, input=messages, stream=True, **options
+            )
+        return await sdk.chat.completions.with_raw_response.create(
+            model=request.model, messages=messages, stream=True, **options
+        )
+
     def _broken(self, draft: _Draft, reply: Any, words: str) -> Reply:
         made: Reply = reply(Ending.BROKEN, f"the server reported: {words}")
         return made
 
     async def _read(self, raw: Any, draft: _Draft) -> bool:
         """The body into the draft; False when it outgrew the cap."""
+        read = read_event if self.settings.api == "responses" else read_chunk
         kind = str(raw.headers.get("content-type", "")).split(";")[0].strip().lower()
         if kind in ("text/html", "application/xhtml+xml"):
             raise Refused(
@@ -258,10 +269,10 @@ class ServerClient:
             )
         if kind == "application/json":  # a server that does not stream
             data = json.loads(await raw.http_response.aread())
-            return draft.add(read_chunk(data)) if isinstance(data, dict) else True
+            return draft.add(read(data)) if isinstance(data, dict) else True
         async with contextlib.aclosing(self._chunks(raw.parse())) as chunks:
             async for chunk in chunks:
-                if not draft.add(read_chunk(chunk)):
+                if not draft.add(read(chunk)):
                     return False
         return True
 

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from engine.errors import InputError, Where
@@ -84,6 +84,7 @@ class Settings:
     parameters: Parameters = field(default_factory=Parameters)
     limits: Limits = field(default_factory=Limits)
     prices: Prices | None = None
+    api: Literal["chat", "responses"] = "chat"
 
     @property
     def host(self) -> str:
@@ -159,7 +160,12 @@ def load_settings(
         raise InputError(
             f"no key for {urlsplit(url).hostname}", fix=f"export {variable}=..., then try again"
         )
-    made = Settings(url, chosen, Secret(key or LOCAL_KEY))
+    api = _text(data, "api", file) or "chat"
+    if api not in ("chat", "responses"):
+        raise InputError(f"api {api!r}: chat or responses", where=Where(str(file)))
+    made = Settings(
+        url, chosen, Secret(key or LOCAL_KEY), api="chat" if api == "chat" else "responses"
+    )
     return _with_tables(made, data, file)
 
 
@@ -169,7 +175,7 @@ def config_path(environ: Mapping[str, str]) -> Path:
     return base / "cubridge" / CONFIG
 
 
-KNOWN = ("base_url", "model", "key_env", "parameters", "limits", "prices")
+KNOWN = ("base_url", "model", "key_env", "api", "parameters", "limits", "prices")
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -186,7 +192,7 @@ def read_config(file: Path) -> dict[str, Any]:
         why = "a key is never kept in a file: name its variable with key_env"
         fix = why if "key" in what else f"known here: {', '.join(KNOWN)}"
         raise InputError(f"unknown setting {what!r}", where=Where(str(file)), fix=fix)
-    for name in ("base_url", "model", "key_env"):
+    for name in ("base_url", "model", "key_env", "api"):
         _text(data, name, file)
     return data
 

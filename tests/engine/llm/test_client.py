@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 import traceback
+from dataclasses import replace
 
 import pytest
 
@@ -346,3 +348,62 @@ def test_import_is_lazy() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def event(to: acts.Handler, kind: str, **data: object) -> None:
+    to.send(f"event: {kind}\ndata: {json.dumps({'type': kind, 'sequence_number': 0} | data)}\n\n")
+
+
+def response(status: str, **more: object) -> dict[str, object]:
+    usage = {"input_tokens": 5, "output_tokens": 6, "total_tokens": 11}
+    return {
+        "id": "resp-1", "object": "response", "model": "fake", "status": status, "output": [],
+        "usage": usage, **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "ending"),
+    [
+        ("completed", {}, Ending.COMPLETE),
+        ("incomplete", {"incomplete_details": {"reason": "max_output_tokens"}}, Ending.LENGTH),
+        ("incomplete", {"incomplete_details": {"reason": "content_filter"}}, Ending.FILTERED),
+        ("incomplete", {}, Ending.BROKEN),
+        ("failed", {"error": {"code": "server_error", "message": "oops"}}, Ending.BROKEN),
+    ],
+)
+def test_responses(serve: Serve, status: str, more: dict[str, object], ending: Ending) -> None:
+    def act(to: acts.Handler) -> None:
+        to.start()
+        event(to, "response.created", response=response("in_progress", usage=None))
+        event(to, "response.reasoning_summary_text.delta", delta="hm", item_id="i", output_index=0,
+              summary_index=0)  # fmt: skip
+        for part in ("he", "llo"):
+            event(to, "response.output_text.delta", delta=part, item_id="i", output_index=0,
+                  content_index=0, logprobs=[])  # fmt: skip
+        event(to, f"response.{status}", response=response(status, **more))
+
+    server, client = serve(acts.status(400, "unknown field store"), act)
+    client = ServerClient(replace(client.settings, api="responses"))
+    reply = ask(client, REQUEST)
+    assert (reply.ending, reply.text, reply.reasoning) == (ending, "hello", "hm")
+    assert reply.usage == Usage(5, 6) and reply.response_id == "resp-1"
+    assert server.asked[0].path == "/v1/responses" and server.asked[0].body["store"] is False
+    sent = server.asked[1].body
+    assert "store" not in sent and sent["max_output_tokens"] == 16_000
+    assert sent["input"][1] == {"role": "user", "content": "edit it"}
+
+
+def test_responses_that_break_off_and_that_do_not_stream(serve: Serve) -> None:
+    def broken(to: acts.Handler) -> None:
+        to.start()
+        event(to, "response.output_text.delta", delta="half", item_id="i", output_index=0,
+              content_index=0, logprobs=[])  # fmt: skip
+
+    whole = response(
+        "completed",
+        output=[{"type": "message", "content": [{"type": "output_text", "text": "all"}]}],
+    )
+    _, client = serve(broken, acts.raw(json.dumps(whole), kind="application/json"))
+    client = ServerClient(replace(client.settings, api="responses"))
+    assert (ask(client, REQUEST).ending, ask(client, REQUEST).text) == (Ending.BROKEN, "all")

@@ -25,7 +25,8 @@ from engine.service.options import choose_options
 from engine.service.recheck import recheck
 from engine.service.work import LIFTED
 from engine.transfer.llm.loop import Reached
-from engine.types import Artifact, Gate, Origin, Stage, VerdictKind
+from engine.transfer.llm.prompt import Comment
+from engine.types import Artifact, Decision, DecisionKind, Gate, Origin, Stage, VerdictKind
 from sessions.events import Note, TranscriptAdded
 from sessions.store import Store
 from tests.conftest import RunCubridge
@@ -284,6 +285,39 @@ def test_a_prompt_can_be_read_edited_and_resent(
     assert seen[0].bytes == sum(len(m.text.encode()) for m in edited)
     model.run(0, 1, prompt=result.attempts[0].request.messages)
     assert server.asked[1].body == server.asked[0].body
+
+
+def test_some_hunks_are_accepted_and_the_rest_sent_back(
+    opened: Open, serve: Callable[..., tuple[Server, ServerClient]], sink_spec: Path
+) -> None:
+    work = opened(sink_spec)
+    server, client = serve(acts.answer(sink(lifted(work), "args.scale")))
+    model = transfer(work, client)
+    first = model.run(0, 1).proposal
+    assert first is not None
+    wrong = next(h for h in first.hunks if "top * args.scale)" in h.after)
+    for hunk in first.hunks:
+        if hunk is not wrong:
+            decision = Decision(f"{first.id}/{hunk.id}", DecisionKind.ACCEPTED, "tester")
+            work.decide(decision)
+    rejected = Decision(f"{first.id}/{wrong.id}", DecisionKind.REJECTED, "tester", "wrong base")
+    work.decide(rejected)
+    # The next question is about what now stands, with the comment on the hunk sent back.
+    base = work.target
+    op = id_of(base, "l = row_reduce(l)")
+    server.acts.append(acts.answer(
+        f"```edit\n<<<<<<< after {op}\nl = map(l, m, lambda sum, top: sum + "
+        "exp2_approx(sink_log2 - top * scale_log2))\n>>>>>>>\n```"
+    ))  # fmt: skip
+    comment = Comment(wrong.id, "the sink is in the domain of scale_log2")
+    second = model.run(0, 1, Wish(comments=(comment,)))
+    prompt = server.asked[1].prompt
+    assert "domain of scale_log2" in prompt and "sink_log2 = Sink[h] * LOG2E" in prompt
+    assert second.passed and second.proposal is not None
+    assert second.proposal.id == "model-2" and len(second.proposal.hunks) == 1
+    work.accept_all(second.proposal)
+    assert print_module(work.target).count("sink_log2 - top * scale_log2") == 1
+    assert work.judge_target().kind is VerdictKind.PASS
 
 
 def test_comments_of_a_kernel_are_never_sent(
