@@ -129,7 +129,12 @@ def start_app(words: list[str]) -> int:
     from cubridge_tui.app import run
 
     given = {"theme": args.theme, "mouse": False if args.no_mouse else None}
-    return run(args.store, args.session, given)
+    code = run(args.store, args.session, given)
+    # All is saved and every child has ended: taking the interpreter apart would only keep the
+    # person waiting, for longer than all the rest of quitting.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def report(error: Exception) -> int:
