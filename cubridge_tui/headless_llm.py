@@ -30,6 +30,9 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", help="the model's name (default: the config file's)")
     group.add_argument("--base-url", help="the server (default: $OPENAI_BASE_URL)")
     group.add_argument("--ask", metavar="TEXT", help="what the model should do, in your words")
+    group.add_argument(
+        "--example", action="append", metavar="SESSION", help="show the model that accepted edit"
+    )
     group.add_argument("--record", metavar="DIR", help="keep every request and answer there")
     group.add_argument("--replay", metavar="DIR", help="answer from a recording, without a server")
     group.add_argument("--yes", action="store_true", help="send what the program says it will send")
@@ -46,7 +49,7 @@ def check_model(args: argparse.Namespace) -> None:
 
 def run_model(work: Adaptation, args: argparse.Namespace) -> Result:
     """Let the model propose. Raises `InputError` when the person did not agree."""
-    from engine.service.llm import ModelTransfer, Wish
+    from engine.service.llm import ModelTransfer, Wish, accepted_example
 
     client, model, parameters, prices = _client(args)
     narrate = _Narrator(args.quiet)
@@ -54,7 +57,9 @@ def run_model(work: Adaptation, args: argparse.Namespace) -> Result:
         work, client, model, _consent(args), parameters,
         listen=narrate.heard, on_attempt=narrate.attempt,
     )  # fmt: skip
-    result = transfer.run(args.rounds, args.candidates, Wish(args.ask or ""))
+    store = work.bench.store
+    examples = tuple(accepted_example(store.load(name)) for name in args.example or ())
+    result = transfer.run(args.rounds, args.candidates, Wish(args.ask or "", examples=examples))
     say(f"model: {len(result.attempts)} answers, {result.cost(prices)}")
     return result
 

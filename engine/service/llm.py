@@ -52,10 +52,27 @@ from engine.transfer.llm.loop import (
     run,
     tokens,
 )
-from engine.transfer.llm.prompt import Comment, Example, Task, code_alone, first_messages
+from engine.transfer.llm.prompt import (
+    Comment,
+    Example,
+    Task,
+    code_alone,
+    example_text,
+    first_messages,
+)
 from engine.transfer.review import propose
-from engine.types import Artifact, Gate, Origin, Proposal, Stage, VerdictKind, sha256_of
+from engine.types import (
+    Artifact,
+    DecisionKind,
+    Gate,
+    Origin,
+    Proposal,
+    Stage,
+    VerdictKind,
+    sha256_of,
+)
 from sessions.events import ArtifactSet, Body, Note, ProposalMade, TranscriptAdded
+from sessions.session import Session
 
 MANUAL = "cuir.md"
 
@@ -199,6 +216,10 @@ class ModelTransfer:
                 f"the spec {task.spec_name}, its code alone",
                 len(code_alone(task.spec_text).encode()),
             ),
+        ]
+        parts += [
+            Part(f"the accepted edit of session {e.session}", len(example_text(e).encode()))
+            for e in task.examples
         ]
         rest = whole - sum(p.bytes for p in parts)
         words = "recipe, inputs, ids" + (", your instruction" if task.instruction else "")
@@ -385,12 +406,26 @@ def unforeseen_case(module: Module) -> Mapping[str, Any]:
     }
 
 
-def examples_from(sessions: Sequence[tuple[str, str, Proposal]]) -> tuple[Example, ...]:
-    """Accepted proposals (session id, title, proposal) as examples to cite."""
-    return tuple(
-        Example(session, title, tuple((h.before, h.after) for h in proposal.hunks))
-        for session, title, proposal in sessions
-    )
+def accepted_example(session: Session) -> Example:
+    """What a session's person accepted, to be cited in another one's prompt.
+
+    Raises:
+        InputError: nothing was accepted there, or no hunk stands.
+    """
+    state = session.state
+    hunks = [
+        (hunk.before, decision.replacement if decision.replacement is not None else hunk.after)
+        for proposal in state.proposals
+        for hunk in proposal.hunks
+        if (decision := state.decision(proposal.id, hunk.id)) is not None
+        and decision.kind is not DecisionKind.REJECTED
+    ]
+    if state.acceptance is None or not hunks:
+        raise InputError(
+            f"session {session.id} has no accepted edit to show",
+            fix="name a session whose kernel was accepted",
+        )
+    return Example(session.id, state.title, tuple(hunks))
 
 
-__all__ = ["Consent", "ModelTransfer", "Outgoing", "Part", "Result", "Wish"]
+__all__ = ["Consent", "ModelTransfer", "Outgoing", "Part", "Result", "Wish", "accepted_example"]

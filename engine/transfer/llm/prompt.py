@@ -203,14 +203,17 @@ def _comments(comments: Sequence[Comment]) -> str:
 def _examples(examples: Sequence[Example]) -> str:
     if not examples:
         return ""
-    parts = []
-    for example in examples:
-        parts.append(f"## {visible(example.title)} (session {visible(example.session)})")
-        for before, after in example.hunks:
-            marked = [f"-{line}" for line in before.split("\n") if line]
-            marked += [f"+{line}" for line in after.split("\n") if line]
-            parts.append(fenced("\n".join(marked), "diff"))
-    return render("examples", examples="\n\n".join(parts))
+    return render("examples", examples="\n\n".join(map(example_text, examples)))
+
+
+def example_text(example: Example) -> str:
+    """An example as the prompt cites it."""
+    parts = [f"## {visible(example.title)} (session {visible(example.session)})"]
+    for before, after in example.hunks:
+        marked = [f"-{line}" for line in before.split("\n") if line]
+        marked += [f"+{line}" for line in after.split("\n") if line]
+        parts.append(fenced("\n".join(marked), "diff"))
+    return "\n\n".join(parts)
 
 
 def _counterexample(details: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from engine.llm.settings import Prices, Secret, Settings
 from engine.llm.types import Client, Message
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.llm import ModelTransfer, Outgoing, Wish
+from engine.service.llm import ModelTransfer, Outgoing, Wish, accepted_example
 from engine.service.options import choose_options
 from engine.service.recheck import recheck
 from engine.service.work import LIFTED
@@ -318,6 +319,29 @@ def test_some_hunks_are_accepted_and_the_rest_sent_back(
     work.accept_all(second.proposal)
     assert print_module(work.target).count("sink_log2 - top * scale_log2") == 1
     assert work.judge_target().kind is VerdictKind.PASS
+
+
+def test_accepted_edits_are_cited_and_seen_before(
+    opened: Open, serve: Callable[..., tuple[Server, ServerClient]], sink_spec: Path, bench: Bench
+) -> None:
+    other = opened(find_spec("causal"))
+    proposal = other.propose_by_rules()
+    other.accept_all(proposal)
+    with pytest.raises(InputError, match="no accepted edit"):
+        accepted_example(other.session)
+    other.lower()
+    for gate in (Gate.G1, Gate.G2, Gate.G3):  # as judged: only what follows is looked at here
+        other.give(other.verdict(gate, VerdictKind.PASS, time.monotonic(), "", {}))
+    other.accept()
+    example = accepted_example(bench.store.load(other.writer.id))
+    work = opened(sink_spec)
+    server, client = serve(acts.answer("no"))
+    seen: list[Outgoing] = []
+    model = transfer(work, client, consent=lambda o: bool(seen.append(o)) or True)
+    model.run(0, 1, Wish(examples=(example,)))
+    assert f"session {other.writer.id}" in server.asked[0].prompt
+    assert "+" + proposal.hunks[0].after.split("\n")[0] in server.asked[0].prompt
+    assert any(other.writer.id in part.name and part.bytes > 100 for part in seen[0].parts)
 
 
 def test_comments_of_a_kernel_are_never_sent(
