@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from engine.cuir.matching import shell, signature, with_blocks
 from engine.cuir.nodes import (
     Assign,
-    Attr,
-    Binary,
     Bool,
     Call,
     Compare,
@@ -24,7 +22,6 @@ from engine.cuir.nodes import (
     For,
     Function,
     If,
-    Index,
     Lambda,
     Module,
     Name,
@@ -33,46 +30,15 @@ from engine.cuir.nodes import (
     Param,
     Path,
     Return,
-    Select,
-    Slice,
     Stmt,
-    Tuple,
     Unary,
     blocks,
+    rebuild,
     walk_block,
 )
 from engine.cuir.printer import print_expr, print_function, print_stmts
 
 ARGS = "args"  # the argument struct's own name: fields are read from it and from nothing else
-
-
-def rebuild(expr: Expr, go: Callable[[Expr], Expr]) -> Expr:
-    """`expr` with `go` made to each direct subexpression."""
-    match expr:
-        case Attr(base, field):
-            return Attr(go(base), field)
-        case Call(fn, args, kwargs, params):
-            named = tuple((name, go(value)) for name, value in kwargs)
-            return Call(fn, tuple(map(go, args)), named, tuple(map(go, params)))
-        case Slice(start):
-            return Slice(go(start))
-        case Index(base, index):
-            return Index(go(base), tuple(map(go, index)))
-        case Unary(op, operand):
-            return Unary(op, go(operand))
-        case Binary(op, left, right):
-            return Binary(op, go(left), go(right))
-        case Compare(op, left, right):
-            return Compare(op, go(left), go(right))
-        case Bool(op, left, right):
-            return Bool(op, go(left), go(right))
-        case Select(cond, then, other):
-            return Select(go(cond), go(then), go(other))
-        case Lambda(params, body):
-            return Lambda(params, go(body))
-        case Tuple(items):
-            return Tuple(tuple(map(go, items)))
-    return expr
 
 
 def map_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:

@@ -9,7 +9,7 @@ and the predicates of a recipe.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 # --- expressions -----------------------------------------------------------------------------
@@ -295,6 +295,35 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return items
         case _:
             return ()
+
+
+def rebuild(expr: Expr, go: Callable[[Expr], Expr]) -> Expr:
+    """`expr` with `go` made to each direct subexpression; see `children`."""
+    match expr:
+        case Attr(base, field):
+            return Attr(go(base), field)
+        case Call(fn, args, kwargs, params):
+            named = tuple((name, go(value)) for name, value in kwargs)
+            return Call(fn, tuple(map(go, args)), named, tuple(map(go, params)))
+        case Slice(start):
+            return Slice(go(start))
+        case Index(base, index):
+            return Index(go(base), tuple(map(go, index)))
+        case Unary(op, operand):
+            return Unary(op, go(operand))
+        case Binary(op, left, right):
+            return Binary(op, go(left), go(right))
+        case Compare(op, left, right):
+            return Compare(op, go(left), go(right))
+        case Bool(op, left, right):
+            return Bool(op, go(left), go(right))
+        case Select(cond, then, other):
+            return Select(go(cond), go(then), go(other))
+        case Lambda(params, body):
+            return Lambda(params, go(body))
+        case Tuple(items):
+            return Tuple(tuple(map(go, items)))
+    return expr
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:

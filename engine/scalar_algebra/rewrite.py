@@ -5,46 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from engine.cuir.nodes import (
-    Binary,
     Bool,
-    Call,
-    Compare,
     Expr,
     Index,
     Lambda,
     Name,
     Num,
-    Select,
-    Tuple,
-    Unary,
     children,
+    rebuild,
     walk_expr,
 )  # fmt: skip
 
 
 def map_children(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """`expr` with `change` applied to each direct subexpression (the base of a load excepted)."""
-    match expr:
-        case Call(fn, args, kwargs, params):
-            new_kwargs = tuple((name, change(value)) for name, value in kwargs)
-            return Call(fn, tuple(map(change, args)), new_kwargs, tuple(map(change, params)))
-        case Index(base, index):
-            return Index(base, tuple(map(change, index)))
-        case Unary(op, operand):
-            return Unary(op, change(operand))
-        case Binary(op, left, right):
-            return Binary(op, change(left), change(right))
-        case Compare(op, left, right):
-            return Compare(op, change(left), change(right))
-        case Bool(op, left, right):
-            return Bool(op, change(left), change(right))
-        case Select(cond, then, other):
-            return Select(change(cond), change(then), change(other))
-        case Lambda(params, body):
-            return Lambda(params, change(body))
-        case Tuple(items):
-            return Tuple(tuple(map(change, items)))
-    return expr
+    if isinstance(expr, Index):
+        return Index(expr.base, tuple(map(change, expr.index)))
+    return rebuild(expr, change)
 
 
 def substitute(expr: Expr, values: Mapping[Expr, Expr]) -> Expr:

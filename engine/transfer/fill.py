@@ -86,8 +86,10 @@ def _size(dim: str, sizes: Mapping[str, int]) -> int:
     return int(_value(parse_expr(dim, "dimension"), sizes))
 
 
-def _value(expr: Expr, names: Mapping[str, Any]) -> float:
+def _value(expr: Expr, names: Mapping[str, Any]) -> float | int:
     from engine.cuir.scalar import evaluate
 
     numbers = {k: v for k, v in names.items() if isinstance(v, int | float)}
-    return float(evaluate(expr, numbers, "exact"))
+    numbers |= {k: v.item() for k, v in names.items() if isinstance(v, Tensor) and not v.dim()}
+    value = evaluate(expr, numbers, "exact")
+    return int(value) if isinstance(value, int) else float(value)

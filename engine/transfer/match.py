@@ -85,7 +85,7 @@ def find_attention(module: Module) -> Attention:
     kernel, host = kernels[0], hosts[0]
     statements = list(walk_block(kernel.body, (kernel.name,)))
     values = definitions(statements)
-    sites = tuple(_site(module, path, stmt) for path, stmt in statements if _is_row_max(stmt))
+    sites = find_sites(module, kernel.name)
     if not sites:
         raise TransferError("no `row_max` of a score tile: rules carry softmax attention kernels")
     schedule = _schedule(module, kernel, statements, values, sites[0])
@@ -100,6 +100,12 @@ def find_attention(module: Module) -> Attention:
     return Attention(
         kernel.name, host.name, sites, schedule, batch, head, kv_head, fields, accumulator, layout
     )
+
+
+def find_sites(module: Module, kernel: str) -> tuple[Site, ...]:
+    """Where the kernel finishes score tiles, in the order of the text."""
+    statements = walk_block(module.function(kernel).body, (kernel,))
+    return tuple(_site(module, path, stmt) for path, stmt in statements if _is_row_max(stmt))
 
 
 def definitions(statements: list[tuple[Path, Stmt]]) -> dict[str, list[Expr]]:

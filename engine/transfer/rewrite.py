@@ -7,30 +7,22 @@ from dataclasses import replace
 
 from engine.cuir.nodes import (
     Assign,
-    Attr,
-    Binary,
-    Bool,
     Call,
-    Compare,
     Do,
     Expr,
     For,
     Function,
     If,
-    Index,
     Lambda,
     Module,
     Name,
     Opaque,
     Path,
     Return,
-    Select,
-    Slice,
     Stmt,
-    Tuple,
-    Unary,
     blocks,
     children,
+    rebuild,
 )  # fmt: skip
 
 Block = tuple[Stmt, ...]
@@ -44,40 +36,7 @@ def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
     changed = change(expr)
     if changed is not None:
         return changed
-
-    def go(inner: Expr) -> Expr:
-        return map_expr(inner, change)
-
-    match expr:
-        case Attr(base, name):
-            return Attr(go(base), name)
-        case Call(fn, args, kwargs, params):
-            return Call(
-                fn,
-                tuple(map(go, args)),
-                tuple((key, go(value)) for key, value in kwargs),
-                tuple(map(go, params)),
-            )
-        case Slice(start):
-            return Slice(go(start))
-        case Index(base, index):
-            return Index(go(base), tuple(map(go, index)))
-        case Unary(op, operand):
-            return Unary(op, go(operand))
-        case Binary(op, left, right):
-            return Binary(op, go(left), go(right))
-        case Compare(op, left, right):
-            return Compare(op, go(left), go(right))
-        case Bool(op, left, right):
-            return Bool(op, go(left), go(right))
-        case Select(cond, then, other):
-            return Select(go(cond), go(then), go(other))
-        case Lambda(params, body):
-            return Lambda(params, go(body))
-        case Tuple(items):
-            return Tuple(tuple(map(go, items)))
-        case _:
-            return expr
+    return rebuild(expr, lambda child: map_expr(child, change))
 
 
 def substitute(expr: Expr, names: Mapping[str, Expr]) -> Expr:

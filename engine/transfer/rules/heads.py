@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from engine.cuir.nodes import Assign, Attr, Binary, Call, Expr, Module, Name, Num
 from engine.errors import TransferError
+from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.recipe import Recipe
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import map_expr, substitute
+from engine.transfer.rewrite import free_names, map_expr, substitute
 from engine.transfer.rules.sites import statements
 
 
@@ -19,7 +20,11 @@ def check_heads(module: Module, found: Attention, recipe: Recipe) -> None:
             own = stmt.value
     sizes = {"Hq": Attr(Name("args"), "Hq"), "Hkv": Attr(Name("args"), "Hkv")}
     wanted = substitute(recipe.kv_head, {**sizes, "h": found.head})
+    # A spec whose dimension names say that the head counts are equal is held to that alone.
+    own_sizes = [c for c in recipe.constraints if free_names(c) <= {"Hq", "Hkv"}]
     for hq, hkv in ((1, 1), (4, 1), (4, 2), (6, 3), (8, 8), (12, 4)):
+        if not all(evaluate(c, {"Hq": hq, "Hkv": hkv}) for c in own_sizes):
+            continue
         for head in range(hq):
             values = {sizes["Hq"]: Num(hq), sizes["Hkv"]: Num(hkv), found.head: Num(head)}
             results = [_fold(map_expr(e, values.get)) for e in (own, wanted)]

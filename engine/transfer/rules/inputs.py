@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.cuir.nodes import Assign, Attr, Call, Expr, Field, Function, Module, Name, Num, Stmt
+from engine.cuir.nodes import (
+    Assign,
+    Attr,
+    Call,
+    Expr,
+    Field,
+    For,
+    Function,
+    Module,
+    Name,
+    Num,
+    Stmt,
+    walk_block,
+)
 from engine.errors import TransferError
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import map_function, substitute
+from engine.transfer.rewrite import map_function, stmt_reads, substitute
+
+RENAME = "rename the input, or the variable that makes it, in the spec"
 
 
 def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
     have = {f.name for f in module.fields}
+    taken = _names(module, found.kernel)
     fields = list(module.fields)
     views: list[Stmt] = []
     for item in used:
@@ -21,7 +37,13 @@ def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
                 fields.append(Field(dim, "i32"))
                 have.add(dim)
         if item.name in have:
-            raise TransferError(f"the spec's input {item.name} has the name of a field of Args")
+            raise TransferError(
+                f"the spec's input {item.name} has the name of a field of Args", fix=RENAME
+            )
+        if item.dims and item.name in taken:
+            raise TransferError(
+                f"the kernel uses the name {item.name} of the spec's input itself", fix=RENAME
+            )
         fields.append(Field(item.name, _field_type(item)))
         have.add(item.name)
         if item.dims:
@@ -33,6 +55,21 @@ def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
         return replace(function, body=body)
 
     return map_function(replace(module, fields=tuple(fields)), found.kernel, change)
+
+
+def _names(module: Module, kernel: str) -> set[str]:
+    """Every name that a view in the kernel would hide, or be hidden by."""
+    names = {"T", "args", *(name for name, _ in module.spec)}
+    for function in module.functions:
+        names.add(function.name)
+        names.update(function.consts)
+    for _, stmt in walk_block(module.function(kernel).body, (kernel,)):
+        names |= stmt_reads(stmt)
+        if isinstance(stmt, Assign):
+            names.add(stmt.target)
+        elif isinstance(stmt, For):
+            names.add(stmt.var)
+    return names
 
 
 def view_of(item: Input) -> Assign:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from engine.cuir.nodes import Assign, Call, Expr, Lambda, Module, Name, Num, Stmt, Tuple, blocks
-from engine.transfer.match import Attention, Site, block_at, find_attention
+from engine.transfer.match import Attention, Site, block_at, find_sites
 from engine.transfer.rewrite import Block, free_names, map_function, with_block
 
 X = Name("x")
@@ -16,7 +16,7 @@ NEG_INF = Num(float("-inf"))
 def edit_site(module: Module, found: Attention, edit: Callable[[Site, Block], Block]) -> Module:
     """`edit` applied to the statement list of every site (found again: indices may have moved)."""
     for number in range(len(found.sites)):
-        site = find_attention(module).sites[number]
+        site = find_sites(module, found.kernel)[number]
         body = block_at(module, site.block)
         module = put_block(module, site.block, edit(site, body))
     return module

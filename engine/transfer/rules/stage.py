@@ -13,6 +13,8 @@ from engine.cuir.nodes import (
     Assign,
     Call,
     Expr,
+    For,
+    Function,
     Index,
     Lambda,
     Module,
@@ -54,12 +56,13 @@ def stage_inputs(module: Module, found: Attention, tensors: tuple[Input, ...]) -
     """Every load of an extra input moved to the place that its class gives it."""
     names = {Name(t.name) for t in tensors}
     hoisted: dict[str, Staged] = {}
+    labels = _Labels(module.function(found.kernel))
 
     def edit(stmts: Block) -> Block:
         out: list[Stmt] = []
         for stmt in stmts:
             if is_element_op(stmt, found):
-                staged = _staged_loads(stmt, names, found)
+                staged = _staged_loads(stmt, names, found, labels)
                 stmt = _with_operands(stmt, staged)
                 out += [s.statement for s in staged if s.kind == "keys"]
                 hoisted.update({s.name: s for s in staged if s.kind != "keys"})
@@ -72,24 +75,50 @@ def stage_inputs(module: Module, found: Attention, tensors: tuple[Input, ...]) -
     return module
 
 
-def _staged_loads(stmt: Stmt, names: set[Name], found: Attention) -> list[Staged]:
+class _Labels:
+    """A name for every staged value: one value has one name, and no two have the same."""
+
+    def __init__(self, kernel: Function) -> None:
+        self._of: dict[Expr, str] = {}
+        self._taken = {p.name for p in kernel.params} | set(kernel.consts)
+        for _, stmt in walk_block(kernel.body, ()):
+            if isinstance(stmt, Assign):
+                self._taken.add(stmt.target)
+            elif isinstance(stmt, For):
+                self._taken.add(stmt.var)
+
+    def of(self, value: Expr, wanted: str) -> str:
+        if value not in self._of:
+            name, number = wanted, 2
+            while name in self._taken:
+                name, number = f"{wanted}_{number}", number + 1
+            self._of[value] = name
+            self._taken.add(name)
+        return self._of[value]
+
+
+def _staged_loads(
+    stmt: Stmt, names: set[Name], found: Attention, labels: _Labels
+) -> list[Staged]:
     assert isinstance(stmt, Assign) and isinstance(stmt.value, Call)
     at = dict(stmt.value.kwargs).get("at")
     origin = at.items if isinstance(at, Tuple) else ()
     loads = dict.fromkeys(
         n for n in walk_expr(stmt.value) if isinstance(n, Index) and n.base in names
     )
-    return [s for load in loads if (s := _staged(load, origin, found)) is not None]
+    return [s for load in loads if (s := _staged(load, origin, found, labels)) is not None]
 
 
-def _staged(load: Index, origin: tuple[Expr, ...], found: Attention) -> Staged | None:
+def _staged(
+    load: Index, origin: tuple[Expr, ...], found: Attention, labels: _Labels
+) -> Staged | None:
     """Where a load belongs, or None when it is read element by element."""
     assert isinstance(load.base, Name)
     own = [free_names(e) & {ROW, KEY} for e in load.index]
     reads = frozenset[str]().union(*own)
     name = load.base.id
     if not reads:
-        target = f"{name}_{_suffix(load)}"
+        target = labels.of(load, f"{name}_{_suffix(load)}")
         return Staged(load, target, "head", Assign(target, load))
     layout = found.score_layout
     if layout is None or len(reads) > 1 or any(own[:-1]) or len(origin) != 2:
@@ -99,8 +128,10 @@ def _staged(load: Index, origin: tuple[Expr, ...], found: Attention) -> Staged |
         return None
     rows = variable.id == ROW
     tile = Index(load.base, (*load.index[:-1], Slice(origin[0] if rows else origin[1])))
-    op, target = ("load_rows", f"{name}_rows") if rows else ("load_cols", f"{name}_keys")
-    made = Assign(target, Call(op, (tile,), (), (layout,)))
+    op, kind = ("load_rows", "rows") if rows else ("load_cols", "keys")
+    value = Call(op, (tile,), (), (layout,))
+    target = labels.of(value, f"{name}_{kind}")
+    made = Assign(target, value)
     return Staged(load, target, "rows" if rows else "keys", made)
 
 
