@@ -342,6 +342,11 @@ class ModelTransfer:
             )  # fmt: skip
         except LowerError as error:
             return Judgement(Reached.LOWERING, f"it cannot be lowered: {error}")
+        except CuBridgeError:
+            raise
+        except Exception as error:  # a text that nobody thought of must not end the session
+            reason = f"it cannot be lowered ({type(error).__name__}: {error})"
+            return Judgement(Reached.LOWERING, reason)
         if result.kind is VerdictKind.FAIL:
             return Judgement(Reached.LOWERING, result.reason)
         return found

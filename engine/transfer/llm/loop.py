@@ -260,6 +260,9 @@ def try_answer(
         module = legal(module)
     except CuBridgeError as error:
         return replace(made, reached=Reached.UNSOUND, reason=str(error))
+    except Exception as error:  # a text that nobody thought of must not end the session
+        reason = f"the checks cannot read the module ({type(error).__name__}: {error})"
+        return replace(made, reached=Reached.UNSOUND, reason=reason)
     found = judge(module, binding)
     return replace(
         made, module=module, reached=found.reached, reason=found.reason, op=found.op,

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
@@ -204,3 +206,34 @@ def test_no_performance_word_before_g2_passes(task: Task) -> None:
     attempts(task, model, Verdicts(timed, RIGHT))
     repair = model.asked[1].messages[-1].text
     assert "412" not in repair and "1.75" not in repair and "flops" not in repair.lower()
+
+
+ODD = (
+    "x = y", "s = s", "return", "return s", "gemm(s)", "gemm(s, s, s, s)", "sync(1)", "x = -inf",
+    "s = map(s, lambda: 1)", "s = map(s, lambda x, y, z, w: x)", "o = row_max(o, o)", "x = args",
+    "x = args.nothing", "x = zeros(q)", "for i in range(10): pass",
+    "for i in range(1, 2, 0):\n    x = i",
+    "if s: x = 1", "x = [1, 2]", "x = Q", "x = Q[0]", "x = Q[b, h, q0:, 1]", "x = lambda i: i",
+    "x = 'text'", "x = tile_count(args)", "x = flash_fwd(args)", "x = 1 // 0", "x = 1 % 0",
+    "x = 10 ** 10", "x = 1 << 70", "x = 1e400", "x = not s", "opaque('asm', reads=[], writes=[])",
+    "x = shared[T, 0, 0](0)", "x = shared[T, 1 << 40, D](0)", "store(sO, args)", "x = sizeof(x)",
+    "raise_registers(9999)", "wait_async(-1)", "x = mma_acc[1, 2]", "x = fill(row_of[T], 0)",
+    "m = row_max(s, m)\nm = row_max(m, s)", "x = min(1)", "x = max(s, m)", "h = s", "args = 1",
+)  # fmt: skip
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_no_answer_ends_the_session(task: Task, data: st.DataObject) -> None:
+    ids = sorted(i for i in task.ids.values() if i.startswith("s"))
+    chosen = data.draw(st.lists(st.sampled_from(ids), min_size=1, max_size=3, unique=True))
+    blocks = [
+        f"<<<<<<< {data.draw(st.sampled_from(['before', 'after']))} {op}\n"
+        f"{data.draw(st.sampled_from(ODD))}\n>>>>>>>"
+        for op in chosen
+    ]
+    text = "```edit\n" + "\n".join(blocks) + "\n```"
+    judge = Verdicts(WRONG)
+    made = attempts(task, Scripted(text), judge, rounds=0)[0]
+    assert made.reason and "cannot read the module" not in made.reason
+    assert json.loads(made.transcript())["outcome"]["reason"] == made.reason
