@@ -32,6 +32,9 @@ from engine.spec.trace import Leaf
 from engine.spec.validate import validate_recipe
 
 TIME_LIMIT_S = 60.0
+OWN_NAMES = ("x", "s", *INDEX_NAMES, *SIZE_NAMES)
+"""What the expressions of a recipe mean by themselves: dot product, score, places, sizes."""
+
 _OUTPUT_NAMES = {"b": "B", "h": "Hq", "i": "Nq"}
 _TABLE_DTYPE = {"float": "f32", "int": "i32", "bool": "bool"}
 
@@ -139,7 +142,7 @@ def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]
     forms: dict[str, Form] = {}
     inputs: list[Input] = []
     plain = {i.name for i in _inputs(program, read) if i.role != "extra"}
-    taken = {t.name for t in program.tensors} | set(SIZE_NAMES) | set(INDEX_NAMES) | {"x", "s"}
+    taken = {t.name for t in program.tensors} | set(OWN_NAMES)
     for name in names:
         leaves = [t.trace.leaves[name] for t in read.traced if name in t.trace.leaves]
         if len(leaves) != len(read.traced):
@@ -205,6 +208,11 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     out = []
     for t in program.tensors:
         role = roles.get(Name(t.name), "extra")
+        if role == "extra" and t.name in OWN_NAMES:
+            raise program.source.error(
+                f"input {t.name} has a name that recipes use themselves", t.line,
+                f"rename it: {', '.join(OWN_NAMES)} are taken",
+            )  # fmt: skip
         dims = [renamed.get(d, d) for d in t.dims]
         if role == "q":
             # One name for both lengths or head counts: q's own dimensions keep the query's.

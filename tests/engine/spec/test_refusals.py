@@ -55,6 +55,9 @@ CASES = [
     ("renormalised late",
      HEAD + "):\n    p = (q @ k.mT).softmax(-1)\n    keep = torch.arange(k.size(2)) < 5\n"
      "    return (p * keep) @ v\n", None, "zeroed after"),
+    *((f"an input called {name}",
+       HEAD + f', {name}: Float[Tensor, "Hq"]):\n    a = q @ k.mT + {name}[:, None, None]\n'
+       "    return a.softmax(-1) @ v\n", 7, f"input {name} has a name") for name in "xsbhij"),
     ("branches on sizes",
      HEAD + "):\n    s = q @ k.mT\n    if k.size(2) > 18:\n        s = torch.tanh(s)\n"
      "    return s.softmax(-1) @ v\n", None, "another size"),

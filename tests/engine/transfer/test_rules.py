@@ -9,6 +9,7 @@ from engine.cuir.nodes import Call, walk
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuirError, TransferError
+from engine.spec.recipe import Input
 from engine.transfer.review import compose, propose
 from engine.transfer.rules import apply, plan
 from engine.types import Decision, DecisionKind, Origin
@@ -68,6 +69,16 @@ def test_sigmoid_sends_the_softmax_away(kernel: str) -> None:
 def test_another_head_map_is_refused(kernel: str) -> None:
     with pytest.raises(TransferError, match="key/value head"):
         plan(lifted(kernel), recipe(kv_head="h % Hkv"))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", ["o", "args", "T", "q0", "sK"])
+def test_an_input_with_a_name_of_the_kernel_is_refused(kernel: str, name: str) -> None:
+    extra = (Input(name, "extra", "f32", ("Hq",)),)
+    base = lifted(kernel)
+    steps = plan(base, recipe(f"x * 0.125 + {name}[h]", extra=extra)).steps
+    with pytest.raises(TransferError, match=f"{name} .*\n  fix: rename"):
+        list(apply(base, steps))
 
 
 def test_an_edited_hunk_takes_its_place() -> None:
