@@ -38,6 +38,16 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--yes", action="store_true", help="send what the program says it will send")
 
 
+def refuse_model_options(args: argparse.Namespace) -> None:
+    """With the rules no model is asked: an option that would be ignored is a mistake."""
+    for name in ("model", "base_url", "ask", "example", "record", "replay", "yes"):
+        if getattr(args, name):
+            option = "--" + name.replace("_", "-")
+            raise InputError(
+                f"{option} asks for a model", fix="add --transfer llm, or leave it out"
+            )
+
+
 def check_model(args: argparse.Namespace) -> None:
     """Whether the options make sense, before anything is started. Raises `InputError`."""
     if not 0 <= args.rounds <= MOST_ROUNDS:

@@ -16,7 +16,7 @@ from cubridge_tui.headless import (
     spec_options,
     specialisation,
 )  # fmt: skip
-from cubridge_tui.headless_llm import add_model, check_model, run_model
+from cubridge_tui.headless_llm import add_model, check_model, refuse_model_options, run_model
 
 if TYPE_CHECKING:
     from engine.service.adaptation import Adaptation
@@ -59,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
     options = choose_options(package, args.arch, specialisation(args), spec_options(args.set))
     if args.transfer == "llm":
         check_model(args)
+    else:
+        refuse_model_options(args)
     store = Store.open(args.store)
     store.exists()
     with Bench(store, progress=narrator(args.quiet)) as bench:

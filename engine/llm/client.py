@@ -108,6 +108,10 @@ class ServerClient:
     def place(self) -> str:
         return self.settings.host
 
+    @property
+    def manner(self) -> str:
+        return self.settings.manner
+
     async def complete(self, request: Request, listen: Listen = deaf) -> Reply:
         """The reply: complete, or an incomplete draft that says why.
 

@@ -35,6 +35,10 @@ class Recorder:
     def place(self) -> str:
         return self._client.place
 
+    @property
+    def manner(self) -> str:
+        return self._client.manner
+
     async def complete(self, request: Request, listen: Listen = deaf) -> Reply:
         reply = await self._client.complete(request, listen)
         self._write(request, reply)
@@ -81,6 +85,10 @@ class Replayer:
     @property
     def place(self) -> str:
         return f"recording {self.folder}"
+
+    @property
+    def manner(self) -> str:
+        return "nothing leaves this machine"
 
     @property
     def model(self) -> str:

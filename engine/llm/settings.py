@@ -85,11 +85,23 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     prices: Prices | None = None
     api: Literal["chat", "responses"] = "chat"
+    key_name: str = ""  # the variable that the key came from; empty for none
 
     @property
     def host(self) -> str:
         """Host and port, as a person should see them."""
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
+
+    @property
+    def manner(self) -> str:
+        """How requests travel and with which key, for a person to read before anything is sent."""
+        if self.loopback:
+            way = "on this machine"
+        else:
+            way = "encrypted" if self.base_url.startswith("https:") else "NOT encrypted"
+        return f"{way}, " + (
+            f"with the key in {self.key_name}" if self.key_name else "without a key"
+        )
 
     @property
     def loopback(self) -> bool:
@@ -164,8 +176,9 @@ def load_settings(
     if api not in ("chat", "responses"):
         raise InputError(f"api {api!r}: chat or responses", where=Where(str(file)))
     made = Settings(
-        url, chosen, Secret(key or LOCAL_KEY), api="chat" if api == "chat" else "responses"
-    )
+        url, chosen, Secret(key or LOCAL_KEY), api="chat" if api == "chat" else "responses",
+        key_name=variable if key else "",
+    )  # fmt: skip
     return _with_tables(made, data, file)
 
 

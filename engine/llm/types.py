@@ -170,6 +170,11 @@ class Client(Protocol):
         """Where requests go, for a person to read: host and port, or the recording's folder."""
         ...
 
+    @property
+    def manner(self) -> str:
+        """How they travel and with which key, for a person to read."""
+        ...
+
     async def complete(self, request: Request, listen: Listen = deaf) -> Reply:
         """The reply. Raises `LlmError` when there is none."""
         ...

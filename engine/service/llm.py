@@ -93,6 +93,7 @@ class Outgoing:
     model: str
     parts: tuple[Part, ...]
     requests: int  # at most
+    manner: str = ""  # how it travels, with which key
 
     @property
     def bytes(self) -> int:
@@ -102,9 +103,9 @@ class Outgoing:
         """In a few lines."""
         rows = "\n".join(f"  {p.bytes:>8} bytes  {p.name}" for p in self.parts)
         return (
-            f"to {self.place}, model {self.model}, at most {self.requests} requests; the first "
-            f"one carries {self.bytes} bytes:\n{rows}\nlater ones add the model's own answers and "
-            "what the gates found"
+            f"to {self.place} ({self.manner}), model {self.model}, at most {self.requests} "
+            f"requests; the first one carries {self.bytes} bytes:\n{rows}\n"
+            "later ones add the model's own answers and what the gates found"
         )
 
 
@@ -224,7 +225,7 @@ class ModelTransfer:
         rest = whole - sum(p.bytes for p in parts)
         words = "recipe, inputs, ids" + (", your instruction" if task.instruction else "")
         parts.append(Part(words, max(rest, 0)))
-        return Outgoing(self.client.place, self.model, tuple(parts), requests)
+        return Outgoing(self.client.place, self.model, tuple(parts), requests, self.client.manner)
 
     @staticmethod
     def manual() -> str:

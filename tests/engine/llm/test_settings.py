@@ -97,3 +97,13 @@ def test_a_split_key_never_passes(parts: list[str]) -> None:
     assert key not in shown
     if key not in "".join(parts):
         assert shown == "".join(parts)
+
+
+def test_how_requests_travel_is_said(tmp_path: Path) -> None:
+    def manner(url: str, env: dict[str, str]) -> str:
+        return load_settings(url, "m", env, tmp_path / "none.toml").manner
+
+    key = {"OPENAI_API_KEY": "sk-abc"}
+    assert manner("http://127.0.0.1:1", {}) == "on this machine, without a key"
+    assert manner("https://h/v1", key) == "encrypted, with the key in OPENAI_API_KEY"
+    assert manner("http://h/v1", key) == "NOT encrypted, with the key in OPENAI_API_KEY"

@@ -391,6 +391,10 @@ def test_the_headless_run_sends_nothing_unseen(
     assert run.returncode == 2 and not run.stdout and not server.asked
     assert f"to 127.0.0.1:{server.server_address[1]}" in run.stderr
     assert "the spec sink.py" in run.stderr and "--yes" in run.stderr and KEY not in run.stderr
+    assert "on this machine, with the key in OPENAI_API_KEY" in run.stderr
+    rules = [o if o != "llm" else "rules" for o in options]
+    run = cubridge(*rules, "--yes", environ=environ)
+    assert run.returncode == 2 and "--yes asks for a model" in run.stderr
     for wrong, words in (
         (["--rounds", "99", "--model", "m"], "--rounds 99"),
         (["--base-url", "ftp://x"], "no base URL"),
