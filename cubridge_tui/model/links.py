@@ -63,30 +63,47 @@ class Marks(NamedTuple):
 NO_MARKS = Marks((), (), ())
 
 
-def marks(rows: Sequence[Row], key: Key | None, links: Links) -> Marks:
-    """Which rows of a pane show an op, its loop and its worker."""
-    if key is None:
-        return NO_MARKS
-    here = links.around.get(key)
-    op: list[int] = []
-    loop: list[int] = []
-    worker: list[int] = []
-    for index, row in enumerate(rows):
-        if row.key is None:
-            continue
-        if row.key == key:
+class MarkIndex:
+    """The rows of one pane by op, loop and worker, so that a moving cursor costs look-ups only."""
+
+    def __init__(self, rows: Sequence[Row], links: Links) -> None:
+        self._links = links
+        self._op: dict[Key, list[int]] = {}
+        self._loop: dict[Key, list[int]] = {}
+        self._worker: dict[Key, list[int]] = {}
+        for index, row in enumerate(rows):
+            key = row.key
+            if key is None:
+                continue
+            self._op.setdefault(key, []).append(index)
+            around = links.around.get(key)
+            if around is None:
+                continue
+            self._worker.setdefault(around.worker, []).append(index)
+            if around.loop is not None:
+                self._loop.setdefault(around.loop, []).append(index)
+
+    def marks(self, key: Key | None) -> Marks:
+        """Which rows show an op, its loop and its worker."""
+        if key is None:
+            return NO_MARKS
+        op = self._op.get(key, [])
+        inside: list[int] = []
+        if key in self._links.blocks:
             # Lines inside a block that are no statement (braces, comments) are its body, not it.
-            inside = key in links.blocks and op and index != op[-1] + 1
-            (loop if inside else op).append(index)
-            continue
-        around = links.around.get(row.key)
-        if here is None or around is None:
-            continue
-        if here.loop is not None and here.loop in (around.loop, row.key):
-            loop.append(index)
-        elif here.worker in (around.worker, row.key):
-            worker.append(index)
-    return Marks(tuple(op), tuple(loop), tuple(worker))
+            end = next((n for n, i in enumerate(op) if n and i != op[n - 1] + 1), len(op))
+            op, inside = op[:end], op[end:]
+        around = self._links.around.get(key)
+        if around is None:
+            return Marks(tuple(op), tuple(inside), ())
+        loop = self._loop.get(around.loop, []) if around.loop is not None else []
+        worker = self._worker.get(around.worker, [])
+        return Marks(tuple(op), (*inside, *loop), tuple(worker))
+
+
+def marks(rows: Sequence[Row], key: Key | None, links: Links) -> Marks:
+    """The marks of an op among some rows."""
+    return MarkIndex(rows, links).marks(key)
 
 
 # --- maps ----------------------------------------------------------------------------------------

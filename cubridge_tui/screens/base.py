@@ -6,7 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.reactive import Reactive
 from textual.screen import Screen
+from textual.widget import Widget
 
 from cubridge_tui import actions
 from cubridge_tui.model.facts import Facts
@@ -31,6 +33,8 @@ class ActionScreen(Screen[Any], inherit_bindings=False):
     """A screen whose actions are methods `do_ID` (`-` as `_`) and whose state is `facts()`."""
 
     NAME: ClassVar[str] = actions.EVERYWHERE
+    # Textual repaints the whole screen when the focus moves; the two panes repaint themselves.
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
 
     def __init__(self) -> None:
         super().__init__()

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-CHUNK = 32
+CHUNK = 16
+KEPT = 256  # chunks whose colours are kept
 LONGEST = 1200  # characters of a line that are coloured; the rest of it is plain
 
 
@@ -93,10 +94,25 @@ class Highlighter:
             return ()
         chunk, place = divmod(index, CHUNK)
         if chunk not in self._chunks:
-            if len(self._chunks) > 64:
+            if len(self._chunks) >= KEPT:
                 self._chunks.clear()
             self._chunks[chunk] = self._lex(chunk, lexer)
         return self._chunks[chunk][place]
+
+    def prepare(self, lines: Sequence[int]) -> bool:
+        """Lex the first chunk among those of `lines` that is not lexed yet; whether there was one.
+
+        Where many chunks are kept already nothing is done: what is shown matters more.
+        """
+        lexer = lexer_for(self._language)
+        if lexer is None or len(self._chunks) >= KEPT:
+            return False
+        for index in lines:
+            chunk = index // CHUNK
+            if 0 <= index < self._count and chunk not in self._chunks:
+                self._chunks[chunk] = self._lex(chunk, lexer)
+                return True
+        return False
 
     def _lex(self, chunk: int, lexer: Any) -> list[list[Span]]:
         first = chunk * CHUNK

@@ -13,11 +13,12 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.timer import Timer
 
 from cubridge_tui.model import search
 from cubridge_tui.model.rows import SIGNS, PaneText, Row, RowKind, hunk_starts
@@ -27,6 +28,7 @@ from cubridge_tui.themes import Palette
 from cubridge_tui.widgets.paint import ORIGIN_MARKS, Flags, gutter, paint_row, palette_of
 
 _CACHE = 600
+AHEAD_SECONDS = 0.05
 
 
 class CodePane(ScrollView, can_focus=True):
@@ -72,6 +74,7 @@ class CodePane(ScrollView, can_focus=True):
         self._words = ""
         self._anchor: int | None = None
         self._number_width = 3
+        self._ahead: Timer | None = None
 
     # --- content ---------------------------------------------------------------------------------
 
@@ -135,15 +138,33 @@ class CodePane(ScrollView, can_focus=True):
     def gutter_width(self) -> int:
         return self._number_width + 4 if self._number_width else 1
 
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        self._read_ahead_soon()
+
+    def _read_ahead_soon(self) -> None:
+        """Colour what the next page will show while nobody waits for it."""
+        if self._ahead is None and self.is_attached:
+            self._ahead = self.set_timer(AHEAD_SECONDS, self._read_ahead)
+
+    def _read_ahead(self) -> None:
+        self._ahead = None
+        top, height = self.scroll_offset.y, self.size.height
+        places = (top + height, top + 2 * height, top - 1, top - height)
+        if self._highlighter.prepare(places):
+            self._read_ahead_soon()
+
     # --- marks -----------------------------------------------------------------------------------
 
     def mark(self, op: Iterable[int], loop: Iterable[int], worker: Iterable[int]) -> None:
         """Mark rows in three strengths: the op itself, its loop, its worker."""
         links = dict.fromkeys(worker, "worker") | dict.fromkeys(loop, "loop")
         links |= dict.fromkeys(op, "op")
-        if links != self._links:
-            self._links = links
-            self.refresh()
+        before, self._links = self._links, links
+        top = self.scroll_offset.y
+        for index in range(top, top + self.size.height):
+            if before.get(index) != links.get(index):
+                self.refresh_line(index)
 
     @property
     def linked(self) -> int | None:
@@ -196,9 +217,9 @@ class CodePane(ScrollView, can_focus=True):
             self.scroll_to(y=index - height + 1, animate=False, force=True)
 
     def _refresh_row(self, index: int) -> None:
-        y = index - self.scroll_offset.y
-        if 0 <= y < self.size.height:
-            self.refresh(Region(0, y, self.size.width, 1).translate(self.scroll_offset))
+        top = self.scroll_offset.y
+        if top <= index < top + self.size.height:
+            self.refresh_line(index)
 
     def next_hunk(self, step: int) -> bool:
         """The cursor to the next (1) or previous (-1) changed stretch, round the end."""
@@ -259,7 +280,7 @@ class CodePane(ScrollView, can_focus=True):
         row = self.content.rows[index]
         flags = Flags(
             cursor=index == self.cursor,
-            focused=self.has_focus,
+            focused=self.has_focus and index == self.cursor,
             link=self._links.get(index, ""),
             selected=self._anchor is not None and index in self._selected(),
         )
@@ -293,10 +314,6 @@ class CodePane(ScrollView, can_focus=True):
             strip = Strip([Segment(cut, palette.style("dim"))])
             return strip.adjust_cell_length(width, Style.null())
         return Strip.blank(width, Style.null())
-
-    def notify_style_update(self) -> None:
-        self._strips.clear()
-        super().notify_style_update()
 
     # --- keys and mouse --------------------------------------------------------------------------
 
@@ -354,11 +371,11 @@ class CodePane(ScrollView, can_focus=True):
             self.release_mouse()
 
     def on_focus(self) -> None:
-        self.refresh()
+        self._refresh_row(self.cursor)
         self.post_message(self.CursorMoved(self))
 
     def on_blur(self) -> None:
-        self.refresh()
+        self._refresh_row(self.cursor)
 
 
 def _escaped(text: str) -> str:

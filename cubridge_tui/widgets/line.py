@@ -68,7 +68,8 @@ class Banner(Line):
     DEFAULT_CSS = "Banner { height: 1; display: none; }"
 
     def say(self, text: str) -> None:
-        self.display = bool(text)
+        if self.display != bool(text):
+            self.display = bool(text)  # a new layout: only when it is one
         self.put([(" " + text + " " * 400, "banner")] if text else [])
 
 

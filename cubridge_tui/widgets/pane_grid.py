@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Grid
 
 from cubridge_tui.model.layout import PANES, Layout
-from cubridge_tui.model.links import Links, marks
-from cubridge_tui.model.rows import Key, PaneText
+from cubridge_tui.model.links import Links, MarkIndex
+from cubridge_tui.model.rows import Key, PaneText, Row
 from cubridge_tui.widgets.code_pane import CodePane
 from engine.types import Stage
 
@@ -23,6 +25,7 @@ class PaneGrid(Grid):
         self.panes = {stage: CodePane(id=f"pane-{stage.value}") for stage in PANES}
         self._focused = Stage.SOURCE
         self._shown: Layout | None = None
+        self._indexes: dict[Stage, tuple[Sequence[Row], Links, MarkIndex]] = {}
 
     def compose(self) -> ComposeResult:
         yield from self.panes.values()
@@ -68,8 +71,12 @@ class PaneGrid(Grid):
 
     def mark(self, key: Key | None, links: Links) -> None:
         """Mark an op, its loop and its worker in every pane."""
-        for pane in self.panes.values():
-            pane.mark(*marks(pane.content.rows, key, links))
+        for stage, pane in self.panes.items():
+            kept = self._indexes.get(stage)
+            if kept is None or kept[0] is not pane.content.rows or kept[1] is not links:
+                rows = pane.content.rows
+                kept = self._indexes[stage] = (rows, links, MarkIndex(rows, links))
+            pane.mark(*kept[2].marks(key))
 
     def follow(self, key: Key | None, leader: Stage | None) -> list[Stage]:
         """Bring an op into view in every pane but the leader; the panes that show it."""

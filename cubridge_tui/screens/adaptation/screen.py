@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
 from collections.abc import Callable
 from typing import Any
@@ -160,6 +161,8 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
                     self.grid.panes[Stage(stage)].go_to_line(number)
         self.remark()
         self.tell()
+        # What is shown stays: the collector must not walk it while the person scrolls (0.1 s).
+        gc.freeze()
 
     def facts(self) -> Facts:
         snap = self.snap
@@ -226,7 +229,8 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         """The panes that are out of sight, by name."""
         shown = layout(*self.pane_room(), self.wish, self.grid.focused_stage)
         strip = self.query_one("#strip", Line)
-        strip.display = bool(shown.hidden)
+        if strip.display != bool(shown.hidden):
+            strip.display = bool(shown.hidden)
         parts: list[Part] = [(" tab ", "key")]
         for stage in PANES:
             here = stage is self.grid.focused_stage
