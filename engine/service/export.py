@@ -54,7 +54,10 @@ def content_of(work: Work) -> Content:
     """What the package of a session's lowered kernel is made of."""
     recipe = work.recipe
     if recipe is None:
-        raise InputError("the session has no recipe: its spec was not read")
+        raise InputError(
+            f"session {work.session.id} has no recipe, and a package checks itself by one",
+            fix=f"take its lowered source: cubridge lower {work.session.id}",
+        )
     package, state = work.package, work.state
     arch = work.options.arch
     source = work.session.artifact(Stage.LOWERED, LOWERED).data

@@ -21,13 +21,14 @@ from engine.llm.settings import Prices, Secret, Settings
 from engine.llm.types import Client, Message
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
+from engine.service.export import export_session
 from engine.service.llm import ModelTransfer, Outgoing, Wish, accepted_example
 from engine.service.options import choose_options
 from engine.service.recheck import recheck
 from engine.service.work import LIFTED
 from engine.transfer.llm.loop import Reached
 from engine.transfer.llm.prompt import Comment
-from engine.types import Artifact, Decision, DecisionKind, Gate, Origin, Stage, VerdictKind
+from engine.types import Artifact, Decision, DecisionKind, Gate, Level, Origin, Stage, VerdictKind
 from sessions.events import Note, TranscriptAdded
 from sessions.store import Store
 from tests.conftest import RunCubridge
@@ -134,6 +135,12 @@ def test_wrong_then_cut_off_then_right(
     verdict = work.judge_target()
     assert verdict.kind is VerdictKind.PASS and "LSE is not compared" in verdict.reason
     assert work.recipe is None
+    work.lower()
+    for gate in (Gate.G1, Gate.G3):  # other tests' business
+        work.give(work.verdict(gate, VerdictKind.PASS, time.monotonic(), "", {}))
+    assert work.accept().level is Level.CPU_VERIFIED
+    with pytest.raises(InputError, match="no recipe"):
+        export_session(work, tmp_path / "package")
     kept = transcripts(work)
     assert [n for n in kept if n.endswith(".json")] == [
         "model-1.c1r0.json", "model-1.c1r1.json", "model-1.c1r2.json"
