@@ -14,6 +14,7 @@ import ctypes
 import hashlib
 import json
 import math
+import re
 import subprocess
 import sys
 import tempfile
@@ -112,10 +113,20 @@ def build(folder: Path, wanted: list[Check]) -> Path:
     return library
 
 
+def headers(name: str = "sm90.cuh") -> set[str]:
+    """The header and all that it includes, by name."""
+    text = (INCLUDE / "cubridge" / name).read_text()
+    found = {name}
+    for other in re.findall(r'#include "([^"]+)"', text):
+        found |= headers(other)
+    return found
+
+
 def headers_hash() -> str:
     digest = hashlib.sha256()
-    for header in sorted((INCLUDE / "cubridge").glob("*.cuh")):
-        digest.update(header.name.encode() + b"\0" + header.read_bytes() + b"\0")
+    for name in sorted(headers()):
+        text = (INCLUDE / "cubridge" / name).read_bytes()
+        digest.update(name.encode() + b"\0" + text + b"\0")
     return digest.hexdigest()
 
 

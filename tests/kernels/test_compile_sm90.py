@@ -21,7 +21,7 @@ template cudaError_t launch<cubridge::bf16, {head}>(const Args&, cudaStream_t);
 # tile's softmax, since the last one stands after the loop).
 MATMULS = {
     64: {"64x128x16": 64 // 16, "64x64x16": 2 * 128 // 16},
-    128: {"64x128x16": 128 // 16 + 128 // 16},
+    128: {"64x112x16": 128 // 16, "64x128x16": 112 // 16},
 }
 
 

@@ -39,6 +39,7 @@ struct WgmmaAcc {
   using Rows = WgmmaRows<M>;
   using Cols = WgmmaCols<N>;
   static constexpr int SIZE = N / 2;
+  static constexpr int WGMMA_COLS = N;
   __device__ static constexpr int row_slot(int e) { return e / 2 % 2; }
   __device__ static constexpr int col_slot(int e) { return e / 4 * 2 + e % 2; }
 };
@@ -59,6 +60,18 @@ struct Operand<WgmmaA<M, K>, T> {
 
 // ---- element by element ---------------------------------------------------------------------
 
+// A column vector that stays in global memory until an operation takes up its columns: 32 to 64 more
+// registers do not fit beside two accumulators. The tensor is not written while the kernel runs.
+template <typename Layout, typename T>
+struct ColsInMemory {
+  GmemVector<T> vector;
+};
+
+template <typename Layout, typename T, int N = Layout::WGMMA_COLS>
+__device__ __forceinline__ ColsInMemory<Layout, T> load_cols(GmemVector<T>&& vector) {
+  return {vector};
+}
+
 namespace detail {
 
 // Holds the values of a tile in place between the asynchronous instructions around it: a statement
@@ -70,48 +83,129 @@ __device__ __forceinline__ void settle(Tile<Layout>& tile) {
   for (int e = 0; e < Layout::SIZE; ++e) asm volatile("" : "+f"(tile.value[e])::"memory");
 }
 
-template <int N, typename F, typename... Operand>
-__device__ __forceinline__ auto settled_map(Tile<WgmmaAcc<64, N>>& x, F& f, const Operand&... a) {
-  settle(x);
-  auto result = map<WgmmaAcc<64, N>>(f, x, a...);
-  if constexpr (std::is_same_v<decltype(result), Tile<WgmmaAcc<64, N>>>) settle(result);
+// True, which the compiler does not know. What stands behind it is a block of code of its own.
+__device__ __forceinline__ bool always() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread != 0x7fffffff;
+}
+
+// The operand with the values that elements first .. first + COUNT - 1 of Layout need.
+template <typename Layout, int COUNT, typename L, typename E>
+__device__ __forceinline__ const Tile<L, E>& operand_at(int, const Tile<L, E>& operand) {
+  return operand;
+}
+template <typename Layout, int COUNT, typename T>
+__device__ __forceinline__ auto operand_at(int first, const ColsInMemory<Layout, T>& operand) {
+  using E = decltype(widen(T{}));
+  Tile<ColOf<Layout>, E> result;
+#pragma unroll
+  for (int e = first; e < first + COUNT && e < Layout::SIZE; ++e) {
+    const int slot = Layout::col_slot(e);
+    const int col = ColOf<Layout>::index(slot);
+    if constexpr (std::is_same_v<T, bool>) {
+      result.value[slot] = operand.vector.has(col) ? *operand.vector.at(col) : false;
+    } else {
+      result.value[slot] = operand.vector.has(col) ? widen(__ldg(operand.vector.at(col))) : E(0);
+    }
+  }
   return result;
 }
-template <int N, typename F, typename... Operand>
-__device__ __forceinline__ auto settled_map_at(Tile<WgmmaAcc<64, N>>& x, At at, F& f,
-                                               const Operand&... a) {
-  settle(x);
-  auto result = map_at<WgmmaAcc<64, N>>(f, at, x, a...);
-  if constexpr (std::is_same_v<decltype(result), Tile<WgmmaAcc<64, N>>>) settle(result);
+
+// `f(e, operands..)` for every element, COUNT at a time, each time in a block of code of its own:
+// ptxas starts all loads, predicates and function calls of a block before it uses the first, and
+// those of a whole tile do not fit beside two accumulators.
+template <int COUNT, typename Layout, typename F, typename... Operand>
+__device__ __forceinline__ Tile<Layout> in_blocks(const Tile<Layout>& x, F f,
+                                                  const Operand&... operand) {
+  Tile<Layout> result = x;
+#pragma unroll
+  for (int first = 0; first < Layout::SIZE; first += COUNT) {
+    if (always()) {
+      [&](const auto&... now) {
+#pragma unroll
+        for (int e = first; e < first + COUNT && e < Layout::SIZE; ++e) {
+          result.value[e] = f(e, now...);
+          asm volatile("" : "+f"(result.value[e])::"memory");
+        }
+      }(operand_at<Layout, COUNT>(first, operand)...);
+    }
+  }
   return result;
+}
+
+template <typename Layout, typename F, typename... Operand>
+__device__ __forceinline__ Tile<Layout> map_in_blocks(Tile<Layout>& x, F& f,
+                                                      const Operand&... operand) {
+  settle(x);
+  return in_blocks<8>(
+      x, [&](int e, const auto&... now) -> float { return call<Layout>(f, e, x, now...); },
+      operand...);
+}
+template <int COUNT = 8, typename Layout, typename F, typename... Operand>
+__device__ __forceinline__ Tile<Layout> map_in_blocks_at(Tile<Layout>& x, At at, F& f,
+                                                         const Operand&... operand) {
+  settle(x);
+  asm volatile("" : "+r"(at.row), "+r"(at.col));  // see map_at in tile.cuh
+  return in_blocks<COUNT>(
+      x, [&](int e, const auto&... now) -> float { return call_at<Layout>(f, at, e, x, now...); },
+      operand...);
+}
+template <typename Layout, typename F, typename... Operand>
+__device__ __forceinline__ Tile<Layout> keep_in_blocks(Tile<Layout>& s, At at, F& f,
+                                                       const Operand&... operand) {
+  const auto kept = [&](float x, auto... rest) { return f(rest...) ? x : -INFINITY; };
+  return map_in_blocks_at<4>(s, at, kept, operand...);
 }
 
 }  // namespace detail
 
-// map (tile.cuh) over an accumulator of wgmma.
+// map (tile.cuh) over an accumulator of wgmma. With row vectors alone it is the softmax's own: short,
+// and scheduled as a whole; everything else goes block by block.
+template <int N, typename F>
+__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const Tile<WgmmaRows<64>>& a, F f) {
+  detail::settle(x);
+  auto result = detail::map<WgmmaAcc<64, N>>(f, x, a);
+  detail::settle(result);
+  return result;
+}
 template <int N, typename F>
 __device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, F f) {
-  return detail::settled_map(x, f);
+  return detail::map_in_blocks(x, f);
 }
 template <int N, typename F>
 __device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, At at, F f) {
-  return detail::settled_map_at(x, at, f);
+  return detail::map_in_blocks_at(x, at, f);
 }
 template <int N, typename A, typename F>
 __device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, F f) {
-  return detail::settled_map(x, f, a);
+  return detail::map_in_blocks(x, f, a);
 }
 template <int N, typename A, typename F>
 __device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, At at, F f) {
-  return detail::settled_map_at(x, at, f, a);
+  return detail::map_in_blocks_at(x, at, f, a);
 }
 template <int N, typename A, typename B, typename F>
 __device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const B& b, F f) {
-  return detail::settled_map(x, f, a, b);
+  return detail::map_in_blocks(x, f, a, b);
 }
 template <int N, typename A, typename B, typename F>
 __device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const B& b, At at, F f) {
-  return detail::settled_map_at(x, at, f, a, b);
+  return detail::map_in_blocks_at(x, at, f, a, b);
+}
+
+// keep (tile.cuh) on an accumulator of wgmma.
+template <int N, typename F>
+__device__ __forceinline__ auto keep(Tile<WgmmaAcc<64, N>>& s, At at, F f) {
+  return detail::keep_in_blocks(s, at, f);
+}
+template <int N, typename A, typename F>
+__device__ __forceinline__ auto keep(Tile<WgmmaAcc<64, N>>& s, const A& a, At at, F f) {
+  return detail::keep_in_blocks(s, at, f, a);
+}
+template <int N, typename A, typename B, typename F>
+__device__ __forceinline__ auto keep(Tile<WgmmaAcc<64, N>>& s, const A& a, const B& b, At at, F f) {
+  return detail::keep_in_blocks(s, at, f, a, b);
 }
 
 // The accumulator rounded to T (to nearest even) in the layout of operand a: both hold the same
@@ -211,11 +305,13 @@ __device__ __forceinline__ void store(const GmemTile<T>& out, const Tile<WgmmaAc
         }
       }
     } else if (out.has(row)) {
+      T* pair = out.row(row) + WgmmaCols<N>::index(0) * out.column_stride;
 #pragma unroll
       for (int e = slot * 2; e < N / 2; e += 4) {
-        const int col = WgmmaCols<N>::index(Layout::col_slot(e));
-        out.row(row)[col * out.column_stride] = narrow<T>(tile.value[e]);
-        out.row(row)[(col + 1) * out.column_stride] = narrow<T>(tile.value[e + 1]);
+        pair[0] = narrow<T>(tile.value[e]);
+        pair[out.column_stride] = narrow<T>(tile.value[e + 1]);
+        pair += 8 * out.column_stride;
+        asm volatile("" : "+l"(pair));  // one address at a time
       }
     }
   }
