@@ -12,7 +12,8 @@ from typing import Literal
 
 from engine.cuir.nodes import Expr, Num, walk_expr
 
-MAX_CONSTANT = 2048
+MAX_CONSTANT = 8192
+MAX_SQUARE = 600  # as many rows as keys: both past a constant, which costs its square
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Case:
     Hkv: int
     Nq: int
     Nk: int
-    values: Literal["random", "peaked"] = "random"
+    values: Literal["random", "peaked", "bias-inf"] = "random"
     modes: tuple[str, ...] = ("exact", "typed")
     probe_keep: bool = False  # recover the weights with one-hot V
 
@@ -64,10 +65,20 @@ def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
 
 
 def quick_deck(expressions: Iterable[Expr]) -> tuple[Case, ...]:
-    """The quick deck, with one more case past the largest constant of the recipe's predicates."""
+    """The quick deck, with cases past the largest constant of the recipe's predicates."""
     found = constants(expressions)
-    reach = max(found, default=0)
+    return (*QUICK, *past(max(found, default=0)))
+
+
+def past(reach: int) -> tuple[Case, ...]:
+    """Cases past a constant: many keys for masks aligned at the ends, many rows for those aligned
+    at the beginnings (a window over i - j has no effect on rows before its end), and both."""
     if reach + 3 <= 193:
-        return QUICK
-    rows = min(reach + 70, 300)
-    return (*QUICK, Case(1, 1, 1, rows, reach + 70, modes=("exact",)))
+        return ()
+    long = reach + 70
+    square = (Case(1, 1, 1, long, long, modes=("exact",)),) if long <= MAX_SQUARE + 70 else ()
+    return (
+        Case(1, 1, 1, 70, long, modes=("exact",)),
+        Case(1, 1, 1, long, 70, modes=("exact",)),
+        *square,
+    )

@@ -22,12 +22,13 @@ from torch import Tensor
 
 from engine.cuir.check import check
 from engine.cuir.execute import Schedule, run_program
-from engine.cuir.nodes import Module, Name, Num
+from engine.cuir.nodes import Module, Name, Num, walk_expr
 from engine.cuir.parser import parse_module
 from engine.cuir.scalar import Mode
 from engine.gates.deck import Case, quick_deck
 from engine.gates.diagnose import diagnose, lse_path
 from engine.gates.low_precision import run_spec
+from engine.gates.overflow import overflow
 from engine.spec import Input, Recipe, recipe_from_json
 from engine.spec.declared import declared
 from engine.spec.derived import derive_inputs
@@ -36,10 +37,13 @@ from engine.spec.oracle import as_bhnd, expected, oracle, output_as_bhnd
 from engine.spec.source import read_source
 from engine.transfer.binding import Binding
 from engine.transfer.fill import fill_arguments, unpermuted
+from engine.transfer.rewrite import free_names
 
 EXACT_TOLERANCE = 1e-10  # of each row's largest magnitude
 MAX_DIAGNOSED = 400  # keys: beyond that a failure keeps its numbers only
 LSE_TOLERANCE = 5e-3  # typed mode: scores are products of rounded inputs, summed in float32
+REMOVED = 130  # keys that a bias of -inf takes in one go: more than any tile has
+BIAS_CASE = Case(1, 2, 1, 70, 200, values="bias-inf", modes=("exact",))
 # Findings about values: the comparison with the spec says more about them.
 NUMERIC = frozenset({"nan_output", "unwritten_output"})
 Report = Callable[[str], None]
@@ -139,9 +143,12 @@ def judge(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[s
     static = check(subject.module)
     if static:
         return Failure(static[0].message, op=_op(static[0].path)), []
+    wide = overflow(subject.module)
+    if wide is not None:
+        return Failure(wide.message, op=_op(wide.path)), []
     done: list[dict[str, Any]] = []
     deck = _legal_cases(subject)
-    if not deck:
+    if not any(c.Nq and c.Nk and "exact" in c.modes for c in deck):
         return Failure("no case of the deck fits the sizes that the spec allows"), []
     for number, case in enumerate(deck):
         report(f"{number + 1} of {len(deck)}: {case}")
@@ -157,6 +164,8 @@ def judge(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[s
 def _legal_cases(subject: Subject) -> list[Case]:
     """The quick deck, its cases bent to what the spec allows (Nq == Nk, one head count, ...)."""
     deck = (*quick_deck((subject.recipe.keep, subject.recipe.score)), *subject.extra_cases)
+    if any(i.name in _biases(subject.recipe) for i in subject.recipe.inputs):
+        deck = (*deck, BIAS_CASE)
     fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
     out: list[Case] = []
     for case in deck:
@@ -191,12 +200,46 @@ def _runs(subject: Subject, case: Case, seed: int) -> list[Run]:
 def _inputs(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
     sizes = case.sizes | {"D": subject.head_dim, "Dv": subject.head_dim}
     inputs = make_inputs(subject.recipe, sizes, seed, case.values)
+    for scalar in subject.binding.scalars:
+        if scalar.value != Name(scalar.field):  # what multiplies q.k: callers promise it positive
+            for name in free_names(scalar.value) & inputs.keys():
+                inputs[name] = inputs[name].abs()
+    if case.values == "bias-inf":
+        _remove_tiles(subject.recipe, inputs)
     sizes |= _named_sizes(subject.recipe, inputs)
     if case.Nq and case.Nk:
         inputs |= derive_inputs(subject.spec, subject.recipe, inputs, subject.options)
     else:
         inputs |= _nothing_derived(subject.recipe, sizes)
     return inputs, sizes
+
+
+def _biases(recipe: Recipe) -> frozenset[str]:
+    """Float inputs with a value per key that a softmax's score reads: these may be -inf."""
+    if recipe.weight is not None:
+        return frozenset()
+    read = {n.id for n in walk_expr(recipe.score) if isinstance(n, Name)}
+    return frozenset(
+        i.name
+        for i in recipe.extra()
+        if i.derive is None and i.dtype in ("T", "f32", "f16", "bf16")
+        and i.name in read and len(i.dims) >= 2 and "Nk" in i.dims
+    )  # fmt: skip
+
+
+def _remove_tiles(recipe: Recipe, inputs: Mapping[str, Any]) -> None:
+    """-inf over whole tiles of keys: the first ones of some rows, the last ones of others."""
+    for item in recipe.inputs:
+        if item.name in _biases(recipe):
+            dims = list(item.dims)
+            bias = inputs[item.name].movedim(dims.index("Nk"), -1)
+            dims.append(dims.pop(dims.index("Nk")))
+            if "Nq" in dims:
+                bias = bias.movedim(dims.index("Nq"), -2)
+                bias[..., :20, :REMOVED] = -math.inf
+                bias[..., 20:40, -REMOVED:] = -math.inf
+            else:
+                bias[..., :REMOVED] = -math.inf
 
 
 def _nothing_derived(recipe: Recipe, sizes: Mapping[str, int]) -> dict[str, Tensor]:
@@ -266,6 +309,13 @@ def _exact(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
     # Rows without a kept key: our convention is O = 0; what the spec gives there is its own affair.
     o_want = torch.where(want.empty[..., None], torch.zeros_like(want.o), spec_o)
     o = output_as_bhnd(subject.recipe, out["O"])
+    if case.values == "bias-inf":
+        # Where -inf took every key, or made the spec NaN, there is nothing to hold a kernel to.
+        sound = torch.isfinite(spec_o).all(-1) & torch.isfinite(o_want).all(-1)
+        o, o_want = (t.masked_fill(~sound[..., None], 0.0) for t in (o, o_want))
+        row["rows"] = int(sound.sum())
+        failure, row["O"] = _rows_equal(o, o_want, "O")
+        return failure, row
     failure, worst = _rows_equal(o, o_want, "O")
     row["O"] = worst
     if failure is None and want.lse is not None and "LSE" in out:

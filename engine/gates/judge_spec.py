@@ -20,7 +20,7 @@ from torch import Tensor
 
 from engine.cuir.check import check
 from engine.errors import SpecError
-from engine.gates.deck import MAX_CONSTANT, QUICK, Case
+from engine.gates.deck import MAX_CONSTANT, QUICK, Case, past
 from engine.gates.judge import (
     EXACT_TOLERANCE,
     Failure,
@@ -78,7 +78,7 @@ def legal_deck(subject: Subject) -> list[Case]:
         n for n in large_integers(read_source(subject.spec, dict(subject.options)))
         if 190 < n <= MAX_CONSTANT
     ]  # fmt: skip
-    more = [Case(1, 1, 1, min(n + 70, 300), n + 70, modes=("exact",)) for n in sorted(reach)[-1:]]
+    more = past(max(reach, default=0))
     fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
     out: list[Case] = []
     for case in (*QUICK, *more, *subject.extra_cases):

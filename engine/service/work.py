@@ -29,7 +29,7 @@ from engine.spec.text import recipe_from_json, recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.review import compose
 from engine.transfer.rules import plan
-from engine.types import Decision, Gate, Hunk, Proposal, Stage, Verdict, VerdictKind
+from engine.types import Decision, Gate, Hunk, Proposal, Stage, Verdict, VerdictKind, sha256_of
 from sessions.session import Session
 from sessions.state import SessionState
 
@@ -157,8 +157,22 @@ class Work:
         recipe = self.recipe
         if BINDING not in self.state.stage(Stage.TARGET).artifacts:
             return self.verdict(Gate.G2, VerdictKind.NOT_RUN, begin, "the spec was not read", {})
+        if self._spec_moved():
+            return self._moved_on(begin)
         options = self.options.spec
-        return self._judge(Gate.G2, begin, self.target, recipe, self.binding, self.spec, options)
+        found = self._judge(Gate.G2, begin, self.target, recipe, self.binding, self.spec, options)
+        return self._moved_on(begin) if self._spec_moved() else found
+
+    def _spec_moved(self) -> bool:
+        """Whether the file is no longer the spec whose hash the session's verdicts name."""
+        try:
+            return sha256_of(self.spec.read_bytes()) != self.state.hashes.get("spec")
+        except OSError:
+            return True
+
+    def _moved_on(self, begin: float) -> Verdict:
+        reason = f"{self.spec.name} on disk is no longer the spec of this session: restore it"
+        return self.verdict(Gate.G2, VerdictKind.NOT_RUN, begin, reason, {})
 
     def make_lowering(self) -> Lowering:
         """The target written back into the source."""

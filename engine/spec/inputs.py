@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from engine.cuir.nodes import Expr
+from engine.cuir.nodes import Expr, Index, Name, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import InputError
@@ -38,8 +38,8 @@ def make_inputs(
     dtype "T" have `dtype` and hold values that it can represent. `kind`: "peaked" multiplies q
     by 10, "one-hot" makes v the identity over keys (repeated past Dv), "bias-inf" puts -inf into
     float extras of two and more dimensions, "strided" gives tensors whose rows lie apart. Integer
-    extras are document numbers: sorted, in ragged runs. Raises `InputError` for sizes that the
-    recipe does not allow.
+    extras over rows are document numbers: sorted, in ragged runs; others are lengths. Raises
+    `InputError` for sizes that the recipe does not allow.
     """
     broken = violated(recipe, sizes)
     if broken is not None:
@@ -52,8 +52,30 @@ def make_inputs(
         if item.derive is not None:
             continue
         shape = [extent(d, sizes) for d in item.dims]
-        out[item.name] = _values(item, shape, generator, kind, dtype)
+        if _is_length(item, recipe):
+            out[item.name] = _lengths(item, shape, sizes, generator)
+        else:
+            out[item.name] = _values(item, shape, generator, kind, dtype)
     return out
+
+
+def _is_length(item: Input, recipe: Recipe) -> bool:
+    """True for integers that stand for no row and index nothing: lengths, windows, prefixes."""
+    if item.dtype not in ("i32", "i64") or {"Nq", "Nk"} & set(item.dims):
+        return False
+    read = [e for e in (recipe.score, recipe.keep, recipe.weight, recipe.output_factor) if e]
+    nodes = [n for e in read for n in walk_expr(e)]
+    indexes = [n for e in nodes if isinstance(e, Index) for i in e.index for n in walk_expr(i)]
+    return Name(item.name) in nodes and Name(item.name) not in indexes
+
+
+def _lengths(
+    item: Input, shape: list[int], sizes: Mapping[str, int], generator: torch.Generator
+) -> torch.Tensor:
+    """From none to one past all keys; never 0 for a single one, which may be a divisor."""
+    low, high = (0 if shape else 1), max(sizes["Nk"], 1) + 2
+    kind = torch.int32 if item.dtype == "i32" else torch.int64
+    return torch.randint(low, high, shape, generator=generator).to(kind)
 
 
 def extent(dim: str, sizes: Mapping[str, int]) -> int:

@@ -97,9 +97,7 @@ class _Labels:
         return self._of[value]
 
 
-def _staged_loads(
-    stmt: Stmt, names: set[Name], found: Attention, labels: _Labels
-) -> list[Staged]:
+def _staged_loads(stmt: Stmt, names: set[Name], found: Attention, labels: _Labels) -> list[Staged]:
     assert isinstance(stmt, Assign) and isinstance(stmt.value, Call)
     at = dict(stmt.value.kwargs).get("at")
     origin = at.items if isinstance(at, Tuple) else ()

@@ -95,6 +95,21 @@ def test_a_session_opens_where_it_was_left(work: Adaptation, bench: Bench) -> No
         assert again.state.level is Level.NONE
 
 
+def test_another_spec_on_disk_is_not_judged(bench: Bench, tmp_path: Path) -> None:
+    spec = tmp_path / "mine.py"
+    spec.write_bytes(find_spec("causal").read_bytes())
+    package = find_kernel("flash_fwd_sm80")
+    session = start(bench, package, spec, choose_options(package), "tester")
+    with bench.store.writer(session, wait=5) as writer:
+        work = Adaptation(bench, writer, "tester")
+        work.lift()
+        work.accept_all(work.propose_by_rules())
+        spec.write_bytes(find_spec("full").read_bytes())
+        verdict = work.judge_target()
+        assert verdict.kind is VerdictKind.NOT_RUN and "mine.py" in verdict.reason
+        assert work.state.level is Level.NONE
+
+
 def test_options_name_what_is_wrong() -> None:
     package = find_kernel("flash_fwd_sm80")
     with pytest.raises(Exception, match="Turing"):

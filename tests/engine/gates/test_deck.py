@@ -1,0 +1,123 @@
+"""What the deck must be able to see: each of these targets is wrong and once passed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
+from engine.gates.deck import quick_deck
+from engine.gates.judge import Subject, judge
+from engine.gates.overflow import overflow
+from engine.lift import lift, load_package
+from engine.lower.legal import legal
+from engine.spec.read import read_recipe
+from engine.transfer.rules import apply, plan
+
+HEAD = "from jaxtyping import Float, Int32\nfrom torch import Tensor\nimport torch\n\n\n"
+WINDOW = """\
+def attention_mods(window: int = 1024):
+    def mask(b, h, q_idx, kv_idx):
+        return (q_idx >= kv_idx) & (q_idx - kv_idx < window)
+    return mask
+"""
+FAR_WINDOW = """\
+def attention_mods(Nq, Nk, window: int = 4096):
+    def mask(b, h, q_idx, kv_idx):
+        i = q_idx + Nk - Nq
+        return (i >= kv_idx) & (i - kv_idx < window)
+    return mask
+"""
+LENGTHS = """\
+def attention_mods(lens: Int32[Tensor, "B"]):
+    def mask(b, h, q_idx, kv_idx):
+        return kv_idx < lens[b]
+    return mask
+"""
+BIAS = """\
+def attention(q: Float[Tensor, "B H Nq D"], k: Float[Tensor, "B H Nk D"],
+              v: Float[Tensor, "B H Nk D"], bias: Float[Tensor, "H Nq Nk"]):
+    s = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5 + bias
+    return torch.softmax(s, -1) @ v
+"""
+PRODUCT = """\
+def attention_mods():
+    def mask(b, h, q_idx, kv_idx):
+        return (q_idx * 1103515245 + kv_idx * 12345) % 7 != 0
+    return mask
+"""
+SCALARS = """\
+def attention_mods(plen: Int32[Tensor, ""], gain: Float[Tensor, ""]):
+    def mask(b, h, q_idx, kv_idx):
+        return (q_idx >= kv_idx) | (kv_idx < plen)
+    def mod(score, b, h, q_idx, kv_idx):
+        return score * gain
+    return mod, mask
+"""
+TEMPERATURE = """\
+def attention(q: Float[Tensor, "B H Nq D"], k: Float[Tensor, "B H Nk D"],
+              v: Float[Tensor, "B H Nk D"], tau: Float[Tensor, ""]):
+    return torch.softmax(q @ k.transpose(-1, -2) * tau, -1) @ v
+"""
+TWICE = """\
+def attention_mods(t: Float[Tensor, "B Nk"]):
+    def mod(score, b, h, q_idx, kv_idx):
+        return score + t[b, kv_idx] + 0.5 * t[0, kv_idx] + t[b, q_idx]
+    return mod
+"""
+
+
+def subject_of(folder: Path, text: str) -> Subject:
+    path = folder / "spec.py"
+    path.write_text(HEAD + text)
+    package = load_package("flash_fwd_sm80")
+    target = lift(package, "bf16_64", package.archs[0]).module
+    recipe = read_recipe(path, {})
+    planned = plan(target, recipe)
+    for _, after in apply(target, planned.steps):
+        target = after
+    return Subject(legal(target), recipe, planned.binding, path, {})
+
+
+def edited(subject: Subject, old: str, new: str) -> Subject:
+    text, count = re.subn(old, new, print_module(subject.module))
+    assert count, old
+    module = parse_module(text)
+    return Subject(module, subject.recipe, subject.binding, subject.spec, subject.options)
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        (WINDOW, "1023", "900"),
+        (FAR_WINDOW, "4095", "3000"),
+        (LENGTHS, r"return max\(0, ceil_div\(.*", "return min(1, ceil_div(args.Nk, BN))"),
+        (BIAS, r"lambda x: 0.0 if x == -inf else x", "lambda x: x"),
+    ],
+)
+def test_a_wrong_target_is_seen(tmp_path: Path, text: str, old: str, new: str) -> None:
+    failure, _ = judge(edited(subject_of(tmp_path, text), old, new), lambda _: None)
+    assert failure is not None
+
+
+@pytest.mark.parametrize("text", [LENGTHS, BIAS, SCALARS, TEMPERATURE, TWICE])
+def test_the_rules_carry_it(tmp_path: Path, text: str) -> None:
+    failure, _ = judge(subject_of(tmp_path, text), lambda _: None)
+    assert failure is None
+
+
+def test_a_product_beyond_32_bits_is_found(tmp_path: Path) -> None:
+    wide = subject_of(tmp_path, PRODUCT)
+    found = overflow(wide.module)
+    assert found is not None and "1103515245 * i" in found.message
+    failure, _ = judge(wide, lambda _: None)
+    assert failure is not None and failure.op is not None
+    assert overflow(edited(wide, "1103515245", "11035").module) is None
+
+
+def test_the_deck_reaches_past_a_constant_from_both_sides(tmp_path: Path) -> None:
+    cases = quick_deck((subject_of(tmp_path, WINDOW).recipe.keep,))
+    assert any(c.Nq > 1024 for c in cases) and any(c.Nk > 1024 for c in cases)
