@@ -1,12 +1,16 @@
 """The child's side: read a frame, run the command, write the answer.
 
-What specs print goes to standard error, so it can never be taken for an answer.
+What specs print goes to standard error, so it can never be taken for an answer. A parent that
+is gone, however it ended, takes this process and what a spec started along, busy or not.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
+import signal
+import threading
 import traceback
 from typing import Any
 
@@ -21,6 +25,7 @@ def main() -> None:
     os.dup2(2, 1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
+    threading.Thread(target=_end_with_parent, args=(requests.fileno(),), daemon=True).start()
     with contextlib.suppress(OSError):
         os.nice(5)
     from engine.child.commands import COMMANDS
@@ -59,6 +64,16 @@ def main() -> None:
                     }
                 }
             )
+
+
+def _end_with_parent(requests: int) -> None:
+    """Ends this process and its group as soon as nobody can write requests any more."""
+    watch = select.poll()
+    watch.register(requests, 0)  # a hang-up is reported without asking
+    watch.poll()
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -296,6 +296,8 @@ def _hashes(parts: Mapping[str, bytes]) -> Mapping[str, str]:
 
 def _bytes(path: Path, fix: str) -> bytes:
     try:
+        if path.exists() and not path.is_file():  # a device would be read without end
+            raise InputError("not a file with text", where=Where(str(path)), fix=fix)
         return path.read_bytes()
     except OSError as error:
         raise InputError(

@@ -18,9 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 """
-QKV = (
-    'q: Float[Tensor, "B H Nq D"], k: Float[Tensor, "B H Nk D"], v: Float[Tensor, "B H Nk D"]'
-)
+QKV = 'q: Float[Tensor, "B H Nq D"], k: Float[Tensor, "B H Nk D"], v: Float[Tensor, "B H Nk D"]'
 SPECS = {
     "syntax error": "def attention(q, k, v:\n    return q\n",
     "never multiplies q and k": HEAD + f"def attention({QKV}):\n    return v[..., :1, :] + 0 * q\n",
@@ -62,6 +60,10 @@ def test_a_kernel_that_is_not_cuda(tmp_path: Path, cubridge: Run) -> None:
         check_error(cubridge("lift", str(path), "--json"), 2, "kernel.cu")
     spec = str(specs_dir() / "causal.py")
     check_error(cubridge("adapt", "--kernel", str(path), "--spec", spec), 2, "fix:")
+
+
+def test_a_kernel_that_is_a_device(cubridge: Run) -> None:
+    check_error(cubridge("lift", "/dev/zero", "--json"), 2, "/dev/zero", "fix:")
 
 
 def test_an_arch_that_the_kernel_refuses(cubridge: Run) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -77,6 +79,28 @@ def test_cancel_returns_at_once_and_leaves_no_child(child: Child, tmp_path: Path
     assert pid is not None
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.parametrize("body", ["os.fork(); time.sleep(60)", "while True: pass"])
+def test_a_killed_parent_leaves_no_child(body: str, tmp_path: Path) -> None:
+    path = write(tmp_path, body)
+    program = (
+        "import sys; from engine.child.client import Child; child = Child(); child.start();"
+        "print(child.pid, flush=True);"
+        "child.call('recipe', {'path': sys.argv[1], 'options': {}})"
+    )
+    words = [sys.executable, "-c", program, path]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        time.sleep(4)
+        os.killpg(pid, 0)
+        parent.kill()
+    deadline = time.monotonic() + 5
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.killpg(pid, 0)
+            time.sleep(0.05)
 
 
 def test_memory_is_watched(tmp_path: Path) -> None:
