@@ -121,7 +121,8 @@ class Highlighter:
         out: list[list[Span]] = [[] for _ in range(CHUNK)]
         row, start = (-1, 0) if head else (0, 0)
         for _, token, value in lexer.get_tokens_unprocessed(
-            (head + "\n" if head else "") + "\n".join(lines)
+            # Lexers end a line comment at its newline, so the last line has one too.
+            (head + "\n" if head else "") + "\n".join(lines) + "\n"
         ):
             kind = kind_of(token)
             for number, piece in enumerate(value.split("\n")):

@@ -274,20 +274,20 @@ class CodePane(ScrollView, can_focus=True):
         width = self.scrollable_content_region.width
         scroll_x, scroll_y = self.scroll_offset
         index = y + scroll_y
-        palette = palette_of(self.app)
+        # The pane's own colours: nothing else paints them behind a line.
+        palette, ground = palette_of(self.app), self.rich_style
         if index >= len(self.content.rows):
-            return self._past_the_end(y, width, palette)
+            return self._past_the_end(y, width, palette).apply_style(ground)
         row = self.content.rows[index]
         flags = Flags(
-            cursor=index == self.cursor,
             focused=self.has_focus and index == self.cursor,
             link=self._links.get(index, ""),
             selected=self._anchor is not None and index in self._selected(),
         )
-        key = (index, flags, scroll_x, width, palette.name, self._generation)
+        key = (index, flags, scroll_x, width, palette.name, ground, self._generation)
         strip = self._strips.get(key)
         if strip is None:
-            strip = self._strip(row, index, flags, scroll_x, width, palette)
+            strip = self._strip(row, index, flags, scroll_x, width, palette).apply_style(ground)
             self._strips[key] = strip
             if len(self._strips) > _CACHE:
                 self._strips.popitem(last=False)

@@ -59,7 +59,8 @@ class Line(Widget):
         if self._right and used + right <= width:
             segments.append(Segment(" " * (width - used - right), Style.null()))
             segments += [Segment(t, palette.style(s)) for t, s in self._right]
-        return Strip(segments).adjust_cell_length(width, Style.null())
+        strip = Strip(segments).adjust_cell_length(width, Style.null())
+        return strip.apply_style(self.rich_style)
 
 
 class Banner(Line):

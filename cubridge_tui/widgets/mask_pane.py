@@ -90,6 +90,9 @@ class MaskPane(ScrollView, can_focus=True):
     # --- rendering -------------------------------------------------------------------------------
 
     def render_line(self, y: int) -> Strip:
+        return self._line(y).apply_style(self.rich_style)
+
+    def _line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
         if self.grid is None:
             return Strip.blank(width, Style.null())

@@ -30,9 +30,8 @@ _LINES = {
 
 
 class Flags(NamedTuple):
-    """What a row looks like besides its text."""
+    """What a row looks like besides its text; `focused`: the cursor of the leading pane is here."""
 
-    cursor: bool = False
     focused: bool = False
     link: str = ""
     selected: bool = False
@@ -52,18 +51,17 @@ def palette_of(app: Any) -> Palette:
 def gutter(row: Row, flags: Flags, number_width: int, palette: Palette) -> list[Segment]:
     """Line number, origin, sign, link: `number_width` + 4 cells; one cell for unnumbered texts."""
     if not number_width:  # a text to read: no numbers, no origins
-        here = flags.cursor and flags.focused
-        return [Segment("▶" if here else _LINKS[flags.link], palette.style("key"))]
+        return [Segment("▶" if flags.focused else _LINKS[flags.link], palette.style("key"))]
     number = str(row.number) if row.number is not None else ""
-    style = palette.style("gutter.cursor" if flags.cursor else "gutter")
+    style = palette.style("gutter.cursor" if flags.focused else "gutter")
     sign = row.sign or SIGNS[row.kind]
     sign_style = palette.style(
         {"+": "add.mark", "-": "del.mark", "x": "del.mark"}.get(sign, "origin.person")
         if sign.strip()
         else "gutter"
     )
-    link = "▶" if flags.cursor and flags.focused else _LINKS[flags.link]
-    link_style = palette.style("key" if flags.cursor or flags.link == "op" else "gutter")
+    link = "▶" if flags.focused else _LINKS[flags.link]
+    link_style = palette.style("key" if flags.focused or flags.link == "op" else "gutter")
     return [
         Segment(number.rjust(number_width) + " ", style),
         Segment(ORIGIN_MARKS.get(row.origin, "?"), palette.style(f"origin.{row.origin}")),
@@ -79,7 +77,7 @@ def line_style(row: Row, flags: Flags, palette: Palette) -> Style:
         style += palette.style(f"link.{flags.link}")
     if flags.selected:
         style += palette.style("selection")
-    elif flags.cursor:
+    elif flags.focused:
         style += palette.style("cursor")
     return style
 
