@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.service.device_scalars import DeviceScalars
-from engine.service.keep_map import KeepMap, Pair, TileClass
+from engine.service.keep_map import KeepMap, Pair
+from engine.service.target_mask import TileClass
 from engine.spec.recipe import Recipe
 
 LEGEND = (

@@ -24,7 +24,7 @@ class EvidenceActions(Shared):
             snap.recipe,
             snap.target,
             self.open_desk.work.binding,
-            snap.lifted.module if snap.lifted is not None else None,
+            snap.lifted,
             snap.state.verdict(Gate.G2),
         )
         self.app.push_screen(MaskScreen(subject))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from cubridge_tui.screens.gpu import GpuScreen
 from cubridge_tui.screens.mask import MaskScreen
 from cubridge_tui.screens.replay import ReplayScreen
 from cubridge_tui.widgets.line import Line
-from engine.types import Stage
+from engine.types import Level, Stage, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import TableChild, made, placed
@@ -225,30 +226,48 @@ async def test_a_runner_that_cannot_work_says_what_to_do(
         assert list(tmp_path.glob("*.tar"))
 
 
+MACHINE = """
+import json, pathlib, sys
+sys.path.insert(0, {root!r})
+from engine.gpu.worker.checklist import required
+from engine.gpu.worker.manifest import read_job
+from engine.gpu.worker.results import Store, write_result
+job, out = read_job(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
+print("on the card [/]", flush=True)
+store = Store(job, {{"name": "Test Card [/]", "arch": "sm_80"}}, fresh=True)
+for key in job.keys:
+    for check in required(key, job.primary, True):
+        store.add("checks", {{"check": check, "specialisation": key, "verdict": "pass",
+                             "cases": 3, "seconds": 0.5}})
+write_result(out, store.result("complete"))
+"""
+
+
 async def test_a_job_runs_by_a_command_and_its_result_becomes_the_verdict(
-    tmp_path: Path,
+    tmp_path: Path, root: Path
 ) -> None:
-    """The command stands for a GPU machine: it writes a result for the job's own bytes."""
+    """The command stands for a GPU machine: it writes a whole result for the job's own bytes."""
     path = tmp_path / "store.git"
     session = placed(path)
-    fake = tmp_path / "machine.py"
-    fake.write_text(
-        "import json, sys, pathlib\n"
-        "job, out = pathlib.Path(sys.argv[1]), sys.argv[2]\n"
-        "sys.path.insert(0, str(job))\n"
-        "m = json.loads((job / 'job.json').read_text())\n"
-        "print('on the card [/]', flush=True)\n"
-        "r = {'kind': 'cubridge-gpu-result', 'hashes': m['hashes']}\n"
-        "json.dump(r, open(out, 'w'))\n"
-    )
+    machine, broken = tmp_path / "machine.py", tmp_path / "broken.py"
+    machine.write_text(MACHINE.format(root=str(root)))
+    broken.write_text("import sys; open(sys.argv[2], 'w').write('{}')")
     async with app_on(path, session) as (app, pilot):
         await press(app, pilot, "v", "j", "j", "e")
-        await typed(app, pilot, f"python3 {fake} {{job}} {{out}}")
+        await typed(app, pilot, f"{sys.executable} {broken} {{job}} {{out}}")
         await press(app, pilot, "r")
-        # A result that is not whole is refused, and the session has no new verdict.
-        assert "result" in status(app)
-        assert isinstance(app.screen, GpuScreen)
-        assert app.screen.verdict is None
+        # What is no result is refused, and the session has no new verdict.
+        assert "not a GPU result" in status(app)
+        screen = app.screen
+        assert isinstance(screen, GpuScreen) and screen.verdict is None
+        await press(app, pilot, "e")
+        await typed(app, pilot, f"{sys.executable} {machine} {{job}} {{out}}")
+        await press(app, pilot, "r")
+        assert screen.verdict is not None and screen.verdict.kind is VerdictKind.PASS, status(app)
+        assert "measured on Test Card [/], sm_80" in screen_text(app)
+        assert "gpu-verified" in screen_text(app)
+        assert any("on the card [/]" in line for line in app.jobs.log)
+    assert Store.open(path).load(session).state.level is Level.GPU_VERIFIED
 
 
 async def test_a_running_job_is_cancelled_at_once(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
-from engine.service.keep_map import KeepMap, TileClass
+from engine.service.keep_map import KeepMap
+from engine.service.target_mask import TileClass
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import VARIANTS, lifted, recipe
