@@ -8,6 +8,7 @@ narration. Exit codes: 0 all gates that ran passed, 1 a gate failed, 2 wrong usa
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -62,6 +63,7 @@ def usage() -> str:
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; no exception leaves this function."""
     words = sys.argv[1:] if arguments is None else arguments
+    _open_missing_streams()
     try:
         code = dispatch(words)
         sys.stdout.flush()
@@ -137,6 +139,20 @@ def start_app(words: list[str]) -> int:
     os._exit(code)
 
 
+def _open_missing_streams() -> None:
+    """Started with a stream closed, what would go there goes nowhere.
+
+    Else narration would turn up on standard output, and the next file opened would be stream 1.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            made = os.open(os.devnull, os.O_RDWR)
+            if made != number:
+                os.dup2(made, number)
+                os.close(made)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+
+
 def report(error: Exception) -> int:
     """One clear message on standard error, and the exit code that belongs to it."""
     from cubridge_tui.console import say
@@ -147,6 +163,9 @@ def report(error: Exception) -> int:
         return error.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         say(f"cubridge: {error.filename}: {error.strerror}")
+        return USAGE_ERROR
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        say("cubridge: there is no space left for what is written\n  fix: free some")
         return USAGE_ERROR
     if os.environ.get("CUBRIDGE_TRACEBACK"):
         import traceback

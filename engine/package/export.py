@@ -208,7 +208,8 @@ def _used(name: str, content: Content) -> bool:
 def _check_folder(folder: Path) -> None:
     if not folder.name.isidentifier() or keyword.iskeyword(folder.name):
         better = re.sub(r"[^0-9A-Za-z_]+", "_", folder.name).strip("_")
-        better = better if better.isidentifier() else f"attention_{better}".rstrip("_")
+        usable = better.isidentifier() and not keyword.iskeyword(better)
+        better = better if usable else f"attention_{better}".rstrip("_")
         raise InputError(f"{folder.name!r} cannot be imported", fix=f"name the folder {better}")
     if not folder.exists():
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from engine.resources import kernel_dir, specs_dir
 
+ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 HEAD = """import torch
@@ -121,6 +123,25 @@ def test_sessions_that_do_not_exist(cubridge: Run) -> None:
         done = cubridge(*words)
         assert done.returncode == 2 and done.stdout == "", (words, done.stderr)
         assert "Traceback" not in done.stderr and "internal error" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("streams", "code", "errors"),
+    [(">&-", 0, ""), ("2>&-", 0, ""), ("<&- >&- 2>&-", 0, ""), (">/dev/full", 2, "no space left")],
+)
+def test_streams_that_are_closed_or_full(streams: str, code: int, errors: str) -> None:
+    program = "import sys; from cubridge_tui.cli import main; sys.exit(main(['kernels', 'list']))"
+    shell = ["sh", "-c", f'exec "$0" -c "{program}" {streams}', sys.executable]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == code, done.stderr
+    assert errors in done.stderr and "internal error" not in done.stderr
+
+
+def test_narration_without_standard_error_is_no_output() -> None:
+    program = "import sys; from cubridge_tui.cli import main; sys.exit(main(['lift', 'nothing']))"
+    shell = ["sh", "-c", f'exec "$0" -c "{program}" 2>&-', sys.executable]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "")
 
 
 def test_a_hostile_current_folder(tmp_path: Path, cubridge: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import keyword
 import subprocess
 import sys
 from dataclasses import replace
@@ -90,7 +91,7 @@ def test_folders(root: Path, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="cannot be imported") as caught:
             export(made, tmp_path / name)
         fix = str(caught.value.fix).rsplit(" ", 1)[-1]
-        assert fix.isidentifier()
+        assert fix.isidentifier() and not keyword.iskeyword(fix)
 
     other = tmp_path / "other"
     other.mkdir()
