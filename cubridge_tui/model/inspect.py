@@ -53,8 +53,9 @@ def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
     lines = [f"text       {row.text.strip()}"]
     if key is None:
         return [*lines, "", "no op: a comment, a brace, a blank line, or text that did not lift"]
-    lines.append(f"op         {'/'.join(map(str, key[1]))}  ({_home(key)})")
     found = _find(snap, key)
+    path = found[1] if found is not None else key[1]  # as gates name it: in the target
+    lines.append(f"op         {'/'.join(map(str, path))}  ({_home(key)})")
     if found is not None:
         module, path, stmt = found
         lines += _of_statement(module, path, stmt, snap.constants)
