@@ -49,6 +49,10 @@ def writable(facts: Facts) -> str:
     return f"read-only: {facts.read_only}" if facts.read_only else ""
 
 
+def only_read(facts: Facts) -> str:
+    return "" if facts.read_only else "this session is yours to change: no copy is needed"
+
+
 def can_step(facts: Facts) -> str:
     return facts.step_blocked
 
@@ -169,6 +173,8 @@ ACTIONS: tuple[Action, ...] = (
        "Stages", every(writable, idle, changed_on_disk), 5),
     _A("gpu", ("v",), "Verify on a GPU: run, pack or import; results beside the rivals", "GPU",
        ADAPTATION, "Stages", has_lowered, 19),
+    _A("fork", ("F",), "Go on in a copy of this session, also where another one writes it", "fork",
+       ADAPTATION, "Stages", every(idle, only_read), 6),
     _A("start-screen", ("B",), "Back to the start screen", "", ADAPTATION, "Stages"),
     # review
     _A("next-hunk", ("right_square_bracket",), "Next hunk", "hunks", ADAPTATION, "Review",

@@ -48,7 +48,7 @@ def owed(state: SessionState) -> Owed:
     if failed is not None and failed.gate is Gate.G1:
         return _failure(failed)
     if not state.proposals or state.outdated(Stage.TARGET):
-        words = "Read the spec and let the rules propose"
+        words = "Read the spec (this runs its code) and let the rules propose"
         return Owed(words, "step", Step.PROPOSE)
     count = undecided(state)
     if count:

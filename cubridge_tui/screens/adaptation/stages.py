@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.layout import PANES
 from cubridge_tui.model.next_step import Step, first_failed, owed
 from cubridge_tui.model.verdicts import suspects, verdict_lines
@@ -139,6 +140,22 @@ class StageActions(Shared):
 
     def do_take_in(self) -> None:
         self.job("take in", self.open_desk.take_in, quiet=True)
+
+    def do_fork(self) -> None:
+        """A session of one's own that begins with this history."""
+        app, session = self.cubridge, self.session
+
+        def forked(outcome: Outcome) -> None:
+            if isinstance(outcome.value, str):
+                self.leave()
+                app.pop_screen()
+                app.open_session(outcome.value)
+            elif outcome.error is not None:
+                self.say(str(outcome.error).replace("\n", " "), "fail")
+
+        app.jobs.submit(
+            "fork", lambda: app.store.fork(session, actor=app.actor), forked, quiet=True
+        )
 
     def do_start_screen(self) -> None:
         self.leave()

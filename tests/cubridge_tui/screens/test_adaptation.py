@@ -248,6 +248,10 @@ async def test_a_second_opener_is_read_only_and_follows(proposed: Proposed) -> N
             d.screen._look()
             await d.settle()
             assert "renamed [/] elsewhere" in d.text
+            await d.press("F")
+            assert "READ-ONLY" not in d.text and "(fork)" in d.text
+            await d.press("right_square_bracket", "a")
+            assert d.decisions()["h1"] is DecisionKind.ACCEPTED
 
 
 async def test_a_store_that_cannot_be_written_is_a_banner_and_loses_nothing(
