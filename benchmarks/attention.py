@@ -122,7 +122,8 @@ def main() -> int:
     recording.add_argument("result", type=Path)
     recording.add_argument("--out", type=Path, default=RESULTS / "attention.json")
     showing = actions.add_parser("table", help="print a record as a table")
-    showing.add_argument("record", type=Path, nargs="?", default=RESULTS / "attention.json")
+    kept = sorted(RESULTS.glob("attention*.json"))
+    showing.add_argument("records", type=Path, nargs="*", default=kept)
     options = parser.parse_args()
     try:
         if options.action == "pack":
@@ -134,14 +135,14 @@ def main() -> int:
             print(shlex.join([*words, "--out", "result.json"]))
             return 0
         if options.action == "record":
-            data = record(options.result, options.out)
+            data = [record(options.result, options.out)]
         else:
-            data = json.loads(options.record.read_text())
+            data = [json.loads(path.read_text()) for path in options.records]
     except CuBridgeError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    for line in table(data):
-        print(line)
+    for kept_record in data:
+        print("\n".join(table(kept_record)) + "\n")
     return 0
 
 
