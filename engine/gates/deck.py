@@ -53,6 +53,15 @@ QUICK: tuple[Case, ...] = (
 
 def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
     """Integer constants that may be a window, a prefix or a block: larger than 1, not too large."""
+    return tuple(c for c in _integers(expressions) if 8 < c <= MAX_CONSTANT)
+
+
+def unreached(expressions: Iterable[Expr]) -> tuple[int, ...]:
+    """Constants that are too large for a run on the CPU to reach past: a verdict names them."""
+    return tuple(c for c in _integers(expressions) if c > MAX_CONSTANT)
+
+
+def _integers(expressions: Iterable[Expr]) -> tuple[int, ...]:
     found = {
         abs(node.value)
         for expr in expressions
@@ -61,7 +70,7 @@ def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
         and isinstance(node.value, int)
         and not isinstance(node.value, bool)
     }
-    return tuple(sorted(c for c in found if 8 < c <= MAX_CONSTANT))
+    return tuple(sorted(found))
 
 
 def quick_deck(expressions: Iterable[Expr]) -> tuple[Case, ...]:

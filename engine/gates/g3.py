@@ -54,6 +54,9 @@ def judge_lowered(
     Raises:
         Interrupted: `cancel` was set.
     """
+    if not package.specialisations:
+        reason = "the package declares no specialisations, so nothing was lifted again or compiled"
+        return G3(VerdictKind.NOT_RUN, reason, {})
     fault = _check_text(package, lifted, target, lowered, arch, progress)
     if fault is not None:
         return fault

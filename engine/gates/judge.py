@@ -25,7 +25,7 @@ from engine.cuir.execute import Schedule, run_program
 from engine.cuir.nodes import Module, Name, Num, walk_expr
 from engine.cuir.parser import parse_module
 from engine.cuir.scalar import Mode
-from engine.gates.deck import Case, quick_deck
+from engine.gates.deck import Case, quick_deck, unreached
 from engine.gates.diagnose import diagnose, lse_path
 from engine.gates.low_precision import run_spec
 from engine.gates.overflow import overflow
@@ -86,6 +86,9 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
         ),
     )
     passed = "{} runs equal the spec"
+    beyond = unreached((subject.recipe.keep, subject.recipe.score))
+    if beyond:
+        passed += f"; no run reaches past {', '.join(map(str, beyond))}"
     if read:
         deck = _legal_cases(subject)
         failure, done = judge(subject, report)
@@ -402,8 +405,11 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
     if bool((got.masked_select(~kept) != 0).any()):
         return Failure("a row without a kept key is not 0"), row
     zero = torch.zeros(1, dtype=torch.float64)
-    error = torch.cat([(got - reference).abs().masked_select(kept), zero]).nan_to_num(math.inf)
-    allowed = torch.cat([(plain - reference).abs().masked_select(kept), zero]).nan_to_num(0.0)
+    error = torch.cat([(got - reference).abs().masked_select(kept), zero])
+    error = error.nan_to_num(math.inf, math.inf)
+    allowed = torch.cat([(plain - reference).abs().masked_select(kept), zero])
+    # Where PyTorch itself overflows it is no yardstick: such an element allows nothing.
+    allowed = allowed.nan_to_num(0.0, 0.0, 0.0)
     rounding = torch.cat(
         [(reference.to(subject.dtype).double() - reference).abs().masked_select(kept), zero]
     )

@@ -160,7 +160,7 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
     zero = torch.zeros(1, dtype=torch.float64)
 
     def worst(error: Tensor, missing: float) -> float:
-        chosen = error.abs().masked_select(kept).nan_to_num(missing)
+        chosen = error.abs().masked_select(kept).nan_to_num(missing, missing)
         return float(torch.cat([chosen, zero]).max())
 
     rounding = worst(want.to(subject.dtype).double() - want, 0.0)

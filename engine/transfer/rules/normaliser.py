@@ -141,9 +141,11 @@ def _vanishes_at_minus_infinity(weight: Expr) -> bool:
 
 def scale_output(module: Module, found: Attention, value: Expr) -> Module:
     """Multiply the accumulator just before it is stored."""
+    # Without keys a factor such as 1 / Nk is infinite; nothing times it is still nothing.
+    scaled = Select(Compare("==", X, Num(0.0)), Num(0.0), Binary("*", X, value))
     factor = Assign(
         found.accumulator,
-        Call("map", (Name(found.accumulator), Lambda(("x",), Binary("*", X, value)))),
+        Call("map", (Name(found.accumulator), Lambda(("x",), scaled))),
     )
 
     def edit(stmts: Block) -> Block:
