@@ -11,7 +11,7 @@ import termios
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 from textual.binding import Binding
@@ -25,8 +25,10 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.screens.base import ActionScreen
 from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.screens.palette import ActionProvider
-from engine.service.bench import Bench
 from sessions.store import Store
+
+if TYPE_CHECKING:
+    from engine.service.bench import Bench
 
 TERMINAL_SECONDS = 1.0
 
@@ -65,14 +67,25 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         self.animation_level = "none"
         self.actor = actor()
         self.store = Store.open(store)
-        self.bench = Bench(self.store, cancel=threading.Event())
-        self.jobs = Jobs(self.bench.cancel, self._post, self._job_news)
-        self.bench.progress = self.jobs.progress
+        self.cancel = threading.Event()
+        self.jobs = Jobs(self.cancel, self._post, self._job_news)
+        self._bench: Bench | None = None
+        self._bench_lock = threading.Lock()
         self._opening = session
         for palette in self.palettes:
             self.register_theme(palette.theme)
         self.theme = self.palette.name
         self.set_keymap(self.config.keymap)
+
+    @property
+    def bench(self) -> Bench:
+        """The workplace of all sessions. Its engine is loaded after the first paint (0.2 s)."""
+        with self._bench_lock:
+            if self._bench is None:
+                from engine.service.bench import Bench
+
+                self._bench = Bench(self.store, cancel=self.cancel, progress=self.jobs.progress)
+            return self._bench
 
     # --- life ------------------------------------------------------------------------------------
 
@@ -89,6 +102,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     def _warm_up(self) -> None:
         self.bench.child.start()
+        import cubridge_tui.screens.adaptation  # noqa: F401 - loaded while the person reads
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -111,7 +125,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
     def close(self) -> None:
         """End jobs and children; called once the terminal is restored, or the app has failed."""
         self.jobs.close()
-        self.bench.close()
+        if self._bench is not None:
+            self._bench.close()
 
     def _post(self, function: Callable[..., None], *arguments: Any) -> None:
         """From the jobs' thread to ours."""

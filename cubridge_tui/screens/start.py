@@ -7,7 +7,7 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.containers import Grid
 
-from cubridge_tui import actions, desk
+from cubridge_tui import actions
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.lists import Lists, read_lists
@@ -142,11 +142,15 @@ class StartScreen(ActionScreen):
         if not kernel or spec is None or self._starting:
             return
         self._starting = True
-        bench, actor = self.cubridge.bench, self.cubridge.actor
+        app = self.cubridge
+
+        def begin() -> str:
+            from cubridge_tui import desk
+
+            return desk.begin(app.bench, kernel, spec.path, app.actor)
+
         self.say(f"starting: {kernel} with {spec.label}")
-        self.cubridge.jobs.submit(
-            "start", lambda: desk.begin(bench, kernel, spec.path, actor), self._begun, quiet=True
-        )
+        app.jobs.submit("start", begin, self._begun, quiet=True)
 
     def _begun(self, outcome: Outcome) -> None:
         self._starting = False
