@@ -99,6 +99,7 @@ class _Stages:
 
 
 def _walk(work: Adaptation, stages: _Stages, args: argparse.Namespace) -> int:
+    from engine.errors import LowerError, TransferError
     from engine.types import VerdictKind
 
     begin = time.monotonic()
@@ -123,13 +124,23 @@ def _walk(work: Adaptation, stages: _Stages, args: argparse.Namespace) -> int:
             return GATE_FAILED
         proposal = result.proposal
     else:
-        proposal = work.propose_by_rules()
+        begin = time.monotonic()
+        try:
+            proposal = work.propose_by_rules()
+        except TransferError as error:
+            stages.add("target", "G2", "not_run", str(error), time.monotonic() - begin)
+            return GATE_FAILED
     work.accept_all(proposal)
     verdict = work.judge_target()
     stages.gate("target", verdict)
     if verdict.kind is VerdictKind.FAIL:
         return GATE_FAILED
-    lowering = work.lower()
+    begin = time.monotonic()
+    try:
+        lowering = work.lower()
+    except LowerError as error:
+        stages.add("lowered", "G3", "not_run", str(error), time.monotonic() - begin)
+        return GATE_FAILED
     verdict = work.judge_lowered(lowering)
     stages.gate("lowered", verdict)
     if verdict.kind is VerdictKind.FAIL:

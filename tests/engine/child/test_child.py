@@ -51,7 +51,7 @@ def test_what_a_spec_prints_is_no_answer(child: Child, tmp_path: Path) -> None:
 
 
 def test_a_crash_is_an_error_and_the_next_call_works(child: Child, tmp_path: Path) -> None:
-    path = write(tmp_path, "os.kill(os.getpid(), 9)")
+    path = write(tmp_path, "import signal; os.kill(os.getpid(), signal.SIGKILL)")
     with pytest.raises(ChildFailed, match="signal 9"):
         child.call("recipe", {"path": path, "options": {}})
     assert "torch" in child.call("ping", {})
