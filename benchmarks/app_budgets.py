@@ -2,7 +2,8 @@
 
 `python benchmarks/app_budgets.py [--json FILE]`. Both wall and CPU time are measured: on a machine
 that is busy with other work only the CPU time says something. The app runs headless at 300 x 80;
-a key's time is from its press to the end of the repaint that it causes.
+a key's time is from its press to the end of the repaint that it causes; the wall time of a key also
+holds the test pilot's own waits (some 50 ms), its CPU time does not.
 """
 
 from __future__ import annotations
