@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.cuir.canonical import rebuild
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -20,6 +19,7 @@ from engine.cuir.nodes import (
     Path,
     Stmt,
     blocks,
+    rebuild,
     walk_expr,
 )
 from engine.cuir.printer import print_stmts

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.cuir.canonical import rebuild
 from engine.cuir.matching import with_blocks
 from engine.cuir.nodes import (
     Assign,
@@ -39,6 +38,7 @@ from engine.cuir.nodes import (
     Stmt,
     Unary,
     blocks,
+    rebuild,
 )
 from engine.lower.kinds import INTEGERS, NUMBERS, Kinds, common, module_kinds
 from engine.lower.templates import Templates, default_templates
