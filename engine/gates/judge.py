@@ -502,7 +502,7 @@ def _located(subject: Subject, case: Case, seed: int, failure: Failure) -> Failu
         failure,
         reason=f"{failure.reason}; {found.words}",
         op=_op(found.path),
-        counterexample={**(failure.counterexample or {}), **found.example},
+        counterexample={**found.example, "compared": "weights of one-hot V"},
     )
 
 

@@ -184,13 +184,14 @@ class Adaptation(Work):
         if accepted.level is Level.NONE:
             reasons = ", ".join(f"{v.gate} {v.kind}" for v in self.state.verdicts) or "no verdicts"
             raise StoreError(f"nothing is accepted without a level ({reasons})")
-        self.writer.append([accepted], actor=self.actor)
         if self.recipe is None:
-            return accepted  # a package checks itself by the recipe: without one there is none
+            # A package checks itself by the recipe: without one there is none.
+            self.writer.append([accepted], actor=self.actor)
+            return accepted
         # The store then holds all that rebuilds and uses the kernel, headers included.
-        package = package_archive(self)
+        package = package_archive(self, accepted.level)
         kept = TranscriptAdded(PACKAGE, sha256_of(package), "accepted")
-        self.writer.append([kept], [package], actor=self.actor)
+        self.writer.append([kept, accepted], [package], actor=self.actor)
         return accepted
 
     def _set(

@@ -35,12 +35,12 @@ def export_session(work: Work, folder: Path) -> Path:
             f"session {work.session.id} changed since it was accepted",
             fix="accept it again, or fork the session at the acceptance",
         )
-    return export(content_of(work), folder)
+    return export(content_of(work, state.accepted_level), folder)
 
 
-def package_archive(work: Work) -> bytes:
-    """The session's package as a tar: the same bytes for the same content."""
-    files = package_files(content_of(work), PACKAGE_NAME)
+def package_archive(work: Work, level: Level) -> bytes:
+    """The session's package as a tar: the same bytes for the same content and level."""
+    files = package_files(content_of(work, level), PACKAGE_NAME)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, data in sorted(files.items()):
@@ -50,8 +50,8 @@ def package_archive(work: Work) -> bytes:
     return buffer.getvalue()
 
 
-def content_of(work: Work) -> Content:
-    """What the package of a session's lowered kernel is made of."""
+def content_of(work: Work, level: Level) -> Content:
+    """What the package of a session's lowered kernel, accepted at `level`, is made of."""
     recipe = work.recipe
     if recipe is None:
         raise InputError(
@@ -76,7 +76,7 @@ def content_of(work: Work) -> Content:
         spec=work.spec.read_bytes(),
         spec_options=work.options.spec,
         verdicts=state.verdicts,
-        level=state.accepted_level,
+        level=level,
         value_columns=_value_columns(source, package.entry, package.specialisations, arch),
     )
 

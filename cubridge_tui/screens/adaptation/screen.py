@@ -96,7 +96,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             if outcome.error is not None:
                 self.failed(outcome)
             elif outcome.cancelled:
-                self.say(f"{outcome.name} was cancelled; nothing of it was kept", "stale")
+                self.say(f"{outcome.name} was cancelled; steps that had ended are kept", "stale")
             elif then is not None:
                 then()
             self.tell()
