@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, assume, settings
 from hypothesis import strategies as st
 
 from engine.cuir.canonical import map_expr
@@ -83,7 +85,7 @@ def _with_function(module: Module, function: Function) -> Module:
 
 
 def _insert(draw: st.DrawFn, module: Module, fresh: str) -> Module:
-    path, stmt = draw(st.sampled_from(_kernels(module)))
+    path, stmt = draw(_pick(_kernels(module)))
     scalar = st.builds(Assign, st.just(fresh), sizes)
     guarded = st.builds(lambda c, s: If(Compare("<", c, Num(3)), (s,)), sizes, effects)
     both = st.builds(lambda c, a, b: If(Compare("<", c, NK), (a,), (b,)), sizes, effects, effects)
@@ -100,7 +102,7 @@ def _is_effect(stmt: Stmt) -> bool:
 
 def _delete(draw: st.DrawFn, module: Module) -> Module:
     places = [path for path, stmt in _kernels(module) if _is_effect(stmt)]
-    return edit_module(module, draw(st.sampled_from(places)), ()) if places else module
+    return edit_module(module, draw(_pick(places)), ()) if places else module
 
 
 def _move(draw: st.DrawFn, module: Module) -> Module:
@@ -108,9 +110,9 @@ def _move(draw: st.DrawFn, module: Module) -> Module:
     places = [(p, s) for p, s in _kernels(module) if isinstance(s, Do) and not s.call.args]
     if not places:
         return module
-    path, moved = draw(st.sampled_from(places))
+    path, moved = draw(_pick(places))
     module = edit_module(module, path, ())
-    to, stmt = draw(st.sampled_from(_kernels(module)))
+    to, stmt = draw(_pick(_kernels(module)))
     return edit_module(module, to, (stmt, moved))
 
 
@@ -118,7 +120,7 @@ def _wrap(draw: st.DrawFn, module: Module) -> Module:
     places = [(p, s) for p, s in _kernels(module) if _is_effect(s)]
     if not places:
         return module
-    path, stmt = draw(st.sampled_from(places))
+    path, stmt = draw(_pick(places))
     other = (draw(effects),) if draw(st.booleans()) else ()
     return edit_module(module, path, (If(Compare("<", draw(sizes), NQ), (stmt,), other),))
 
@@ -128,7 +130,7 @@ def _unwrap(draw: st.DrawFn, module: Module) -> Module:
     safe = [(p, s) for p, s in places if isinstance(s, If) and all(_is_effect(x) for x in s.then)]
     if not safe:
         return module
-    path, stmt = draw(st.sampled_from(safe))
+    path, stmt = draw(_pick(safe))
     assert isinstance(stmt, If)
     return edit_module(module, path, stmt.then)
 
@@ -151,14 +153,14 @@ def _score(draw: st.DrawFn, module: Module) -> Module:
     ]  # fmt: skip
     if not places:
         return module
-    path, stmt = draw(st.sampled_from(places))
+    path, stmt = draw(_pick(places))
     assert isinstance(stmt, Assign)
     made = Assign(stmt.target, Call("map", (Name(stmt.target), Lambda(("x",), draw(scores)))))
     return edit_module(module, path, (made, stmt))
 
 
 def _schedule(draw: st.DrawFn, module: Module, fresh: str) -> Module:
-    function = draw(st.sampled_from(_devices(module)))
+    function = draw(_pick(_devices(module)))
     last = function.body[-1]
     assert isinstance(last, Return) and last.value is not None
     value: Expr = Binary("+", Name(fresh), last.value)
@@ -180,7 +182,7 @@ def _constant(draw: st.DrawFn, module: Module) -> Module:
         if isinstance(s, Assign) and isinstance(s.value, Num)
     ]  # fmt: skip
     loops = [(p, s) for p, s in _kernels(module) if isinstance(s, For)]
-    path, stmt = draw(st.sampled_from([*places, *loops]))
+    path, stmt = draw(_pick([*places, *loops]))
     if isinstance(stmt, Assign):
         return edit_module(module, path, (replace(stmt, value=Num(draw(st.integers(1, 8)))),))
     assert isinstance(stmt, For)
@@ -192,13 +194,13 @@ def _constant(draw: st.DrawFn, module: Module) -> Module:
 
 def _fields(draw: st.DrawFn, module: Module, fresh: str) -> Module:
     at = draw(st.integers(0, len(module.fields)))
-    new = Field(fresh, draw(st.sampled_from(["tensor", "i32", "i64", "f32"])))
+    new = Field(fresh, draw(_pick(["tensor", "i32", "i64", "f32"])))
     return replace(module, fields=(*module.fields[:at], new, *module.fields[at:]))
 
 
 def _parameter(draw: st.DrawFn, module: Module, fresh: str) -> Module:
     """A device function gets a parameter, or a constant, and every call passes one."""
-    function = draw(st.sampled_from(_devices(module)))
+    function = draw(_pick(_devices(module)))
     constant = draw(st.booleans())
     changed = (
         replace(function, consts=(*function.consts, fresh))
@@ -239,7 +241,7 @@ def _helper(draw: st.DrawFn, module: Module, fresh: str) -> Module:
         Return(Binary("*", Name("n"), draw(sizes))),
     )
     made = Function(
-        "device", fresh, (Param("args"), Param("n", "i32")), draw(st.sampled_from([(), ("BN",)])),
+        "device", fresh, (Param("args"), Param("n", "i32")), draw(_pick([(), ("BN",)])),
         (), body,
     )  # fmt: skip
     at = draw(st.integers(0, len(module.functions) - 1))
@@ -249,11 +251,11 @@ def _helper(draw: st.DrawFn, module: Module, fresh: str) -> Module:
 
 def _rename(draw: st.DrawFn, module: Module, fresh: str) -> Module:
     """A local of a kernel gets another name, maybe one that C++ has already."""
-    function = draw(st.sampled_from([f for f in module.functions if f.kind == "kernel"]))
+    function = draw(_pick([f for f in module.functions if f.kind == "kernel"]))
     loops = {s.var for _, s in walk(module) if isinstance(s, For)}
     assigned = {s.target for _, s in _kernels(module) if isinstance(s, Assign)}
     targets = sorted(assigned - loops)
-    old, new = draw(st.sampled_from(targets)), draw(st.sampled_from([fresh, "register", "keep"]))
+    old, new = draw(_pick(targets)), draw(_pick([fresh, "register", "keep"]))
     if any(new in (getattr(s, "target", ""), getattr(s, "var", "")) for _, s in walk(module)):
         return module
 
@@ -277,8 +279,8 @@ def _rename(draw: st.DrawFn, module: Module, fresh: str) -> Module:
 
 def _accumulate(draw: st.DrawFn, module: Module, fresh: str) -> Module:
     """A variable, a loop that changes it, and a use behind the loop."""
-    path, stmt = draw(st.sampled_from(_kernels(module)))
-    kind = draw(st.sampled_from([Num(0), Num(0.5)]))
+    path, stmt = draw(_pick(_kernels(module)))
+    kind = draw(_pick([Num(0), Num(0.5)]))
     total, var = Name(fresh), Name(f"{fresh}v")
     inner: tuple[Stmt, ...] = (
         Assign(f"{fresh}w", Binary("*", var, Num(2))),
@@ -297,7 +299,7 @@ def _accumulate(draw: st.DrawFn, module: Module, fresh: str) -> Module:
 def _other(draw: st.DrawFn, module: Module) -> Module:
     """An `else` comes, goes or grows."""
     places = [(p, s) for p, s in _kernels(module) if isinstance(s, If)]
-    path, stmt = draw(st.sampled_from(places))
+    path, stmt = draw(_pick(places))
     assert isinstance(stmt, If)
     gone = all(_is_effect(s) or isinstance(s, If) for s in stmt.other)
     other = () if stmt.other and gone else (*stmt.other, draw(effects))
@@ -343,9 +345,9 @@ def _depth(draw: st.DrawFn, module: Module) -> Module:
         if isinstance(s, Do) and s.call.fn in ("wait_async", "mma_wait")
     ]  # fmt: skip
     own = {f.name for f in module.functions if "BN" in f.consts}
-    path, stmt = draw(st.sampled_from([(p, s) for p, s in places if p[0] in own]))
+    path, stmt = draw(_pick([(p, s) for p, s in places if p[0] in own]))
     assert isinstance(stmt, Do)
-    depth = draw(st.sampled_from([Num(0), Num(3), Name("BN"), Binary("//", Name("BN"), Num(64))]))
+    depth = draw(_pick([Num(0), Num(3), Name("BN"), Binary("//", Name("BN"), Num(64))]))
     return edit_module(module, path, (Do(replace(stmt.call, args=(depth,))),))
 
 
@@ -361,12 +363,18 @@ EDITS = (
 )  # fmt: skip
 
 
+def _pick(choices: Sequence[Any]) -> st.SearchStrategy[Any]:
+    """One of `choices`; an example that has none is no example."""
+    assume(len(choices) > 0)
+    return st.sampled_from(choices)
+
+
 @st.composite
 def edits(draw: st.DrawFn, module: Module) -> Module:
     """`module` with one to four legal edits."""
     for number in range(draw(st.integers(1, 4))):
         fresh = f"t{number}"
-        match draw(st.sampled_from(EDITS)):
+        match draw(_pick(EDITS)):
             case "insert":
                 module = _insert(draw, module, fresh)
             case "delete":
