@@ -63,8 +63,6 @@ def permuted(tensor: Tensor, item: TensorField) -> Tensor:
     if item.dims == item.source_dims:
         return tensor
     order = [item.source_dims.index(d) for d in item.dims if d in item.source_dims]
-    if sorted(order) == list(range(tensor.dim())) and len(order) == len(item.dims):
-        return tensor.permute(order)
     view = tensor.permute(order)
     for position, dim in enumerate(item.dims):
         if dim not in item.source_dims:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -94,15 +95,18 @@ def test_one_clear_error(
     assert "Traceback" not in str(error)
 
 
-def test_time_limit_ends_a_loop(write: Callable[[str], Path]) -> None:
+def test_time_limit_names_the_line(write: Callable[[str], Path]) -> None:
     """In a process of its own: the alarm may meet torch's own code, which then ends the process."""
     path = write(HEAD + "):\n    while True:\n        q = q * 1\n")
     code = (
         "from pathlib import Path; from engine.spec.read import read_recipe; "
         f"read_recipe(Path({str(path)!r}), time_limit_s=0.3)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode != 0
+    assert re.search(r"spec\.py:[89](:\d+)?: the spec ran for more than 0\.3 s", done.stderr)
 
 
 def test_unknown_option(write: Callable[[str], Path]) -> None:
