@@ -156,8 +156,7 @@ class FunctionLowerer:
         if old.kind != new.kind:
             raise LowerError(f"{new.name} cannot turn from @{old.kind} into @{new.kind}")
         if old.name != new.name:
-            name = self.emitter.names.choose(new.name)
-            out.append(self.patch(self.context.parts[path, "name"], name))
+            out.append(self.patch(self.context.parts[path, "name"], new.name))  # as calls spell it
         if old.consts != new.consts:
             out += self.const_patches(old)
         if old.params != new.params:

@@ -302,6 +302,12 @@ def test_a_changed_signature_keeps_what_it_can() -> None:
     assert "count<BN, 2>(a, q0, 1)" in text
 
 
+def test_a_function_and_its_calls_get_another_name() -> None:
+    text = lowered("odd", ("def count(", "def tiles_of("), ("count[BN]", "tiles_of[BN]"))
+    assert "tiles_of(const" in text and "tiles_of<BN>(a, q0)" in text
+    assert "count<" not in text
+
+
 def test_launch_bounds() -> None:
     text = lowered("odd", ("@kernel(threads=128)", "@kernel(threads=256, min_blocks=2)"))
     assert "__launch_bounds__(256, 2)" in text
