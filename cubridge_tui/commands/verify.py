@@ -40,6 +40,9 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
 
 def add_contents(parser: argparse.ArgumentParser) -> None:
     """What goes into the job."""
+    from engine.gpu.worker.options import shape
+    from engine.gpu.worker.shapes import FORM
+
     parser.add_argument(
         "--only",
         nargs="+",
@@ -50,10 +53,12 @@ def add_contents(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lengths", nargs="+", type=int, metavar="N", help="sequence lengths to time"
     )
+    parser.add_argument("--shapes", nargs="+", type=shape, metavar="SHAPE", help=f"or: {FORM}")
 
 
 def times_of(args: argparse.Namespace) -> dict[str, object]:
-    return {"lengths": args.lengths} if args.lengths else {}
+    out: dict[str, object] = {"lengths": args.lengths} if args.lengths else {}
+    return out | ({"shapes": args.shapes} if args.shapes else {})
 
 
 def run(args: argparse.Namespace) -> int:

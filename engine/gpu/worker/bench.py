@@ -23,12 +23,15 @@ from torch import Tensor
 
 from engine.gpu.worker.calls import make_call
 from engine.gpu.worker.cases import Case
+from engine.gpu.worker.fa4 import NAME as FA4
+from engine.gpu.worker.fa4 import fa4_rival
 from engine.gpu.worker.guarded import bits
 from engine.gpu.worker.manifest import Job, read_job
 from engine.gpu.worker.rivals import Absent, Contestant, Mask, flex_rival, mask_of, sdpa_rivals
+from engine.gpu.worker.shapes import cases_of, label
 from engine.gpu.worker.specrun import unit
 from engine.gpu.worker.subject import Subject
-from engine.gpu.worker.timing import Ceilings, clocks, interleaved, measure_ceilings
+from engine.gpu.worker.timing import Ceilings, ClockWatch, clocks, interleaved, measure_ceilings
 from engine.gpu.worker.verify import subject_of, tell
 
 SETS = 3
@@ -68,21 +71,21 @@ def main(arguments: list[str]) -> int:
     plan = json.loads(plan_text)
     try:
         subject = subject_of(job, Path(library), key, False)
-        entries = [prepare(subject, job, int(n), plan) for n in plan["lengths"]]
-        entries = [e for e in entries if e is not None]
+        cases = cases_of(plan, subject.d)
+        entries = [e for c in cases if (e := prepare(subject, job, c, plan)) is not None]
         tell(event="ready")
         if sys.stdin.readline().strip() != "go":
             return 1
         begin = time.monotonic()
         ceilings = measure_ceilings(subject.dtype)
         for entry in entries:
-            assert entry is not None
             if time.monotonic() - begin > float(plan["deadline"]):
                 tell(
                     event="error", text=f"{label(entry.sizes)}: not timed, the time for it is over"
                 )
                 continue
             time_entry(subject, entry, int(plan["samples"]), ceilings)
+            tell(event="timed", case=label(entry.sizes))
     except Exception as error:  # one kernel's timing must not take the others'
         tell(event="error", text=f"timing: {type(error).__name__}: {error}")
         traceback.print_exc()
@@ -91,30 +94,28 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def bench_case(length: int, d: int, plan: Mapping[str, Any]) -> Case:
-    """Batch and heads at a length: 16,384 rows in all, 32 heads (16 of D 256), as the rivals' own
-    benches have them."""
-    batch = max(1, 16384 // length)
-    heads = int(plan.get("heads") or (16 if d >= 192 else 32))
-    heads_kv = int(plan.get("heads_kv") or heads)
-    return Case(batch, heads, heads_kv, length, length, seed=12345 + length)
+def prepare(subject: Subject, job: Job, case: Case, plan: Mapping[str, Any]) -> Entry | None:
+    """Inputs and contestants of one shape; each contestant has run once and was right.
 
-
-def prepare(subject: Subject, job: Job, length: int, plan: Mapping[str, Any]) -> Entry | None:
-    """Inputs and contestants of one length; each contestant has run once and was right."""
-    case = bench_case(length, subject.d, plan)
+    None where the spec excludes the shape, or an earlier run has timed it.
+    """
     sizes = subject.run.sizes(case, subject.d, subject.dv)
     if not subject.run.fits(sizes):
         tell(event="error", text=f"{case}: the spec excludes these sizes")
+        return None
+    if label(sizes) in plan.get("done", ()):
+        tell(event="step", text=f"timing: {label(sizes)} is there from an earlier run")
         return None
     tell(event="step", text=f"timing: preparing {case}")
     first = subject.run.make_inputs(case, sizes, subject.dtype)
     sets = [first, *(_fresh(subject, first, case.seed + n) for n in range(1, SETS))]
     mask = mask_of(subject.run, first, sizes)
     rivals: dict[str, Contestant | Absent] = {}
-    wanted = plan.get("rivals", ["sdpa", "flex", "eager"])
+    wanted = plan.get("rivals", ["sdpa", "fa4", "flex", "eager"])
     if "sdpa" in wanted:
         rivals |= sdpa_rivals(subject.run, first, sizes, mask)
+    if "fa4" in wanted:
+        rivals[FA4] = _guard(lambda: fa4_rival(subject.run, first, sizes, mask))
     if "flex" in wanted:
         source = (job.folder / job.flex).read_text(encoding="utf-8") if job.flex else None
         rivals["FlexAttention"] = _guard(
@@ -149,7 +150,7 @@ def prepare_whole(subject: Subject, case: Case, flex: bool) -> list[Whole | Abse
     """
     out = [_whole(subject, case, EAGER, subject.run.eager(), EAGER_BYTES)]
     if not flex:
-        compiled = torch.compile(subject.run.eager(), dynamic=False)
+        compiled = subject.run.eager(partial(torch.compile, dynamic=False))
         entry = _whole(subject, case, COMPILED, compiled, COMPILED_BYTES)
         if isinstance(entry, Whole):
             tell(event="step", text=f"timing: compiling the spec at {label(entry.sizes)}")
@@ -198,7 +199,8 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
         else:
             contestants[name] = [partial(rival, inputs) for inputs in entry.sets]
     before = clocks()
-    times = interleaved(contestants, samples, _l2())
+    with ClockWatch() as watch:
+        times = interleaved(contestants, samples, _l2())
     after = clocks()
     flops = 2.0 * (subject.d + subject.dv) * entry.mask.pairs
     floor = floor_ms(subject, sizes, flops, ceilings)
@@ -209,7 +211,7 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
             "samples": timing.samples, "tflops": flops / timing.median * 1e-9,
             "ours_is": timing.median / base, "pairs": entry.mask.pairs, "mask": entry.mask.kind,
             "flops": flops, "sizes": sizes, "dtype": str(subject.dtype).removeprefix("torch."),
-            "clocks": {"before": before, "after": after},
+            "clocks": {"before": before, "after": after, **watch.seen()},
         }  # fmt: skip
         if name == OURS:
             row |= {
@@ -366,12 +368,3 @@ def _short(error: Exception) -> str:
 
 def _l2() -> int:
     return int(getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0)) or 64 << 20
-
-
-def label(sizes: Mapping[str, int]) -> str:
-    d = f"D {sizes['D']}" if sizes["D"] == sizes["Dv"] else f"D {sizes['D']}/{sizes['Dv']}"
-    heads = f"{sizes['Hq']}" if sizes["Hq"] == sizes["Hkv"] else f"{sizes['Hq']}/{sizes['Hkv']}"
-    rows = (
-        f"S {sizes['Nq']}" if sizes["Nq"] == sizes["Nk"] else f"Nq {sizes['Nq']} Nk {sizes['Nk']}"
-    )
-    return f"{rows} B {sizes['B']} heads {heads} {d}"

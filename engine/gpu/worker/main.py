@@ -232,8 +232,9 @@ class Run:
         """Start the timing child; it compiles the rivals and then waits for its turn."""
         job = work.job
         plan = {**job.bench, "deadline": self.options.bench_seconds}
-        if self.options.lengths:
-            plan["lengths"] = self.options.lengths
+        if self.options.shapes or self.options.lengths:
+            plan |= {"lengths": self.options.lengths, "shapes": self.options.shapes}
+        plan["done"] = [row["case"] for row in work.store.timed]
         if self.options.samples:
             plan["samples"] = self.options.samples
         assert work.library is not None
@@ -279,6 +280,8 @@ class Run:
                 self.say(f"  {row['case']} {row['name']}: {speed}")
             else:
                 self.say(f"  {row['case']} {row['name']}: {row['reason']}")
+        elif event["event"] == "timed":
+            work.store.add("timed", {"case": event["case"]})
         elif event["event"] == "error":
             self.note(work, event["text"])
         elif event["event"] == "check":

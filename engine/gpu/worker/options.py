@@ -5,7 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from engine.gpu.worker.shapes import FORM, parse_shape
+
 ABOUT = "Build, verify and time this job, and more jobs beside it, on this machine's GPU."
+
+
+def shape(text: str) -> str:
+    """`text` where it is a shape, else argparse's own error."""
+    try:
+        parse_shape(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def parser() -> argparse.ArgumentParser:
@@ -21,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--primary-only", action="store_true", help="one specialisation only")
     out.add_argument("--self-test", action="store_true", help="also show that mutants are rejected")
     out.add_argument("--lengths", type=int, nargs="+", help="sequence lengths to time")
+    out.add_argument("--shapes", type=shape, nargs="+", metavar="SHAPE", help=f"or shapes: {FORM}")
     out.add_argument("--samples", type=int, help="timed calls per contestant")
     out.add_argument("--parallel", type=int, default=6, help="verifications beside each other")
     out.add_argument("--sanitizer-seconds", type=float, default=90.0)

@@ -35,6 +35,7 @@ class Store:
         self.checks: list[dict[str, Any]] = []
         self.times: list[dict[str, Any]] = []
         self.self_test: list[dict[str, Any]] = []
+        self.timed: list[dict[str, Any]] = []  # cases whose timing came to its end
         self.events: list[str] = []
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if fresh:
@@ -61,7 +62,7 @@ class Store:
         rows.append(row)
 
     def add(self, which: str, row: dict[str, Any]) -> None:
-        """Keep a row in `checks`, `times` or `self_test`, replacing one of the same key."""
+        """Keep a row in one of the lists above, replacing one of the same key."""
         with self._lock:
             self._keep(which, row)
             entry = {"hashes": dict(self.job.hashes), "list": which, "row": row}

@@ -6,6 +6,8 @@ held against it again here, gives what the function does not return: LSE, and wh
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,11 +157,19 @@ class SpecRun:
             out = self.program.run(given, broadcast_mods)
         return output_as_bhnd(self.recipe, out).to(self.device)
 
-    def eager(self) -> Callable[[Mapping[str, Tensor]], Tensor]:
-        """The function as a program would call it: loaded once, in the inputs' precision."""
+    def eager(
+        self, compiler: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    ) -> Callable[[Mapping[str, Tensor]], Tensor]:
+        """The function as a program would call it: loaded once, in the inputs' precision.
+
+        `compiler`, such as torch.compile, is given the function itself.
+        """
         with surroundings(self.source):
             torch.set_default_dtype(torch.float32)
             function = load_function(self.source)
+        if compiler is not None:
+            _make_importable(function)
+            function = compiler(function)
         scalars = {s.name: s.value for s in self.source.scalars if not s.size}
 
         def call(inputs: Mapping[str, Tensor]) -> Tensor:
@@ -226,6 +236,17 @@ class SpecRun:
         exprs = [self.recipe.score, *([self.recipe.weight] if self.recipe.weight else [])]
         names = {e.fn for x in exprs for e in walk_expr(x) if isinstance(e, Call)}
         return bool(names & {"tanh", "tanh_approx", "sigmoid"})
+
+
+def _make_importable(function: Any) -> None:
+    """Give the function's module a name that it can be imported by: the compiler looks the globals
+    of what it inlines up that way, and a spec is loaded without leaving a module behind."""
+    names = function.__globals__
+    name = f"cubridge_spec_{id(names):x}"
+    module = types.ModuleType(name)
+    module.__dict__.update(names)
+    names["__name__"] = module.__dict__["__name__"] = name
+    sys.modules[name] = module
 
 
 def one_hot(v: Tensor, first: int, width: int, value: float = 1.0) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import statistics
 import subprocess
@@ -97,6 +98,61 @@ def _median(call: Callable[[], object]) -> float:
         if number >= 3:
             values.append(start.elapsed_time(stop))
     return statistics.median(values)
+
+
+class ClockWatch:
+    """The SM clock and the power draw while a block runs, by nvidia-smi five times a second.
+
+    `seen()` is empty where nvidia-smi does not answer.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._seen: dict[str, float] = {}
+
+    def __enter__(self) -> ClockWatch:
+        tool = shutil.which("nvidia-smi")
+        if tool is not None:
+            query = "--query-gpu=clocks.sm,power.draw"
+            command = [tool, "-i", "0", query, "--format=csv,noheader,nounits", "-lms", "200"]
+            try:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL, text=True,
+                )  # fmt: skip
+            except OSError:
+                self._process = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            text = self._process.communicate(timeout=10)[0]
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            text = self._process.communicate()[0]
+        self._seen = clock_medians(text)
+
+    def seen(self) -> dict[str, float]:
+        """`sm_mhz` and `power_w`, medians over the block."""
+        return dict(self._seen)
+
+
+def clock_medians(text: str) -> dict[str, float]:
+    """Medians of lines `clock, power`; lines that are not two numbers are passed over."""
+    rows: list[tuple[float, float]] = []
+    for line in text.splitlines():
+        words = line.split(",")
+        with contextlib.suppress(ValueError, IndexError):
+            rows.append((float(words[0]), float(words[1])))
+    if not rows:
+        return {}
+    return {
+        "sm_mhz": statistics.median(clock for clock, _ in rows),
+        "power_w": statistics.median(power for _, power in rows),
+    }
 
 
 def clocks() -> str:

@@ -241,6 +241,13 @@ def test_several_jobs_in_one_run(
     assert json.loads((second / "result.json").read_text())["verdict"] == "fail"
 
 
+def _lives(stat: Path) -> bool:
+    try:
+        return stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def test_a_child_that_is_silent_is_ended_with_its_children(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', "
@@ -253,7 +260,10 @@ def test_a_child_that_is_silent_is_ended_with_its_children(tmp_path: Path) -> No
     assert ended is not None and ended.silent and not ended.ok
     assert time.monotonic() - begin < 15 and events == [{"event": "step"}]
     stat = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
-    assert not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    # A killed process on a busy machine takes a moment to go.
+    while _lives(stat) and time.monotonic() - begin < 30:
+        time.sleep(0.05)
+    assert not _lives(stat)
 
 
 def test_lines_that_are_no_events_are_output(tmp_path: Path) -> None:
