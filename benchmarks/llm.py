@@ -1,23 +1,32 @@
 """The LLM bench: 24 fixed tasks, rules switched off, every transcript kept.
 
     python benchmarks/llm.py --model NAME [--base-url URL] [--split open|held-out|all]
-                             [--task NAME ...] [--rounds 4] [--out DIR] [--answered-by WORDS] --yes
+                             [--task NAME ...] [--rounds 4] [--jobs N] [--out DIR]
+                             [--answered-by WORDS] --yes
     python benchmarks/llm.py --report DIR
 
 Each task is a session in DIR/store.git; DIR/recordings/TASK replays it without a server. A task is
 done once its row is in DIR/rows.jsonl, so an interrupted run goes on where it stopped. pass@1: the
 first complete answer passes G2 and G3 (and, for instructions, its behavioural test) unrepaired.
 repaired@4: some answer within four repair rounds does. G4 is not run here.
+
+With --jobs each task runs in a process of its own, at most N at once: they wait for the model
+together and take turns at the gates, so that no gate's time limit depends on N.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import math
+import os
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,6 +63,7 @@ def main() -> int:
     parser.add_argument("--split", choices=["open", "held-out", "all"], default="open")
     parser.add_argument("--task", action="append")
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--jobs", type=int, default=1, help="tasks at once")
     parser.add_argument("--out", type=Path, default=Path("llm-bench"))
     parser.add_argument("--answered-by", default="", help="who or which model answers, in words")
     parser.add_argument("--yes", action="store_true", help="send the tasks to the server")
@@ -75,18 +85,54 @@ def main() -> int:
         return 2
     args.out.mkdir(parents=True, exist_ok=True)
     done = {row["task"] for row in read_rows(args.out)}
-    with Bench(Store.open(args.out / "store.git")) as bench:
-        for task in chosen:
-            if task.name in done:
-                continue
-            row = run_task(bench, task, settings, args)
-            # A server's fault says nothing about an answer: such a task is run again next time.
-            name = "errors.jsonl" if row["error"] else "rows.jsonl"
-            with (args.out / name).open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            print(f"{task.name:<22} {row['reached']} {row['error']}", file=sys.stderr)
-    print(report(read_rows(args.out)))
-    return 0
+    waiting = [task for task in chosen if task.name not in done]
+    store = Store.open(args.out / "store.git")
+    store.exists()
+    if args.jobs > 1 and len(waiting) > 1:
+        with ThreadPoolExecutor(args.jobs) as pool:
+            list(pool.map(lambda task: in_its_own_process(task, settings, args), waiting))
+    else:
+        with Bench(store) as bench:
+            for task in waiting:
+                keep_row(run_task(bench, task, settings, args), args.out)
+    rows = read_rows(args.out)
+    print(report(rows))
+    missing = {task.name for task in chosen} - {row["task"] for row in rows}
+    if missing:
+        print(f"no answer for: {', '.join(sorted(missing))}; run again to go on", file=sys.stderr)
+    return 1 if missing else 0
+
+
+def in_its_own_process(task: BenchTask, settings: Settings, args: argparse.Namespace) -> None:
+    """One task, by this program again. Its row is written there."""
+    subprocess.run(
+        [
+            sys.executable, __file__, "--task", task.name, "--model", settings.model,
+            "--base-url", settings.base_url, "--rounds", str(args.rounds),
+            "--out", str(args.out), "--answered-by", args.answered_by, "--yes",
+        ],
+        stdout=subprocess.DEVNULL,
+        check=False,
+    )  # fmt: skip
+
+
+def keep_row(row: dict[str, Any], out: Path) -> None:
+    """Append a row: one write under a lock, so that rows of several processes never mix."""
+    # A server's fault says nothing about an answer: such a task is run again next time.
+    name = "errors.jsonl" if row["error"] else "rows.jsonl"
+    with (out / name).open("ab", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(json.dumps(row).encode() + b"\n")
+        os.fsync(file.fileno())
+    print(f"{row['task']:<22} {row['reached']} {row['error']}", file=sys.stderr)
+
+
+@contextmanager
+def turn_at(lock: Path) -> Iterator[None]:
+    """One process at a time."""
+    with lock.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def run_task(
@@ -108,7 +154,7 @@ def run_task(
         client = Recorder(ServerClient(settings), args.out / "recordings" / task.name)
         transfer = ModelTransfer(
             work, client, settings.model, agree, settings.parameters,
-            on_attempt=attempts.append, also=demand(task),
+            on_attempt=attempts.append, also=demand(task), turn=lambda: turn_at(args.out / "gates.lock"),
         )  # fmt: skip
         result: Result | None = None
         try:
@@ -125,6 +171,7 @@ def run_task(
         "answered_by": args.answered_by,
         "reached": [a.reached.name.lower() for a in attempts],
         "reasons": [a.reason for a in attempts],
+        "attempts": [a.summary() for a in attempts],
         "pass_at_1": bool(complete) and complete[0].passed,
         "repaired": result is not None and result.passed,
         "rounds": args.rounds,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from engine.cuir.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError, Interrupted, LowerError, SpecError
-from engine.gates.g3 import judge_lowered
+from engine.gates.g3 import G3, judge_lowered
 from engine.llm.ask import ask
 from engine.llm.settings import Prices
 from engine.llm.types import (
@@ -164,6 +165,7 @@ class ModelTransfer:
     on_attempt: Callable[[Attempt], None] = lambda _: None
     through: Gate = Gate.G3  # the last gate that an answer must pass to end the loop
     also: Callable[[Module], str | None] = lambda _: None  # one more demand: why it is not met
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext  # held while gates run
     _agreed: tuple[str, str] | None = None
 
     def prepare(self, wish: Wish | None = None) -> tuple[Task, Recipe | None]:
@@ -290,6 +292,10 @@ class ModelTransfer:
         spec = sha256_of(self.work.spec.read_bytes())
 
         def judge(module: Module, binding: Binding) -> Judgement:
+            with self.turn():
+                return judge_in_turn(module, binding)
+
+        def judge_in_turn(module: Module, binding: Binding) -> Judgement:
             found = self._g2(module, binding, recipe)
             unmet = self.also(module) if found.reached is Reached.PASSED else None
             if unmet is not None:
@@ -349,7 +355,9 @@ class ModelTransfer:
             reason = f"it cannot be lowered ({type(error).__name__}: {error})"
             return Judgement(Reached.LOWERING, reason)
         if result.kind is VerdictKind.FAIL:
-            return Judgement(Reached.LOWERING, result.reason)
+            return Judgement(
+                Reached.LOWERING, result.reason + _lowered_line(result, lowered.source)
+            )
         return found
 
     # --- records ---------------------------------------------------------------------------------
@@ -391,6 +399,15 @@ class ModelTransfer:
         blobs = [text.encode(), *(a.data for a in artifacts)]
         self.work.writer.append(bodies, blobs, actor=actor_name(self.model))
         return proposal
+
+
+def _lowered_line(result: G3, source: bytes) -> str:
+    """The line of the lowered source that G3 names, since a model sees CuIR alone."""
+    number = result.details.get("line")
+    lines = source.decode("utf-8", "replace").split("\n")
+    if not isinstance(number, int) or not 1 <= number <= len(lines):
+        return ""
+    return f"\n    {lines[number - 1].strip()}"
 
 
 def actor_name(model: str) -> str:

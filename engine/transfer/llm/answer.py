@@ -19,9 +19,10 @@ ARGS = "Args"
 MAX_BLOCKS = 200
 MAX_REASON = 500
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[ \t]*([^`]*)$")
-_HEAD = re.compile(r"^<{7}\s+(?:(before|after|at)\s+)?(\S+)\s*$")
+_HEAD = re.compile(r"^<{7}\s+(?:(before|after|at)\s+)?(?:#@)?(\S+)\s*$")
 _TARGETS = frozenset({"", "target", "target.cuir"})
 _KINDS = ("edit", "cuir", "diff", "bind")
+_WRAPPERS = ("", "markdown", "md", "text")
 _HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs"})
 
 
@@ -68,6 +69,11 @@ def read_answer(text: str) -> Answer:
     """The edits in `text`. Raises `AnswerError` (how to answer), `AnswerRefused` (what not to)."""
     text = text.replace("\r\n", "\n")
     fenced, prose = _blocks(text)
+    if len(fenced) == 1 and fenced[0].kind in _WRAPPERS:
+        # A whole answer inside one fence, as some models write it.
+        inner, inner_prose = _blocks(fenced[0].text)
+        if inner:
+            fenced, prose = inner, f"{prose}\n\n{inner_prose}"
     used = [b for b in fenced if b.kind in _KINDS]
     for block in used:
         if block.target not in _TARGETS:

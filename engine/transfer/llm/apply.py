@@ -124,7 +124,9 @@ def _target(block: Block, span: _Span, lines: list[str], name: str) -> tuple[int
         )
     found = [at for at in range(span.first, span.last + 1) if _at(lines, at, len(search)) == search]
     if not found:
-        shown = "\n".join(f"    {line.strip()}" for line in lines[span.first : span.first + 3])
+        shown = "\n".join(
+            f"    {line.strip()}" for line in lines[span.first : min(span.last + 1, span.first + 3)]
+        )
         raise AnswerError(
             f"{name}: the search lines are not there. The op {block.op} reads\n{shown}\n"
             f"and the block searches\n    {search[0]}"

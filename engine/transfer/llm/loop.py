@@ -92,6 +92,17 @@ class Attempt:
     def passed(self) -> bool:
         return self.reached is Reached.PASSED
 
+    def summary(self) -> dict[str, Any]:
+        """How far it got, why no further, and what it took."""
+        return {
+            "candidate": self.candidate,
+            "round": self.round,
+            "reached": self.reached.name.lower(),
+            "reason": self.reason,
+            "tokens": self.reply.usage.to_json(),
+            "seconds": round(self.reply.seconds, 3),
+        }
+
     def transcript(self) -> str:
         """The whole attempt as JSON text: prompt, answer, model, parameters, outcome.
 

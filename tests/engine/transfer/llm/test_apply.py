@@ -49,6 +49,14 @@ def test_blocks_fields_insertions_and_deletions(base: Module) -> None:
     assert len(set(text.split("\n")) - set(old.split("\n"))) == 5
 
 
+def test_a_whole_answer_in_one_fence_is_read(base: Module) -> None:
+    plain = edit(block("#@s18", "q0 = block_id(0) % q_tiles * BM", "q0 = 0"))
+    for fence in ("~~~", "~~~markdown", "````md"):
+        assert edited(f"{fence}\n{plain}{fence[:4].rstrip('m')}\n", base) == edited(plain, base)
+    with pytest.raises(AnswerError, match="no ```edit block"):
+        edited("~~~\nx = 1\n~~~\n", base)
+
+
 def test_a_block_may_go_on_into_the_next_ops_and_into_a_body(base: Module) -> None:
     made = edited(
         edit(

@@ -27,7 +27,7 @@ from engine.service.options import choose_options
 from engine.service.recheck import recheck
 from engine.service.work import LIFTED
 from engine.transfer.llm.loop import Reached
-from engine.transfer.llm.prompt import Comment
+from engine.transfer.llm.prompt import Comment, render
 from engine.types import Artifact, Decision, DecisionKind, Gate, Level, Origin, Stage, VerdictKind
 from sessions.events import Note, TranscriptAdded
 from sessions.store import Store
@@ -149,6 +149,41 @@ def test_wrong_then_cut_off_then_right(
     assert json.loads(kept["model-1.c1r0.json"])["outcome"]["details"]["counterexample"]["keys"]
     assert result.cost(Prices(1e6, 2e6, "EUR")).endswith("75.0000 EUR")
     assert result.cost(None) == "33 tokens sent, 21 received"
+
+
+ALIBI = """import torch
+from jaxtyping import Float, Float32
+from torch import Tensor
+
+
+def attention(
+    q: Float[Tensor, "B Hq Nq D"],
+    k: Float[Tensor, "B Hkv Nk D"],
+    v: Float[Tensor, "B Hkv Nk D"],
+    slopes: Float32[Tensor, "Hq"],
+) -> Float[Tensor, "B Hq Nq D"]:
+    group = q.size(1) // k.size(1)
+    k = k.repeat_interleave(group, dim=1)
+    v = v.repeat_interleave(group, dim=1)
+    scores = (q @ k.transpose(-2, -1)).float() * q.size(-1) ** -0.5
+    i = torch.arange(q.size(-2), device=q.device)[:, None]
+    j = torch.arange(k.size(-2), device=q.device)[None, :]
+    scores = scores + slopes[:, None, None] * (j - i)
+    return torch.softmax(scores, dim=-1).to(q.dtype) @ v
+"""
+
+
+def test_the_manuals_own_example_is_right(
+    opened: Open, serve: Callable[..., tuple[Server, ServerClient]], tmp_path: Path
+) -> None:
+    """What the prompt shows as a good answer passes its own gates, on the kernel that it is for."""
+    spec = tmp_path / "alibi.py"
+    spec.write_text(ALIBI)
+    work = opened(spec)
+    example = render("system", manual="").partition("### An example")[2].split("~~~\n")[1]
+    _, client = serve(acts.answer(example))
+    result = transfer(work, client).run(0, 1)
+    assert result.passed, result.attempts[0].reason
 
 
 def test_a_recorded_session_replays_byte_for_byte(
