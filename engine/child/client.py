@@ -2,7 +2,9 @@
 
 `Child.call` blocks; a `threading.Event` cancels it. A child that crashes, hangs past its limit or
 grows past the memory limit is killed with its whole process group, and the next call starts a
-fresh one.
+fresh one. Limits are kept from here alone: nothing is raised into code that runs in the child, so
+none can be caught there and none can meet C++ halfway. What a person's spec left behind in its
+process (a patched function, a cached mask) meets no other spec: that one gets a fresh process.
 """
 
 from __future__ import annotations
@@ -17,29 +19,24 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from engine import errors
-from engine.child.protocol import HEADER, encode
-from engine.errors import CuBridgeError, Interrupted, Where
+from engine.child.memory import default_memory_limit, resident
+from engine.child.postmortem import last_words, line_in, read_log, where_now
+from engine.child.protocol import Broken, encode, next_message
+from engine.child.wire import ChildFailed, rebuild
+from engine.errors import CuBridgeError, Interrupted, MissingTool, SpecError, Where
+from engine.resources import kernels_dir
+from engine.types import sha256_of
 
 _TICK = 0.05
 _GRACE = 1.0
 DEFAULT_SECONDS = 120.0
+SECONDS = {"recipe": 60.0}
+SPEC_KEYS = ("path", "spec")  # what a payload calls the spec that it is about
 Progress = Callable[[str], None]
-
-
-class ChildFailed(CuBridgeError):
-    """The child ended, hung or grew too large: the work it did is a failed verdict."""
-
-    exit_code = 1
-
-
-def default_memory_limit() -> int:
-    """Bytes of resident memory a child may use: three quarters of the machine's."""
-    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    return pages * size * 3 // 4
 
 
 class Child:
@@ -50,6 +47,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Any = None
         self._lock = threading.Lock()
+        self._ran: tuple[str, str] | None = None  # path and hash of the person's spec that ran
 
     def __enter__(self) -> Self:
         return self
@@ -86,6 +84,7 @@ class Child:
     def close(self) -> None:
         """End the child and everything it started."""
         process, self._process = self._process, None
+        self._ran = None
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -104,135 +103,172 @@ class Child:
         command: str,
         payload: dict[str, Any],
         *,
-        seconds: float = DEFAULT_SECONDS,
+        seconds: float | None = None,
         cancel: threading.Event | None = None,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """The child's answer.
+        """The child's answer, within `seconds` (by default what `SECONDS` allows the command).
 
         Raises:
-            ChildFailed: the child crashed, hung or grew too large.
+            SpecError: reading a spec crashed, hung or grew too large; or what is wrong with it.
+            ChildFailed: another command crashed, hung or grew too large.
             Interrupted: `cancel` was set.
             CuBridgeError: what the command itself reports about its input.
         """
         with self._lock:
+            spec = _others_spec(payload)
+            if self._ran is not None and _spec_of(payload) is not None and spec != self._ran:
+                self.close()
             self.start()
+            self._ran = spec or self._ran
             process = self._process
             assert process is not None and process.stdin is not None
+            job = _Job(command, payload, seconds or SECONDS.get(command, DEFAULT_SECONDS))
             try:
                 process.stdin.write(encode({"command": command, "payload": payload}))
                 process.stdin.flush()
-                message = self._answer(process, command, seconds, cancel, progress)
+                message = self._answer(process, job, cancel, progress)
             except BrokenPipeError:
-                raise self._ended(command) from None
+                raise self._ended(job) from None
             except BaseException as error:
                 if not isinstance(error, CuBridgeError) or isinstance(error, Interrupted):
                     self.close()
                 raise
         if "error" in message:
-            raise _rebuild(message["error"])
-        result = message["result"]
-        assert isinstance(result, dict)
+            raise rebuild(message["error"])
+        result = message.get("result")
+        if not isinstance(result, dict):
+            self.close()
+            raise job.failure(_GARBLED)
         return result
 
     def _answer(
         self,
         process: subprocess.Popen[bytes],
-        command: str,
-        seconds: float,
+        job: _Job,
         cancel: threading.Event | None,
         progress: Progress | None,
     ) -> dict[str, Any]:
-        import json
-
         assert process.stdout is not None
         fd = process.stdout.fileno()
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + job.seconds
         buffer = bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(fd, selectors.EVENT_READ)
             while True:
-                while len(buffer) >= HEADER.size:
-                    (size,) = HEADER.unpack_from(buffer)
-                    if len(buffer) < HEADER.size + size:
-                        break
-                    body = bytes(buffer[HEADER.size : HEADER.size + size])
-                    del buffer[: HEADER.size + size]
-                    message = json.loads(body.decode("utf-8", "surrogatepass"))
-                    if "progress" in message:
+                try:
+                    while (message := next_message(buffer)) is not None:
+                        if "began" in message:
+                            job.began = True
+                            continue
+                        if "progress" not in message:
+                            return message
                         if progress is not None:
                             progress(str(message["progress"]))
-                        continue
-                    return dict(message)
+                except Broken:
+                    self.close()
+                    raise job.failure(_GARBLED) from None
                 if cancel is not None and cancel.is_set():
-                    raise Interrupted(f"{command} was cancelled")
+                    raise Interrupted(f"{job.command} was cancelled")
                 if time.monotonic() > deadline:
-                    self.close()
-                    raise ChildFailed(
-                        f"{command} took longer than {seconds:.0f} s and was stopped",
-                        fix="look for an endless loop or a very large size in the spec",
-                    )
-                used = _resident(process.pid)
+                    raise self._stopped(
+                        job, f"ran for more than {job.seconds:g} s and was stopped",
+                        "remove the loop, or build the tensor with torch ops",
+                    )  # fmt: skip
+                used = resident(process.pid)
                 if used > self._memory_limit:
-                    self.close()
-                    raise ChildFailed(
-                        f"{command} used {used / 2**30:.1f} GiB of memory and was stopped",
-                        fix="make the tensors that the spec builds smaller",
-                    )
+                    raise self._stopped(
+                        job, f"used {used / 2**30:.1f} GiB of memory and was stopped",
+                        "make the tensors that the spec builds smaller",
+                    )  # fmt: skip
                 if selector.select(_TICK):
                     chunk = os.read(fd, 1 << 20)
                     if not chunk:
-                        raise self._ended(command)
+                        raise self._ended(job)
                     buffer += chunk
 
-    def _ended(self, command: str) -> ChildFailed:
+    def _stopped(self, job: _Job, what: str, fix: str) -> CuBridgeError:
+        """Kill the child in the middle of `job`; the error names the line that was running."""
+        process = self._process
+        dump = where_now(process.pid, self._log) if process is not None else ""
+        self.close()
+        return job.failure(f"{job.subject} {what}", dump, fix)
+
+    def _ended(self, job: _Job) -> CuBridgeError:
+        """The error for a child that is gone."""
         process = self._process
         code = None
-        tail = ""
+        log = ""
         if process is not None:
             try:
                 code = process.wait(_GRACE)
             except subprocess.TimeoutExpired:
                 code = None
-            if self._log is not None:
-                self._log.seek(0)
-                lines = self._log.read().decode("utf-8", "replace").strip().split("\n")
-                tail = lines[-1][:300] if lines else ""
+            log = read_log(self._log)
         self.close()
         how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        return ChildFailed(
-            f"the process that runs specs and CuIR ended during {command} ({how})"
-            + (f": {tail}" if tail else "")
-        )
+        if not job.began:
+            tail = last_words(log)
+            return ChildFailed(
+                f"the process that runs specs and CuIR ended before {job.command} began ({how})"
+                + (f": {tail}" if tail else "")
+            )
+        tail = last_words(log)
+        fix = "remove what ends or crashes Python: os._exit, a signal, an extension that faults"
+        if code == -signal.SIGKILL:
+            fix = "if the machine ran out of memory, make the tensors that the spec builds smaller"
+        return job.failure(
+            f"{job.subject} ended the process that ran it ({how})" + (f": {tail}" if tail else ""),
+            log, fix,
+        )  # fmt: skip
 
 
-def _resident(pid: int) -> int:
-    """Resident bytes of a process; 0 where /proc does not say. RLIMIT_AS would break CUDA."""
+@dataclass(slots=True)
+class _Job:
+    """One call: what was asked, for how long, and whether the command had begun."""
+
+    command: str
+    payload: dict[str, Any]
+    seconds: float
+    began: bool = False
+
+    @property
+    def subject(self) -> str:
+        return "the spec" if self.command == "recipe" else f"the {self.command}"
+
+    def failure(self, message: str, log: str = "", fix: str | None = None) -> CuBridgeError:
+        """The error for a job that came to no answer, at the spec's line where the log names one.
+
+        Reading a spec fails through the spec alone; what else runs is a failed verdict.
+        """
+        path = _spec_of(self.payload)
+        line = None if path is None else line_in(log, path)
+        if self.command == "recipe" and path is not None:
+            return SpecError(message, where=Where(path, line), fix=fix)
+        where = Where(path, line) if path is not None and line is not None else None
+        return ChildFailed(message, where=where, fix=fix)
+
+
+_GARBLED = (
+    "what came back from the process that ran the spec is no answer: the spec writes into streams "
+    "that are not its own"
+)
+
+
+def _others_spec(payload: dict[str, Any]) -> tuple[str, str] | None:
+    """Path and hash of the spec that a payload is about; None for those that came with CuBridge:
+    they leave nothing behind."""
+    path = _spec_of(payload)
     try:
-        with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0
+        if path is None or Path(path).resolve().is_relative_to(kernels_dir().resolve()):
+            return None
+        return path, sha256_of(Path(path).read_bytes())
+    except (MissingTool, OSError):
+        return path or "", ""  # the command says what is wrong
 
 
-def describe(error: CuBridgeError) -> dict[str, Any]:
-    """An error as JSON, to be raised again on the other side."""
-    where = error.where
-    return {
-        "type": type(error).__name__,
-        "message": error.message,
-        "fix": error.fix,
-        "where": None if where is None else [where.file, where.line, where.column],
-    }
+def _spec_of(payload: dict[str, Any]) -> str | None:
+    return next((str(payload[key]) for key in SPEC_KEYS if payload.get(key)), None)
 
 
-def _rebuild(data: dict[str, Any]) -> CuBridgeError:
-    kind = getattr(errors, str(data.get("type")), None)
-    if not (isinstance(kind, type) and issubclass(kind, CuBridgeError)):
-        kind = ChildFailed
-    where = data.get("where")
-    return kind(
-        str(data.get("message", "")),
-        where=Where(*where) if isinstance(where, list) else None,
-        fix=data.get("fix"),
-    )
+__all__ = ["Child", "ChildFailed", "default_memory_limit"]

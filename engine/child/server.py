@@ -1,69 +1,93 @@
 """The child's side: read a frame, run the command, write the answer.
 
-What specs print goes to standard error, so it can never be taken for an answer. A parent that
-is gone, however it ended, takes this process and what a spec started along, busy or not.
+Answers leave by a descriptor of their own. What specs print goes to standard error, so it can
+never be taken for an answer. A parent that is gone, however it ended, takes this process and what
+a spec started along, busy or not.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import select
 import signal
 import threading
 import traceback
+from collections.abc import Callable
 from typing import Any
 
-from engine.child.client import describe
+from engine.child.postmortem import ASK
 from engine.child.protocol import encode, read_frame
-from engine.errors import CuBridgeError
+from engine.child.wire import ChildFailed, describe
+from engine.errors import CuBridgeError, MissingTool
+
+Send = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     requests = os.fdopen(os.dup(0), "rb")
+    log = os.dup(2)
     os.dup2(2, 1)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
+    faulthandler.enable(log)
+    faulthandler.register(ASK, log, all_threads=True)
     threading.Thread(target=_end_with_parent, args=(requests.fileno(),), daemon=True).start()
     with contextlib.suppress(OSError):
         os.nice(5)
-    from engine.child.commands import COMMANDS
+    write = answers.write
 
     def send(message: dict[str, Any]) -> None:
         data = encode(message)
         while data:
-            data = data[answers.write(data) :]
+            data = data[write(data) :]
 
-    import torch
-
-    torch.set_num_threads(1)
+    missing = _import_torch()
     while (request := read_frame(requests)) is not None:
-        try:
-            command = COMMANDS[request["command"]]
-            result = command(request["payload"], lambda text: send({"progress": text}))
-            send({"result": result})
-        except CuBridgeError as error:
-            send({"error": describe(error)})
-        except Exception as error:
+        if missing is not None:
+            send({"error": describe(missing)})
+        else:
+            send({"began": True})
+            _answer(request, send)
+
+
+def _import_torch() -> MissingTool | None:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        message = f"PyTorch cannot be imported: {error}"
+        return MissingTool(message, fix="./dev in a checkout, else pip install torch")
+    torch.set_num_threads(1)
+    return None
+
+
+def _answer(request: dict[str, Any], send: Send) -> None:
+    from engine.child.commands import COMMANDS
+
+    try:
+        command = COMMANDS[request["command"]]
+        result = command(request["payload"], lambda text: send({"progress": text}))
+        send({"result": result})
+    except CuBridgeError as error:
+        send({"error": describe(error)})
+    except BaseException as error:
+        with contextlib.suppress(BaseException):  # a spec may have put anything in its place
             traceback.print_exc()
-            message = f"{type(error).__name__}: {error}"
-            frames = traceback.extract_tb(error.__traceback__)
-            where = (
-                f" (at {os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
-                if frames
-                else ""
-            )
-            send(
-                {
-                    "error": {
-                        "type": "ChildFailed",
-                        "message": message + where,
-                        "fix": None,
-                        "where": None,
-                    }
-                }
-            )
+        frames = traceback.extract_tb(error.__traceback__)
+        last = frames[-1] if frames else None
+        where = f" (at {os.path.basename(last.filename)}:{last.lineno})" if last else ""
+        # The place first: what an exception says may be cut short.
+        failed = ChildFailed(f"{type(error).__name__}{where}: {_text(error)}")
+        send({"error": describe(failed)})
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:
+        return "(its text cannot be had)"
 
 
 def _end_with_parent(requests: int) -> None:

@@ -15,8 +15,8 @@ import torch
 
 from engine.errors import SpecError
 from engine.scalar_algebra.kinds import Kind
-from engine.spec.load import surroundings, time_limit
-from engine.spec.oracle import TIME_LIMIT_S, widened
+from engine.spec.load import surroundings
+from engine.spec.oracle import widened
 from engine.spec.program import Program, broadcast_mods, program_of
 from engine.spec.recipe import Recipe
 from engine.spec.source import read_source
@@ -28,8 +28,6 @@ def derive_inputs(
     recipe: Recipe,
     inputs: Mapping[str, torch.Tensor],
     options: Mapping[str, object] | None = None,
-    *,
-    time_limit_s: float = TIME_LIMIT_S,
 ) -> dict[str, torch.Tensor]:
     """The values of `recipe`'s derived inputs for these inputs, float64, int64 or bool.
 
@@ -37,7 +35,7 @@ def derive_inputs(
     """
     source = read_source(Path(path), options or {})
     program = program_of(source)
-    with time_limit(source, time_limit_s), surroundings(source):
+    with surroundings(source):
         return derived_values(program, recipe, inputs)
 
 

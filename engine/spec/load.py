@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import signal
 import sys
-import threading
 import traceback
 import types
 from collections.abc import Iterator, Mapping
@@ -20,6 +18,7 @@ from engine.spec.source import SpecSource
 
 _OURS = frozenset(("engine", "sessions", "cubridge_tui", "tests", "__main__"))
 _TYPING_ONLY = frozenset(("jaxtyping", "beartype", "typeguard"))
+MAX_WORDS = 300
 
 
 class _Strip(ast.NodeTransformer):
@@ -161,47 +160,32 @@ def explained(source: SpecSource) -> Iterator[None]:
         yield
     except CuBridgeError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if type(error).__module__.startswith("engine."):
+            raise  # our own way out of a run that has shown enough
         line = line_of(error, source.path)
-        text = (str(error) or type(error).__name__).strip().split("\n")[0]
         kind = type(error).__name__
         fix = "the spec must run on the sizes that its annotations allow"
         if isinstance(error, (ImportError, ModuleNotFoundError)):
             fix = "install the module, or put it beside the spec"
+        elif isinstance(error, SystemExit):
+            fix = "remove what ends Python: a spec only returns its output"
         raise SpecError(
-            f"the spec raised {kind}: {text}", where=Where(str(source.path), line), fix=fix
+            f"the spec raised {kind}: {said(error)}", where=Where(str(source.path), line), fix=fix
         ) from error
+
+
+def said(error: BaseException) -> str:
+    """The first line of what an exception says, not longer than a screen's line or two."""
+    try:
+        text = str(error).strip()
+    except Exception:
+        text = ""
+    first = (text or type(error).__name__).split("\n")[0]
+    return first if len(first) <= MAX_WORDS else first[:MAX_WORDS] + "..."
 
 
 def line_of(error: BaseException, path: Path) -> int | None:
     """The innermost line of `path` in the error's traceback."""
     found = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
     return found[-1] if found else None
-
-
-@contextmanager
-def time_limit(source: SpecSource, seconds: float) -> Iterator[None]:
-    """Raise `SpecError` in code that runs longer than `seconds` (in the main thread only)."""
-    if threading.current_thread() is not threading.main_thread() or seconds <= 0:
-        yield
-        return
-
-    def expired(number: int, frame: types.FrameType | None) -> None:
-        line = None
-        while frame is not None:
-            if frame.f_code.co_filename == str(source.path):
-                line = frame.f_lineno
-                break
-            frame = frame.f_back
-        raise SpecError(
-            f"the spec ran for more than {seconds:g} s", where=Where(str(source.path), line),
-            fix="remove the loop, or build the tensor with torch ops",
-        )  # fmt: skip
-
-    previous = signal.signal(signal.SIGALRM, expired)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)

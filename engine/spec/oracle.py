@@ -16,21 +16,17 @@ import torch
 
 from engine.cuir.scalar import evaluate
 from engine.spec.flex import Mod
-from engine.spec.load import surroundings, time_limit
+from engine.spec.load import surroundings
 from engine.spec.program import Program, index_grid, program_of
 from engine.spec.recipe import Input, Recipe
 from engine.spec.source import read_source
 from engine.spec.trace import OnCpu, Widen
-
-TIME_LIMIT_S = 120.0
 
 
 def oracle(
     path: Path,
     inputs: Mapping[str, torch.Tensor],
     options: Mapping[str, object] | None = None,
-    *,
-    time_limit_s: float = TIME_LIMIT_S,
 ) -> torch.Tensor:
     """The output of the spec's own function in float64, in the spec's own layout.
 
@@ -39,7 +35,7 @@ def oracle(
     """
     source = read_source(Path(path), options or {})
     program = program_of(source)
-    with time_limit(source, time_limit_s), surroundings(source):
+    with surroundings(source):
         return run_wide(program, inputs)
 
 

@@ -21,7 +21,7 @@ from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
 from engine.spec.fit import NoForm, fit
-from engine.spec.load import surroundings, time_limit
+from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import Read, output_names, read_all, role_names
 from engine.spec.recipe import Input, Recipe
@@ -31,7 +31,6 @@ from engine.spec.tables import Form, closed_form, with_forms
 from engine.spec.trace import Leaf
 from engine.spec.validate import validate_recipe
 
-TIME_LIMIT_S = 60.0
 OWN_NAMES = ("x", "s", *INDEX_NAMES, *SIZE_NAMES)
 """What the expressions of a recipe mean by themselves: dot product, score, places, sizes."""
 
@@ -39,16 +38,14 @@ _OUTPUT_NAMES = {"b": "B", "h": "Hq", "i": "Nq"}
 _TABLE_DTYPE = {"float": "f32", "int": "i32", "bool": "bool"}
 
 
-def read_recipe(
-    path: Path, options: Mapping[str, object] | None = None, *, time_limit_s: float = TIME_LIMIT_S
-) -> Recipe:
+def read_recipe(path: Path, options: Mapping[str, object] | None = None) -> Recipe:
     """The recipe of the spec at `path`, with its scalars overridden by `options`.
 
     Runs the user's code: call it in a child process only. Raises `SpecError`.
     """
     source = read_source(Path(path), options or {})
     program = program_of(source)
-    with time_limit(source, time_limit_s), surroundings(source), _one_thread():
+    with surroundings(source), _one_thread():
         return _within_some_domain(program)
 
 
@@ -256,4 +253,4 @@ def _output_dims(program: Program, read: Read) -> tuple[str, ...]:
     return tuple(_OUTPUT_NAMES.get(role, last) for role in read.traced[0].reading.output)
 
 
-__all__ = ["TIME_LIMIT_S", "read_recipe"]
+__all__ = ["read_recipe"]

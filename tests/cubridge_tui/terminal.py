@@ -37,10 +37,12 @@ class Terminal:
         self.before = termios.tcgetattr(self.slave)
         self.raw = b""
         root = Path(__file__).resolve().parents[2]
+        # Test runners set these for their own output; here the terminal alone says its size.
+        inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "cubridge_tui", *arguments],
             stdin=self.slave, stdout=self.slave, stderr=self.slave, cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(root), "TERM": "xterm-256color", **environment},
+            env={**inherited, "PYTHONPATH": str(root), "TERM": "xterm-256color", **environment},
             start_new_session=True,
         )  # fmt: skip
 

@@ -11,11 +11,6 @@ import pytest
 from sessions.store import Store
 from tests.cubridge_tui.terminal import Terminal
 
-pytestmark = pytest.mark.skipif(
-    "PYTEST_XDIST_WORKER" in os.environ,
-    reason="drives a terminal in real time: run it alone, with -n0",
-)
-
 
 def torch_children() -> set[int]:
     """Our torch children among the processes of this machine."""

@@ -105,7 +105,7 @@ class SpecRun:
         out = dict(inputs)
         if any(i.derive is not None for i in self.recipe.inputs):
             plain = {t.name: inputs[t.name].cpu() for t in self.program.tensors}
-            found = derive_inputs(self.path, self.recipe, plain, self.options, time_limit_s=0)
+            found = derive_inputs(self.path, self.recipe, plain, self.options)
             out |= {name: value.to(self.device) for name, value in found.items()}
         return out
 
