@@ -92,6 +92,20 @@ def can_accept(facts: Facts) -> str:
     return facts.accept_blocked
 
 
+def accepted(facts: Facts) -> str:
+    return "" if facts.accepted else "accept the kernel first: A"
+
+
+def not_accepted(facts: Facts) -> str:
+    return "these bytes are accepted already: w writes the package" if facts.accepted else ""
+
+
+def undo_word(facts: Facts) -> str:
+    """The footer's word for undo: which decision it takes back."""
+    words = facts.undo.split(" (")[0].replace("accepted", "accept").replace("rejected", "reject")
+    return f"undo {words.replace('edited', 'edit')}" if words else "undo"
+
+
 def has_lowered(facts: Facts) -> str:
     return "" if facts.lowered else "there is no lowered kernel yet"
 
@@ -119,7 +133,8 @@ deciding = every(writable, idle, on_hunk, showable)
 class Action:
     """One thing to do. `keys`: the first is shown; every one is a plain key of any terminal.
 
-    `footer` is the short word beside the key (empty: not in the footer); lower `rank` first.
+    `footer` is the short word beside the key (empty: not in the footer); `now` says it for the
+    present state, where that says more; lower `rank` first.
     """
 
     id: str
@@ -130,6 +145,7 @@ class Action:
     group: str = ""
     when: Condition = field(default=always, repr=False)
     rank: int = 50
+    now: Callable[[Facts], str] | None = field(default=None, repr=False)
 
 
 _A = Action
@@ -167,8 +183,9 @@ ACTIONS: tuple[Action, ...] = (
        "Stages", has_failure, 3),
     _A("override", ("O",), "Override a failed gate in your name, with a reason", "", ADAPTATION,
        "Stages", every(writable, idle)),
-    _A("accept-kernel", ("K",), "Accept the kernel: shows what and at which level", "accept kernel",
-       ADAPTATION, "Stages", every(idle, can_accept), 4),
+    _A("accept-kernel", ("K",), "Accept the kernel: shows what and at which level; then package it",
+       "accept kernel", ADAPTATION, "Stages", every(idle, can_accept), 4,
+       lambda f: "package, commit" if f.accepted else "accept kernel"),
     _A("take-in", ("exclamation_mark",), "Take in what changed on disk", "take in", ADAPTATION,
        "Stages", every(writable, idle, changed_on_disk), 5),
     _A("gpu", ("v",), "Verify on a GPU: run, pack or import; results beside the rivals", "GPU",
@@ -188,7 +205,7 @@ ACTIONS: tuple[Action, ...] = (
     _A("accept-origin", ("A",), "Accept every undecided hunk of this origin", "accept all",
        ADAPTATION, "Review", every(writable, idle, has_hunks, showable), 14),
     _A("undo", ("u",), "Undo the latest decision", "undo", ADAPTATION, "Review",
-       every(writable, idle, can_undo), 15),
+       every(writable, idle, can_undo), 15, undo_word),
     _A("redo", ("U", "ctrl+r"), "Redo the decision undone last", "", ADAPTATION, "Review",
        every(writable, idle, can_redo)),
     _A("comment", ("c",), "Comment on the hunk (kept with its decision)", "", ADAPTATION, "Review",
@@ -227,11 +244,11 @@ ACTIONS: tuple[Action, ...] = (
     _A("copy-hunk", ("Y",), "Copy the hunk's new text", "", ADAPTATION, "Panes", on_hunk),
     # accepting
     _A("confirm", ("A",), "Accept at the level shown", "accept", ACCEPT, "Accept",
-       every(writable, idle, can_accept), 1),
+       every(writable, idle, can_accept, not_accepted), 1),
     _A("write-package", ("w",), "Write the kernel package to a folder", "package", ACCEPT, "Accept",
-       rank=2),
+       accepted, 2),
     _A("commit-to-repository", ("C",), "Commit into your own repository: shows the diff first",
-       "commit", ACCEPT, "Accept", rank=3),
+       "commit", ACCEPT, "Accept", accepted, 3),
     _A("close", ("escape",), "Back to the panes", "back", ACCEPT, "Accept", rank=4),
     # replay
     _A("replay-step", ("s",), "The next step", "step", REPLAY, "Replay", rank=1),
@@ -356,7 +373,10 @@ def footer(
 ) -> list[tuple[str, str, str]]:
     """What the footer shows: (key, word, id) of each action that can be done now, by rank."""
     valid = [a for a in actions_of(screen, table) if a.footer and a.keys and not a.when(facts)]
-    return [(key_name(a.keys[0]), a.footer, a.id) for a in sorted(valid, key=lambda a: a.rank)]
+    return [
+        (key_name(a.keys[0]), a.now(facts) if a.now is not None else a.footer, a.id)
+        for a in sorted(valid, key=lambda a: a.rank)
+    ]
 
 
 def as_markdown(table: Iterable[Action] = ACTIONS) -> str:

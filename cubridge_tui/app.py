@@ -28,6 +28,7 @@ from cubridge_tui.screens.palette import ActionProvider
 from sessions.store import Store
 
 if TYPE_CHECKING:
+    from engine.service.adaptation import Beginning
     from engine.service.bench import Bench
 
 TERMINAL_SECONDS = 1.0
@@ -189,8 +190,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     # --- sessions --------------------------------------------------------------------------------
 
-    def open_session(self, session: str) -> None:
-        """Show a session where the person left it."""
+    def open_session(self, session: str | Beginning) -> None:
+        """Show a session where the person left it, or one that is about to begin."""
         from cubridge_tui.screens.adaptation import AdaptationScreen
 
         self.push_screen(AdaptationScreen(session))

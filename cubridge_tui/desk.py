@@ -13,7 +13,7 @@ from pathlib import Path
 from cubridge_tui.model.next_step import Step, owed
 from cubridge_tui.model.snapshot import Builder, Snapshot
 from engine.errors import CuBridgeError, CuirError, InputError
-from engine.service.adaptation import Adaptation, start
+from engine.service.adaptation import Adaptation, Beginning, beginning, start
 from engine.service.bench import Bench, find_kernel
 from engine.service.options import choose_options
 from engine.service.person import propose_by_person
@@ -28,9 +28,8 @@ from engine.types import (
     sha256_of,
 )
 from sessions.events import ArtifactSet, InputsSet, TranscriptAdded
+from sessions.newborn import NewSession
 from sessions.writer import Writer
-
-NO_GPU = "no GPU runner was asked for; `cubridge verify` packs a job"
 
 
 def begin(bench: Bench, kernel: str, spec: Path, actor: str) -> str:
@@ -39,14 +38,32 @@ def begin(bench: Bench, kernel: str, spec: Path, actor: str) -> str:
     return start(bench, package, spec, choose_options(package), actor)
 
 
+def choose(kernel: str, spec: Path) -> Beginning:
+    """How a session would begin; the store knows nothing of it yet."""
+    package = find_kernel(kernel)
+    return beginning(package, spec, choose_options(package))
+
+
 class Desk:
-    """An open session. `close` gives its lease back."""
+    """An open session. `close` gives its lease back.
+
+    One that was only chosen is in the store from its first step on: looking leaves no trace.
+    """
 
     def __init__(
-        self, bench: Bench, session: str, actor: str, drafts: Mapping[str, tuple[str, str]]
+        self,
+        bench: Bench,
+        session: str | Beginning,
+        actor: str,
+        drafts: Mapping[str, tuple[str, str]],
     ) -> None:
         self.bench, self.actor = bench, actor
-        self.writer: Writer = bench.store.writer(session)
+        self.writer: Writer
+        if isinstance(session, Beginning):
+            created, more, blobs = session.created, session.more, session.blobs
+            self.writer = NewSession(bench.store, created, more, blobs, actor)
+        else:
+            self.writer = bench.store.writer(session)
         try:
             self.work = Adaptation(bench, self.writer, actor)
         except BaseException:
@@ -116,7 +133,7 @@ class Desk:
     def accept(self) -> Snapshot:
         """Accept at the level that the verdicts earn; says that G4 was not run where it was not."""
         if self.work.state.verdict(Gate.G4) is None:
-            self.work.skip_gpu(NO_GPU)
+            self.work.skip_gpu()
         self.work.accept()
         return self.snapshot()
 
@@ -128,16 +145,20 @@ class Desk:
         self.builder.drafts.pop(name, None)
         return self.snapshot()
 
-    def accept_rest(self, proposal: Proposal) -> Snapshot:
-        """Accept what is undecided of a proposal: as one decision when that is all of it."""
+    def accept_rest(self, *proposals: Proposal) -> Snapshot:
+        """Accept what is undecided of some proposals, at one stroke that is undone at once."""
         state = self.work.state
-        open_ = [h for h in proposal.hunks if state.decision(proposal.id, h.id) is None]
-        if len(open_) == len(proposal.hunks):
-            self.work.accept_all(proposal)
-        else:
-            for hunk in open_:
-                target = f"{proposal.id}/{hunk.id}"
-                self.work.decide(Decision(target, DecisionKind.ACCEPTED, self.actor))
+        made = []
+        for proposal in proposals:
+            open_ = [h for h in proposal.hunks if state.decision(proposal.id, h.id) is None]
+            whole = len(open_) == len(proposal.hunks)
+            names = [f"{proposal.id}/{h.id}" for h in open_]
+            made += [
+                Decision(name, DecisionKind.ACCEPTED, self.actor)
+                for name in ([proposal.id] if whole and open_ else names)
+            ]
+        if made:
+            self.work.decide(*made)
         return self.snapshot()
 
     def edit(self, name: str, text: str) -> Snapshot:

@@ -35,12 +35,24 @@ _WIDTH = 160  # a quoted text is cut here: the whole is in the event
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One event with the state before and after it; `number` counts from 1."""
+    """One event with the state before and after it; `number` counts from 1.
+
+    `about` is the decision that an undo or a redo is about.
+    """
 
     number: int
     event: Event
     before: SessionState
     after: SessionState
+    about: Event | None = None
+
+    @property
+    def words(self) -> str:
+        """What happened; an undo and a redo name the decision that they are about."""
+        if self.about is None:
+            return describe(self.event)
+        verb = "undid" if isinstance(self.event.body, Undone) else "made again"
+        return f"{verb}: {describe(self.about)}"
 
     @property
     def line(self) -> str:
@@ -49,15 +61,20 @@ class Step:
         told = isinstance(self.event.body, Unknown) or problem is None
         tail = "" if told else f" [ignored: {plain(problem or '')}]"
         time = plain(self.event.time)[:19].replace("T", " ")
-        return f"{self.number:4}  {time}  {plain(self.event.actor)}: {describe(self.event)}{tail}"
+        return f"{self.number:4}  {time}  {plain(self.event.actor)}: {self.words}{tail}"
 
 
 def steps(events: Iterable[Event]) -> Iterator[Step]:
     """The history, oldest first."""
     before = SessionState()
+    decided: dict[str, Event] = {}
     for number, event in enumerate(events, start=1):
         after = step(before, event)
-        yield Step(number, event, before, after)
+        if isinstance(event.body, HunkDecided):
+            decided[event.id] = event
+        body = event.body
+        about = decided.get(body.event) if isinstance(body, Undone | Redone) else None
+        yield Step(number, event, before, after, about)
         before = after
 
 

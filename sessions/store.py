@@ -86,6 +86,11 @@ class Store:
         self.path = path
         self._git = GitDir(path)
 
+    @property
+    def git(self) -> GitDir:
+        """The repository, for those who write sessions."""
+        return self._git
+
     @classmethod
     def open(cls, path: str | os.PathLike[str] | None = None) -> Self:
         """The store at `path`, or at the default place. It need not exist yet.

@@ -15,6 +15,14 @@ MEANS = {
 }
 
 
+NOT_RUN = {
+    Gate.G1: "the source was not lifted and run",
+    Gate.G2: "the target was not compared with the spec",
+    Gate.G3: "the lowered source was not lifted again or compiled",
+    Gate.G4: "these bytes have not run on a GPU; v on the panes runs or packs the job",
+}
+
+
 def acceptance_rows(snap: Snapshot) -> list[Row]:
     """The lines of the accept screen."""
     state = snap.state
@@ -31,7 +39,7 @@ def acceptance_rows(snap: Snapshot) -> list[Row]:
     for gate in Gate:
         verdict = state.verdict(gate)
         if verdict is None:
-            rows.append(Row(f"  {gate}  not run      nothing has been said about it"))
+            rows.append(Row(f"  {gate}  not run      {NOT_RUN[gate]}"))
         else:
             word = verdict.kind.value.replace("_", " ")
             by = f" by {verdict.by}" if verdict.by else ""

@@ -11,8 +11,9 @@ class Facts:
 
     `job` is what runs now; `hunk` the hunk under the cursor; `open` counts undecided hunks;
     `failed` is the first gate that failed;
-    `undo` and `redo` count decisions; `changed` names what changed on disk;
-    `lowered`, `recipe` and `times` say whether there are any.
+    `undo` and `redo` say in a few words what would be undone and made again;
+    `changed` names what changed on disk; `accepted`, `lowered`, `recipe` and
+    `times` say whether there are any.
     """
 
     job: str = ""
@@ -23,8 +24,9 @@ class Facts:
     hunks: int = 0
     hunk: str = ""
     open: int = 0
-    undo: int = 0
-    redo: int = 0
+    undo: str = ""
+    redo: str = ""
+    accepted: bool = False
     failed: str = ""
     search: str = ""
     changed: str = ""

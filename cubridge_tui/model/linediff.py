@@ -57,8 +57,37 @@ def unified(
 
 
 def marked_new(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The new text alone, changed lines marked: the right side of a side-by-side view."""
-    return tuple(r for r in rows if r.number is not None)
+    """The new text alone, changed lines marked: the right side of a side-by-side view.
+
+    Head lines stay: a hunk that cannot be seen cannot be decided on.
+    """
+    return tuple(r for r in rows if r.number is not None or r.kind is RowKind.HEAD)
+
+
+def with_every_hunk(rows: Sequence[Row], reviewed: Sequence[Row]) -> tuple[Row, ...]:
+    """`rows` with the head line of every hunk of `reviewed` that left no line in them.
+
+    A rejected or undecided hunk is no difference between two texts; its head stands where its
+    lines would.
+    """
+    shown = {r.hunk for r in rows if r.kind is RowKind.HEAD}
+    missing: dict[int, list[Row]] = {}
+    waiting: list[Row] = []
+    for row in reviewed:
+        if row.kind is RowKind.HEAD and row.hunk not in shown:
+            waiting.append(row)
+        elif row.number is not None and waiting:
+            missing.setdefault(row.number, []).extend(waiting)
+            waiting = []
+    out: list[Row] = []
+    places = sorted(missing)
+    for row in rows:
+        while places and row.number is not None and row.number >= places[0]:
+            out += missing[places.pop(0)]
+        out.append(row)
+    for place in places:
+        out += missing[place]
+    return (*out, *waiting)
 
 
 def marked_old(old: Sequence[str], ops: Ops, keys: Mapping[int, Key]) -> tuple[Row, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from engine.types import Gate, Level, Stage, Verdict, VerdictKind
+from engine.types import DecisionKind, Gate, Level, Stage, Verdict, VerdictKind
 from sessions.state import SessionState
 
 
@@ -59,7 +59,7 @@ def owed(state: SessionState) -> Owed:
     if _open(target):
         return Owed("Run G2: does the target compute the spec?", "step", Step.JUDGE_TARGET)
     if failed is not None and failed.gate is Gate.G2:
-        return _failure(failed, "; u undoes the last decision")
+        return _failure(failed, culprit(state))
     lowered = state.verdict(Gate.G3)
     if not state.stage(Stage.LOWERED).artifacts or _open(lowered):
         return Owed("Lower to CUDA and run G3", "step", Step.LOWER)
@@ -102,6 +102,17 @@ def _open(verdict: Verdict | None) -> bool:
     return verdict is None or verdict.kind is VerdictKind.STALE
 
 
-def _failure(verdict: Verdict, more: str = "") -> Owed:
-    words = f"{verdict.gate} failed: w goes to the op{more}"
+def culprit(state: SessionState) -> str:
+    """The first hunk that the target lacks or has otherwise than proposed; empty when none."""
+    for kind in (DecisionKind.REJECTED, DecisionKind.EDITED):
+        for proposal in state.proposals:
+            for hunk in proposal.hunks:
+                decision = state.decision(proposal.id, hunk.id)
+                if decision is not None and decision.kind is kind:
+                    return f"{proposal.id}/{hunk.id}, which you {kind}"
+    return ""
+
+
+def _failure(verdict: Verdict, suspect: str = "") -> Owed:
+    words = f"{verdict.gate} failed: w goes to {suspect or 'the op that it names'}"
     return Owed(words, "why", None, f"{verdict.gate} failed: mend the target first (w says why)")

@@ -24,7 +24,7 @@ from sessions.events import (
     Undone,
     VerdictGiven,
 )
-from sessions.replay import Step, describe, plain, steps
+from sessions.replay import Step, plain, steps
 from sessions.state import SessionState
 
 NAMES = {
@@ -113,7 +113,7 @@ def timeline(tape: Tape) -> tuple[Row, ...]:
     for each in tape.steps:
         event = each.event
         time = plain(event.time)[11:19]
-        text = f"{time}  {plain(event.actor)}: {describe(event)}"
+        text = f"{time}  {plain(event.actor)}: {each.words}"
         rows.append(Row(text, RowKind.SAME, each.number, "", "", None, _sign(each)))
     return tuple(rows)
 

@@ -30,6 +30,7 @@ from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
 from engine.lift import lift_source
 from engine.lift.provenance import Lifted
+from engine.service.decisions import in_words, redo_group, undo_group
 from engine.service.work import BINDING, LIFTED, LOWERED, SOURCE, TARGET, Work
 from engine.spec.recipe import Recipe
 from engine.transfer.binding import Binding
@@ -56,7 +57,7 @@ class Snapshot:
 
     `diff_blocked` says why nothing may be decided now (the difference cannot be shown as it is);
     `changed` what changed on disk since the session took it in; `drafts` are hunk name -> (text,
-    error) of edits that do not parse.
+    error) of edits that do not parse; `undo_words` and `redo_words` say what would be undone.
     """
 
     session: str
@@ -81,6 +82,8 @@ class Snapshot:
     drafts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     constants: Mapping[str, Mapping[str, int | float | bool | str]] = field(default_factory=dict)
     target_names: Callable[[tuple[str | int, ...]], Key] = lifted_name
+    undo_words: str = ""
+    redo_words: str = ""
 
     def decision(self, name: str) -> Decision | None:
         """The standing decision about `proposal/hunk`."""
@@ -149,6 +152,8 @@ class Builder:
             drafts=dict(self.drafts),
             constants=lifted.constants if lifted is not None else {},
             target_names=names,
+            undo_words=in_words(state, undo_group(writer.events, state.undo)),
+            redo_words=in_words(state, redo_group(writer.events, state.redo)),
         )
 
     # --- texts -----------------------------------------------------------------------------------
@@ -240,8 +245,9 @@ class Builder:
         hunk_of, origins, heads = _by_op(reviewed, self.work.hunks())
         target_lines = split_lines(target_text or "")
         by_lines, left_lifted = self._against(
-            lifted_lines, target_lines, Stage.LIFTED, Stage.TARGET, links, origins, hunk_of, {}
+            lifted_lines, target_lines, Stage.LIFTED, Stage.TARGET, links, origins, hunk_of, heads
         )
+        by_lines = linediff.with_every_hunk(by_lines, reviewed)
         lowered_lines = split_lines(lowered_text or "")
         lowered_ops, left_source = self._against(
             src, lowered_lines, Stage.SOURCE, Stage.LOWERED, links, origins, hunk_of, heads
@@ -265,7 +271,7 @@ class Builder:
                 Stage.SOURCE: left_source if has_lowered else plain_source,
                 Stage.LIFTED: left_lifted if has_target else plain_lifted,
                 Stage.TARGET: linediff.marked_new(by_lines),
-                Stage.LOWERED: linediff.marked_new(lowered_ops),
+                Stage.LOWERED: linediff.marked_new(lowered_flat),
             },
         }
         notes = {

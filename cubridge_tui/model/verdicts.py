@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from cubridge_tui.model.links import lifted_name, path_of
@@ -10,27 +11,53 @@ from cubridge_tui.model.snapshot import Snapshot, View
 from engine.types import DecisionKind, Gate, Stage, Verdict
 
 
-def suspects(snap: Snapshot, verdict: Verdict) -> tuple[tuple[Key | None, str] | None, str]:
-    """The op (and hunk) to look at for a failed verdict, and how it was found, in words.
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A place to look at for a failed verdict: an op, a hunk, or both; and how it was found."""
 
-    The gate names the op where it can. A wrong number names none: then it is the first hunk that
-    the person rejected, edited or left out; those are what the target differs by from a proposal.
+    key: Key | None
+    hunk: str
+    words: str
+
+
+def suspects(snap: Snapshot, verdict: Verdict) -> tuple[Suspect, ...]:
+    """Where to look for a failed verdict, the likeliest place first.
+
+    A wrong result shows at the op that the gate names, but a person caused it by what was decided:
+    for G2 the hunks that are not in the target as proposed come first, those at the op before the
+    others. For the other gates the op comes first.
     """
+    named = _named(snap, verdict)
+    out = [
+        Suspect(_key_of_hunk(snap, name), name, f"{name} ({title}), {words}")
+        for name, title, words in left_out(snap)
+    ]
+    if named is not None:
+        out.sort(key=lambda s: not _touches(snap, s.hunk, named.key))
+    if verdict.gate is not Gate.G2:
+        return tuple([named] if named is not None else out)
+    return (*out, *([named] if named is not None else []))
+
+
+def _named(snap: Snapshot, verdict: Verdict) -> Suspect | None:
+    """The op or the line that the gate itself names."""
     op = verdict.details.get("op")
     if isinstance(op, str) and op:
         path = path_of(op)
         key = lifted_name(path) if verdict.gate is Gate.G1 else snap.target_names(path)
-        return (key, ""), f"the gate names the op {op}"
+        return Suspect(key, "", f"the gate names the op {op}")
     line = verdict.details.get("line")
     if isinstance(line, int):
         stage = Stage.SOURCE if verdict.gate is Gate.G1 else Stage.LOWERED
         found = snap.links.key(stage, line)
         if found is not None:
-            return (found, ""), f"the gate names line {line}"
-    for name, title, words in left_out(snap):
-        how = f"the gate names no op; the first suspect is {name} ({title}), {words}"
-        return (_key_of_hunk(snap, name), name), how
-    return None, "the gate names no op, and every hunk was accepted as proposed"
+            return Suspect(found, "", f"the gate names line {line}")
+    return None
+
+
+def _touches(snap: Snapshot, hunk: str, key: Key | None) -> bool:
+    rows = snap.panes[View.OPS][Stage.TARGET].rows
+    return key is not None and any(r.hunk == hunk and r.key == key for r in rows)
 
 
 def left_out(snap: Snapshot) -> list[tuple[str, str, str]]:
@@ -49,23 +76,27 @@ def left_out(snap: Snapshot) -> list[tuple[str, str, str]]:
 
 
 def _key_of_hunk(snap: Snapshot, name: str) -> Key | None:
-    """An op of a hunk that is in the target, if there is one."""
-    for row in snap.panes[View.OPS][Stage.TARGET].rows:
-        if row.hunk == name and row.number is not None and row.key is not None:
-            return row.key
-    return None
-
-
-def clause_of(snap: Snapshot, verdict: Verdict) -> str:
-    """The recipe clause that the suspect serves, in its words: a hunk left out before the op's."""
-    found, _ = suspects(snap, verdict)
-    if snap.recipe is None:
-        return ""
-    out = left_out(snap)
-    key = found[0] if found is not None else None
+    """An op of a hunk that other panes show too; else the op before the hunk's place."""
+    before: Key | None = None
+    known = set(snap.links.lines.get(Stage.LIFTED, {}).values())
     rows = snap.panes[View.OPS][Stage.TARGET].rows
-    of_op = (r.hunk for r in rows if r.key == key and r.hunk and r.kind is not RowKind.HEAD)
-    name = out[0][0] if out else next(of_op, "") if key is not None else ""
+    inside = [r.key for r in rows if r.hunk == name and r.key in known]
+    if inside:
+        return inside[0]
+    for row in rows:
+        if row.hunk == name:
+            break
+        before = row.key if row.key in known else before
+    return before
+
+
+def clause_of(snap: Snapshot, suspect: Suspect | None) -> str:
+    """The recipe clause that the suspect serves, in its words."""
+    if suspect is None or snap.recipe is None:
+        return ""
+    rows = snap.panes[View.OPS][Stage.TARGET].rows
+    of_op = (r.hunk for r in rows if r.key == suspect.key and r.hunk and r.kind is not RowKind.HEAD)
+    name = suspect.hunk or (next(of_op, "") if suspect.key is not None else "")
     hunk = snap.hunk(name)
     if hunk is None:
         return ""
@@ -74,13 +105,15 @@ def clause_of(snap: Snapshot, verdict: Verdict) -> str:
     return f"{kind}: {words[0]}" if words else kind
 
 
-def verdict_lines(snap: Snapshot, verdict: Verdict, how: str) -> list[str]:
-    """A verdict as lines to read."""
+def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
+    """A verdict as lines to read; `at` is the suspect that the panes show."""
     lines = [f"{verdict.gate} {verdict.kind}  ({verdict.seconds:.1f} s)", "", verdict.reason, ""]
-    lines.append(f"where      {how}")
-    for name, title, words in left_out(snap):
-        lines.append(f"left out   {name} ({title}), {words}")
-    clause = clause_of(snap, verdict)
+    found = suspects(snap, verdict)
+    for number, suspect in enumerate(found):
+        lines.append(f"{'here ▶' if number == at else 'also'}     {suspect.words}")
+    if not found:
+        lines.append("where      the gate names no op, and every hunk was accepted as proposed")
+    clause = clause_of(snap, found[at] if found else None)
     if clause:
         lines.append(f"clause     {clause}")
     example = verdict.details.get("counterexample")

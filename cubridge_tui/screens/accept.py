@@ -59,8 +59,8 @@ class AcceptScreen(ActionScreen):
     def fill(self) -> None:
         snap = self.snap
         state = snap.state
-        self.query_one(StageBar).show(state, snap.title, self.size.width or 120)
         done = state.acceptance is not None and state.acceptance_is_current
+        self._show_bar()
         if done:
             words = [(" Accepted ", "pass"), (f"at {state.accepted_level}: ", "title"),
                      ("w", "key"), (" writes the package, ", "dim"), ("C", "key"),
@@ -79,16 +79,17 @@ class AcceptScreen(ActionScreen):
 
     def on_resize(self) -> None:
         if self.adaptation.snap is not None and self.is_mounted:
-            self.query_one(StageBar).show(self.snap.state, self.snap.title, self.size.width)
+            self._show_bar()
+
+    def _show_bar(self) -> None:
+        key = actions.key_of("write-package" if self.facts().accepted else "confirm")
+        bar, snap = self.query_one(StageBar), self.snap
+        bar.show(snap.state, snap.title, self.size.width or 120, key)
 
     # --- actions ---------------------------------------------------------------------------------
 
     def do_confirm(self) -> None:
         if self.too_soon():
-            return
-        state = self.snap.state
-        if state.acceptance is not None and state.acceptance_is_current:
-            self.say(f"accepted already, at {state.accepted_level}", "stale")
             return
         self._job("accept", self.adaptation.open_desk.accept, "accepted")
 
@@ -108,16 +109,7 @@ class AcceptScreen(ActionScreen):
         assert callable(work)
         self.cubridge.jobs.submit(name, work, done, quiet=True)
 
-    def _not_accepted(self) -> bool:
-        state = self.snap.state
-        if state.acceptance is None or not state.acceptance_is_current:
-            self.say("accept the kernel first: A", "stale")
-            return True
-        return False
-
     def do_write_package(self) -> None:
-        if self._not_accepted():
-            return
         desk = self.adaptation.open_desk
 
         def write(folder: Path) -> str:
@@ -133,8 +125,6 @@ class AcceptScreen(ActionScreen):
         self.app.push_screen(Prompt("Write the kernel package to this folder:", default), given)
 
     def do_commit_to_repository(self) -> None:
-        if self._not_accepted():
-            return
         from cubridge_tui.screens.commit import CommitScreen
 
         def given(text: str | None) -> None:

@@ -22,8 +22,12 @@ from cubridge_tui.widgets.line import Line
 LONGEST_INPUT = 20_000
 
 
-class TextDialog(ModalScreen[None], inherit_bindings=False):
-    """Lines to read: help, log, inspector, a verdict's details."""
+class TextDialog(ModalScreen[str | None], inherit_bindings=False):
+    """Lines to read: help, log, inspector, a verdict's details.
+
+    `answers` are keys with words: pressed once the person can have read them, they close the
+    dialog and are its result.
+    """
 
     DEFAULT_CSS = """
     TextDialog { align: center middle; }
@@ -34,9 +38,15 @@ class TextDialog(ModalScreen[None], inherit_bindings=False):
     ]
 
     def __init__(
-        self, title: str, lines: Sequence[str] | Sequence[Row], language: str = ""
+        self,
+        title: str,
+        lines: Sequence[str] | Sequence[Row],
+        language: str = "",
+        answers: Sequence[tuple[str, str]] = (),
     ) -> None:
         super().__init__()
+        self._answers = tuple(answers)
+        self._asked = time.monotonic()
         self._rows = [r if isinstance(r, Row) else Row(r) for r in lines]
         self._title, self._language = title, language
 
@@ -47,7 +57,15 @@ class TextDialog(ModalScreen[None], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self.query_one(CodePane).focus()
-        self.query_one("#hint", Line).put([("esc", "key"), (" closes", "dim")])
+        self._asked = time.monotonic()
+        parts = [p for key, words in self._answers for p in ((key, "key"), (f" {words}  ", "dim"))]
+        self.query_one("#hint", Line).put([*parts, ("esc", "key"), (" closes", "dim")])
+
+    def on_key(self, event: events.Key) -> None:
+        if any(event.key == key for key, _ in self._answers):
+            event.stop()
+            if time.monotonic() - self._asked >= 2 * GRACE:
+                self.dismiss(event.key)
 
     def on_resize(self) -> None:
         width = max(int(self.size.width * 0.9) - 6, 20)

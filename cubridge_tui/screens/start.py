@@ -144,19 +144,19 @@ class StartScreen(ActionScreen):
         self._starting = True
         app = self.cubridge
 
-        def begin() -> str:
+        def choose() -> object:
             from cubridge_tui import desk
 
-            return desk.begin(app.bench, kernel, spec.path, app.actor)
+            return desk.choose(kernel, spec.path)
 
-        self.say(f"starting: {kernel} with {spec.label}")
-        app.jobs.submit("start", begin, self._begun, quiet=True)
+        self.say(f"opening: {kernel} with {spec.label}")
+        app.jobs.submit("start", choose, self._begun, quiet=True)
 
     def _begun(self, outcome: Outcome) -> None:
         self._starting = False
         if outcome.error is not None:
             self.say(str(outcome.error), "fail")
-        elif isinstance(outcome.value, str):
+        elif outcome.value is not None:
             self.cubridge.open_session(outcome.value)
 
     def do_replay(self) -> None:

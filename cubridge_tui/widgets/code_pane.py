@@ -138,6 +138,10 @@ class CodePane(ScrollView, can_focus=True):
     def gutter_width(self) -> int:
         return self._number_width + 4 if self._number_width else 1
 
+    def on_resize(self) -> None:
+        """The cursor stays in sight whatever the size becomes."""
+        self._reveal(self.cursor)
+
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         self._read_ahead_soon()

@@ -1,6 +1,10 @@
-"""The stages in a row with their gates' verdicts, and the level of it all."""
+"""The stages in a row with their gates' verdicts, the level of it all, and the next key."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.cells import cell_len
 
 from cubridge_tui.widgets.line import Line, Part
 from engine.types import Gate, Level, Stage, VerdictKind
@@ -14,33 +18,65 @@ MARKS = {
     VerdictKind.OVERRIDDEN: "!",
 }
 NAMES = {Gate.G1: "lifted", Gate.G2: "target", Gate.G3: "lowered", Gate.G4: "verified"}
-_SHORT = 118  # below this many columns the stages' names are left out
 
 
 class StageBar(Line):
-    """`source ▸ lifted G1 ✓ pass ▸ target G2 ✗ fail ▸ lowered G3 ·   level none`."""
+    """`source ▸ lifted G1 ✓ pass ▸ target G2 ✗ fail ▸ lowered G3 · …   level none  next w`.
 
-    def show(self, state: SessionState, title: str, width: int, replay: bool = False) -> None:
-        parts: list[Part] = [(" REPLAY ", "banner")] if replay else []
-        short = width < _SHORT
-        if not short:
-            parts += [(f" {title}  ", "title")]
-        have = bool(state.stage(Stage.SOURCE).artifacts)
-        parts.append((" source " if not short else " ", "title" if have else "dim"))
-        for gate in Gate:
-            verdict = state.verdict(gate)
-            parts.append(("▸ ", "dim"))
-            name = "" if short else f"{NAMES[gate]} "
-            if verdict is None:
-                parts.append((f"{name}{gate} · ", "dim"))
-                continue
-            word = verdict.kind.value.replace("_", " ")
-            parts.append((f"{name}{gate} {MARKS[verdict.kind]} {word} ", verdict.kind.value))
-        level = state.level
-        style = {Level.NONE: "dim", Level.OVERRIDDEN: "overridden"}.get(level, "pass")
-        right: list[Part] = [("level ", "dim"), (f"{level} ", style)]
-        if state.acceptance is not None:
-            current = state.acceptance_is_current
+    Every mark, the level and the next key are there at any width; words go first.
+    """
+
+    def show(
+        self, state: SessionState, title: str, width: int, key: str = "", replay: bool = False
+    ) -> None:
+        """Show a state; `key` makes the next decision."""
+        for left, right in _forms(state, title, key, replay):
+            if sum(cell_len(t) for t, _ in (*left, *right)) <= width:
+                break
+        self.put(left, right)
+
+
+def _forms(
+    state: SessionState, title: str, key: str, replay: bool
+) -> Iterator[tuple[list[Part], list[Part]]]:
+    """The bar in words, then in fewer and fewer of them."""
+    head: list[Part] = [(" REPLAY ", "banner")] if replay else []
+    for names, words in ((True, True), (True, False), (False, False)):
+        gates = _gates(state, names, words)
+        if names and words:
+            yield [*head, (f" {title}  ", "title"), *gates], _level(state, key, True)
+        yield [*head, *gates], _level(state, key, names)
+    yield [*head, *_gates(state, False, False, tight=True)], _level(state, key, False)
+
+
+def _gates(state: SessionState, names: bool, words: bool, tight: bool = False) -> list[Part]:
+    have = bool(state.stage(Stage.SOURCE).artifacts)
+    parts: list[Part] = [] if tight else [(" source ", "title" if have else "dim")]
+    for gate in Gate:
+        parts.append((" ", "dim") if tight else ("▸ ", "dim"))
+        name = f"{NAMES[gate]} " if names else ""
+        verdict = state.verdict(gate)
+        if verdict is None:
+            parts.append((f"{name}{gate}·" if tight else f"{name}{gate} · ", "dim"))
+            continue
+        word = verdict.kind.value.replace("_", " ") + " " if words else ""
+        mark = MARKS[verdict.kind]
+        text = f"{gate}{mark}" if tight else f"{name}{gate} {mark} {word}"
+        parts.append((text, verdict.kind.value))
+    return parts
+
+
+def _level(state: SessionState, key: str, words: bool) -> list[Part]:
+    level = state.level
+    style = {Level.NONE: "dim", Level.OVERRIDDEN: "overridden"}.get(level, "pass")
+    parts: list[Part] = [("level ", "dim"), (f"{level} ", style)]
+    if state.acceptance is not None:
+        current = state.acceptance_is_current
+        if words:
             word = f"accepted {state.accepted_level} " if current else "accepted, changed since "
-            right = [(word, "pass" if current else "stale"), ("│ ", "dim"), *right]
-        self.put(parts, right)
+            parts = [(word, "pass" if current else "stale"), ("│ ", "dim"), *parts]
+        else:
+            parts = [("★ " if current else "★~ ", "pass" if current else "stale"), *parts]
+    if key:
+        parts += [("next " if words else "▸", "dim"), (f"{key} ", "key")]
+    return parts

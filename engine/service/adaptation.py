@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from engine.cuir.ids import assign
@@ -18,6 +19,7 @@ from engine.gates.g3 import Lowering
 from engine.lift.package import KernelPackage
 from engine.lower.legal import legal
 from engine.service.bench import Bench
+from engine.service.decisions import redo_group, undo_group
 from engine.service.export import package_archive
 from engine.service.options import Options
 from engine.service.work import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TARGET, Work
@@ -55,6 +57,7 @@ from sessions.writer import Writer
 
 RULES = "rules"
 PACKAGE = "package.tar"
+NO_GPU = "not run on a GPU yet: `cubridge verify`, or v in the app, runs or packs the job"
 
 
 def start(
@@ -66,6 +69,23 @@ def start(
     title: str | None = None,
 ) -> str:
     """Create a session for a kernel and a spec and give its id."""
+    made = beginning(package, spec, options, title)
+    return bench.store.create(made.created, made.more, made.blobs, actor=actor)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A session that is not in the store yet: what its first commit will hold."""
+
+    created: SessionCreated
+    more: tuple[Body, ...]
+    blobs: tuple[bytes, ...]
+
+
+def beginning(
+    package: KernelPackage, spec: Path, options: Options, title: str | None = None
+) -> Beginning:
+    """How a session for a kernel and a spec begins."""
     text = spec.read_bytes()
     created = SessionCreated(
         title or f"{spec.stem} on {package.name}",
@@ -77,12 +97,8 @@ def start(
     )
     source = Artifact.of(Stage.SOURCE, SOURCE, package.source)
     kept = TranscriptAdded("spec.py", sha256_of(text), "spec")
-    return bench.store.create(
-        created,
-        [InputsSet({"headers": package.hashes["headers"]}), _set_of(source), kept],
-        [source.data, text],
-        actor=actor,
-    )
+    more = (InputsSet({"headers": package.hashes["headers"]}), _set_of(source), kept)
+    return Beginning(created, more, (source.data, text))
 
 
 class Adaptation(Work):
@@ -124,14 +140,14 @@ class Adaptation(Work):
         self._set(artifacts, [kept, ProposalMade(proposal)], [text.encode()], actor=RULES)
         return proposal
 
-    def decide(self, decision: Decision) -> None:
-        """Record a decision and make the target that all decisions give.
+    def decide(self, *decisions: Decision) -> None:
+        """Record decisions made at one stroke, and make the target that all decisions give.
 
         Raises:
             CuirError: an edited text that does not parse; nothing is recorded then.
         """
-        artifact = Artifact.of(Stage.TARGET, TARGET, print_module(self.compose(decision)))
-        self._set([artifact], [HunkDecided(decision)])
+        artifact = Artifact.of(Stage.TARGET, TARGET, print_module(self.compose(*decisions)))
+        self._set([artifact], [HunkDecided(d) for d in decisions])
 
     def accept_all(self, proposal: Proposal) -> None:
         """Accept every hunk of a proposal."""
@@ -139,18 +155,18 @@ class Adaptation(Work):
             self.decide(Decision(proposal.id, DecisionKind.ACCEPTED, self.actor))
 
     def undo(self) -> bool:
-        """Take the latest decision back; False when there is none."""
-        frames = self.state.undo
-        if frames:
-            self.writer.append([Undone(frames[-1].event)], actor=self.actor)
-        return bool(frames)
+        """Take the latest stroke of decisions back; False when there is none."""
+        group = undo_group(self.writer.events, self.state.undo)
+        if group:
+            self.writer.append([Undone(e.id) for e in group], actor=self.actor)
+        return bool(group)
 
     def redo(self) -> bool:
-        """Make the decision undone last again; False when there is none."""
-        frames = self.state.redo
-        if frames:
-            self.writer.append([Redone(frames[-1].event)], actor=self.actor)
-        return bool(frames)
+        """Make the stroke undone last again; False when there is none."""
+        group = redo_group(self.writer.events, self.state.redo)
+        if group:
+            self.writer.append([Redone(e.id) for e in group], actor=self.actor)
+        return bool(group)
 
     def judge_target(self) -> Verdict:
         return self.give(self.weigh_target())
@@ -164,7 +180,7 @@ class Adaptation(Work):
     def judge_lowered(self, lowering: Lowering | None = None) -> Verdict:
         return self.give(self.weigh_lowered(lowering))
 
-    def skip_gpu(self, reason: str) -> Verdict:
+    def skip_gpu(self, reason: str = NO_GPU) -> Verdict:
         """Say that G4 was not run, and why."""
         verdict = self.verdict(Gate.G4, VerdictKind.NOT_RUN, time.monotonic(), reason, {})
         return self.give(verdict)

@@ -97,18 +97,18 @@ class Work:
                 return self.session.content(transcript.sha256).decode()
         raise StoreError(f"the text of proposal {proposal.id} is not in the session")
 
-    def compose(self, latest: Decision | None = None) -> Module:
+    def compose(self, *latest: Decision) -> Module:
         """The target that all standing decisions give, with `latest` on top of them."""
         module = self.lifted.module
         for proposal in self.state.proposals:
             decisions = {
                 h.id: d for h in proposal.hunks if (d := self.state.decision(proposal.id, h.id))
             }
-            if latest is not None:
+            for decision in latest:
                 decisions |= {
-                    h.id: latest
+                    h.id: decision
                     for h in proposal.hunks
-                    if latest.target in (proposal.id, h.id, f"{proposal.id}/{h.id}")
+                    if decision.target in (proposal.id, h.id, f"{proposal.id}/{h.id}")
                 }
             proposed = parse_module(self.proposed_text(proposal), f"{proposal.id}.cuir")
             module = compose(module, proposed, proposal, decisions)
@@ -251,7 +251,9 @@ class Work:
                 progress=self.bench.progress,
             )
         except ChildFailed as error:
-            return self.verdict(gate, VerdictKind.FAIL, begin, error.message, {})
+            at = error.where
+            place = f"{Path(at.file).name}:{at.line}: " if at is not None else ""
+            return self.verdict(gate, VerdictKind.FAIL, begin, place + error.message, {})
         kind = VerdictKind.PASS if answer["ok"] else VerdictKind.FAIL
         reason = str(answer["reason"])
         if gate is Gate.G1:

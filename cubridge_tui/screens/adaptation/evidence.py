@@ -23,7 +23,7 @@ class EvidenceActions(Shared):
             snap.title,
             snap.recipe,
             snap.target,
-            self.open_desk.work.binding,
+            snap.binding,
             snap.lifted,
             snap.state.verdict(Gate.G2),
         )

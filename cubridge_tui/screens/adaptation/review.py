@@ -15,7 +15,7 @@ from cubridge_tui.screens.dialogs import Prompt
 from cubridge_tui.screens.hunk_editor import HunkEditor
 from cubridge_tui.screens.recipe import RecipeScreen
 from engine.errors import CuBridgeError
-from engine.types import DecisionKind, Gate, Stage
+from engine.types import DecisionKind, Stage
 
 WHOLE = "target"  # the name that a draft of the whole target has
 
@@ -58,13 +58,13 @@ class ReviewActions(Shared):
         assert self.snap is not None
         left = undecided(self.snap.state)
         if left:
-            self._to_undecided()
+            self.to_undecided()
             self.say(f"{left} hunk{'s' * (left != 1)} left")
         else:
             self.say("every hunk is decided; s runs the gate")
         self.seen_at = time.monotonic()
 
-    def _to_undecided(self) -> None:
+    def to_undecided(self) -> None:
         assert self.snap is not None
         open_ = {f"{p.id}/{h.id}" for p, h, d in self.snap.hunks if d is None}
         rows = self.grid.leader.content.rows
@@ -89,18 +89,18 @@ class ReviewActions(Shared):
         if not proposals:
             self.say("nothing of this origin is undecided", "stale")
             return
-        desk = self.open_desk
-        for proposal in proposals.values():
-            rest = partial(desk.accept_rest, proposal)
-            self.job("decide", rest, self._decided, quiet=True)
+        rest = partial(self.open_desk.accept_rest, *proposals.values())
+        self.job("decide", rest, self._decided, quiet=True)
 
     def do_undo(self) -> None:
-        self.job(
-            "undo", self.open_desk.undo, lambda: self.say("undone; U makes it again"), quiet=True
-        )
+        assert self.snap is not None
+        words = f"undone: {self.snap.undo_words}; U makes it again"
+        self.job("undo", self.open_desk.undo, lambda: self.say(words), quiet=True)
 
     def do_redo(self) -> None:
-        self.job("redo", self.open_desk.redo, lambda: self.say("made again"), quiet=True)
+        assert self.snap is not None
+        words = f"made again: {self.snap.redo_words}"
+        self.job("redo", self.open_desk.redo, lambda: self.say(words), quiet=True)
 
     def do_comment(self) -> None:
         assert self.snap is not None
@@ -176,7 +176,7 @@ class ReviewActions(Shared):
 
         def told() -> None:
             desk.builder.drafts.pop(WHOLE, None)
-            self._to_undecided()
+            self.to_undecided()
             self.say("your proposal: decide on its hunks like on any other's")
 
         self.job("propose", lambda: desk.propose(text), told, quiet=True)
@@ -202,21 +202,6 @@ class ReviewActions(Shared):
     def do_recipe(self) -> None:
         if self.snap is not None:
             self.app.push_screen(RecipeScreen(self.snap))
-
-    def do_mask(self) -> None:
-        from cubridge_tui.screens.mask import MaskScreen, MaskSubject
-
-        snap = self.snap
-        if snap is None or snap.recipe is None:
-            return
-        self.app.push_screen(
-            MaskScreen(
-                MaskSubject(
-                    snap.title, snap.recipe, snap.target, snap.binding, snap.lifted,
-                    snap.state.verdict(Gate.G2),
-                )
-            )
-        )  # fmt: skip
 
     def do_export_review(self) -> None:
         assert self.snap is not None

@@ -27,6 +27,7 @@ from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
 from cubridge_tui.widgets.pane_grid import PaneGrid
 from cubridge_tui.widgets.stage_bar import StageBar
+from engine.service.adaptation import Beginning
 from engine.types import Stage
 
 LOOK_SECONDS = 3.0  # how often files on disk, other writers and unsaved events are looked at
@@ -38,12 +39,13 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
     NAME = actions.ADAPTATION
     BINDINGS = bindings(actions.ADAPTATION)
 
-    def __init__(self, session: str) -> None:
+    def __init__(self, session: str | Beginning) -> None:
         super().__init__()
-        self.session = session
+        self._asked = session
+        self.session = session if isinstance(session, str) else ""
         self.desk: Desk | None = None
         self.snap: Snapshot | None = None
-        self.place = places.load(session)
+        self.place = places.load(self.session)
         self.wish = Wish(self.place.pair, self.place.zoom)
         self.view = View.OPS
         self.words = ""
@@ -72,8 +74,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
 
     def _open(self) -> Snapshot:
         app = self.cubridge
-        self.desk = Desk(app.bench, self.session, app.actor, self.place.drafts)
-        self.session = self.desk.id
+        self.desk = Desk(app.bench, self._asked, app.actor, self.place.drafts)
         return self.desk.snapshot()
 
     # --- jobs ------------------------------------------------------------------------------------
@@ -151,6 +152,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
     def show(self, snap: Snapshot) -> None:
         """Show a state of the session."""
         first, self.snap = self.snap is None, snap
+        self.session = snap.session
         self.seen_at = time.monotonic()
         if first:
             self.seen_disk = self._disk()
@@ -179,8 +181,9 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             hunks=len(snap.hunks),
             hunk=self.current_hunk(),
             open=undecided(snap.state),
-            undo=len(snap.state.undo),
-            redo=len(snap.state.redo),
+            undo=snap.undo_words,
+            redo=snap.redo_words,
+            accepted=snap.state.acceptance is not None and snap.state.acceptance_is_current,
             failed=failed.gate.value if failed else "",
             search=self.words,
             changed=snap.changed,
@@ -194,7 +197,8 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             return
         snap, jobs = self.snap, self.cubridge.jobs
         if snap is not None:
-            self.query_one(StageBar).show(snap.state, snap.title, self.size.width)
+            key = actions.key_of(owed(snap.state).action, self.cubridge.actions)
+            self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
             self.query_one(Banner).say(self._banner(snap))
         left: list[Part] = []
         if jobs.running:
@@ -251,7 +255,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
 
     def keep_place(self) -> None:
         """Remember where the person is in this session."""
-        if self.snap is None or self.desk is None:
+        if self.snap is None or self.desk is None or not self.session:
             return
         cursors = {
             stage.value: row.number

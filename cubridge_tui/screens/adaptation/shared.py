@@ -46,6 +46,12 @@ class Shared(ActionScreen):
     def leave(self) -> None:
         raise NotImplementedError
 
+    def to_undecided(self) -> None:
+        raise NotImplementedError
+
+    def do_undo(self) -> None:
+        raise NotImplementedError
+
     @property
     def open_desk(self) -> Desk:
         assert self.desk is not None

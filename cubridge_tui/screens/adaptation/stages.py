@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.layout import PANES
-from cubridge_tui.model.next_step import Step, first_failed, owed
-from cubridge_tui.model.verdicts import suspects, verdict_lines
+from cubridge_tui.model.next_step import Step, first_failed, owed, undecided
+from cubridge_tui.model.verdicts import Suspect, suspects, verdict_lines
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
-from engine.types import Gate, Stage, VerdictKind
+from engine.types import DecisionKind, Gate, Stage, VerdictKind
 
 NAMES = {
     Step.LIFT: "lift and G1",
@@ -42,7 +44,7 @@ class StageActions(Shared):
         self.place_panes()
         failed = first_failed(self.snap.state)
         if failed is not None:
-            self.say(f"{failed.gate} failed: {failed.reason}  (w goes there)", "fail")
+            self.say(f"{failed.gate} failed: {failed.reason}", "fail")
         elif step is Step.PROPOSE:
             self.grid.leader.go_to(0)
             self.grid.leader.next_hunk(1)
@@ -52,9 +54,21 @@ class StageActions(Shared):
         self.job("run to the end", lambda: desk.run(self.shown_between), self._ran)
 
     def _ran(self) -> None:
+        """The pane of the furthest stage leads; where a decision is owed, at the first hunk."""
         assert self.snap is not None
-        step = owed(self.snap.state)
-        self.say(step.words)
+        state = self.snap.state
+        failed = first_failed(state)
+        furthest = state.furthest or Stage.SOURCE
+        stage = furthest if furthest in PANES else Stage.LOWERED
+        if failed is not None:
+            stage = {Gate.G1: Stage.LIFTED, Gate.G2: Stage.TARGET}.get(failed.gate, Stage.LOWERED)
+        self.grid.lead(stage)
+        self.place_panes()
+        if undecided(state):
+            self.grid.leader.go_to(0)
+            self.to_undecided()
+        self.remark()
+        self.say(owed(state).words)
 
     def do_back(self) -> None:
         index = PANES.index(self.grid.focused_stage)
@@ -82,35 +96,63 @@ class StageActions(Shared):
         self.cubridge.jobs.stop()
         self.say("cancelling …")
 
+    _why: tuple[str, int] = ("", 0)  # the failed verdict and its suspect that was shown last
+
     def do_why(self) -> None:
-        """Bring every pane to the op that the first failed gate names, with its counterexample."""
+        """Bring every pane to what made the first failed gate fail; again: to the next suspect."""
         assert self.snap is not None
         failed = first_failed(self.snap.state)
         if failed is None:
             return
-        found, how = suspects(self.snap, failed)
-        where = Stage.LOWERED if failed.gate is Gate.G3 else Stage.TARGET
-        where = Stage.LIFTED if failed.gate is Gate.G1 else where
-        if found is not None:
-            self.grid.lead(where)
-            self.place_panes()
-            index = next(
-                (
-                    i
-                    for i, r in enumerate(self.grid.leader.content.rows)
-                    if r.hunk == found[1] and found[1]
-                ),
-                None,
-            )
-            if index is not None and found[0] is None:
-                self.grid.leader.go_to(index)
-                self.remark()
-            else:
-                self.visit(found[0], leader=True)
-        self.say(f"{failed.reason} — {how}", "fail")
-        self.app.push_screen(
-            TextDialog(f"{failed.gate} failed", verdict_lines(self.snap, failed, how))
+        found = suspects(self.snap, failed)
+        which = f"{failed.gate} {failed.reason} {failed.subject}"
+        at = (self._why[1] + 1) % len(found) if found and self._why[0] == which else 0
+        self._why = (which, at)
+        if found:
+            self._go_to_suspect(found[at], failed.gate)
+        self.say(
+            f"{failed.reason} — {found[at].words if found else 'no hunk was left out'}", "fail"
         )
+        lines = verdict_lines(self.snap, failed, at)
+        answers = self._ways_out(found[at].hunk if found else "", len(found))
+        self.app.push_screen(
+            TextDialog(f"{failed.gate} failed", lines, answers=answers), self._way_out
+        )
+
+    def _go_to_suspect(self, suspect: Suspect, gate: Gate) -> None:
+        where = {Gate.G1: Stage.LIFTED, Gate.G3: Stage.LOWERED}.get(gate, Stage.TARGET)
+        self.grid.lead(Stage.TARGET if suspect.hunk else where)
+        self.place_panes()
+        rows = self.grid.leader.content.rows
+        index = next((i for i, r in enumerate(rows) if suspect.hunk and r.hunk == suspect.hunk), -1)
+        if index < 0:
+            self.visit(suspect.key, leader=True)
+            return
+        self.visit(suspect.key)
+        self.grid.leader.go_to(index)
+
+    def _ways_out(self, hunk: str, count: int) -> list[tuple[str, str]]:
+        """What can be done about it from here, by key."""
+        assert self.snap is not None
+        if self.snap.read_only:
+            return []
+        out = [("w", f"next of {count} suspects")] if count > 1 else []
+        if hunk and not self.snap.diff_blocked:
+            out.append(("a", f"accepts {hunk} as proposed"))
+        if self.snap.undo_words:
+            out.append(("u", f"undoes: {self.snap.undo_words}"))
+        return out
+
+    def _way_out(self, key: str | None) -> None:
+        if key == "w":
+            self.do_why()
+        elif key == "u":
+            self.do_undo()
+        elif key == "a" and self.snap is not None:
+            name, desk = self.current_hunk(), self.open_desk
+            decide = partial(desk.decide, name, DecisionKind.ACCEPTED)
+            words = f"{name} accepted as proposed: s runs the gate again"
+            self.job("decide", decide, lambda: self.say(words), quiet=True)
 
     def do_override(self) -> None:
         assert self.snap is not None

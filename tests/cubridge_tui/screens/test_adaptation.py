@@ -197,7 +197,7 @@ async def test_failed_gate_leads_to_the_suspect_with_the_counterexample(
         assert isinstance(d.app.screen, TextDialog)
         shown = d.text
         assert "smem[threadIdx.x][/ 2]" in shown
-        assert f"first suspect is {name}" in shown and "counterexample" in shown
+        assert f"here ▶     {name}" in shown and "counterexample" in shown
         await d.press("escape")
         assert screen.current_hunk() == name
 
@@ -383,3 +383,146 @@ async def test_a_proposal_of_ones_own_is_decided_like_any_other(proposed: Propos
         assert [r.origin for r in rows if "1.0 * LOG2E" in r.text] == ["person"]
         await d.press("u")
         assert "1.0 * LOG2E" not in screen.snap.target_text
+
+
+async def reject(d: Driver, name: str) -> None:
+    """Reject one hunk by its name."""
+    desk = d.screen.open_desk
+    d.screen.job("decide", lambda: desk.decide(name, DecisionKind.REJECTED), quiet=True)
+    await d.settle()
+
+
+async def fail(d: Driver, gate: Gate, **details: object) -> None:
+    """A gate fails on the present content."""
+    desk = d.screen.open_desk
+    verdict = desk.work.verdict(gate, VerdictKind.FAIL, 0.0, "O is wrong", details)
+    d.screen.job("give", lambda: (desk.work.give(verdict), desk.snapshot())[1], quiet=True)
+    await d.settle()
+
+
+async def test_why_goes_to_the_rejected_hunk_first_then_to_the_op_and_offers_the_way_out(
+    proposed: Proposed,
+) -> None:
+    async with Driver(proposed[1], (80, 24)) as d:
+        name = d.hunk("Compute the spec's score")
+        await reject(d, name)
+        await d.press("A")
+        await fail(d, Gate.G2, op="flash_fwd/16")
+        assert f"w goes to {name}, which you rejected" in d.text
+        await d.press("w")
+        assert f"here ▶     {name}" in d.text
+        assert "also     the gate names the op flash_fwd/16" in d.text
+        await asyncio.sleep(0.35)
+        await d.press("escape")
+        row = d.screen.grid.leader.row
+        assert d.screen.grid.focused_stage is Stage.TARGET
+        assert row is not None and row.hunk == name and row.kind is RowKind.HEAD
+        await d.press("w")
+        assert "here ▶     the gate names the op flash_fwd/16" in d.text
+        await asyncio.sleep(0.35)
+        await d.press("w")  # round again
+        await asyncio.sleep(0.35)
+        await d.press("a")
+        assert d.screen.snap is not None
+        assert d.decisions()[name.rpartition("/")[2]] is DecisionKind.ACCEPTED
+
+
+async def test_accept_all_after_a_reject_is_one_stroke(proposed: Proposed) -> None:
+    async with Driver(proposed[1]) as d:
+        name = d.hunk("Compute the spec's score")
+        await reject(d, name)
+        rejected = d.decisions()
+        await d.press("A")
+        accepted = d.decisions()
+        count = len(accepted) - 1
+        assert list(accepted.values()).count(DecisionKind.ACCEPTED) == count
+        assert f"undo accept {count} hunks" in d.text
+        await d.press("u")
+        assert d.decisions() == rejected
+        assert f"undone: accepted {count} hunks" in d.status()
+        assert f"undo reject {name}" in d.text
+        await d.press("U")
+        assert d.decisions() == accepted
+        await d.press("u", "u")
+        assert set(d.decisions().values()) == {None}
+    from sessions import replay
+
+    lines = list(replay.lines(Store.open(proposed[0]).load(proposed[1]).events))
+    assert f"undid: rejected {name}" in lines[-1]
+
+
+async def test_every_view_shows_every_hunk(proposed: Proposed) -> None:
+    async with Driver(proposed[1]) as d:
+        assert d.screen.snap is not None
+        every = {f"{p.id}/{h.id}" for p, h, _ in d.screen.snap.hunks}
+        await reject(d, d.hunk("Compute the spec's score"))
+
+        def heads() -> list[str]:
+            rows = d.screen.grid.panes[Stage.TARGET].content.rows
+            return [r.hunk for r in rows if r.kind is RowKind.HEAD]
+
+        for keys in ((), ("A",)):
+            await d.press(*keys)
+            for _ in range(3):
+                assert set(heads()) == every and len(heads()) == len(every), d.screen.view
+                await d.press("d")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_the_bar_always_has_every_gate_the_level_and_the_next_key(
+    proposed: Proposed, size: tuple[int, int]
+) -> None:
+    async with Driver(proposed[1], size) as d:
+        await d.press("A")
+        for gate in (Gate.G2, Gate.G3):
+            await fail(d, gate)
+            bar = d.text.split("\n")[0]
+            assert all(str(g) in bar for g in Gate), bar
+            assert "level none" in bar and bar.rstrip().endswith("w"), bar
+            assert "✗" in bar and "…" not in bar
+
+
+async def test_run_ends_on_the_pane_that_it_made(proposed: Proposed) -> None:
+    async with Driver(proposed[1], (80, 24)) as d:
+        d.screen._ran()
+        await d.settle()
+        assert d.screen.grid.focused_stage is Stage.TARGET
+        assert d.screen.current_hunk() == "rules/h1"
+
+
+async def test_the_cursor_stays_in_sight_at_any_size(proposed: Proposed) -> None:
+    async with Driver(proposed[1], (160, 48)) as d:
+        pane = d.screen.grid.leader
+        pane.go_to(25)
+        for size in ((80, 24), (300, 80), (80, 30), (139, 24), (160, 60), (80, 24)):
+            await d.pilot.resize_terminal(*size)
+            await d.settle()
+            top, height = pane.scroll_offset.y, pane.scrollable_content_region.height
+            assert top <= pane.cursor < top + height, size
+
+
+async def test_looking_at_a_choice_leaves_no_session(proposed: Proposed) -> None:
+    app = CuBridgeApp()
+    before = [s.id for s in app.store.sessions()]
+    async with app.run_test(size=(120, 40), notifications=True, tooltips=True) as pilot:
+        await settled(app, pilot)
+        await pilot.press("tab", "tab", "s")
+        await settled(app, pilot)
+        assert isinstance(app.action_screen, AdaptationScreen)
+        assert "Lift the source" in screen_text(app)
+        await pilot.press("B")
+        await settled(app, pilot)
+        assert [s.id for s in app.store.sessions()] == before
+        await pilot.press("s")
+        await settled(app, pilot)
+        screen = app.action_screen
+        assert isinstance(screen, AdaptationScreen)
+        desk = screen.open_desk
+        from sessions.events import Note
+
+        desk.work.writer.append([Note("first")], actor="ana")
+        screen.job("look", desk.snapshot, quiet=True)
+        await settled(app, pilot)
+        assert len(app.store.sessions()) == len(before) + 1
+        assert screen.session == desk.id != ""
+    app.close()

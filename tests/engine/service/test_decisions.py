@@ -1,0 +1,75 @@
+"""Decisions made at one stroke are undone at one stroke."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.service.decisions import in_words, redo_group, undo_group
+from engine.types import Decision, DecisionKind, Hunk, Origin, Proposal, Stage
+from sessions.events import (
+    ArtifactSet,
+    Event,
+    HunkDecided,
+    ProposalMade,
+    Redone,
+    SessionCreated,
+    Undone,
+    stamp,
+)
+from sessions.state import SessionState, fold
+
+HUNKS = tuple(Hunk(f"h{i}", f"title {i}", "", "", "a", "b", (), Origin.RULES) for i in range(1, 7))
+SHA = "a" * 64
+
+
+def history(strokes: list[list[int]]) -> tuple[Event, ...]:
+    bodies: list[object] = [
+        SessionCreated("t", "k", SHA, "s", SHA, {}),
+        ProposalMade(Proposal("rules", Origin.RULES, "", HUNKS)),
+    ]
+    for stroke in strokes:
+        bodies += [
+            HunkDecided(Decision(f"rules/h{i}", DecisionKind.ACCEPTED, "ana")) for i in stroke
+        ]
+        bodies.append(ArtifactSet(Stage.TARGET, "target.cuir", SHA))
+    return stamp(bodies, "ana", None)  # type: ignore[arg-type]
+
+
+def more(events: tuple[Event, ...], bodies: list[Undone] | list[Redone]) -> tuple[Event, ...]:
+    return (*events, *stamp(bodies, "ana", events[-1].id))
+
+
+strokes_ = st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=5)
+
+
+@given(strokes_, st.integers(1, 5))
+def test_undo_takes_back_stroke_by_stroke_and_redo_makes_them_again(
+    strokes: list[list[int]], times: int
+) -> None:
+    events = history(strokes)
+    whole = fold(events)
+    seen: list[SessionState] = [whole]
+    for stroke in list(reversed(strokes))[:times]:
+        group = undo_group(events, seen[-1].undo)
+        assert len(group) == len(stroke)
+        events = more(events, [Undone(e.id) for e in group])
+        seen.append(fold(events))
+        assert not seen[-1].problems
+    for before in reversed(seen[:-1]):
+        group = redo_group(events, fold(events).redo)
+        events = more(events, [Redone(e.id) for e in group])
+        now = fold(events)
+        assert (now.draft, now.undo) == (before.draft, before.undo)
+        assert not now.problems
+
+
+def test_a_stroke_in_words() -> None:
+    events = history([[4], [1, 2, 3]])
+    state = fold(events)
+    assert in_words(state, undo_group(events, state.undo)) == "accepted 3 hunks"
+    events = history([[4]])
+    state = fold(events)
+    words = "accepted rules/h4 (title 4)"
+    assert in_words(state, undo_group(events, state.undo)) == words
+    assert in_words(state, redo_group(events, state.redo)) == ""
