@@ -31,29 +31,42 @@ from engine.errors import CuBridgeError  # noqa: E402
 from engine.gpu.job import pack  # noqa: E402
 from engine.gpu.result import read_results, verdict_of  # noqa: E402
 from engine.gpu.session import contents_by_rules, contents_of_kernel  # noqa: E402
+from engine.gpu.worker.options import shape  # noqa: E402
+from engine.gpu.worker.shapes import FORM  # noqa: E402
 from engine.resources import list_specs, spec_path  # noqa: E402
 from engine.service.bench import Bench, find_kernel  # noqa: E402
 from sessions.store import Store  # noqa: E402
 
+RIVALS = ("sdpa", "fa4", "flex", "eager")
+
 
 def pack_all(
-    folder: Path, kernel: str, specs: Sequence[str], only: Sequence[str], primary: str | None
+    folder: Path,
+    kernel: str,
+    specs: Sequence[str],
+    only: Sequence[str],
+    primary: str | None,
+    times: Mapping[str, Any],
 ) -> list[Path]:
-    """One job per spec, and one of the kernel's own reference."""
+    """One job per spec, and one of the kernel's own reference (the empty name).
+
+    `times` goes into the jobs' plans: `shapes` and `rivals`.
+    """
     package = find_kernel(kernel)
     jobs: list[Path] = []
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as store, Bench(Store.open(Path(store) / "s.git")) as bench:
-        for name in ["", *specs]:
+        for name in specs:
             try:
                 if name:
-                    contents = contents_by_rules(bench, package, spec_path(name), primary, only)
+                    spec = spec_path(name)
+                    contents = contents_by_rules(bench, package, spec, primary, only, times)
                 else:
-                    contents = contents_of_kernel(bench, package, primary, only)
+                    contents = contents_of_kernel(bench, package, primary, only, times)
             except CuBridgeError as error:
                 print(f"{kernel} {name}: left out: {error.message}", file=sys.stderr)
                 continue
-            jobs.append(pack(contents, folder / contents.name))
+            jobs.append(pack(contents, folder / f"{contents.name}-{contents.primary}"))
             print(f"packed {jobs[-1].name}", file=sys.stderr)
     return jobs
 
@@ -115,9 +128,13 @@ def main() -> int:
     packing = actions.add_parser("pack", help="write one job per spec")
     packing.add_argument("folder", type=Path)
     packing.add_argument("--kernel", default="flash_fwd_sm80")
-    packing.add_argument("--specs", nargs="*", help="default: every bundled spec")
+    packing.add_argument(
+        "--specs", nargs="*", help="default: every bundled spec, and the kernel's own `reference`"
+    )
     packing.add_argument("--only", nargs="*", default=[], help="specialisations to take along")
     packing.add_argument("--primary", help="the specialisation that is judged whole and timed")
+    packing.add_argument("--shapes", nargs="*", type=shape, metavar="SHAPE", help=FORM)
+    packing.add_argument("--rivals", nargs="*", choices=RIVALS, help="default: all")
     recording = actions.add_parser("record", help="keep a result under benchmarks/results")
     recording.add_argument("result", type=Path)
     recording.add_argument("--out", type=Path, default=RESULTS / "attention.json")
@@ -127,8 +144,13 @@ def main() -> int:
     options = parser.parse_args()
     try:
         if options.action == "pack":
-            specs = list_specs() if options.specs is None else options.specs
-            jobs = pack_all(options.folder, options.kernel, specs, options.only, options.primary)
+            specs = ["", *list_specs()] if options.specs is None else options.specs
+            names = ["" if name == "reference" else name for name in specs]
+            plans = {"shapes": options.shapes, "rivals": options.rivals}
+            times = {name: plan for name, plan in plans.items() if plan is not None}
+            jobs = pack_all(
+                options.folder, options.kernel, names, options.only, options.primary, times
+            )
             if not jobs:
                 return 1
             words = ["python3", str(jobs[0] / "run.py"), *map(str, jobs[1:])]
