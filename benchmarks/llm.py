@@ -154,7 +154,8 @@ def run_task(
         client = Recorder(ServerClient(settings), args.out / "recordings" / task.name)
         transfer = ModelTransfer(
             work, client, settings.model, agree, settings.parameters,
-            on_attempt=attempts.append, also=demand(task), turn=lambda: turn_at(args.out / "gates.lock"),
+            on_attempt=attempts.append, also=demand(task),
+            turn=lambda: turn_at(args.out / "gates.lock"),
         )  # fmt: skip
         result: Result | None = None
         try:
