@@ -1,6 +1,6 @@
-"""Causal attention with V of another head size (MLA prefill: Dqk 192, Dv 128): the last query sees every key.
+"""Causal attention with V of another head size (MLA prefill: Dqk 192, Dv 128).
 
-keep(i, j) = j <= i + Nk - Nq.
+The last query sees every key: keep(i, j) = j <= i + Nk - Nq.
 """
 
 import math
