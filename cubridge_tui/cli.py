@@ -123,10 +123,9 @@ def start_app(words: list[str]) -> int:
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
     args = parser.parse_args(words)
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
-        print(
-            "cubridge: the app needs a terminal; without one: cubridge adapt --kernel K --spec S",
-            file=sys.stderr,
-        )
+        from cubridge_tui.console import say
+
+        say("cubridge: the app needs a terminal; without one: cubridge adapt --kernel K --spec S")
         return USAGE_ERROR
     from cubridge_tui.app import run
 

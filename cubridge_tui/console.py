@@ -9,6 +9,7 @@ import json
 import sys
 import unicodedata
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 # Cc: control codes (escape sequences start with one); Cf: bidirectional overrides and invisible
@@ -29,8 +30,37 @@ def printable(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """One narration line on standard error."""
-    print(printable(text), file=sys.stderr, flush=True)
+    """One narration line on standard error; commands in it are such as can be typed here."""
+    print(printable(typeable(text)), file=sys.stderr, flush=True)
+
+
+def typeable(text: str) -> str:
+    """`text` with `cubridge COMMAND` written as it is started on this machine."""
+    if "cubridge " not in text:
+        return text
+    import re
+
+    from cubridge_tui.cli import COMMANDS
+
+    ours = rf"(?<![\w./-])cubridge (?=(?:{'|'.join(COMMANDS)})(?![\w-]))"
+    return re.sub(ours, lambda _: own_command() + " ", text)
+
+
+@cache
+def own_command() -> str:
+    """`cubridge` where the shell finds it; else `./dev run` of the checkout, else our Python."""
+    import shlex
+    import shutil
+    from pathlib import Path
+
+    from engine.resources import data_root
+
+    if shutil.which("cubridge"):
+        return "cubridge"
+    root = data_root()
+    if (root / "dev").is_file():
+        return "./dev run" if root == Path.cwd() else f"{shlex.quote(str(root / 'dev'))} run"
+    return f"{shlex.quote(sys.executable)} -m cubridge_tui"
 
 
 def show(text: str) -> None:

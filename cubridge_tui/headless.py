@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import say
 from engine.errors import InputError
+
+if TYPE_CHECKING:
+    from sessions.store import Store
+    from sessions.writer import Writer
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +33,13 @@ def add_specialisation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=["f16", "bf16"], help="the element type shown and judged"
     )
-    parser.add_argument("--head-dim", help="the head size shown and judged")
+    parser.add_argument("--head-dim", type=_head_dim, help="the head size shown and judged")
+
+
+def _head_dim(text: str) -> str:
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no head size: give a number, such as 128")
+    return str(int(text))
 
 
 def specialisation(args: argparse.Namespace) -> dict[str, str]:
@@ -55,6 +66,23 @@ def spec_options(pairs: list[str] | None) -> Mapping[str, Any]:
         except (ValueError, SyntaxError):
             out[name] = value
     return out
+
+
+@contextmanager
+def writing(store: Store, session: str) -> Iterator[Writer]:
+    """The session open for writing; where it cannot be, that is said before any work is done."""
+    from engine.errors import StoreError
+    from sessions.writable import check_writable
+
+    if store.exists():
+        check_writable(store)
+    with store.writer(session, wait=5.0) as writer:
+        if writer.read_only is not None:
+            raise StoreError(
+                f"{writer.id} is open read-only: {writer.read_only}",
+                fix="close the other one, or fork the session",
+            )
+        yield writer
 
 
 def actor() -> str:

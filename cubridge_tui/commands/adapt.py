@@ -15,6 +15,7 @@ from cubridge_tui.headless import (
     narrator,
     spec_options,
     specialisation,
+    writing,
 )  # fmt: skip
 from cubridge_tui.headless_llm import add_model, check_model, refuse_model_options, run_model
 
@@ -53,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.service.bench import Bench, find_kernel, find_spec
     from engine.service.options import choose_options
     from sessions.store import Store
+    from sessions.writable import check_writable
 
     package = find_kernel(args.kernel)
     spec = find_spec(args.spec)
@@ -62,12 +64,12 @@ def run(args: argparse.Namespace) -> int:
     else:
         refuse_model_options(args)
     store = Store.open(args.store)
-    store.exists()
+    check_writable(store)
     with Bench(store, progress=narrator(args.quiet)) as bench:
         bench.child.start()
         session = start(bench, package, spec, options, actor(), args.title)
         say(f"session {session}")
-        with store.writer(session, wait=5.0) as writer:
+        with writing(store, session) as writer:
             work = Adaptation(bench, writer, actor())
             stages = _Stages()
             code = _walk(work, stages, args)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cubridge_tui.console import say, show, show_json
-from cubridge_tui.headless import actor, add_json, add_store, narrator
+from cubridge_tui.headless import actor, add_json, add_store, narrator, writing
 
 FAILED = 1
 
@@ -59,7 +59,7 @@ def _check_session(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     with (
         Bench(store, progress=narrator(args.json)) as bench,
-        store.writer(args.what, wait=5.0) as writer,
+        writing(store, args.what) as writer,
     ):
         work = Adaptation(bench, writer, actor())
         for name, step in (("lifted", work.judge_lifted), ("target", work.judge_target)):

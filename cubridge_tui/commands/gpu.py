@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cubridge_tui.commands.verify import add_contents, times_of
 from cubridge_tui.console import say, show, show_json
-from cubridge_tui.headless import actor, add_json, add_store
+from cubridge_tui.headless import actor, add_json, add_store, writing
 
 FAILED, NOT_RUN = 1, 3
 
@@ -64,7 +64,7 @@ def _import(args: argparse.Namespace) -> int:
     from sessions.store import Store
 
     store = Store.open(args.store)
-    with Bench(store) as bench, store.writer(args.session, wait=5.0) as writer:
+    with Bench(store) as bench, writing(store, args.session) as writer:
         work = Adaptation(bench, writer, actor())
         verdict = work.give(verdict_from(work, args.result))
         level = work.state.level

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cubridge_tui.console import say, show, show_json
-from cubridge_tui.headless import actor, add_json, add_store, narrator
+from cubridge_tui.headless import actor, add_json, add_store, narrator, writing
 
 FAILED = 1
 
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     store = Store.open(args.store)
     with (
         Bench(store, progress=narrator(args.json)) as bench,
-        store.writer(args.session, wait=5.0) as writer,
+        writing(store, args.session) as writer,
     ):
         work = Adaptation(bench, writer, actor())
         lowering = work.lower()

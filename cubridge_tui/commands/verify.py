@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from cubridge_tui.console import say, show, show_json
-from cubridge_tui.headless import actor, add_json, add_store, narrator
+from cubridge_tui.headless import actor, add_json, add_store, narrator, writing
 
 FAILED, NOT_RUN = 1, 3
 
@@ -70,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.service.work import Work
     from engine.types import VerdictKind
     from sessions.store import Store
+    from sessions.writable import check_writable
 
     store = Store.open(args.store)
     tell = narrator(args.json)
@@ -85,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
                 say(f"run it where a GPU is: python3 {folder}/run.py --out result.json")
                 say(f"then: cubridge gpu import {session.id} result.json")
             return 0
+        check_writable(store)
         runner = choose_runner(
             args.runner, host=args.host, python=args.python, command=args.command
         )
@@ -94,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
             *(["--self-test"] if args.self_test else []),
         ]
         result = runner.run(job, options, bench.cancel, tell)
-        with store.writer(session.id, wait=5.0) as writer:
+        with writing(store, session.id) as writer:
             work = Adaptation(bench, writer, actor())
             verdict = work.give(verdict_from(work, result))
         say(f"verified  {verdict.gate} {verdict.kind}  {verdict.reason}")

@@ -64,7 +64,7 @@ def bind(
             launch.tree.start_byte,
             f"the specialisation binds {given}, but {launch.signature.name} has the template "
             f"parameters {', '.join(consts) or '(none)'}",
-            "bind exactly these, as in T=bf16, D=128",
+            "bind exactly these, as in T=bf16, D=128 (--dtype bf16 --head-dim 128)",
         )
     binding: dict[str, Constant] = {}
     for name, kind in zip(consts, launch.signature.const_kinds, strict=True):

@@ -6,11 +6,13 @@ packages is data (`package.json`), the public function in `__init__.py`, and the
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import keyword
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,6 +49,7 @@ RUNTIME_FILES = (
     "build.py",
     "check.py",
 )
+_NEEDED = frozenset({"torch", "triton", "numpy", "engine"})  # a package imports these itself
 _COMPILE = tuple(f for f in COMPILE_FLAGS if f not in ("-Xptxas", "-v"))
 
 
@@ -211,6 +214,12 @@ def _check_folder(folder: Path) -> None:
         usable = better.isidentifier() and not keyword.iskeyword(better)
         better = better if usable else f"attention_{better}".rstrip("_")
         raise InputError(f"{folder.name!r} cannot be imported", fix=f"name the folder {better}")
+    if _shadows(folder):
+        raise InputError(
+            f"a package called {folder.name} would take the place of Python's own {folder.name}, "
+            "or of a library's, wherever it is imported",
+            fix=f"name the folder attention_{folder.name}, or another name that nothing has",
+        )
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -223,6 +232,21 @@ def _check_folder(folder: Path) -> None:
         raise InputError(
             f"{folder} holds something else than an exported package", fix="name a new folder"
         )
+
+
+def _shadows(folder: Path) -> bool:
+    """Whether the folder's name is a module that Python finds already, somewhere else."""
+    if folder.name in sys.stdlib_module_names or folder.name in _NEEDED:
+        return True
+    try:
+        found = importlib.util.find_spec(folder.name)
+    except (ImportError, ValueError, AttributeError):
+        return False
+    places = [] if found is None else [found.origin, *(found.submodule_search_locations or ())]
+    own = folder.resolve()
+    return any(
+        place is not None and not Path(place).resolve().is_relative_to(own) for place in places
+    )
 
 
 def _file_name(name: str) -> str:

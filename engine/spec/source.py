@@ -147,9 +147,10 @@ class _Reader:
         unknown = set(self.options) - {s.name for s in scalars}
         if unknown:
             names = ", ".join(s.name for s in scalars) or "none"
-            raise self.fail(
-                f"no scalar parameter {sorted(unknown)[0]}", self.node, f"scalars here: {names}"
-            )
+            raise SpecError(
+                f"--set {sorted(unknown)[0]}: the spec has no scalar parameter of this name",
+                where=Where(str(self.path)), fix=f"scalars here: {names}",
+            )  # fmt: skip
         returned = self.declared(self.node.returns)
         return SpecSource(
             self.path, self.text, self.tree, kind, self.node.name, self.node.lineno, tuple(tensors),
@@ -161,10 +162,7 @@ class _Reader:
     ) -> ScalarParameter:
         name, line = parameter.arg, parameter.lineno
         if name in self.options:
-            value = self.options[name]
-            if not isinstance(value, (int, float, bool, str, type(None))):
-                raise self.fail(f"option {name} is not a scalar", parameter, "give a number")
-            return ScalarParameter(name, value, False, line)
+            return ScalarParameter(name, self.option(parameter, default), False, line)
         if kind == "flex" and name in SIZE_PARAMETERS and default is None:
             return ScalarParameter(name, None, True, line)
         if default is None:
@@ -187,16 +185,43 @@ class _Reader:
                 f"extra input {name} has no annotation", parameter,
                 f'declare it, such as {name}: Float[Tensor, "Hq"], or give a scalar its default',
             )  # fmt: skip
-        try:
-            value = ast.literal_eval(default)
-        except ValueError:
-            value = _constant(default, self.tree)
+        value = self.default_of(default)
         if not isinstance(value, (int, float, bool, str, type(None))):
             raise self.fail(
                 f"the default of {name} is not a number", parameter,
                 f"write a number, or pass the option {name}=...",
             )  # fmt: skip
         return ScalarParameter(name, value, False, line)
+
+    def option(self, parameter: ast.arg, default: ast.expr | None) -> Scalar:
+        """The value that the caller gave a scalar, of the kind that the spec declares."""
+        name, value = parameter.arg, self.options[parameter.arg]
+        usual = self.default_of(default)
+        kinds = _scalar_kinds(parameter.annotation) or (
+            {type(usual)} if usual not in (None, ...) else {int, float, bool, str, type(None)}
+        )
+        given = "nan" if value != value else type(value).__name__
+        fits = type(value) in kinds or (type(value) is int and float in kinds)
+        if fits and given != "nan" and isinstance(value, (int, float, str, type(None))):
+            return value
+        words = " or ".join(sorted("None" if k is type(None) else k.__name__ for k in kinds))
+        examples = {float: 0.5, int: 64, bool: True, str: "text"}
+        example = (
+            usual if type(usual) in kinds else next(e for k, e in examples.items() if k in kinds)
+        )
+        raise SpecError(
+            f"--set {name}={value}: the spec's {name} is {words}, not {given}",
+            where=Where(str(self.path)), fix=f"for example --set {name}={example}",
+        )  # fmt: skip
+
+    def default_of(self, default: ast.expr | None) -> object:
+        """A default's value; `...` where there is none that is known without running the file."""
+        if default is None:
+            return ...
+        try:
+            return ast.literal_eval(default)
+        except ValueError:
+            return _constant(default, self.tree)
 
     def declared(self, annotation: ast.expr | None) -> tuple[str, tuple[str, ...]] | None:
         """dtype and dimensions of a jaxtyping annotation; None for anything else."""
@@ -229,6 +254,25 @@ class _Reader:
 
 def _text(node: ast.expr) -> str:
     return ast.unparse(node)
+
+
+def _scalar_kinds(annotation: ast.expr | None) -> set[type]:
+    """The kinds that `int`, `float | None` or `Optional[int]` allow; empty for anything else."""
+    if annotation is None:
+        return set()
+    named = {"int": int, "float": float, "bool": bool, "str": str}
+    match annotation:
+        case ast.Constant(None):
+            return {type(None)}
+        case ast.Name(name) if name in named:
+            return {named[name]}
+        case ast.BinOp(left, ast.BitOr(), right):
+            parts = _scalar_kinds(left), _scalar_kinds(right)
+            return parts[0] | parts[1] if all(parts) else set()
+        case ast.Subscript(ast.Name("Optional"), inner):
+            found = _scalar_kinds(inner)
+            return found | {type(None)} if found else set()
+    return set()
 
 
 def _import_aliases(tree: ast.Module) -> dict[str, str]:

@@ -164,3 +164,102 @@ def test_a_kernel_package_with_a_wrong_key(tmp_path: Path, cubridge: Run) -> Non
     manifest = package / "kernel.toml"
     manifest.write_text(manifest.read_text().replace("archs =", "arches ="))
     check_error(cubridge("lift", str(package), "--json"), 2, "kernel.toml", "arches")
+
+
+ENDS = {
+    "os._exit": ("os._exit(0)", "exit code 0", False),
+    "sys.exit": ("sys.exit('bye')", "SystemExit: bye", True),
+    "a segmentation fault": ("ctypes.string_at(0)", "signal 11", True),
+    "no streams left": ("os.closerange(0, 256)", "ended the process", False),
+    "a text of megabytes": ("raise ValueError('x' * 10_000_000)", "ValueError: xxx", True),
+    "an exception without a text": ("raise Mute", "Mute: Mute", True),
+    "an interrupt of its own": ("raise KeyboardInterrupt", "KeyboardInterrupt", True),
+}
+
+
+@pytest.mark.parametrize("name", sorted(ENDS))
+def test_a_spec_that_ends_its_process(name: str, tmp_path: Path, cubridge: Run) -> None:
+    body, words, at_line = ENDS[name]
+    path = tmp_path / "spec.py"
+    mute = "class Mute(Exception):\n    def __str__(self): return 1 / 0\n"
+    text = f"import ctypes, os, sys\n{HEAD}{mute}def attention({QKV}):\n    {body}\n"
+    path.write_text(text)
+    line = f":{text.count(chr(10))}:" if at_line else ": "
+    done = cubridge("recipe", str(path), "--json")
+    check_error(done, 2, f"{path}{line}", words, "fix:")
+    assert len(done.stderr) < 2000
+    if name in ("os._exit", "a segmentation fault"):  # the way of all of them
+        words_of_adapt = ("--kernel", "flash_fwd_sm80", "--spec", str(path), "--json")
+        check_error(cubridge("adapt", *words_of_adapt), 2, f"{path}{line}", words, "fix:")
+
+
+def test_a_spec_that_patches_json_and_prints_is_read(tmp_path: Path, cubridge: Run) -> None:
+    path = tmp_path / "spec.py"
+    body = (
+        "    import json, os\n    json.dumps = json.loads = json.JSONEncoder.encode = None\n"
+        "    print('{}'); os.write(1, b'noise')\n"
+        "    return torch.softmax(q @ k.mT, -1) @ v\n"
+    )
+    path.write_text(f"{HEAD}def attention({QKV}):\n{body}")
+    done = cubridge("recipe", str(path), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["recipe"]
+
+
+@pytest.mark.parametrize("value", ["window=abc", "window=2.5", "window=[1]", "widow=3"])
+def test_an_option_that_does_not_fit_is_named(value: str, cubridge: Run) -> None:
+    done = cubridge("recipe", "sliding_window_causal", "--set", value)
+    check_error(done, 2, f"--set {value.split('=')[0]}", "fix:", "window")
+    assert "sliding_window_causal.py: " in done.stderr  # the file, and none of its lines
+
+
+def test_a_head_size_that_is_none(tmp_path: Path, cubridge: Run) -> None:
+    for word in ("abc", "-1", "0", "1.5", "²"):
+        done = cubridge("lift", "flash_fwd_sm80", f"--head-dim={word}")
+        check_error(done, 2, "--head-dim", "is no head size: give a number, such as 128")
+    done = cubridge("lift", "flash_fwd_sm80", "--head-dim", "63")
+    check_error(done, 2, "has no specialisation bf16_63", "fix: name one of:")
+    path = tmp_path / "bare.cu"
+    path.write_bytes((kernel_dir("flash_fwd_sm80") / "kernel.cu").read_bytes())
+    check_error(cubridge("lift", str(path), "--head-dim", "64"), 2, "--dtype bf16 --head-dim 128")
+
+
+def test_fixes_name_commands_that_can_be_typed(tmp_path: Path, cubridge: Run) -> None:
+    nowhere = {"PATH": str(tmp_path)}
+    done = cubridge("sessions", "show", environ=nowhere)
+    check_error(done, 2, "fix: ")
+    command = done.stderr.split("fix: ")[1].split(" sessions list")[0]
+    assert command == f"{ROOT / 'dev'} run" or command == "cubridge", done.stderr
+    assert (
+        "./dev run sessions list" in cubridge("sessions", "show", cwd=ROOT, environ=nowhere).stderr
+    )
+    (tmp_path / "cubridge").write_text("#!/bin/sh\n")
+    (tmp_path / "cubridge").chmod(0o755)
+    assert "fix: cubridge sessions list" in cubridge("sessions", "show", environ=nowhere).stderr
+
+
+FULL = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+from cubridge_tui.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_store_that_cannot_be_written_is_said_before_the_work(
+    proposed: tuple[Path, str], tmp_path: Path, cubridge: Run
+) -> None:
+    store, session = proposed
+    adapt = ("adapt", "--kernel", "flash_fwd_sm80", "--spec", "causal", "--json")
+    for words in (("check", session), ("lower", session), adapt):
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", FULL, *words, "--store", str(store)],
+            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, cwd=ROOT,
+            timeout=60,
+        )  # fmt: skip
+        check_error(done, 2, "cannot be written", "fix:")
+        assert "G1" not in done.stderr and "lower" not in done.stderr.replace(str(store), "")
+    assert not (tmp_path / "other").exists()
+    check_error(cubridge(*adapt, "--store", "/dev/null/store.git"), 2, "/dev/null", "fix:")
+    check_error(cubridge(*adapt, "--store", "/proc/store.git"), 2, "/proc", "fix:")

@@ -70,7 +70,7 @@ def test_without_a_terminal_it_points_to_the_headless_command(cubridge: object) 
     result = cubridge()
     assert result.returncode == 2
     assert result.stdout == ""
-    assert result.stderr.count("\n") == 1 and "cubridge adapt --kernel" in result.stderr
+    assert result.stderr.count("\n") == 1 and " adapt --kernel" in result.stderr
 
 
 def test_a_hunk_is_edited_in_the_persons_own_editor(

@@ -78,6 +78,25 @@ def test_texts_of_others_stay_texts(root: Path) -> None:
         assert "\nimport os" not in files[name].decode()
 
 
+@pytest.mark.parametrize("name", ["torch", "numpy", "triton", "json", "sys", "pytest", "engine"])
+def test_a_name_that_would_shadow_a_module(name: str, root: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"a package called {name}") as caught:
+        export(content(root), tmp_path / name)
+    assert f"attention_{name}" in str(caught.value.fix)
+    assert not (tmp_path / name).exists()
+    export(content(root), tmp_path / f"attention_{name}")
+
+
+def test_an_older_export_is_no_stranger(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = export(content(root), tmp_path / "my_attention")
+    assert export(content(root), folder) == folder
+    with pytest.raises(InputError, match="would take the place"):
+        export(content(root), tmp_path / "elsewhere" / "my_attention")
+
+
 def test_folders(root: Path, tmp_path: Path) -> None:
     made = content(root)
     folder = tmp_path / "pkg"

@@ -4,16 +4,14 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from engine.errors import SpecError
+from engine.errors import SpecError, Where
 from engine.spec import read_recipe
+from engine.spec.source import read_source
 
 HEAD = """\
 import torch
@@ -104,9 +102,35 @@ def test_an_exception_s_text_is_bounded(write: Callable[[str], Path]) -> None:
 
 def test_unknown_option(write: Callable[[str], Path]) -> None:
     path = write(HEAD + ", window: int = 3):\n    return q\n")
-    with pytest.raises(SpecError, match="no scalar parameter widow") as caught:
+    with pytest.raises(SpecError, match="--set widow: the spec has no scalar") as caught:
         read_recipe(path, {"widow": 4})
     assert "window" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "word"),
+    [
+        ("window: int = 3", "abc", "int"), ("window: int = 3", 2.5, "int"),
+        ("window: int = 3", True, "int"), ("window: int = 3", [1], "int"),
+        ("window=3", None, "int"), ("cap: float = 3.0", "x", "float"),
+        ("cap: float | None = None", "x", "None or float"), ("cap=3.0", float("nan"), "float"),
+        ("on: bool = True", 1, "bool"), ("mode: str = 'a'", 1, "str"),
+    ],
+)  # fmt: skip
+def test_an_option_of_another_kind_is_named(
+    declared: str, value: object, word: str, write: Callable[[str], Path]
+) -> None:
+    path = write(HEAD + f", {declared}):\n    return q\n")
+    name = declared.split(":")[0].split("=")[0]
+    with pytest.raises(SpecError, match=f"--set {name}=.* is {word}, not ") as caught:
+        read_recipe(path, {name: value})
+    assert caught.value.where == Where(str(path)) and f"--set {name}=" in str(caught.value.fix)
+
+
+def test_options_that_fit(write: Callable[[str], Path]) -> None:
+    path = write(HEAD + ", cap: float = 3.0, n: int | None = None, m=2):\n    return q\n")
+    source = read_source(path, {"cap": 4, "n": None, "m": 5})
+    assert [s.value for s in source.scalars] == [4, None, 5]
 
 
 def test_missing_file(tmp_path: Path) -> None:
