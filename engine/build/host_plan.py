@@ -47,6 +47,16 @@ def launches_of(module: Module, arch: Arch) -> dict[str, Launch]:
     return out
 
 
+def host_constants(module: Module, arch: Arch) -> dict[str, int]:
+    """The whole numbers that the launcher's names stand for at compile time, such as BM and BN."""
+    plan = _Plan(module, arch)
+    for function in module.functions:
+        if function.kind == "host":
+            for _ in plan.runs(function.body):
+                pass
+    return {n: v for n, v in plan.values.items() if isinstance(v, int) and not isinstance(v, bool)}
+
+
 def _kernel_name(call: Call) -> str:
     """The kernel that `run(kernel[...], ...)` names."""
     kernel = call.args[0]

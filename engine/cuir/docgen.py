@@ -24,6 +24,7 @@ GROUPS = (
     ("synchronisation", "Synchronisation"),
     ("matmul", "Matrix multiplication"),
     ("pipeline", "Pipelines: barriers, bulk copies, registers"),
+    ("lists", "Lists: counts and ranges over a mask"),
     ("host", "The host"),
 )
 

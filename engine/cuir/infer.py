@@ -373,8 +373,12 @@ class Typer:
         result = self.type(node.body, inner)
         if not isinstance(result, (Scalar, Unknown)):
             mismatch(f"the lambda gives {describe(result)}, not a number")
-        if spec.name == "keep" and isinstance(result, Scalar) and result.dtype != "bool":
-            mismatch(f"keep's lambda is a condition, and this one gives {result.dtype}")
+        if not isinstance(result, Scalar):
+            return
+        if spec.name in ("keep", "count_kept") and result.dtype != "bool":
+            mismatch(f"{spec.name}'s lambda is a condition, and this one gives {result.dtype}")
+        if spec.name in ("least", "greatest", "compact") and result.dtype not in ("i32", "i64"):
+            mismatch(f"{spec.name}'s lambda gives whole numbers, and this one {result.dtype}")
 
     # --- indexing ----------------------------------------------------------------------------
 

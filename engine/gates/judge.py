@@ -37,12 +37,16 @@ from engine.spec.oracle import as_bhnd, expected, oracle, output_as_bhnd
 from engine.spec.source import read_source
 from engine.transfer.binding import Binding
 from engine.transfer.fill import fill_arguments, unpermuted
+from engine.transfer.ranges import reads_pairs
 from engine.transfer.rewrite import free_names
+from engine.transfer.workspace import launch_constants
 
 EXACT_TOLERANCE = 1e-10  # of each row's largest magnitude
 MAX_DIAGNOSED = 400  # keys: beyond that a failure keeps its numbers only
 LSE_TOLERANCE = 5e-3  # typed mode: scores are products of rounded inputs, summed in float32
 REMOVED = 130  # keys that a bias of -inf takes in one go: more than any tile has
+# A mask that reads inputs: batches that differ, several blocks of rows and tiles of keys.
+DATA_CASE = Case(2, 2, 1, 260, 260, modes=("exact",))
 BIAS_CASE = Case(1, 2, 1, 70, 200, values="bias-inf", modes=("exact",))
 # Findings about values: the comparison with the spec says more about them.
 NUMERIC = frozenset({"nan_output", "unwritten_output"})
@@ -169,6 +173,8 @@ def _legal_cases(subject: Subject) -> list[Case]:
     deck = (*quick_deck((subject.recipe.keep, subject.recipe.score)), *subject.extra_cases)
     if any(i.name in _biases(subject.recipe) for i in subject.recipe.inputs):
         deck = (*deck, BIAS_CASE)
+    if reads_pairs(subject.recipe.keep):
+        deck = (*deck, DATA_CASE)
     fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
     out: list[Case] = []
     for case in deck:
@@ -276,7 +282,8 @@ def _execute(
         n: t.to(kind) if isinstance(t, Tensor) and _is_element(subject.recipe, n) else t
         for n, t in inputs.items()
     }
-    arguments = fill_arguments(subject.binding, given, sizes, kind, lse)
+    known = {**launch_constants(subject.module, subject.binding), **sizes}
+    arguments = fill_arguments(subject.binding, given, known, kind, lse)
     outcome = run_program(subject.module, arguments.fields, mode, Schedule(seed=seed))
     failure: Failure | None = None
     if outcome.findings:

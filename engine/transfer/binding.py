@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.cuir.nodes import Expr
+from engine.cuir.nodes import Expr, Name, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 
@@ -46,12 +46,46 @@ class ScalarField:
 
 
 @dataclass(frozen=True, slots=True)
+class Workspace:
+    """`field` is a contiguous i32 tensor that the caller allocates and the kernel fills.
+
+    `dims` are expressions over the sizes and over constants of the launcher (the rows and keys of a
+    tile), which differ by arch and specialisation. The field `planned` is 0 where the launch fills
+    the workspace, 1 where it holds already what an earlier launch on the same inputs left in it.
+    """
+
+    field: str
+    dims: tuple[str, ...]
+    planned: str
+
+    def constants(self) -> frozenset[str]:
+        """The launcher's constants that the dims are made of."""
+        names = {
+            n.id
+            for dim in self.dims
+            for n in walk_expr(parse_expr(dim, "dimension"))
+            if isinstance(n, Name)
+        }
+        return frozenset(names - set(SIZES))
+
+
+@dataclass(frozen=True, slots=True)
 class Binding:
     tensors: tuple[TensorField, ...]
     sizes: tuple[SizeField, ...]
     scalars: tuple[ScalarField, ...]
+    workspace: Workspace | None = None
 
     def to_json(self) -> dict[str, object]:
+        out = self._plain()
+        if self.workspace is not None:
+            space = self.workspace
+            out["workspace"] = {
+                "field": space.field, "dims": list(space.dims), "planned": space.planned
+            }  # fmt: skip
+        return out
+
+    def _plain(self) -> dict[str, object]:
         return {
             "tensors": [
                 {"field": t.field, "source": t.source, "source_dims": list(t.source_dims),
@@ -78,4 +112,11 @@ class Binding:
             ),
             tuple(SizeField(s["field"], s["size"]) for s in data["sizes"]),
             tuple(ScalarField(s["field"], parse_expr(s["value"])) for s in data["scalars"]),
+            _workspace(data.get("workspace")),
         )
+
+
+def _workspace(data: Mapping[str, Any] | None) -> Workspace | None:
+    if data is None:
+        return None
+    return Workspace(data["field"], tuple(data["dims"]), data["planned"])

@@ -17,6 +17,8 @@ from engine.cuir.nodes import Expr
 from engine.cuir.parser import parse_expr
 from engine.transfer.binding import Binding, TensorField
 
+UNFILLED = -1  # what a workspace holds before a kernel has filled it
+
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
@@ -36,8 +38,9 @@ def fill_arguments(
     """The arguments for one call.
 
     `inputs` are the spec's inputs by name in the spec's layout; `sizes` has B, Hq, Hkv, Nq, Nk, D,
-    Dv and any other dimension name. Outputs are allocated in the spec's layout and pre-filled with
-    NaN, so that an element that the kernel does not write cannot look right.
+    Dv and any other dimension name, and the launcher's constants where there is a workspace.
+    Outputs are allocated in the spec's layout and pre-filled with NaN, so that an element that the
+    kernel does not write cannot look right.
     """
     fields: dict[str, Any] = {}
     outputs: dict[str, Tensor] = {}
@@ -55,6 +58,10 @@ def fill_arguments(
         fields[size.field] = _size(size.size, sizes)
     for scalar in binding.scalars:
         fields[scalar.field] = _value(scalar.value, {**sizes, **inputs})
+    if binding.workspace is not None:
+        shape = [_size(d, sizes) for d in binding.workspace.dims]
+        fields[binding.workspace.field] = torch.full(shape, UNFILLED, dtype=torch.int32)
+        fields[binding.workspace.planned] = 0
     return Arguments(fields, outputs)
 
 

@@ -77,6 +77,10 @@ def find_attention(module: Module) -> Attention:
     """The attention in `module`. Raises `TransferError` that says what is missing."""
     kernels = [f for f in module.functions if f.kind == "kernel"]
     hosts = [f for f in module.functions if f.kind == "host"]
+    if len(kernels) > 1:
+        # Other kernels may prepare or finish the work of the one that holds the softmax.
+        statements_of = {f.name: walk_block(f.body, (f.name,)) for f in kernels}
+        kernels = [f for f in kernels if any(_is_row_max(s) for _, s in statements_of[f.name])]
     if len(kernels) != 1 or len(hosts) != 1:
         raise TransferError(
             f"rules carry programs with one kernel and one launch; this one has {len(kernels)} "

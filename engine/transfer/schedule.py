@@ -292,38 +292,79 @@ def key_ranges(keep: Expr, rows: Rows, keys: Expr) -> KeyRanges:
     return KeyRanges(prefix, rest)
 
 
+# A variable of a predicate and the least and largest value that it takes.
+Span = tuple[Name, Expr, Expr]
+
+
 def tile_full(keep: Expr, rows: Rows, first_key: Expr, last_key: Expr) -> Expr:
     """A condition under which all of the tile is kept (sufficient; exact where it is linear)."""
-    return _full(normal(keep), rows, first_key, last_key)
+    return certain(keep, ((KEY, first_key, last_key), (ROW, rows.first, rows.last)))
 
 
-def _full(expr: Expr, rows: Rows, j0: Expr, j1: Expr) -> Expr:
+def certain(keep: Expr, spans: tuple[Span, ...]) -> Expr:
+    """A condition under which `keep` holds for all values of its variables (sufficient)."""
+    return _certain(normal(keep), spans)
+
+
+def _certain(expr: Expr, spans: tuple[Span, ...]) -> Expr:
     match expr:
         case Bool(op, left, right):
-            return normal(Bool(op, _full(left, rows, j0, j1), _full(right, rows, j0, j1)))
+            return normal(Bool(op, _certain(left, spans), _certain(right, spans)))
         case Num(bool()):
             return expr
         case Compare("!=", _, _):
             return FALSE
         case Compare("==", left, right):
             both = Bool("and", Compare("<=", left, right), Compare(">=", left, right))
-            return _full(both, rows, j0, j1)
+            return _certain(both, spans)
         case Compare(op, left, right):
-            form = linear_difference(left, right).to_expr()
-            over_j = interval(form, KEY, j0, j1)
-            if over_j is None:
+            over = _extremes(linear_difference(left, right).to_expr(), spans)
+            if over is None:
                 return FALSE
-            worst = over_j[1] if op in ("<", "<=") else over_j[0]
-            over_i = interval(worst, ROW, rows.first, rows.last)
-            if over_i is None or {"i", "j"} & free_names(over_i[0]):
-                return FALSE
-            value = tidy(over_i[1] if op in ("<", "<=") else over_i[0])
-            return normal(_readable(op, value))
+            return normal(_readable(op, over[1] if op in ("<", "<=") else over[0]))
         case _:
             # A condition without i and j (a flag, a size) may stand as it is.
-            return (
-                expr if not {"i", "j"} & free_names(expr) and isinstance(expr, Compare) else FALSE
-            )
+            names = {name.id for name, _, _ in spans}
+            return expr if not names & free_names(expr) and isinstance(expr, Compare) else FALSE
+
+
+def possible(keep: Expr, spans: tuple[Span, ...], read: frozenset[str]) -> Expr:
+    """A condition that holds wherever `keep` does for some values of its variables (necessary).
+
+    Only what reads one of the variables `read` takes part; all else may hold.
+    """
+    return _possibly(normal(keep), spans, read)
+
+
+def _possibly(expr: Expr, spans: tuple[Span, ...], read: frozenset[str]) -> Expr:
+    match expr:
+        case Bool(op, left, right):
+            sides = (_possibly(left, spans, read), _possibly(right, spans, read))
+            return normal(Bool(op, *sides))
+        case Num(bool()):
+            return expr
+        case Compare(op, left, right) if read & free_names(expr) and op != "!=":
+            over = _extremes(linear_difference(left, right).to_expr(), spans)
+            if over is None:
+                return TRUE
+            if op == "==":
+                both = Bool("and", _readable("<=", over[0]), _readable(">=", over[1]))
+                return normal(both)
+            return normal(_readable(op, over[0] if op in ("<", "<=") else over[1]))
+    return TRUE
+
+
+def _extremes(form: Expr, spans: tuple[Span, ...]) -> tuple[Expr, Expr] | None:
+    """[min, max] of `form` over all spans; None where it is not monotone in one of them."""
+    low, high = form, form
+    for name, first, last in spans:
+        over_low, over_high = interval(low, name, first, last), interval(high, name, first, last)
+        if over_low is None or over_high is None:
+            return None
+        low, high = over_low[0], over_high[1]
+    if {name.id for name, _, _ in spans} & (free_names(low) | free_names(high)):
+        return None
+    return tidy(low), tidy(high)
 
 
 def _readable(op: str, difference: Expr) -> Expr:

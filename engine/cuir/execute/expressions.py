@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 from engine.cuir.execute.code import PART, SUCCESS, Code, Stopped
+from engine.cuir.execute.movement import read_of_written
 from engine.cuir.execute.pure import run_pure
 from engine.cuir.execute.site import OpSite
 from engine.cuir.execute.values import (
@@ -229,6 +230,8 @@ class ExpressionCompiler(Compiler):
                         "out_of_bounds", path, "reads inside the view of "
                         f"{value.field.name} and outside its tensor", env[PART].index,
                     )  # fmt: skip
+                if value.field.owner is not None:
+                    read_of_written(env[PART], path, value, at)
                 return value.load(at)
             if kind is Shared and value.type.stages is not None and len(at) == 1:
                 return self.stage(value, at[0], path, env[PART])

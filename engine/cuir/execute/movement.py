@@ -9,7 +9,7 @@ import torch
 from engine.cuir.execute.code import Block
 from engine.cuir.execute.program import Visit
 from engine.cuir.execute.values import Gmem, GmemTile, RegTile, Shared, Tensor
-from engine.cuir.scalar import round_to
+from engine.cuir.scalar import gather, round_to
 from engine.cuir.types import SharedType
 
 NOTHING = torch.zeros(0)
@@ -67,6 +67,20 @@ def _one_block(part: Any, view: Gmem, owner: Tensor, does: str) -> None:
         program.report(
             "global_race", part.path,
             f"{does} rows of {view.field.name} that block {other} of this launch wrote", part.index,
+        )  # fmt: skip
+
+
+def read_of_written(part: Any, path: int, view: Gmem, at: list[Any]) -> None:
+    """An element load of a field that some block wrote: not in this launch, unless this block."""
+    owner, program = view.field.owner, part.program
+    if owner is None:
+        return
+    found = torch.as_tensor(gather(owner, at[: owner.dim()], "exact"))
+    if bool(((found > program.launch_first) & (found != program.block)).any()):
+        program.report(
+            "global_race", path,
+            f"reads elements of {view.field.name} that another block of this launch wrote",
+            part.index,
         )  # fmt: skip
 
 

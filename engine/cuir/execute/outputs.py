@@ -17,7 +17,7 @@ from engine.cuir.nodes import (
     walk,
 )  # fmt: skip
 
-_WRITES = {"copy": 0, "store": 0, "store_rows": 0, "tma_store": 0}
+_WRITES = {"copy": 0, "store": 0, "store_rows": 0, "tma_store": 0, "put": 0, "compact": 0}
 _VIEWS = ("gmem", "tensor_map")
 
 

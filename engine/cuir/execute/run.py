@@ -210,7 +210,10 @@ def _arguments(
         made = TensorField(field.name, data)
         if field.name in written:
             made.written = True
-            made.data = torch.full_like(data, float("nan"), memory_format=torch.contiguous_format)
+            # Whole numbers have no NaN: a workspace starts with what the caller left in it.
+            made.data = data.clone(memory_format=torch.contiguous_format)
+            if floats:
+                made.data.fill_(float("nan"))
         elif floats and not bool(torch.isfinite(data).all()):
             program.clean_inputs = False
         args[field.name] = made

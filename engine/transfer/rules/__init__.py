@@ -14,6 +14,7 @@ from engine.transfer.rules.bind import binding_of
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
 from engine.transfer.rules.heads import check_heads
 from engine.transfer.rules.inputs import add_inputs
+from engine.transfer.rules.lists import lists_of
 from engine.transfer.rules.mask import mask_steps
 from engine.transfer.rules.normaliser import replace_softmax, scale_output
 from engine.transfer.rules.offset import hoist_offset
@@ -29,6 +30,7 @@ def plan(module: Module, recipe: Recipe) -> Plan:
     found = find_attention(module)
     check_heads(module, found, recipe)
     words = Words(module, found, recipe)
+    lists = lists_of(module, found, recipe)
     steps: list[Step] = []
     factor, rest = words.split_scale(recipe.score)
     read = [rest, recipe.keep, recipe.weight, recipe.output_factor]
@@ -45,7 +47,7 @@ def plan(module: Module, recipe: Recipe) -> Plan:
     if rest is not None and recipe.weight is None:
         steps += score_steps(found, recipe, words, rest)
     if recipe.keep != Num(True):
-        steps += mask_steps(found, recipe, words)
+        steps += mask_steps(found, recipe, words, lists)
     if recipe.weight is None and rows_may_be_empty(recipe):
         steps.append(
             Step(
@@ -93,7 +95,8 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 lambda m: scale_output(m, found, value),
             )
         )
-    return Plan(tuple(steps), binding_of(module, found, recipe, used, factor))
+    workspace = lists.workspace if lists is not None else None
+    return Plan(tuple(steps), binding_of(module, found, recipe, used, factor, workspace))
 
 
 def _is_read(name: str, exprs: list[Expr | None]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.cuir.nodes import Expr, Module, Name
 from engine.spec.recipe import Input, Recipe
-from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField
+from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField, Workspace
 from engine.transfer.match import Attention
 
 # What one place of the kernel's order may be called: a spec that declares two sizes equal by giving
@@ -21,7 +21,12 @@ def _order(source: tuple[str, ...], canonical: tuple[str, ...]) -> tuple[str, ..
 
 
 def binding_of(
-    module: Module, found: Attention, recipe: Recipe, used: list[Input], factor: Expr
+    module: Module,
+    found: Attention,
+    recipe: Recipe,
+    used: list[Input],
+    factor: Expr,
+    workspace: Workspace | None = None,
 ) -> Binding:
     dims = {
         "q": ("B", "Hq", "Nq", "D"),
@@ -61,4 +66,4 @@ def binding_of(
         SizeField(f.name, f.name) for f in module.fields if f.type == "i32" and f.name in SIZES
     ]
     sizes += [SizeField(d, d) for d in new_sizes if d not in ("D", "Dv")]
-    return Binding(tuple(tensors), tuple(sizes), tuple(scalars))
+    return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace)

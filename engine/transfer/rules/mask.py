@@ -27,29 +27,81 @@ from engine.transfer.linear import tidy
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import Block, free_names, map_expr, map_stmt_exprs, stmt_exprs
 from engine.transfer.rules.inputs import scalar_inputs, view_of
+from engine.transfer.rules.lists import (
+    Lists,
+    from_lists,
+    insert_after,
+    kernels,
+    launch_lists,
+)
 from engine.transfer.rules.sites import edit_site
 from engine.transfer.rules.steps import Step
 from engine.transfer.rules.words import Words
 
 
-def mask_steps(found: Attention, recipe: Recipe, words: Words) -> list[Step]:
-    pred = words.of_kernel(scalar_inputs(recipe.keep, recipe))
+def mask_steps(found: Attention, recipe: Recipe, words: Words, lists: Lists | None) -> list[Step]:
     keep = scalar_inputs(recipe.keep, recipe)
-    return [
+    pred = words.of_kernel(keep)
+    steps = [
         Step(
             "Keep what the spec keeps",
             "the keep predicate of partial tiles gets the spec's mask",
             "mask",
             lambda m: _edit_keep(m, found, pred),
+        )
+    ]
+    if lists is None:
+        steps.append(
+            Step(
+                "Visit only tiles that hold a kept pair",
+                "interval analysis of the mask over a block of rows gives the range of key tiles, "
+                "and which of them need no mask",
+                "mask",
+                lambda m: _edit_schedule(m, found, words, keep),
+            )
+        )
+        return steps
+    steps += [
+        Step(
+            "Find the tiles that hold a kept pair",
+            "of the tiles that the index part of the mask may keep, the ranges of what it reads "
+            "decide most; the pairs of the others are counted",
+            "mask",
+            lambda m: _insert_builders(m, found, words, keep, lists),
         ),
         Step(
-            "Visit only tiles that hold a kept pair",
-            "interval analysis of the mask over a block of rows gives the range of key tiles, and "
-            "which of them need no mask",
+            "Visit the tiles of a list",
+            "the mask depends on data: which key tiles of a block of rows hold a kept pair, and "
+            "which only such, is read from a list that the device makes first",
             "mask",
-            lambda m: _edit_schedule(m, found, words, keep),
+            lambda m: _replaced(m, from_lists(m, found, lists)),
+        ),
+        Step(
+            "Make the lists before the attention",
+            "two launches in stream order, no host wait and no allocation: the caller gives the "
+            "workspace, and says when it holds the lists already",
+            "mask",
+            lambda m: launch_lists(m, found, lists),
         ),
     ]
+    return steps
+
+
+def _insert_builders(
+    module: Module, found: Attention, words: Words, keep: Expr, lists: Lists
+) -> Module:
+    """The candidates' count and index, and the two kernels, behind the schedule."""
+    names = found.schedule
+    count, index = (module.function(n) for n in (names.count, names.index))
+    candidates = _ranges(module, found, words, keep, lists.count)
+    order = [f.name for f in module.functions]
+    last = max((names.count, names.index, names.full), key=order.index)
+    new = (
+        replace(candidates[count.name], name=lists.count),
+        replace(candidates[index.name], name=lists.index),
+        *kernels(module, found, words, keep, lists),
+    )
+    return insert_after(module, last, new)
 
 
 def _edit_keep(module: Module, found: Attention, pred: Expr) -> Module:
@@ -81,6 +133,20 @@ def _edit_keep(module: Module, found: Attention, pred: Expr) -> Module:
 
 
 def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -> Module:
+    return _replaced(module, _ranges(module, found, words, keep, found.schedule.count))
+
+
+def _replaced(module: Module, new: dict[str, Function]) -> Module:
+    return replace(module, functions=tuple(new.get(f.name, f) for f in module.functions))
+
+
+def _ranges(
+    module: Module, found: Attention, words: Words, keep: Expr, counted_by: str
+) -> dict[str, Function]:
+    """The schedule's three functions for the ranges of tiles that indices alone give.
+
+    `counted_by` names the function that gives the number of tiles.
+    """
     names = found.schedule
     count, index, full = (module.function(n) for n in (names.count, names.index, names.full))
     tile_rows, tile_keys = (Name(c) for c in count.consts[:2])
@@ -118,7 +184,7 @@ def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -
     step: Expr = Name(index.params[4].name)
     if _descends(index):
         arguments = tuple(Name(p.name) for p in index.params[:4])
-        visits = Call(count.name, arguments, (), tuple(Name(c) for c in index.consts))
+        visits = Call(counted_by, arguments, (), tuple(Name(c) for c in index.consts))
         step = Binary("-", Binary("-", visits, Num(1)), step)
     if ranges.rest is None:
         high = ranges.prefix.high if ranges.prefix else Num(-1)
@@ -161,7 +227,7 @@ def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -
     last_key = Binary("-", Binary("+", first_key, tile_keys), Num(1))
     extra = intervals.tile_full(words.of_schedule(keep, full), rows_of(full), first_key, last_key)
     new[full.name] = finish(full, _and_return(full, extra))
-    return replace(module, functions=tuple(new.get(f.name, f) for f in module.functions))
+    return new
 
 
 def _descends(index: Function) -> bool:

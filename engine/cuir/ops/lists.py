@@ -1,0 +1,93 @@
+"""What a warp finds out about a mask that depends on data: counts, ranges, lists of tiles."""
+
+from __future__ import annotations
+
+from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
+from engine.cuir.types import GmemTileType, LambdaType, ListType, Nothing, Scalar, Type
+
+I32 = Scalar("i32")
+
+
+def _coordinates(name: str, f: Type, at: Type, wanted: int) -> None:
+    if isinstance(at, ListType) and len(at.items) != wanted:
+        mismatch(f"{name}: at= takes {wanted} number{'s' if wanted > 1 else ''}, where it starts")
+    if isinstance(f, LambdaType) and len(f.node.params) != wanted:
+        mismatch(f"{name}: the lambda takes {wanted} coordinate{'s' if wanted > 1 else ''}")
+
+
+def _positive(name: str, *sizes: Type) -> None:
+    for size in sizes:
+        if isinstance(size, Scalar) and size.value is not None and size.value <= 0:
+            mismatch(f"{name} needs sizes above 0, not {size.value}", "bad_value")
+
+
+def _count_kept(context: RuleContext, rows: Type, cols: Type, f: Type, at: Type) -> Type:
+    _positive("count_kept", rows, cols)
+    _coordinates("count_kept", f, at, 2)
+    return I32
+
+
+def _extreme(context: RuleContext, count: Type, f: Type, at: Type) -> Type:
+    _positive("least and greatest", count)
+    _coordinates("least and greatest", f, at, 1)
+    return I32
+
+
+def _integers(name: str, dst: Type) -> None:
+    if isinstance(dst, GmemTileType):
+        if not dst.vector:
+            mismatch(
+                f"{name} writes a vector, and {dst.view.field} gives a tile of rows: index all but "
+                "its last dimension"
+            )
+        if dst.view.dtype != "i32":
+            mismatch(f"{name} writes i32, and {dst.view.field} holds {dst.view.dtype}")
+
+
+def _put(context: RuleContext, dst: Type, value: Type) -> Type:
+    _integers("put", dst)
+    return Nothing()
+
+
+def _compact(context: RuleContext, dst: Type, count: Type, f: Type, at: Type) -> Type:
+    _integers("compact", dst)
+    _coordinates("compact", f, at, 1)
+    return I32
+
+
+OPS = (
+    op(
+        "count_kept[R: int, C: int](f: lambda, *, at: coords)", "lists", rule=_count_kept,
+        execute="lists:count_kept", who=Who.PART,
+        cuda="count_kept<R, C>(at(row, column), f)",
+        doc="How many of the R x C pairs from `at=[row, column]` on the predicate holds for. Each "
+            "warp counts all of them for itself.",
+    ),
+    op(
+        "least[N: int](f: lambda, *, at: coords)", "lists", rule=_extreme, execute="lists:least",
+        who=Who.PART, cuda="least<N>(at(first), f)",
+        doc="The smallest of f(first) to f(first + N - 1), whole numbers. Each warp finds it for "
+            "itself.",
+    ),
+    op(
+        "greatest[N: int](f: lambda, *, at: coords)", "lists", rule=_extreme,
+        execute="lists:greatest", who=Who.PART, cuda="greatest<N>(at(first), f)",
+        doc="The largest of f(first) to f(first + N - 1), whole numbers. Each warp finds it for "
+            "itself.",
+    ),
+    op(
+        "put(dst: tile, value: int)", "lists", rule=_put, execute="lists:put", who=Who.PART,
+        effects=(Effect.WRITES_GLOBAL,),
+        doc="A whole number to the first element of an i32 vector; outside the tensor nothing is "
+            "written. One lane of each warp writes it.",
+    ),
+    op(
+        "compact(dst: tile, count: int, f: lambda, *, at: coords)", "lists", rule=_compact,
+        execute="lists:compact", who=Who.PART,
+        effects=(Effect.READS_GLOBAL, Effect.WRITES_GLOBAL),
+        cuda="compact(dst, count, at(first), f)",
+        doc="Writes those of f(first) to f(first + count - 1) that are not negative to an i32 "
+            "vector, one after another in this order, and gives how many they are. Each warp does "
+            "all of it for itself.",
+    ),
+)  # fmt: skip

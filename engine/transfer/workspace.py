@@ -1,0 +1,36 @@
+"""The launcher's constants that the size of a workspace depends on."""
+
+from __future__ import annotations
+
+from engine.build.host_plan import host_constants
+from engine.cuir.arch import arch as arch_facts
+from engine.cuir.nodes import Module, Name, Str
+from engine.errors import TransferError
+from engine.transfer.binding import Binding
+
+
+def launch_constants(module: Module, binding: Binding) -> dict[str, int]:
+    """The constants that the workspace's dims name, for the arch and types of `module`.
+
+    Empty without a workspace. Raises `TransferError` for one that is not known at compile time.
+    """
+    space = binding.workspace
+    if space is None:
+        return {}
+    found = host_constants(module, arch_facts(_arch(module)))
+    own = {d for t in binding.tensors for d in t.source_dims}
+    missing = sorted(space.constants() - set(found) - own)
+    if missing:
+        raise TransferError(
+            f"the workspace {space.field} needs {', '.join(missing)}, which the launcher does not "
+            "give a whole number at compile time"
+        )
+    return {name: found[name] for name in sorted(space.constants()) if name in found}
+
+
+def _arch(module: Module) -> str:
+    for key, value in module.spec:
+        match value:
+            case Str(name) | Name(name) if key == "arch":
+                return name
+    raise TransferError("the module names no arch", fix="specialisation(arch='sm_80', ...)")
