@@ -16,6 +16,7 @@ from engine.cuir.ids import assign
 from engine.cuir.printer import print_module
 from engine.errors import StoreError
 from engine.gates.g3 import Lowering
+from engine.lift.meanings import without_emptied
 from engine.lift.package import KernelPackage
 from engine.lower.legal import legal
 from engine.service.bench import Bench
@@ -125,7 +126,7 @@ class Adaptation(Work):
         base = self.lifted.module
         planned = plan(base, recipe)
         trail = list(apply(base, planned.steps))
-        proposed = legal(trail[-1][1] if trail else base)
+        proposed = without_emptied(base, legal(trail[-1][1] if trail else base))
         proposal = propose(
             base, proposed, id=RULES, origin=Origin.RULES,
             reason="the rules carry every clause of the recipe", ids=assign(base), trail=trail,

@@ -19,6 +19,7 @@ from engine.cuir.printer import print_module
 from engine.errors import StoreError
 from engine.gates.g3 import Lowering, judge_lowered
 from engine.lift import lift
+from engine.lift.meanings import assumed, read_meanings, with_meanings
 from engine.lift.provenance import Lifted
 from engine.lower.legal import legal
 from engine.lower.lower import lower
@@ -36,6 +37,8 @@ from sessions.state import SessionState
 GATE_SECONDS = 300.0
 SOURCE, LIFTED, TARGET, LOWERED = "kernel.cu", "lifted.cuir", "target.cuir", "kernel.cu"
 RECIPE, BINDING = "recipe.json", "binding.json"
+MEANINGS = "meanings.json"  # of opaque ops, beside the lifted module
+ABOUT_MEANINGS = "meaning-"  # how the ids of proposals begin that are about the lifted module
 
 
 class Work:
@@ -50,7 +53,8 @@ class Work:
         self.options = Options.from_json(created.options)
         self.package = find_kernel(str(created.options.get("kernel_path") or created.kernel))
         self.spec = Path(str(created.options["spec_path"]))
-        self._lifted: Lifted | None = None
+        self._bare: Lifted | None = None
+        self._lifted: tuple[str | None, Lifted] | None = None  # with the hash of the meanings
 
     @property
     def state(self) -> SessionState:
@@ -61,13 +65,29 @@ class Work:
         return self.session.artifact(stage, name).text
 
     @property
-    def lifted(self) -> Lifted:
-        """The lifted source, made again from the session's own bytes."""
+    def bare(self) -> Lifted:
+        """The lifted source as the lifter gives it, made again from the session's own bytes."""
         source = self.session.artifact(Stage.SOURCE, SOURCE).data
-        if self._lifted is None or self._lifted.source != source:
+        if self._bare is None or self._bare.source != source:
             package = replace(self.package, source=source)
-            self._lifted = lift(package, self.options.specialisation, self.options.arch)
-        return self._lifted
+            self._bare = lift(package, self.options.specialisation, self.options.arch)
+            self._lifted = None
+        return self._bare
+
+    @property
+    def lifted(self) -> Lifted:
+        """The lifted source, its opaque ops with the meanings that were given to them."""
+        bare = self.bare
+        given = self.state.stage(Stage.LIFTED).artifacts.get(MEANINGS)
+        if self._lifted is None or self._lifted[0] != given:
+            meanings = () if given is None else read_meanings(self.text(Stage.LIFTED, MEANINGS))
+            self._lifted = given, with_meanings(bare, meanings)
+        return self._lifted[1]
+
+    @property
+    def edits(self) -> tuple[Proposal, ...]:
+        """The proposals that are about the target (others are about meanings of opaque ops)."""
+        return tuple(p for p in self.state.proposals if not p.id.startswith(ABOUT_MEANINGS))
 
     @property
     def recipe(self) -> Recipe | None:
@@ -86,9 +106,7 @@ class Work:
 
     def hunks(self) -> tuple[tuple[Proposal, Hunk, Decision | None], ...]:
         """Every hunk with its standing decision."""
-        return tuple(
-            (p, h, self.state.decision(p.id, h.id)) for p in self.state.proposals for h in p.hunks
-        )
+        return tuple((p, h, self.state.decision(p.id, h.id)) for p in self.edits for h in p.hunks)
 
     def proposed_text(self, proposal: Proposal) -> str:
         """The whole CuIR text that a proposal proposes."""
@@ -100,7 +118,7 @@ class Work:
     def compose(self, *latest: Decision) -> Module:
         """The target that all standing decisions give, with `latest` on top of them."""
         module = self.lifted.module
-        for proposal in self.state.proposals:
+        for proposal in self.edits:
             decisions = {
                 h.id: d for h in proposal.hunks if (d := self.state.decision(proposal.id, h.id))
             }
@@ -126,11 +144,14 @@ class Work:
         )
         return recipe_from_json(answer["recipe"])
 
-    def weigh_lifted(self) -> Verdict:
-        """G1: the lifted program computes the kernel's declared reference, soundly."""
+    def weigh_lifted(self, lifted: Lifted | None = None) -> Verdict:
+        """G1: the lifted program computes the kernel's declared reference, soundly.
+
+        `lifted` is the session's, or one with meanings that nobody has accepted yet.
+        """
         self.bench.progress("G1: running the lifted CuIR against the kernel's reference")
         begin = time.monotonic()
-        lifted = self.lifted
+        lifted = self.lifted if lifted is None else lifted
         if lifted.opaque:
             first = lifted.opaque[0]
             reason = f"line {first.span.start_line} is opaque ({first.reason}): give it a meaning"
@@ -209,7 +230,9 @@ class Work:
         """A verdict about the session's present content."""
         stage = Stage.LOWERED if gate is Gate.G4 else gate.stage
         seconds = round(time.monotonic() - begin, 3)
-        return Verdict(gate, kind, reason, seconds, self.subject(stage, **more), details)
+        # What rests on given meanings says so until a GPU has run the bytes themselves.
+        rests_on = () if gate is Gate.G4 else assumed(self.lifted.module)
+        return Verdict(gate, kind, reason, seconds, self.subject(stage, **more), details, rests_on)
 
     def subject(self, stage: Stage, **more: str) -> tuple[tuple[str, str], ...]:
         """The hashes that a verdict about `stage` belongs to."""
