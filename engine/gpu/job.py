@@ -45,7 +45,8 @@ class Contents:
     `specialisations` are bindings of the launch template's parameters, `declared` the keys of all
     that the kernel has (a job may hold fewer), `primary` the key of the one that is judged on the
     whole deck and timed. `module` is any specialisation of the lowered program:
-    its argument struct and its kernels' names are those of all.
+    its argument struct and its kernels' names are those of all. `constants` are those of the
+    launcher that the workspace's size depends on, by arch and key.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Contents:
     recipe: Recipe
     binding: Binding
     declared: tuple[str, ...] = ()
+    constants: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     bench: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -177,6 +179,7 @@ def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
         "declared": list(contents.declared or keys_of(contents.specialisations)),
         "primary": contents.primary,
         "fields": [[f.name, f.type] for f in contents.module.fields],
+        "constants": {a: dict(keys) for a, keys in contents.constants.items()},
         "kernels": [f.name for f in contents.module.functions if f.kind == "kernel"],
         "spec": contents.spec.name,
         "options": dict(contents.options),

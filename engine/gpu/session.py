@@ -21,6 +21,7 @@ from engine.service.work import LOWERED, Work
 from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_from_json
 from engine.transfer.rules import apply, plan
+from engine.transfer.workspace import constants_by_arch
 from engine.types import Stage, Verdict, sha256_of
 
 USUAL = "bf16_128"
@@ -67,6 +68,7 @@ def contents_of(
         recipe=recipe,
         binding=work.binding,
         declared=keys_of(package.specialisations),
+        constants=constants_by_arch(source, package, work.binding),
         bench=bench or {},
     )
 
@@ -131,6 +133,7 @@ def contents_by_rules(
         recipe=recipe,
         binding=planned.binding,
         declared=keys_of(package.specialisations),
+        constants=constants_by_arch(source, package, planned.binding),
         bench=times or {},
     )
 

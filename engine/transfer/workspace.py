@@ -6,6 +6,7 @@ from engine.build.host_plan import host_constants
 from engine.cuir.arch import arch as arch_facts
 from engine.cuir.nodes import Module, Name, Str
 from engine.errors import TransferError
+from engine.lift import KernelPackage, lift_source, specialisation_key
 from engine.transfer.binding import Binding
 
 
@@ -34,3 +35,21 @@ def _arch(module: Module) -> str:
             case Str(name) | Name(name) if key == "arch":
                 return name
     raise TransferError("the module names no arch", fix="specialisation(arch='sm_80', ...)")
+
+
+def constants_by_arch(
+    source: bytes, package: KernelPackage, binding: Binding
+) -> dict[str, dict[str, dict[str, int]]]:
+    """The constants of a kernel's lowered source, by arch and by specialisation key; empty without
+    a workspace. Raises `TransferError`, `LiftError`."""
+    if binding.workspace is None:
+        return {}
+    return {
+        arch: {
+            specialisation_key(one): launch_constants(
+                lift_source(source, one, arch, entry=package.entry).module, binding
+            )
+            for one in package.specialisations
+        }
+        for arch in package.archs
+    }

@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.gpu.worker.calls import make_call
 from engine.gpu.worker.cases import Case
 from engine.gpu.worker.fa4 import NAME as FA4
 from engine.gpu.worker.fa4 import fa4_rival
@@ -35,7 +34,7 @@ from engine.gpu.worker.timing import Ceilings, ClockWatch, clocks, interleaved, 
 from engine.gpu.worker.verify import subject_of, tell
 
 SETS = 3
-OURS = "CuBridge"
+OURS, HELD = "CuBridge", "CuBridge, lists held"
 EAGER, COMPILED = "eager PyTorch", "torch.compile"
 EAGER_BYTES, COMPILED_BYTES = 48 << 30, 8 << 30
 BYTES_PER_PAIR = 40  # what eager attention holds at its peak, in float32 with a mask
@@ -186,13 +185,13 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
     """Time one length and tell a row per contestant."""
     sizes, where = entry.sizes, label(entry.sizes)
     tell(event="step", text=f"timing: {where}")
-    calls = [
-        make_call(subject.launch, subject.binding, inputs, sizes, subject.dtype)
-        for inputs in entry.sets
-    ]
+    calls = [subject.made(inputs, sizes) for inputs in entry.sets]
     contestants: dict[str, list[Callable[[], object]]] = {
         OURS: [partial(c.launch, c.fields) for c in calls]
     }
+    if calls[0].workspace is not None:
+        # A caller that holds a plan: the lists are those that the rows above have made.
+        contestants[HELD] = [partial(c.launch, c.held) for c in calls]
     for name, rival in entry.contestants.items():
         if isinstance(rival, Absent):
             tell(event="row", row={"case": where, "name": name, "reason": rival.reason})

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
 from engine.gpu.worker.guarded import PLAIN, Guarded, Layout, bits, guarded, guarded_copy
 from engine.transfer.binding import Binding, TensorField
@@ -22,23 +23,36 @@ class Call:
     """Arguments in place, ready to be launched any number of times.
 
     `inputs` are the kernel's own copies by the spec's names, `outputs` are the spec's outputs by
-    role ("O", "LSE").
+    role ("O", "LSE"), `workspace` is what the kernel fills for itself and `planned` the field that
+    says whether it holds that already.
     """
 
     launch: Launch
     fields: dict[str, Any]
     inputs: dict[str, Guarded]
     outputs: dict[str, Guarded]
+    workspace: Guarded | None = None
+    planned: str = ""
     _before: dict[str, Tensor] = field(default_factory=dict)
 
-    def run(self) -> int:
-        """Fill the outputs with NaN, launch, and wait. The status is 0 or a cudaError_t."""
+    def run(self, *, held: bool = False) -> int:
+        """Fill the outputs with NaN, launch, and wait. The status is 0 or a cudaError_t.
+
+        `held` launches with the workspace as the last launch left it; else it is overwritten first.
+        """
         for output in self.outputs.values():
             output.buffer.fill_(0xFF)
+        if self.workspace is not None and not held:
+            self.workspace.buffer.fill_(0xFF)
         self._before = {n: g.buffer.clone() for n, g in self.inputs.items()}
-        status = self.launch(self.fields)
+        status = self.launch(self.held if held else self.fields)
         synchronise(next(iter(self.outputs.values())).buffer.device)
         return status
+
+    @property
+    def held(self) -> dict[str, Any]:
+        """The fields of a launch that finds its workspace filled."""
+        return {**self.fields, self.planned: 1} if self.planned else self.fields
 
     @property
     def o(self) -> Tensor:
@@ -53,8 +67,11 @@ class Call:
         return [bits(o.tensor).clone() for o in self.outputs.values()]
 
     def touched_outside(self) -> dict[str, int]:
-        """Bytes changed outside each output, where any were."""
-        return {n: c for n, o in self.outputs.items() if (c := o.touched_outside())}
+        """Bytes changed outside each output and the workspace, where any were."""
+        written = dict(self.outputs)
+        if self.workspace is not None:
+            written["workspace"] = self.workspace
+        return {n: c for n, o in written.items() if (c := o.touched_outside())}
 
     def changed_inputs(self) -> list[str]:
         """Inputs of which any byte (guard bands included) changed in the last run."""
@@ -72,10 +89,12 @@ def make_call(
     sizes: Mapping[str, int],
     dtype: torch.dtype,
     layouts: Mapping[str, Layout] | None = None,
+    constants: Mapping[str, int] | None = None,
 ) -> Call:
     """Copy the inputs under guard, make the outputs, fill the fields.
 
-    `layouts` gives the memory layout by the spec's input name or output role.
+    `layouts` gives the memory layout by the spec's input name or output role, `constants` those of
+    the launcher that the workspace's size depends on.
     """
     layouts = layouts or {}
     device = next(v.device for v in inputs.values() if isinstance(v, Tensor))
@@ -98,7 +117,14 @@ def make_call(
     numbers |= {n: v.item() for n, v in inputs.items() if v.dim() == 0}
     for scalar in binding.scalars:
         fields[scalar.field] = evaluate(scalar.value, numbers)
-    return Call(launch, fields, kept, outputs)
+    call = Call(launch, fields, kept, outputs)
+    space = binding.workspace
+    if space is not None:
+        known = {**(constants or {}), **sizes}
+        shape = [int(evaluate(parse_expr(d, "dimension"), known)) for d in space.dims]
+        call.workspace, call.planned = guarded(shape, torch.int32, device), space.planned
+        fields |= {space.field: call.workspace.tensor, space.planned: 0}
+    return call
 
 
 def stored(item: TensorField, dtype: torch.dtype) -> torch.dtype:

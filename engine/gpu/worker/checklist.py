@@ -20,16 +20,18 @@ CHECKS: Mapping[str, str] = {
     "independence": "what a row does not keep never moves it, bit for bit; what it keeps does",
     "rewritten inputs": "new values at old addresses give new results",
     "repeats": "20 launches give the same bits",
+    "held lists": "with the tile lists of an earlier launch a launch gives the same bits",
     "own kernels": "the profiler sees this kernel's launches and no others",
+    "graph": "a launch captured in a CUDA graph gives a launch's bits, also after inputs changed",
     "memcheck": "compute-sanitizer finds no access out of bounds",
     "racecheck": "compute-sanitizer finds no shared-memory hazard",
     "timed outputs": "the timed calls' own outputs are right, and no faster than the card can be",
 }
 # Recorded as not run where a tool or memory is missing or nothing was timed: they can fail a
 # result, and their absence does not withhold one.
-OPTIONAL = ("far offsets", "memcheck", "racecheck", "timed outputs")
+OPTIONAL = ("far offsets", "held lists", "graph", "memcheck", "racecheck", "timed outputs")
 # Judged on the primary specialisation only.
-PRIMARY_ONLY = ("far offsets", "own kernels", "memcheck", "racecheck")
+PRIMARY_ONLY = ("far offsets", "own kernels", "graph", "memcheck", "racecheck")
 
 REPEATS = 20
 

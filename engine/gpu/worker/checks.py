@@ -257,6 +257,29 @@ def check_repeats(subject: Subject) -> None:
                 tally.fail(f"{case}: launch {number + 2} differs in {different} elements")
 
 
+def check_held(subject: Subject) -> None:
+    """Lists that the caller holds are as good as new ones, and a launch leaves them alone."""
+    case = subject.adapted(deck.REPEAT_CASE)
+    if case is None or subject.binding.workspace is None:
+        return
+    subject.say(f"held lists: {case}")
+    with subject.tallies.timed("held lists") as tally:
+        tally.case()
+        call, _ = subject.call(case)
+        status = call.run()
+        assert call.workspace is not None
+        first, lists = call.bits(), call.workspace.buffer.clone()
+        status = status or call.run(held=True)
+        if status:
+            tally.fail(f"{case}: the launch returned {status}")
+            return
+        different = sum(int((a != b).sum()) for a, b in zip(first, call.bits(), strict=True))
+        if different:
+            tally.fail(f"{case}: with the lists held {different} elements differ")
+        if not torch.equal(lists, call.workspace.buffer):
+            tally.fail(f"{case}: a launch that was told to keep the lists changed them")
+
+
 CHECKS_IN_ORDER: tuple[Callable[[Subject], None], ...] = (
     check_numbers,
     check_layouts,
@@ -265,4 +288,5 @@ CHECKS_IN_ORDER: tuple[Callable[[Subject], None], ...] = (
     check_independence,
     check_rewritten,
     check_repeats,
+    check_held,
 )

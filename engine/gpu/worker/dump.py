@@ -26,6 +26,8 @@ def dump_cases(subject: Subject, path: Path) -> None:
             continue
         call, _ = subject.call(fitted)
         written = {item.field for item in subject.binding.tensors if item.output}
+        if subject.binding.workspace is not None:
+            written.add(subject.binding.workspace.field)
         fields: dict[str, Any] = {}
         for name, value in call.fields.items():
             if isinstance(value, Tensor):

@@ -27,7 +27,8 @@ class Job:
     `headers`, `spec`, `recipe`, `binding`, `options`. `specialisations` are bindings of the launch
     template's parameters in order, some or all of the kernel's `declared` keys; `primary` is the
     key of the one that is judged on the whole deck. `fields` are name and type of the argument
-    struct's fields.
+    struct's fields. `constants` are those of the launcher that the workspace's size depends on, by
+    arch and key.
     """
 
     folder: Path
@@ -39,6 +40,7 @@ class Job:
     declared: tuple[str, ...]
     primary: str
     fields: tuple[tuple[str, str], ...]
+    constants: Mapping[str, Mapping[str, Mapping[str, int]]]
     kernels: tuple[str, ...]
     spec: str
     options: Mapping[str, Any]
@@ -123,6 +125,7 @@ def read_job(folder: Path) -> Job:
         declared=tuple(data["declared"]),
         primary=data["primary"],
         fields=tuple((n, t) for n, t in data["fields"]),
+        constants=data["constants"],
         kernels=tuple(data["kernels"]),
         spec=data["spec"],
         options=data["options"],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ class Subject:
     short: bool
     tallies: Tallies
     say: Say
+    constants: Mapping[str, int] = field(default_factory=dict)
 
     def call(
         self, case: Case, layouts: dict[str, Layout] | None = None
@@ -41,11 +42,22 @@ class Subject:
         """Arguments for a case, and the spec's inputs that they hold."""
         sizes = self.run.sizes(case, self.d, self.dv)
         inputs = self.run.make_inputs(case, sizes, self.dtype)
-        return make_call(self.launch, self.binding, inputs, sizes, self.dtype, layouts), inputs
+        return self.made(inputs, sizes, layouts), inputs
 
     def again(self, case: Case, inputs: dict[str, Tensor]) -> Call:
         sizes = self.run.sizes(case, self.d, self.dv)
-        return make_call(self.launch, self.binding, inputs, sizes, self.dtype)
+        return self.made(inputs, sizes)
+
+    def made(
+        self,
+        inputs: Mapping[str, Tensor],
+        sizes: Mapping[str, int],
+        layouts: dict[str, Layout] | None = None,
+    ) -> Call:
+        """The kernel's arguments for these inputs."""
+        return make_call(
+            self.launch, self.binding, inputs, sizes, self.dtype, layouts, self.constants
+        )
 
     def o(self, call: Call) -> Tensor:
         """O as [B, Hq, Nq, Dv]."""

@@ -18,7 +18,8 @@ from engine.gpu.worker.abi import Library
 from engine.gpu.worker.checklist import CHECKS
 from engine.gpu.worker.checks import CHECKS_IN_ORDER
 from engine.gpu.worker.dump import dump_cases
-from engine.gpu.worker.manifest import Job, head_sizes, read_job
+from engine.gpu.worker.graphs import check_graph
+from engine.gpu.worker.manifest import Job, arch_for, head_sizes, read_job
 from engine.gpu.worker.names import foreign_kernels, traced_kernels
 from engine.gpu.worker.rows import NOT_RUN, Tallies
 from engine.gpu.worker.specrun import DTYPES, SpecRun
@@ -51,6 +52,7 @@ def verify(job: Job, library: Path, key: str, short: bool) -> None:
         tell(event="row", row=row)
     if key == job.primary:
         tell(event="row", row=check_own_kernels(subject, job))
+        tell(event="row", row=check_graph(subject))
         dump_cases(subject, job.work / DUMP)
     tell(event="done", key=key)
 
@@ -69,10 +71,12 @@ def subject_of(job: Job, library: Path, key: str, short: bool) -> Subject:
         stream = torch.cuda.current_stream().cuda_stream
         return opened.launch(opened.arguments(fields), key, stream)
 
+    capability = torch.cuda.get_device_capability(device)
+    arch = arch_for(capability, job.archs)
     run = SpecRun(job.folder / "spec" / job.spec, job.options, recipe, device)
     return Subject(
         key, run, binding, launch, dtype, d, dv, short, Tallies(key),
-        lambda text: tell(event="step", text=text),
+        lambda text: tell(event="step", text=text), job.constants.get(arch or "", {}).get(key, {}),
     )  # fmt: skip
 
 

@@ -1,0 +1,65 @@
+"""The launch in a CUDA graph: captured once, replayed on inputs that have changed since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from engine.gpu.worker import cases as deck
+from engine.gpu.worker.calls import synchronise
+from engine.gpu.worker.cases import Case
+from engine.gpu.worker.rows import NOT_RUN
+from engine.gpu.worker.subject import Subject
+
+Capture = Callable[[Callable[[], int]], Callable[[], None]]
+
+
+def captured(launch: Callable[[], int]) -> Callable[[], None]:
+    """The launch as a graph on the current device; the function replays it.
+
+    RuntimeError where CUDA refuses to capture it.
+    """
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        status = launch()
+    if status:
+        raise RuntimeError(f"the captured launch returned {status}")
+    return graph.replay
+
+
+def check_graph(subject: Subject, capture: Capture = captured) -> dict[str, Any]:
+    """A replay must give the bits of a launch on what the inputs hold by then."""
+    case = subject.adapted(deck.REPEAT_CASE)
+    with subject.tallies.timed("graph") as tally:
+        if case is None:
+            return {**tally.row(), "verdict": NOT_RUN, "reason": "no case of the deck applies"}
+        subject.say(f"graph: {case}")
+        call, _ = subject.call(case)
+        call.run()  # what a first launch loads is loaded
+        sizes = subject.run.sizes(case, subject.d, subject.dv)
+        try:
+            replay = capture(lambda: call.launch(call.fields))
+        except RuntimeError as error:
+            tally.case()
+            tally.fail(f"{case}: it cannot be captured: {str(error).splitlines()[0]}")
+            return tally.row()
+        for seed in (8101, 8102):
+            tally.case()
+            fresh = Case(case.B, case.Hq, case.Hkv, case.Nq, case.Nk, deck.PEAKED, seed)
+            inputs = subject.run.make_inputs(fresh, sizes, subject.dtype)
+            for name, held in call.inputs.items():
+                held.tensor.copy_(inputs[name])
+            call.run()
+            wanted = call.bits()
+            for written in (*call.outputs.values(), *filter(None, [call.workspace])):
+                written.buffer.fill_(0xFF)
+            replay()
+            synchronise(subject.run.device)
+            pairs = zip(wanted, call.bits(), strict=True)
+            if different := sum(int((a != b).sum()) for a, b in pairs):
+                tally.fail(f"{fresh}: {different} elements of a replay differ from a launch")
+            if outside := call.touched_outside():
+                tally.fail(f"{fresh}: a replay changed {outside} bytes outside of the outputs")
+    return tally.row()
