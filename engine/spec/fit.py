@@ -159,16 +159,19 @@ def fit(values: Sequence[float], sizes: Sequence[Sizes]) -> Expr:
     if all(v == values[0] for v in values):
         return Num(values[0])
     whole = all(isinstance(v, int) for v in values)
-    for expr, column in _features(sizes, whole):
-        slope = _slope(values, column, offset=False)
-        if slope is not None:
-            return _scaled(expr, slope, whole)
-    for expr, column in _features(sizes, whole):
-        slope = _slope(values, column, offset=True)
-        if slope is not None:
-            constant = values[0] - float(slope) * column[0]
-            number = Num(round(constant)) if whole else Num(float(nice(constant)))
-            return Binary("+", _scaled(expr, slope, whole), number)
+    features = _features(sizes, whole)
+    # A whole number is a fraction of a size only where it is no multiple of anything known.
+    for exact in (True, False) if whole else (False,):
+        for expr, column in features:
+            slope = _slope(values, column, offset=False)
+            if slope is not None and (slope.denominator == 1 or not exact):
+                return _scaled(expr, slope, whole)
+        for expr, column in features:
+            slope = _slope(values, column, offset=True)
+            if slope is not None and (slope.denominator == 1 or not exact):
+                constant = values[0] - float(slope) * column[0]
+                number = Num(round(constant)) if whole else Num(float(nice(constant)))
+                return Binary("+", _scaled(expr, slope, whole), number)
     if not whole:
         for expr, column in _products(sizes):
             slope = _slope(values, column, offset=False)
@@ -282,6 +285,13 @@ def _features(sizes: Sequence[Sizes], whole: bool) -> list[tuple[Expr, list[floa
                 put(quotient, [p / q for p, q in pair])
                 ratio = Call("log", (quotient,))
                 put(ratio, [math.log(p / q) for p, q in pair])
+    for n in (n for n in unique if n in ("Nk", "Nq") and whole):
+        # Blocks of a length that the spec names: the block of the last row, and of the one after.
+        for block in (b for b in unique if b not in known and min(column(b)) > 0):
+            pair = list(zip(column(n), column(block), strict=True))
+            last = Call("floor_div", (Binary("-", Name(n), Num(1)), Name(block)))
+            put(last, [float((p - 1) // q) for p, q in pair])
+            put(Call("floor_div", (Name(n), Name(block))), [float(p // q) for p, q in pair])
     for n in unique:
         for parts in range(2, len(sizes)) if n == ROLL else (2, 3, 4, 8, 16):
             divided = [float(int(c) // parts) for c in column(n)]

@@ -41,6 +41,23 @@ ASKS = {
     "flex_causal_document": (
         SCALED, f"{BOTTOM_RIGHT} and doc[i + Nk - Nq] == doc[j]", None, "never"
     ),
+    "share_question": (
+        SCALED, "j <= i and segment[b, j] == 0 or j <= i and segment[b, i] == segment[b, j]", None,
+        "never",
+    ),
+    "prefix_lm_document": (
+        SCALED, "j <= i and floor_div(part[b, i], 2) == floor_div(part[b, j], 2) or "
+        "floor_mod(part[b, j], 2) == 0 and floor_div(part[b, i], 2) == floor_div(part[b, j], 2)",
+        None, "never",
+    ),
+    "global_sliding_window": (
+        SCALED, "j < 16 or i <= Nq - Nk + 15 or j <= i + Nk - Nq + 256 and "
+        "j >= i + Nk - Nq - 256", None, "never",
+    ),
+    "causal_blockwise": (
+        SCALED, f"{BOTTOM_RIGHT} and floor_div(i + Nk - Nq, 512) == j // 512 or {BOTTOM_RIGHT} "
+        "and floor_div(Nk - 1, 512) == floor_div(i + Nk - Nq, 512)", None, "nan",
+    ),
     "flex_softcap_window": (
         "50.0 * tanh(x * rsqrt(D) / 50.0)", "j <= i and j >= i - 1023", None, "zero"
     ),
