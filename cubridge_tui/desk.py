@@ -15,6 +15,7 @@ from cubridge_tui.model.snapshot import Builder, Snapshot
 from engine.errors import CuBridgeError, CuirError, InputError
 from engine.service.adaptation import Adaptation, Beginning, beginning, start
 from engine.service.bench import Bench, find_kernel
+from engine.service.inputs import MODULES, inputs_of, modules_text, spec_modules
 from engine.service.options import choose_options
 from engine.service.person import propose_by_person
 from engine.types import (
@@ -212,8 +213,13 @@ class Desk:
         created = self.work.state.created
         assert created is not None
         package = find_kernel(str(created.options.get("kernel_path") or created.kernel))
+        modules = modules_text(spec_modules(self.work.spec))
+        if sha256_of(modules) != hashes.get(MODULES):
+            inputs[MODULES] = sha256_of(modules)
+            bodies.append(TranscriptAdded("spec_modules.json", sha256_of(modules), "spec"))
+            blobs.append(modules.encode())
         if package.hashes["package"] != hashes.get("kernel"):
-            inputs |= {"kernel": package.hashes["package"], "headers": package.hashes["headers"]}
+            inputs |= inputs_of(package, self.work.spec) | {"kernel": package.hashes["package"]}
             source = Artifact.of(Stage.SOURCE, "kernel.cu", package.source)
             bodies.append(ArtifactSet(source.stage, source.name, source.sha256))
             blobs.append(source.data)

@@ -373,10 +373,12 @@ def _hunk_keys(state: SessionState, decision: Decision) -> tuple[HunkKey, ...]:
 _UPSTREAM: Mapping[Stage, tuple[str, ...]] = {
     Stage.SOURCE: ("kernel",),
     Stage.LIFTED: ("kernel", "source"),
-    Stage.TARGET: ("kernel", "source", "lifted", "spec"),
-    Stage.LOWERED: ("kernel", "source", "lifted", "spec", "target"),
-    Stage.VERIFIED: ("kernel", "source", "lifted", "spec", "target", "lowered"),
-}
+    Stage.TARGET: ("kernel", "source", "lifted", "spec", "spec_modules"),
+    Stage.LOWERED: ("kernel", "source", "lifted", "spec", "spec_modules", "target"),
+    Stage.VERIFIED: (
+        "kernel", "source", "lifted", "spec", "spec_modules", "target", "lowered",
+    ),
+}  # fmt: skip
 
 
 def _upstream(stage: Stage, hashes: Hashes) -> Hashes:

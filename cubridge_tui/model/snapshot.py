@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path as FilePath
 from typing import Any
 
 from cubridge_tui.model import linediff
@@ -31,6 +30,7 @@ from engine.errors import CuBridgeError
 from engine.lift import lift_source
 from engine.lift.provenance import Lifted
 from engine.service.decisions import in_words, redo_group, undo_group
+from engine.service.inputs import spec_moved
 from engine.service.work import BINDING, LIFTED, LOWERED, SOURCE, TARGET, Work
 from engine.spec.recipe import Recipe
 from engine.transfer.binding import Binding
@@ -407,10 +407,7 @@ def changed_on_disk(work: Work) -> str:
     """What changed on disk since the session took it in: "spec", "kernel", both, or nothing."""
     changed = []
     hashes = work.state.hashes
-    try:
-        if sha256_of(FilePath(work.spec).read_bytes()) != hashes.get("spec"):
-            changed.append("spec")
-    except OSError:
+    if spec_moved(work) is not None:
         changed.append("spec")
     if work.package.hashes["package"] != hashes.get("kernel"):
         changed.append("kernel")

@@ -93,6 +93,28 @@ def local_modules(spec: Path) -> dict[str, Path]:
         InputError: an import that is neither beside the spec, nor torch, nor the standard library;
             what is missing on the GPU machine is named here rather than there.
     """
+    out, missing = _beside(spec)
+    if missing:
+        name, (path, line) = next(iter(missing.items()))
+        raise InputError(
+            f"the spec imports {name}, which a GPU job cannot bring along",
+            where=Where(str(path), line),
+            fix=f"put {name} beside the spec as a module, or write what it needs in the spec",
+        )
+    return out
+
+
+def beside(spec: Path) -> dict[str, Path]:
+    """The same, whatever else the spec imports.
+
+    Raises:
+        InputError: the spec, or a module beside it, is no Python.
+    """
+    return _beside(spec)[0]
+
+
+def _beside(spec: Path) -> tuple[dict[str, Path], dict[str, tuple[Path, int]]]:
+    """The modules beside a spec, and what else it imports that a GPU machine may lack."""
     out: dict[str, Path] = {}
     missing: dict[str, tuple[Path, int]] = {}
     pending = [spec]
@@ -110,14 +132,7 @@ def local_modules(spec: Path) -> dict[str, Path]:
                     if relative not in out:
                         out[relative] = file
                         pending.append(file)
-    if missing:
-        name, (path, line) = next(iter(missing.items()))
-        raise InputError(
-            f"the spec imports {name}, which a GPU job cannot bring along",
-            where=Where(str(path), line),
-            fix=f"put {name} beside the spec as a module, or write what it needs in the spec",
-        )
-    return out
+    return out, missing
 
 
 def _whole(file: Path, folder: Path) -> list[Path]:

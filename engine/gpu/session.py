@@ -17,6 +17,7 @@ from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.resources import include_dir
 from engine.service.bench import Bench, cache_dir
+from engine.service.inputs import check_kernel, spec_moved
 from engine.service.work import LOWERED, Work
 from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_from_json
@@ -43,10 +44,11 @@ def contents_of(
     recipe = work.recipe
     if recipe is None:
         raise InputError(f"session {session} has no recipe yet", fix="adapt it first")
-    wanted = work.state.hashes.get("spec")
-    if wanted != sha256_of(work.spec.read_bytes()):
+    check_kernel(work)
+    moved = spec_moved(work)
+    if moved is not None:
         raise InputError(
-            f"{work.spec} is no longer the spec that session {session} adapts",
+            f"{work.spec} is no longer the spec that session {session} adapts: {moved} changed",
             fix="restore it, or start a new session from the new spec",
         )
     package = work.package

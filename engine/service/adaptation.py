@@ -22,6 +22,7 @@ from engine.lower.legal import legal
 from engine.service.bench import Bench
 from engine.service.decisions import redo_group, undo_group
 from engine.service.export import package_archive
+from engine.service.inputs import inputs_of, modules_text, spec_modules
 from engine.service.options import Options
 from engine.service.work import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TARGET, Work
 from engine.spec.text import recipe_to_json
@@ -94,12 +95,19 @@ def beginning(
         package.hashes["package"],
         spec.name,
         sha256_of(text),
-        options.to_json() | {"kernel_path": str(package.folder), "spec_path": str(spec)},
+        options.to_json()
+        | {"kernel_path": str(package.folder.absolute()), "spec_path": str(spec.absolute())},
     )
     source = Artifact.of(Stage.SOURCE, SOURCE, package.source)
-    kept = TranscriptAdded("spec.py", sha256_of(text), "spec")
-    more = (InputsSet({"headers": package.hashes["headers"]}), _set_of(source), kept)
-    return Beginning(created, more, (source.data, text))
+    kept = {"spec.py": text}
+    if modules := spec_modules(spec):  # part of what was asked for
+        kept["spec_modules.json"] = modules_text(modules).encode()
+    more: tuple[Body, ...] = (
+        InputsSet(inputs_of(package, spec)),
+        _set_of(source),
+        *(TranscriptAdded(name, sha256_of(data), "spec") for name, data in kept.items()),
+    )
+    return Beginning(created, more, (source.data, *kept.values()))
 
 
 class Adaptation(Work):

@@ -12,6 +12,7 @@ from engine.lift import specialisation_key
 from engine.lift.lifter import lift_source
 from engine.lift.package import Specialisation
 from engine.package.export import Content, export, package_files
+from engine.service.inputs import check_kernel
 from engine.service.work import LOWERED, Work
 from engine.types import Level, Stage
 
@@ -58,6 +59,7 @@ def content_of(work: Work, level: Level) -> Content:
             f"session {work.session.id} has no recipe, and a package checks itself by one",
             fix=f"take its lowered source: cubridge lower {work.session.id}",
         )
+    check_kernel(work)
     package, state = work.package, work.state
     arch = work.options.arch
     source = work.session.artifact(Stage.LOWERED, LOWERED).data

@@ -18,6 +18,7 @@ from engine.lift.meanings import without_emptied
 from engine.lower.legal import legal
 from engine.service.adaptation import pretty_json
 from engine.service.bench import Bench
+from engine.service.inputs import MODULES, modules_hash
 from engine.service.work import Work
 from engine.spec.text import recipe_from_json
 from engine.transfer.rules import apply, plan
@@ -56,6 +57,8 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
         work = Work(bench, session)
         yield Check("source", state.hashes["kernel"], work.package.hashes["package"])
         yield Check("spec", state.hashes["spec"], sha256_of(work.spec.read_bytes()))
+        if MODULES in state.hashes:
+            yield Check("the spec's modules", state.hashes[MODULES], modules_hash(work.spec))
         if not state.stage(Stage.LIFTED).artifacts:
             return
         lifted = work.lifted.module

@@ -24,13 +24,14 @@ from engine.lift.provenance import Lifted
 from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.service.bench import Bench, find_kernel
+from engine.service.inputs import MODULES, kernel_moved, spec_moved
 from engine.service.options import Options
 from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_from_json, recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.review import compose
 from engine.transfer.rules import plan
-from engine.types import Decision, Gate, Hunk, Proposal, Stage, Verdict, VerdictKind, sha256_of
+from engine.types import Decision, Gate, Hunk, Proposal, Stage, Verdict, VerdictKind
 from sessions.session import Session
 from sessions.state import SessionState
 
@@ -157,6 +158,9 @@ class Work:
             reason = f"line {first.span.start_line} is opaque ({first.reason}): give it a meaning"
             details = {"op": "/".join(map(str, first.path)), "opaque": len(lifted.opaque)}
             return self.verdict(Gate.G1, VerdictKind.NOT_RUN, begin, reason, details)
+        moved = kernel_moved(self)
+        if moved is not None:
+            return self._moved_on(Gate.G1, begin, moved)
         reference = self.package.reference
         if reference is None:
             reason = "the kernel declares no reference to compare with"
@@ -178,22 +182,17 @@ class Work:
         recipe = self.recipe
         if BINDING not in self.state.stage(Stage.TARGET).artifacts:
             return self.verdict(Gate.G2, VerdictKind.NOT_RUN, begin, "the spec was not read", {})
-        if self._spec_moved():
-            return self._moved_on(begin)
+        moved = spec_moved(self)
+        if moved is not None:
+            return self._moved_on(Gate.G2, begin, moved)
         options = self.options.spec
         found = self._judge(Gate.G2, begin, self.target, recipe, self.binding, self.spec, options)
-        return self._moved_on(begin) if self._spec_moved() else found
+        moved = spec_moved(self)  # while it ran: nobody knows then what was judged
+        return found if moved is None else self._moved_on(Gate.G2, begin, moved)
 
-    def _spec_moved(self) -> bool:
-        """Whether the file is no longer the spec whose hash the session's verdicts name."""
-        try:
-            return sha256_of(self.spec.read_bytes()) != self.state.hashes.get("spec")
-        except OSError:
-            return True
-
-    def _moved_on(self, begin: float) -> Verdict:
-        reason = f"{self.spec.name} on disk is no longer the spec of this session: restore it"
-        return self.verdict(Gate.G2, VerdictKind.NOT_RUN, begin, reason, {})
+    def _moved_on(self, gate: Gate, begin: float, moved: str) -> Verdict:
+        reason = f"{moved} on disk is no longer that of this session: restore it, or take it in"
+        return self.verdict(gate, VerdictKind.NOT_RUN, begin, reason, {})
 
     def make_lowering(self) -> Lowering:
         """The target written back into the source."""
@@ -205,6 +204,9 @@ class Work:
         builds them without losing what the source had."""
         self.bench.progress("G3: lifting the lowered source again, and compiling it")
         begin = time.monotonic()
+        moved = kernel_moved(self)
+        if moved is not None:
+            return self._moved_on(Gate.G3, begin, moved)
         lowered = self.session.artifact(Stage.LOWERED, LOWERED).data
         result = judge_lowered(
             self.package, self.lifted, self.target, lowered, self.options.arch,
@@ -242,8 +244,8 @@ class Work:
             out["artifact"] = hashes[stage.value]
         wanted = {
             Stage.LIFTED: ("kernel",),
-            Stage.TARGET: ("kernel", "spec", "lifted"),
-            Stage.LOWERED: ("kernel", "spec", "lifted", "target"),
+            Stage.TARGET: ("kernel", "spec", MODULES, "lifted"),
+            Stage.LOWERED: ("kernel", "spec", MODULES, "lifted", "target"),
         }[stage]
         out |= {name: hashes[name] for name in wanted if name in hashes}
         return tuple((out | {k: v for k, v in more.items() if v}).items())
