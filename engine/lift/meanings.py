@@ -21,6 +21,7 @@ from engine.errors import InputError
 from engine.lift.provenance import Lifted
 from engine.types import read, read_object
 
+SCHEMA = 1
 NOTHING = "no_effect"  # the variable that a meaning of "nothing" assigns
 Block = tuple[Stmt, ...]
 Known = Mapping[tuple[str, str], tuple[Block, ...]]
@@ -44,6 +45,7 @@ class Meaning:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "schema": SCHEMA,
             "op": self.op,
             "text": self.text,
             "does": self.does,
@@ -67,7 +69,7 @@ class Meaning:
 
 def meanings_json(meanings: Sequence[Meaning]) -> str:
     """The meanings as the store keeps them."""
-    data = {"schema": 1, "meanings": [m.to_json() for m in meanings]}
+    data = {"schema": SCHEMA, "meanings": [m.to_json() for m in meanings]}
     return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -142,9 +144,9 @@ def unexplained(module: Module) -> tuple[Path, ...]:
     return tuple(p for p, s in walk(module) if isinstance(s, Opaque) and not s.meaning)
 
 
-def assumed(module: Module) -> tuple[str, ...]:
-    """The ids of the ops whose meaning was given and not proven."""
-    ids = assign(module)
+def assumed(bare: Module, module: Module) -> tuple[str, ...]:
+    """The ops of `bare` whose meaning was given in `module` and not proven, by their ids there."""
+    ids = assign(bare)
     return tuple(ids[p] for p, s in walk(module) if isinstance(s, Opaque) and s.meaning)
 
 

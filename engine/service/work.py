@@ -233,7 +233,7 @@ class Work:
         stage = Stage.LOWERED if gate is Gate.G4 else gate.stage
         seconds = round(time.monotonic() - begin, 3)
         # What rests on given meanings says so until a GPU has run the bytes themselves.
-        rests_on = () if gate is Gate.G4 else assumed(self.lifted.module)
+        rests_on = () if gate is Gate.G4 else assumed(self.bare.module, self.lifted.module)
         return Verdict(gate, kind, reason, seconds, self.subject(stage, **more), details, rests_on)
 
     def subject(self, stage: Stage, **more: str) -> tuple[tuple[str, str], ...]:

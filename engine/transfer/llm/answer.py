@@ -20,6 +20,7 @@ MAX_BLOCKS = 200
 MAX_REASON = 500
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[ \t]*([^`]*)$")
 _HEAD = re.compile(r"^<{7}\s+(?:(before|after|at)\s+)?(?:#@)?(\S+)\s*$")
+MARK = re.compile(r"\s*#@[sf]\d+\s*$")
 _TARGETS = frozenset({"", "target", "target.cuir"})
 _KINDS = ("edit", "cuir", "diff", "bind")
 _WRAPPERS = ("", "markdown", "md", "text")
@@ -68,12 +69,7 @@ class _Fenced:
 def read_answer(text: str) -> Answer:
     """The edits in `text`. Raises `AnswerError` (how to answer), `AnswerRefused` (what not to)."""
     text = text.replace("\r\n", "\n")
-    fenced, prose = _blocks(text)
-    if len(fenced) == 1 and fenced[0].kind in _WRAPPERS:
-        # A whole answer inside one fence, as some models write it.
-        inner, inner_prose = _blocks(fenced[0].text)
-        if inner:
-            fenced, prose = inner, f"{prose}\n\n{inner_prose}"
+    fenced, prose = _unwrapped(text)
     used = [b for b in fenced if b.kind in _KINDS]
     for block in used:
         if block.target not in _TARGETS:
@@ -102,6 +98,49 @@ def read_answer(text: str) -> Answer:
     )
 
 
+def addressed(text: str, kind: str) -> dict[str, tuple[str, ...]]:
+    """The parts of an answer's one fence of this kind, by the op that each is about.
+
+    Raises:
+        AnswerError: no such fence, or one that is not made of parts.
+    """
+    fenced, _ = _unwrapped(text.replace("\r\n", "\n"))
+    used = [b for b in fenced if b.kind == kind]
+    if len(used) != 1:
+        raise AnswerError(f"the answer needs exactly one ```{kind} block, and has {len(used)}")
+    block = used[0]
+    _no_hidden(block)
+    out: dict[str, tuple[str, ...]] = {}
+    op: str | None = None
+    body: list[str] = []
+    for offset, line in enumerate(block.text.split("\n"), start=1):
+        where = f"line {block.line + offset}"
+        head = _HEAD.match(line)
+        if head:
+            if op is not None or head[1]:
+                raise AnswerError(f"{where}: a part opens with `<<<<<<< ID` after the last one")
+            op, body = head[2], []
+        elif re.match(r">{7}(\s|$)", line):
+            if op is None:
+                raise AnswerError(f"{where}: >>>>>>> without <<<<<<< before it")
+            if op in out:
+                raise AnswerError(f"{where}: {op} is answered twice")
+            out[op] = tuple(body)
+            op = None
+        elif op is not None:
+            body.append(MARK.sub("", line).rstrip())
+        elif line.strip():
+            raise AnswerError(f"{where}: text outside of a part; a part opens with `<<<<<<< ID`")
+    if op is not None:
+        raise AnswerError(f"the last part in the fence at line {block.line} is not closed")
+    return out
+
+
+def reason_of(text: str) -> str:
+    """The answer's first paragraph outside of its fences, on one line."""
+    return _reason(_unwrapped(text.replace("\r\n", "\n"))[1])
+
+
 def hidden_in(text: str) -> str | None:
     """The first character that could steer a terminal or hide text, as an escape."""
     for character in text:
@@ -126,6 +165,17 @@ def _no_hidden(block: _Fenced) -> None:
             f"the block at line {block.line} carries the character {found}: control and invisible "
             "characters have no place in CuIR"
         )
+
+
+def _unwrapped(text: str) -> tuple[list[_Fenced], str]:
+    """The fenced blocks and the prose; a whole answer inside one fence, as some models write it,
+    is read as if the fence were not there."""
+    fenced, prose = _blocks(text)
+    if len(fenced) == 1 and fenced[0].kind in _WRAPPERS:
+        inner, inner_prose = _blocks(fenced[0].text)
+        if inner:
+            return inner, f"{prose}\n\n{inner_prose}"
+    return fenced, prose
 
 
 def _blocks(text: str) -> tuple[list[_Fenced], str]:

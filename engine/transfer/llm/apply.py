@@ -14,9 +14,8 @@ from engine.cuir.nodes import Module, Path, walk
 from engine.cuir.parser import parse_module, parse_with_tables
 from engine.cuir.printer import print_function, print_module, print_stmts
 from engine.errors import CuirError
-from engine.transfer.llm.answer import ARGS, Answer, AnswerError, AnswerRefused, Block
+from engine.transfer.llm.answer import ARGS, MARK, Answer, AnswerError, AnswerRefused, Block
 
-_MARK = re.compile(r"\s*#@[sf]\d+\s*$")
 _HUNK = re.compile(r"^@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@")
 
 
@@ -63,7 +62,7 @@ def _located(error: CuirError, text: str) -> str:
 
 def _clean(lines: Sequence[str]) -> list[str]:
     """Lines without id marks and trailing space."""
-    return [_MARK.sub("", line).rstrip() for line in lines]
+    return [MARK.sub("", line).rstrip() for line in lines]
 
 
 # --- search/replace -------------------------------------------------------------------------------

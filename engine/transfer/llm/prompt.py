@@ -90,14 +90,17 @@ def task_text(task: Task) -> str:
         spec=fenced(code_alone(task.spec_text), "python"),
         recipe=_recipe(task),
         inputs=_inputs(task.interface),
-        instruction=_instruction(task.instruction),
+        instruction=instruction_text(task.instruction),
         comments=_comments(task.comments),
         examples=_examples(task.examples),
     )
 
 
-def repair_text(failure: Failure, earlier: Sequence[str], steer: str = "") -> str:
-    """What goes back after an attempt that did not get through."""
+EDIT = "the complete edit of the base module above (not of your last answer)"
+
+
+def repair_text(failure: Failure, earlier: Sequence[str], steer: str = "", what: str = EDIT) -> str:
+    """What goes back after an attempt that did not get through; `what` is to be answered again."""
     return render(
         "repair",
         stage=failure.stage,
@@ -105,13 +108,14 @@ def repair_text(failure: Failure, earlier: Sequence[str], steer: str = "") -> st
         op=f"\nThe op where it was found:\n\n{fenced(failure.op, 'cuir')}\n" if failure.op else "",
         counterexample=_counterexample(failure.details or {}),
         earlier=_earlier(earlier),
-        steer=_instruction(steer),
+        steer=instruction_text(steer),
+        what=what,
     )
 
 
 def incomplete_text(reason: str, steer: str = "") -> str:
     """What goes back after an answer that was cut off, filtered or empty."""
-    return render("incomplete", reason=visible(reason), steer=_instruction(steer))
+    return render("incomplete", reason=visible(reason), steer=instruction_text(steer))
 
 
 def render(name: str, /, **values: str) -> str:
@@ -188,7 +192,7 @@ def _inputs(interface: Interface) -> str:
     return "\n".join(rows)
 
 
-def _instruction(text: str) -> str:
+def instruction_text(text: str) -> str:
     words = text.strip()[:MAX_WORDS]
     return render("instruction", instruction=visible(words)) if words else ""
 
