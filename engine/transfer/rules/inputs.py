@@ -22,6 +22,7 @@ from engine.errors import TransferError
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import map_function, stmt_reads, substitute
+from engine.transfer.rules.names import meaning_of
 
 RENAME = "rename the input, or the variable that makes it, in the spec"
 
@@ -32,6 +33,14 @@ def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
     fields = list(module.fields)
     views: list[Stmt] = []
     for item in used:
+        for name in (item.name, *item.dims):
+            meaning = None if name.isdigit() else meaning_of(name)
+            if meaning is not None and name not in ("D", "Dv"):
+                kind = "input" if name == item.name else f"dimension of {item.name},"
+                raise TransferError(
+                    f"the spec's {kind} {name} cannot be called so in a kernel: it is {meaning}",
+                    fix=RENAME,
+                )
         for dim in item.dims:
             if not dim.isdigit() and dim not in have and dim not in ("D", "Dv"):
                 fields.append(Field(dim, "i32"))

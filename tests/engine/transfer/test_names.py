@@ -1,0 +1,82 @@
+"""An input may be called anything that means nothing yet; the rest is refused with the reason."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from engine.cuir.printer import print_module
+from engine.errors import TransferError
+from engine.lift import lift, load_package
+from engine.lift.lifter import lift_source
+from engine.lift.scope import RESERVED
+from engine.lift.syntax import KEYWORDS
+from engine.lower.legal import legal
+from engine.lower.lower import lower
+from engine.resources import catalogue_dir, include_dir, list_kernels
+from engine.spec.recipe import Input
+from engine.transfer.rules import apply, plan
+from engine.transfer.rules.names import CPP, meaning_of
+from tests.engine.transfer.recipes import recipe
+
+_TAKEN = """
+map gmem keep fill zeros gemm store wait sync copy_async row_max load_cols arrive max exp2
+tanh tanhf fmaxf int float auto template register threadIdx blockIdx half INFINITY NAN
+__global__ _Bool T O LSE args tile_count flash_fwd launch tiles scale_log2 cubridge
+return_lse straße
+"""
+TAKEN = _TAKEN.split()
+FREE = ("bias", "slopes", "doc", "mask", "window", "table", "lens_2", "tanH", "mapp", "gain")
+
+
+@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("dims", [("Hq",), ()], ids=["tensor", "scalar"])
+def test_a_name_that_means_something_is_refused(name: str, dims: tuple[str, ...]) -> None:
+    package = load_package("flash_fwd_sm80")
+    module = lift(package, "bf16_64").module
+    read = f"{name}[h]" if dims else name
+    asked = recipe(f"x * 0.125 + {read}", extra=(Input(name, "extra", "f32", dims),))
+    local = not dims and name in ("tile_count", "flash_fwd", "tiles", "scale_log2", "straße")
+    if local and meaning_of(name) is None:
+        return  # a scalar is a field only: it hides no variable
+    with pytest.raises(TransferError, match=name) as caught:
+        list(apply(module, plan(module, asked).steps))
+    assert caught.value.fix and "rename" in caught.value.fix
+
+
+@pytest.mark.parametrize("name", ["class", "map", "blockIdx"])
+def test_so_is_a_dimension_s(name: str) -> None:
+    module = lift(load_package("flash_fwd_sm80"), "bf16_64").module
+    asked = recipe("x * 0.125 + t[h]", extra=(Input("t", "extra", "f32", (name,)),))
+    with pytest.raises(TransferError, match=f"the spec's dimension of t, {name} cannot be"):
+        list(apply(module, plan(module, asked).steps))
+
+
+@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("dims", [("Hq",), ("Nq", "Nk"), ()], ids=["row", "dense", "scalar"])
+def test_any_other_name_lifts_to_the_same_again(name: str, dims: tuple[str, ...]) -> None:
+    lifted = lift(load_package("flash_fwd_sm80"), "bf16_64")
+    read = {0: name, 1: f"{name}[h]", 2: f"{name}[i, j]"}[len(dims)]
+    asked = recipe(f"x * 0.125 + {read}", extra=(Input(name, "extra", "f32", dims),))
+    target = legal([*apply(lifted.module, plan(lifted.module, asked).steps)][-1][1])
+    lowered = lower(lifted, target)
+    binding = {k: v for k, v in lifted.specialisation.items() if k != "arch"}
+    again = lift_source(lowered.source, binding, lifted.specialisation["arch"])
+    assert not again.opaque
+    assert print_module(again.module) == print_module(target)
+
+
+def test_the_lists_hold_what_the_lifter_and_the_kernels_use() -> None:
+    assert (KEYWORDS - {k for k in KEYWORDS if k.startswith("__")}) <= CPP
+    missing = {name for name in KEYWORDS | RESERVED if meaning_of(name) is None}
+    assert missing == set()
+    # Every primitive that a statement of a kernel may call, now or after an edit.
+    headers = "".join(p.read_text() for p in include_dir().rglob("*.cuh"))
+    defined = set(re.findall(r"\b(\w+)\s*\([^;{}]*\)\s*(?:const\s*)?\{", headers))
+    texts = "".join(p.read_text() for p in catalogue_dir().glob("*.toml"))
+    for kernel in list_kernels():
+        texts += load_package(kernel).source.decode()
+    called = set(re.findall(r"(?<![\w.>])(\w+)(?:<[^;(]*>)?\(", texts))
+    # `.at` and `f` in a pattern are no calls of functions by name.
+    assert {n for n in called & defined if meaning_of(n) is None} <= {"at", "f"}
