@@ -218,6 +218,36 @@ __global__ void loads(const __grid_constant__ Case c) {
   }
 }
 
+// count_kept of the flags t[0] [n0, n1] from (n2, n3) on, as every lane has it, in t[1].
+template <int R, int C>
+__global__ void counts(const __grid_constant__ Case c) {
+  const auto flags = gmem<int>(c.t[0], c.n[0], c.n[1]);
+  const int kept = count_kept<R, C>(at(c.n[2], c.n[3]), [&](int i, int j) { return flags(i, j) != 0; });
+  static_cast<float*>(c.t[1].data)[threadIdx.x] = static_cast<float>(kept);
+}
+
+// least and greatest of t[0] [n0] from n1 on, as every lane has them, in t[1] [2, threads].
+template <int N>
+__global__ void extremes(const __grid_constant__ Case c) {
+  const auto values = gmem<int>(c.t[0], c.n[0]);
+  const int low = least<N>(at(c.n[1]), [&](int i) { return values(i); });
+  const int high = greatest<N>(at(c.n[1]), [&](int i) { return values(i); });
+  static_cast<int*>(c.t[1].data)[threadIdx.x] = low;
+  static_cast<int*>(c.t[1].data)[blockDim.x + threadIdx.x] = high;
+}
+
+// compact of t[0] [n0] from n1 on, n2 of them, to the vector t[1] [n3] from element 1 on, and put of
+// their number to its element 0; the number as every lane has it in t[2]. put outside writes nothing.
+__global__ void lists(const __grid_constant__ Case c) {
+  const auto values = gmem<int>(c.t[0], c.n[0]);
+  const auto out = gmem<int>(c.t[1], c.n[3]);
+  const int found = compact(out.tile(1), c.n[2], at(c.n[1]), [&](int i) { return values(i); });
+  put(out.tile(0), found);
+  put(out.tile(c.n[3]), -7);
+  put(out.tile(-1), -7);
+  static_cast<int*>(c.t[2].data)[threadIdx.x] = found;
+}
+
 // Scalar function n0 of t[0] [n1] (and of t[1], where it takes two).
 __global__ void scalars(const __grid_constant__ Case c) {
   const float* in = static_cast<const float*>(c.t[0].data);

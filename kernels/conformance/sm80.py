@@ -32,7 +32,7 @@ except ImportError:
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
-HEADERS = ("args", "gmem", "scalar", "shared", "sm80", "tile")
+HEADERS = ("args", "gmem", "lists", "scalar", "shared", "sm80", "tile")
 FLOATS = {"f16": torch.float16, "bf16": torch.bfloat16, "float": torch.float32}
 ELEMENTS = {**FLOATS, "int": torch.int32, "bool": torch.bool}
 UNITS = 12  # translation units, compiled as many at once as there are cores
@@ -440,6 +440,59 @@ def loads() -> Iterator[Test]:
     yield Test(("view(i, ..)", "64-bit offsets"), "loads<bool, 2>", 64, 0, far)
 
 
+def lists() -> Iterator[Test]:
+    for rows in (64, 128, 192):
+        for cols in (32, 48, 64, 80, 112, 128):
+
+            def check(run, rows=rows, cols=cols):
+                for share in (0.0, 0.01, 0.5, 1.0):
+                    # Some of the tile lies outside: there the load of a view gives 0.
+                    flags = (torch.rand(rows + 5, cols + 9) < share).int()
+                    out = torch.full((32,), float("nan"), device="cuda")
+                    run([gpu(flags, torch.int32), out], rows + 5, cols + 9, 17, 30)
+                    want = flags[17 : 17 + rows, 30 : 30 + cols].sum()
+                    wrong = exact(out, want.expand(32), f"{share} kept")
+                    if wrong:
+                        return wrong
+                return None
+
+            yield Test(("count_kept",), f"counts<{rows}, {cols}>", 32, 0, check)
+    for count in (32, 48, 64, 80, 112, 128, 192):
+
+        def ends(run, count=count):
+            for at in (0, 13):
+                values = torch.randint(-(2**31), 2**31, (count + 20,))
+                out = torch.zeros(2, 32, dtype=torch.int32, device="cuda")
+                run([gpu(values, torch.int32), out], count + 20, at)
+                seen = values[at : at + count]
+                want = torch.stack([seen.min(), seen.max()])[:, None].expand(2, 32)
+                wrong = exact(out, want, f"from {at} on")
+                if wrong:
+                    return wrong
+            return None
+
+        yield Test(("least", "greatest"), f"extremes<{count}>", 32, 0, ends)
+
+    def listed(run):
+        for count in (0, 1, 31, 32, 33, 74, 300):
+            for room in (1, 2, 40, 400):
+                values = torch.randint(-50, 50, (count + 9,))
+                memory = torch.full((room + 2,), 99, dtype=torch.int32, device="cuda")
+                found = torch.zeros(32, dtype=torch.int32, device="cuda")
+                run([gpu(values, torch.int32), memory[1:-1], found], count + 9, 5, count, room)
+                kept = [v for v in values[5 : 5 + count].tolist() if v >= 0]
+                wanted = [len(kept), *kept, *[99] * 400][:room]
+                wrong = first(
+                    exact(memory, torch.tensor([99, *wanted, 99]), f"{count} into {room}"),
+                    exact(found, torch.full((32,), len(kept)), f"the number of {count}"),
+                )
+                if wrong:
+                    return wrong
+        return None
+
+    yield Test(("compact", "put"), "lists", 32, 0, listed)
+
+
 def scalar_functions() -> Iterator[Test]:
     inf = float("inf")
 
@@ -505,7 +558,7 @@ def scalar_functions() -> Iterator[Test]:
 
 
 def all_tests() -> list[Test]:
-    parts = (copies, matmuls, stores, vectors, maps, reductions, loads, scalar_functions)
+    parts = (copies, matmuls, stores, vectors, maps, reductions, loads, lists, scalar_functions)
     return [test for part_ in parts for test in part_()]
 
 
