@@ -115,6 +115,20 @@ def load_cols(part: Any, out: TileType, layout: Layout, tile: GmemTile) -> RegTi
     return RegTile(out, _vector(part, tile, tile.row, out.layout.cols)[None, :], part.step)
 
 
+def load_tile(part: Any, out: TileType, layout: Layout, tile: GmemTile, column: int) -> RegTile:
+    first, count = rows_of(part, out.layout)
+    source, start, stop = touch_tile(part, tile, tile.row + first, count)
+    cols = out.layout.cols
+    data = torch.zeros(count, cols, dtype=source.dtype)
+    left, right = max(column, 0), min(column + cols, source.shape[-1])
+    if stop > start and right > left:
+        row = tile.row + first
+        data[start - row : stop - row, left - column : right - column] = source[
+            start:stop, left:right
+        ]
+    return RegTile(out, data, part.step)
+
+
 def _vector(part: Any, tile: GmemTile, first: int, count: int) -> Tensor:
     source, start, stop = touch_tile(part, tile, first, count)
     data = torch.zeros(count, dtype=source.dtype)

@@ -249,6 +249,23 @@ def _load_cols(context: RuleContext, layout: Type, tile: Type) -> Type:
     return _load_vector(context, "cols", layout, tile)
 
 
+def _load_tile(context: RuleContext, layout: Type, tile: Type, column: Type) -> Type:
+    if not isinstance(layout, LayoutValue) or not isinstance(tile, GmemTileType):
+        return Unknown()
+    if tile.vector:
+        mismatch(
+            f"load_tile takes rows of a matrix, and {tile.view.field} gives a vector: index all "
+            "but its last two dimensions"
+        )
+    made = layout.layout
+    if made.role != "acc":
+        mismatch(f"load_tile fills an accumulator, not {made}", "layout_mismatch")
+    if not context.arch.has(needs_of(made)):
+        mismatch(f"{context.arch.name} has no {needs_of(made)}, which {made} is for", "not_on_arch")
+    dtype = tile.view.dtype
+    return TileType(made, dtype if dtype in ("i32", "i64") else "f32")
+
+
 OPS = (
     op(
         "zeros(layout: layout)", "registers", rule=_zeros, execute="registers:zeros", who=Who.PART,
@@ -303,5 +320,13 @@ OPS = (
         execute="registers:load_cols", who=Who.PART, effects=(Effect.READS_GLOBAL,),
         cuda="load_cols<Layout>(tile)",
         doc="A column vector from global memory: one value for each key of a tile; 0 outside.",
+    ),
+    op(
+        "load_tile[layout: layout](tile: tile, column: int)", "registers", rule=_load_tile,
+        execute="registers:load_tile", who=Who.PART, effects=(Effect.READS_GLOBAL,),
+        cuda="load_tile<Layout>(tile, column)",
+        doc="An element of global memory for each of an accumulator's: the tile's rows, from "
+            "`column` on; 0 outside. On the device it stays in memory until `map` or `keep` takes "
+            "it up, two neighbours in one access where strides and alignment allow.",
     ),
 )  # fmt: skip

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from engine.cuir.nodes import Binary, Expr, Module, Name, Num, walk_expr
 from engine.spec.recipe import Recipe
 from engine.transfer.match import find_attention
+from engine.transfer.rules.arithmetic import hoist_shared
 from engine.transfer.rules.bind import binding_of
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
+from engine.transfer.rules.grid import spread_uneven_rows
 from engine.transfer.rules.heads import check_heads
 from engine.transfer.rules.inputs import add_inputs
 from engine.transfer.rules.lists import lists_of
@@ -48,6 +50,15 @@ def plan(module: Module, recipe: Recipe) -> Plan:
         steps += score_steps(found, recipe, words, rest)
     if recipe.keep != Num(True):
         steps += mask_steps(found, recipe, words, lists)
+        steps.append(
+            Step(
+                "Hand out uneven rows as multiprocessors become free",
+                "the mask makes some rows longer than others: a share of the work that is fixed "
+                "before the launch would leave multiprocessors idle at the end",
+                "mask",
+                lambda m: spread_uneven_rows(m, found),
+            )
+        )
     if recipe.weight is None and rows_may_be_empty(recipe):
         steps.append(
             Step(
@@ -83,6 +94,16 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 "values per head are loaded once, per row as a row vector, per key once a tile",
                 "inputs",
                 lambda m: stage_inputs(m, found, words.tensors),
+            )
+        )
+    if rest is not None or recipe.weight is not None:
+        steps.append(
+            Step(
+                "Compute what all elements share once",
+                "a factor or a constant that is the same for every element is one value before "
+                "the loop, not an instruction per element",
+                "score",
+                lambda m: hoist_shared(m, found),
             )
         )
     if recipe.output_factor is not None:

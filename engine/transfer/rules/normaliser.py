@@ -30,6 +30,7 @@ from engine.transfer.rewrite import (
     read_names,
     substitute,
 )
+from engine.transfer.rules.arithmetic import cheap
 from engine.transfer.rules.inputs import scalar_inputs
 from engine.transfer.rules.score import insert_score
 from engine.transfer.rules.sites import NEG_INF, X, edit_site, score_map, statements
@@ -46,9 +47,9 @@ def replace_softmax(
     # A masked score is -inf. Where the score is x times a positive factor plus the rest, -inf stays
     # -inf and one map computes both; otherwise the score is computed before the mask.
     if not _keeps_minus_infinity(score, words.scale, factor):
-        module = insert_score(module, found, body)
+        module = insert_score(module, found, cheap(body))
         body = X
-    value = substitute(weight, {"s": body})
+    value = cheap(substitute(weight, {"s": body}))
     if not _vanishes_at_minus_infinity(recipe.weight):
         value = Select(Compare("==", X, NEG_INF), Num(0.0), value)
     kernel = module.function(found.kernel)

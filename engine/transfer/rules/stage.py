@@ -1,33 +1,29 @@
 """How extra inputs reach the elements: their class decides where they are loaded.
 
 A value per head is loaded once per block of rows, a value per query row once as a row vector, a
-value per key once per tile as a column vector; a dense tile is read element by element.
+value per key once per tile as a column vector, and one per pair as the tile of the score's layout.
+What fits none of these is read element by element.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from engine.cuir.nodes import (
     Assign,
     Call,
     Expr,
-    For,
-    Function,
     Index,
     Lambda,
     Module,
     Name,
-    Path,
     Slice,
     Stmt,
     Tuple,
-    walk_block,
     walk_expr,
 )
 from engine.spec.recipe import Input
-from engine.transfer.match import Attention, block_at
+from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
     Block,
     free_names,
@@ -35,9 +31,9 @@ from engine.transfer.rewrite import (
     map_expr,
     map_function,
     map_stmt_exprs,
-    stmt_exprs,
 )
-from engine.transfer.rules.sites import is_element_op, put_block
+from engine.transfer.rules.hoist import Labels, hoist
+from engine.transfer.rules.sites import is_element_op
 
 ROW, KEY = "i", "j"
 
@@ -56,7 +52,7 @@ def stage_inputs(module: Module, found: Attention, tensors: tuple[Input, ...]) -
     """Every load of an extra input moved to the place that its class gives it."""
     names = {Name(t.name) for t in tensors}
     hoisted: dict[str, Staged] = {}
-    labels = _Labels(module.function(found.kernel))
+    labels = Labels(module.function(found.kernel))
 
     def edit(stmts: Block) -> Block:
         out: list[Stmt] = []
@@ -71,33 +67,11 @@ def stage_inputs(module: Module, found: Attention, tensors: tuple[Input, ...]) -
 
     module = map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
     for item in hoisted.values():
-        module = _hoist(module, found.kernel, item)
+        module = hoist(module, found.kernel, item.statement)
     return module
 
 
-class _Labels:
-    """A name for every staged value: one value has one name, and no two have the same."""
-
-    def __init__(self, kernel: Function) -> None:
-        self._of: dict[Expr, str] = {}
-        self._taken = {p.name for p in kernel.params} | set(kernel.consts)
-        for _, stmt in walk_block(kernel.body, ()):
-            if isinstance(stmt, Assign):
-                self._taken.add(stmt.target)
-            elif isinstance(stmt, For):
-                self._taken.add(stmt.var)
-
-    def of(self, value: Expr, wanted: str) -> str:
-        if value not in self._of:
-            name, number = wanted, 2
-            while name in self._taken:
-                name, number = f"{wanted}_{number}", number + 1
-            self._of[value] = name
-            self._taken.add(name)
-        return self._of[value]
-
-
-def _staged_loads(stmt: Stmt, names: set[Name], found: Attention, labels: _Labels) -> list[Staged]:
+def _staged_loads(stmt: Stmt, names: set[Name], found: Attention, labels: Labels) -> list[Staged]:
     assert isinstance(stmt, Assign) and isinstance(stmt.value, Call)
     at = dict(stmt.value.kwargs).get("at")
     origin = at.items if isinstance(at, Tuple) else ()
@@ -108,7 +82,7 @@ def _staged_loads(stmt: Stmt, names: set[Name], found: Attention, labels: _Label
 
 
 def _staged(
-    load: Index, origin: tuple[Expr, ...], found: Attention, labels: _Labels
+    load: Index, origin: tuple[Expr, ...], found: Attention, labels: Labels
 ) -> Staged | None:
     """Where a load belongs, or None when it is read element by element."""
     assert isinstance(load.base, Name)
@@ -119,7 +93,14 @@ def _staged(
         target = labels.of(load, f"{name}_{_suffix(load)}")
         return Staged(load, target, "head", Assign(target, load))
     layout = found.score_layout
-    if layout is None or len(reads) > 1 or any(own[:-1]) or len(origin) != 2:
+    if layout is None or len(origin) != 2:
+        return None
+    if load.index[-2:] == (Name(ROW), Name(KEY)) and not any(own[:-2]):
+        matrix = Index(load.base, (*load.index[:-2], Slice(origin[0])))
+        value = Call("load_tile", (matrix, origin[1]), (), (layout,))
+        target = labels.of(value, f"{name}_tile")
+        return Staged(load, target, "keys", Assign(target, value))
+    if len(reads) > 1 or any(own[:-1]):
         return None
     variable = Name(next(iter(reads)))
     if load.index[-1] != variable:
@@ -129,8 +110,7 @@ def _staged(
     op, kind = ("load_rows", "rows") if rows else ("load_cols", "keys")
     value = Call(op, (tile,), (), (layout,))
     target = labels.of(value, f"{name}_{kind}")
-    made = Assign(target, value)
-    return Staged(load, target, "rows" if rows else "keys", made)
+    return Staged(load, target, kind, Assign(target, value))
 
 
 def _suffix(load: Index) -> str:
@@ -157,31 +137,3 @@ def _with_operands(stmt: Stmt, staged: list[Staged]) -> Stmt:
     lambda_ = Lambda((*elements, *(s.name for s in vectors), *coordinates), body)
     operands = (*tiles, *(Name(s.name) for s in vectors), lambda_)
     return Assign(target, Call(op, operands, kwargs, consts))
-
-
-def _hoist(module: Module, kernel: str, item: Staged) -> Module:
-    """Put a value's statement after the last definition that it needs, on the way to its use."""
-    body = module.function(kernel).body
-    use = next(path for path, stmt in walk_block(body, (kernel,)) if _reads(stmt, item.name))
-    needs = free_names(item.statement.value)
-    place: tuple[Path, int] = ((kernel,), 0)
-    for block in _ancestors(use[:-1]):
-        limit = use[len(block)]
-        assert isinstance(limit, int)
-        for position, stmt in enumerate(block_at(module, block)[:limit]):
-            if isinstance(stmt, Assign) and stmt.target in needs:
-                place = (block, position + 1)
-    block, position = place
-    stmts = block_at(module, block)
-    return put_block(module, block, (*stmts[:position], item.statement, *stmts[position:]))
-
-
-def _reads(stmt: Stmt, name: str) -> bool:
-    return any(node == Name(name) for e in stmt_exprs(stmt) for node in walk_expr(e))
-
-
-def _ancestors(block: Path) -> Iterator[Path]:
-    """The statement lists from the function's body down to `block`."""
-    yield block[:1]
-    for end in range(3, len(block) + 1, 2):
-        yield block[:end]

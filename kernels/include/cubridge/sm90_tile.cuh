@@ -83,41 +83,61 @@ __device__ __forceinline__ void settle(Tile<Layout>& tile) {
   for (int e = 0; e < Layout::SIZE; ++e) asm volatile("" : "+f"(tile.value[e])::"memory");
 }
 
-// True, which the compiler does not know. What stands behind it is a block of code of its own.
-__device__ __forceinline__ bool always() {
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread != 0x7fffffff;
-}
-
-// The operand with the values that elements first .. first + COUNT - 1 of Layout need.
-template <typename Layout, int COUNT, typename L, typename E>
-__device__ __forceinline__ const Tile<L, E>& operand_at(int, const Tile<L, E>& operand) {
-  return operand;
-}
+// How an operation that goes block by block reads an operand, COUNT elements at a time: a column
+// vector in memory as the values that the block needs, a tile in memory one block ahead, so that its
+// latency passes under the block before.
+template <typename Layout, int COUNT, typename Operand>
+struct Reader {
+  const Operand& operand;
+  __device__ __forceinline__ explicit Reader(const Operand& from) : operand(from) {}
+  __device__ __forceinline__ const Operand& next(int) { return operand; }
+};
 template <typename Layout, int COUNT, typename T>
-__device__ __forceinline__ auto operand_at(int first, const ColsInMemory<Layout, T>& operand) {
-  using E = decltype(widen(T{}));
-  Tile<ColOf<Layout>, E> result;
+struct Reader<Layout, COUNT, ColsInMemory<Layout, T>> {
+  const ColsInMemory<Layout, T>& operand;
+  __device__ __forceinline__ explicit Reader(const ColsInMemory<Layout, T>& from) : operand(from) {}
+  __device__ __forceinline__ auto next(int first) {
+    using E = decltype(widen(T{}));
+    Tile<ColOf<Layout>, E> result;
 #pragma unroll
-  for (int e = first; e < first + COUNT && e < Layout::SIZE; ++e) {
-    const int slot = Layout::col_slot(e);
-    const int col = ColOf<Layout>::index(slot);
-    if constexpr (std::is_same_v<T, bool>) {
-      result.value[slot] = operand.vector.has(col) ? *operand.vector.at(col) : false;
-    } else {
-      result.value[slot] = operand.vector.has(col) ? widen(__ldg(operand.vector.at(col))) : E(0);
+    for (int e = first; e < first + COUNT && e < Layout::SIZE; ++e) {
+      const int slot = Layout::col_slot(e);
+      const int col = ColOf<Layout>::index(slot);
+      if constexpr (std::is_same_v<T, bool>) {
+        result.value[slot] = operand.vector.has(col) ? *operand.vector.at(col) : false;
+      } else {
+        result.value[slot] = operand.vector.has(col) ? widen(__ldg(operand.vector.at(col))) : E(0);
+      }
     }
+    return result;
   }
-  return result;
-}
+};
+template <typename Layout, int COUNT, typename T>
+struct Reader<Layout, COUNT, TileInMemory<Layout, T>> {
+  const TileInMemory<Layout, T>& operand;
+  Pairs<Layout, T, COUNT> ahead;
+  __device__ __forceinline__ explicit Reader(const TileInMemory<Layout, T>& from) : operand(from) {
+    ahead.load(0, operand);
+  }
+  __device__ __forceinline__ auto next(int first) {
+    Pairs<Layout, T, COUNT> now = ahead;
+    now.arrange();
+    if (first + COUNT < Layout::SIZE) ahead.load(first + COUNT, operand);
+    Tile<Layout, decltype(widen(T{}))> result;
+#pragma unroll
+    for (int e = first; e < first + COUNT && e < Layout::SIZE; ++e) {
+      result.value[e] = unpack<T>(now.value[(e - first) / 2], e % 2);
+    }
+    return result;
+  }
+};
 
 // `f(e, operands..)` for every element, COUNT at a time, each time in a block of code of its own:
 // ptxas starts all loads, predicates and function calls of a block before it uses the first, and
 // those of a whole tile do not fit beside two accumulators.
-template <int COUNT, typename Layout, typename F, typename... Operand>
-__device__ __forceinline__ Tile<Layout> in_blocks(const Tile<Layout>& x, F f,
-                                                  const Operand&... operand) {
+template <int COUNT, typename Layout, typename F, typename... Readers>
+__device__ __forceinline__ Tile<Layout> read_in_blocks(const Tile<Layout>& x, F f,
+                                                       Readers... reader) {
   Tile<Layout> result = x;
 #pragma unroll
   for (int first = 0; first < Layout::SIZE; first += COUNT) {
@@ -128,10 +148,15 @@ __device__ __forceinline__ Tile<Layout> in_blocks(const Tile<Layout>& x, F f,
           result.value[e] = f(e, now...);
           asm volatile("" : "+f"(result.value[e])::"memory");
         }
-      }(operand_at<Layout, COUNT>(first, operand)...);
+      }(reader.next(first)...);
     }
   }
   return result;
+}
+template <int COUNT, typename Layout, typename F, typename... Operand>
+__device__ __forceinline__ Tile<Layout> in_blocks(const Tile<Layout>& x, F f,
+                                                  const Operand&... operand) {
+  return read_in_blocks<COUNT>(x, f, Reader<Layout, COUNT, Operand>(operand)...);
 }
 
 template <typename Layout, typename F, typename... Operand>
@@ -192,6 +217,17 @@ __device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const 
 template <int N, typename A, typename B, typename F>
 __device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const B& b, At at, F f) {
   return detail::map_in_blocks_at(x, at, f, a, b);
+}
+
+template <int N, typename A, typename B, typename C, typename F>
+__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const B& b, const C& c,
+                                    F f) {
+  return detail::map_in_blocks(x, f, a, b, c);
+}
+template <int N, typename A, typename B, typename C, typename F>
+__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const B& b, const C& c,
+                                    At at, F f) {
+  return detail::map_in_blocks_at(x, at, f, a, b, c);
 }
 
 // keep (tile.cuh) on an accumulator of wgmma.

@@ -1,37 +1,13 @@
-// Register tiles: values spread over the threads of a block (or a warpgroup) as a layout says, and
-// what is done to them element by element and row by row. Nothing here knows an instruction set. A
-// layout (MmaAcc in sm80.cuh, an accumulator of wgmma likewise) is a type with
-//
-//   SIZE                      elements that one thread holds, numbered e = 0 .. SIZE - 1
-//   Rows, Cols                the layouts of its row and column vectors: types with SIZE, AXIS, and
-//                             index(slot), the row or column of this thread's slot in the tile
-//   row_slot(e), col_slot(e)  the slots that element e lies in (constant expressions); elements
-//                             2 k and 2 k + 1 lie in one row
-//
-// where the four lanes of a quad (lanes 4 q .. 4 q + 3 of a warp) hold all columns of their rows, as
-// the accumulators of mma and wgmma do (PTX ISA: "Matrix fragments for mma.m16n8k16").
+// What is done to register tiles element by element and row by row. Nothing here knows an instruction
+// set; layout.cuh says what a layout is.
 #pragma once
 
+#include "dense.cuh"
 #include "gmem.cuh"
+#include "layout.cuh"
 #include "scalar.cuh"
 
 namespace cubridge {
-
-// The values of one thread. `E` is float, or int or bool where they were loaded as such.
-template <typename Layout, typename E = float>
-struct Tile {
-  E value[Layout::SIZE];
-};
-
-enum class Axis { ROW, COL };
-
-// One value per row of Layout, held by each of the four lanes that share the row; one per column,
-// held by every thread that has an element of the column. Accumulators of one height have the same
-// row vectors, those of one width the same column vectors.
-template <typename Layout>
-using RowOf = typename Layout::Rows;
-template <typename Layout>
-using ColOf = typename Layout::Cols;
 
 // Where a tile lies in the tensor: its element (r, c) has the coordinates (row + r, col + c).
 struct At {
@@ -130,19 +106,29 @@ __device__ __forceinline__ auto map(const Tile<L, E>& x, At at, F f) {
 }
 template <typename L, typename E, typename A, typename F>
 __device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, F f) {
-  return detail::map<L>(f, x, a);
+  return detail::map<L>(f, x, detail::taken<L>(a));
 }
 template <typename L, typename E, typename A, typename F>
 __device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, At at, F f) {
-  return detail::map_at<L>(f, at, x, a);
+  return detail::map_at<L>(f, at, x, detail::taken<L>(a));
 }
 template <typename L, typename E, typename A, typename B, typename F>
 __device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, const B& b, F f) {
-  return detail::map<L>(f, x, a, b);
+  return detail::map<L>(f, x, detail::taken<L>(a), detail::taken<L>(b));
 }
 template <typename L, typename E, typename A, typename B, typename F>
 __device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, const B& b, At at, F f) {
-  return detail::map_at<L>(f, at, x, a, b);
+  return detail::map_at<L>(f, at, x, detail::taken<L>(a), detail::taken<L>(b));
+}
+
+template <typename L, typename E, typename A, typename B, typename C, typename F>
+__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, const B& b, const C& c, F f) {
+  return detail::map<L>(f, x, detail::taken<L>(a), detail::taken<L>(b), detail::taken<L>(c));
+}
+template <typename L, typename E, typename A, typename B, typename C, typename F>
+__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, const B& b, const C& c, At at,
+                                    F f) {
+  return detail::map_at<L>(f, at, x, detail::taken<L>(a), detail::taken<L>(b), detail::taken<L>(c));
 }
 
 // keep(s, [a, b], at(r0, c0), f): s where f holds, minus infinity elsewhere. f receives an element
@@ -155,14 +141,14 @@ __device__ __forceinline__ Tile<L> keep(const Tile<L>& s, At at, F f) {
 template <typename L, typename A, typename F>
 __device__ __forceinline__ Tile<L> keep(const Tile<L>& s, const A& a, At at, F f) {
   const auto kept = [&](float x, auto u, int i, int j) { return f(u, i, j) ? x : -INFINITY; };
-  return detail::map_at<L>(kept, at, s, a);
+  return detail::map_at<L>(kept, at, s, detail::taken<L>(a));
 }
 template <typename L, typename A, typename B, typename F>
 __device__ __forceinline__ Tile<L> keep(const Tile<L>& s, const A& a, const B& b, At at, F f) {
   const auto kept = [&](float x, auto u, auto v, int i, int j) {
     return f(u, v, i, j) ? x : -INFINITY;
   };
-  return detail::map_at<L>(kept, at, s, a, b);
+  return detail::map_at<L>(kept, at, s, detail::taken<L>(a), detail::taken<L>(b));
 }
 
 // The largest of `previous` and each row of s. NaN elements are passed over, as fmaxf does.

@@ -351,6 +351,31 @@ def test_element_loads_outside_the_tensor_are_found():
     assert ("out_of_bounds", ("scale", 6)) in [(f.kind, f.path) for f in outcome.findings]
 
 
+@pytest.mark.parametrize("keys", [150, 33])
+def test_a_tile_of_a_dense_tensor_is_zero_outside(keys):
+    text = golden_text("sm80_flash")
+    for old, new in (
+        ("    scale: f32\n", "    scale: f32\n    bias: tensor\n"),
+        ("    scale_log2 =", "    Bias = gmem[f32](args.bias, args.Nq, args.Nk)\n    scale_log2 ="),
+        ("        if not tile_full[BM, BN](args, b, h, q0, n):\n",
+         "        more = load_tile[mma_acc[BM, BN, WARPS]](Bias[q0:], n * BN)\n"
+         "        s = map(s, more, lambda x, y: x + y)\n"
+         "        if not tile_full[BM, BN](args, b, h, q0, n):\n"),
+    ):  # fmt: skip
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    module = parse_module(text)
+    assert check(module) == ()
+    bias = torch.randn(150, keys, dtype=torch.float64).float()
+    given = make_inputs(Nq=150, Nk=keys) | {"bias": bias}
+    outcome = run_program(module, given)
+    assert outcome.clean, outcome.findings
+    scores = torch.einsum("bhid,bhjd->bhij", given["q"].double(), given["k"].double())
+    scores = (scores + bias) * given["scale"]
+    want = torch.softmax(scores, -1) @ given["v"].double()
+    assert (outcome.outputs["o"] - want).abs().max() < 1e-12
+
+
 def test_keep_compares_what_rows_and_keys_carry():
     text = golden_text("sm80_flash")
     view = "    Doc = gmem[i32](args.doc, args.Nq)\n"

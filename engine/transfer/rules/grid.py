@@ -1,0 +1,105 @@
+"""The launch grid where rows of work are uneven.
+
+A persistent kernel starts one block per multiprocessor, and each takes every gridDim-th piece of
+work: its share is fixed before the first block runs. Pieces of different lengths then leave
+multiprocessors idle at the end. With more blocks, of about two pieces each, the hardware hands out
+the work as multiprocessors become free, in the kernel's own order of pieces (longest first), and a
+block's start is still paid once per two pieces only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.cuir.nodes import (
+    Assign,
+    Call,
+    Expr,
+    For,
+    Function,
+    Module,
+    Name,
+    Num,
+    walk_block,
+    walk_expr,
+)
+from engine.transfer.match import Attention
+from engine.transfer.rewrite import (
+    Block,
+    free_names,
+    map_blocks,
+    map_expr,
+    map_function,
+    map_stmt_exprs,
+    read_names,
+    stmt_exprs,
+)
+
+PIECES = 2  # of work per block: with 1 each pays a block's start, with 3 the end is longer
+
+
+def spread_uneven_rows(module: Module, found: Attention) -> Module:
+    """`min(pieces, sm_count())` blocks become one per two pieces, if pieces differ in their tiles.
+
+    The module stays as it is when its tile count is the same for every piece of work, or when its
+    blocks do not share work by such a grid.
+    """
+    kernel, host = module.function(found.kernel), module.function(found.host)
+    if not work_is_uneven(module, found) or not _steps_by_the_grid(kernel):
+        return module
+    grid = _grid_names(host, kernel.name)
+
+    def edit(stmts: Block) -> Block:
+        return tuple(
+            map_stmt_exprs(s, lambda e: map_expr(e, _spread))
+            if isinstance(s, Assign) and s.target in grid
+            else s
+            for s in stmts
+        )
+
+    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+
+
+def work_is_uneven(module: Module, found: Attention) -> bool:
+    """True when the number of key tiles depends on the batch, the head or the block of rows."""
+    count = module.function(found.schedule.count)
+    return bool({p.name for p in count.params[1:]} & read_names(count.body))
+
+
+def _steps_by_the_grid(kernel: Function) -> bool:
+    """True when a loop of the kernel starts at the block's number and steps by their number."""
+    return any(
+        isinstance(stmt, For)
+        and stmt.start == Call("block_id", (Num(0),))
+        and stmt.step == Call("grid_dim", (Num(0),))
+        for _, stmt in walk_block(kernel.body, (kernel.name,))
+    )
+
+
+def _grid_names(host: Function, kernel: str) -> frozenset[str]:
+    """The names that the launch of `kernel` takes its number of blocks from."""
+    calls = (
+        call
+        for _, stmt in walk_block(host.body, (host.name,))
+        for expr in stmt_exprs(stmt)
+        for call in walk_expr(expr)
+        if isinstance(call, Call) and call.fn == "run" and _launches(call, kernel)
+    )
+    return frozenset().union(*(free_names(dict(call.kwargs)["grid"]) for call in calls))
+
+
+def _launches(run: Call, kernel: str) -> bool:
+    return any(
+        node == Name(kernel) or (isinstance(node, Call) and node.fn == kernel)
+        for node in walk_expr(run.args[0])
+    )
+
+
+def _spread(expr: Expr) -> Expr | None:
+    """At least a block per multiprocessor as before, and one per PIECES pieces of work."""
+    match expr:
+        case Call("min", (pieces, Call("sm_count", ()))) | Call(
+            "min", (Call("sm_count", ()), pieces)
+        ):
+            return Call("max", (expr, Call("ceil_div", (pieces, Num(PIECES)))))
+    return None
