@@ -6,7 +6,7 @@ Standard library and torch only: the GPU worker uses it too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,25 +65,41 @@ def fill_arguments(
     return Arguments(fields, outputs)
 
 
+def places(source: Sequence[str], dims: Sequence[str]) -> list[int | None]:
+    """For each dimension in `dims` its place in `source`, or None where it has none there.
+
+    A name may stand twice ("1 1 Nq Nk", "N N"): each place is used once, in order.
+    """
+    left = list(enumerate(source))
+    out: list[int | None] = []
+    for dim in dims:
+        found = next((pair for pair in left if pair[1] == dim), None)
+        if found is not None:
+            left.remove(found)
+        out.append(None if found is None else found[0])
+    return out
+
+
 def permuted(tensor: Tensor, item: TensorField) -> Tensor:
     """A view of `tensor` with the kernel's dimensions; absent ones have size 1 and stride 0."""
-    if item.dims == item.source_dims:
-        return tensor
-    order = [item.source_dims.index(d) for d in item.dims if d in item.source_dims]
-    view = tensor.permute(order)
-    for position, dim in enumerate(item.dims):
-        if dim not in item.source_dims:
-            view = view.unsqueeze(position)
+    found = places(item.source_dims, item.dims)
+    view = tensor.permute([p for p in found if p is not None])
+    for position, place in enumerate(found):
+        if place is None:
+            shape, stride = list(view.shape), list(view.stride())
+            shape.insert(position, 1)
+            stride.insert(position, 0)
+            view = view.as_strided(shape, stride, view.storage_offset())
     return view
 
 
 def unpermuted(tensor: Tensor, item: TensorField) -> Tensor:
     """`permuted` back: an output in the kernel's order as the spec's layout."""
-    present = [p for p, d in enumerate(item.dims) if d in item.source_dims]
-    for position in reversed([p for p in range(len(item.dims)) if p not in present]):
+    found = places(item.source_dims, item.dims)
+    for position in reversed([n for n, place in enumerate(found) if place is None]):
         tensor = tensor.squeeze(position)
-    names = [item.dims[p] for p in present]
-    return tensor.permute([names.index(d) for d in item.source_dims])
+    order = [place for place in found if place is not None]
+    return tensor.permute([order.index(n) for n in range(len(order))])
 
 
 def _size(dim: str, sizes: Mapping[str, int]) -> int:

@@ -13,6 +13,7 @@ from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
 from engine.gpu.worker.guarded import PLAIN, Guarded, Layout, bits, guarded, guarded_copy
 from engine.transfer.binding import Binding, TensorField
+from engine.transfer.fill import permuted
 
 Launch = Callable[[Mapping[str, Any]], int]
 """Values by field of the argument struct (tensors as views in the kernel's order) -> status."""
@@ -131,25 +132,6 @@ def stored(item: TensorField, dtype: torch.dtype) -> torch.dtype:
     """The element type that the kernel reads."""
     kinds = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "bool": torch.bool}
     return dtype if item.dtype == "T" else kinds.get(item.dtype, torch.int32)
-
-
-def permuted(tensor: Tensor, item: TensorField) -> Tensor:
-    """The tensor with the kernel's order of dimensions; absent ones have size 1 and stride 0."""
-    left = list(enumerate(item.source_dims))
-    order: list[int] = []
-    absent: list[int] = []
-    for position, dim in enumerate(item.dims):
-        # A name may stand twice ("1 1 Nq Nk"), so each place is used once.
-        found = next((pair for pair in left if pair[1] == dim), None)
-        if found is None:
-            absent.append(position)
-        else:
-            left.remove(found)
-            order.append(found[0])
-    view = tensor.permute(order)
-    for position in absent:
-        view = view.unsqueeze(position)
-    return view
 
 
 def synchronise(device: torch.device) -> None:

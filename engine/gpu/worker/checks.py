@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.gpu.worker import cases as deck
-from engine.gpu.worker.calls import Call, permuted, synchronise
+from engine.gpu.worker.calls import Call, synchronise
 from engine.gpu.worker.cases import Case
 from engine.gpu.worker.checklist import REPEATS
 from engine.gpu.worker.guarded import LAYOUTS
@@ -20,6 +20,7 @@ from engine.gpu.worker.probes import check_independence, check_keep_sets
 from engine.gpu.worker.rules import FACTOR, FACTOR_TANH, judge_lse, judge_output
 from engine.gpu.worker.subject import Subject
 from engine.spec.oracle import Expected, output_as_bhnd
+from engine.transfer.fill import permuted
 
 FAR = 2**31 + 4096  # elements between batches, a multiple of 16 bytes
 RECIPE_TOLERANCE = 1e-8

@@ -40,7 +40,14 @@ def axes(source: list[str], dims: list[str]) -> list[int | None]:
     for alias, name in (("D", "Dv"), ("Hq", "Hkv")):
         if name in dims and name not in have and alias in have and alias not in dims:
             have[have.index(alias)] = name
-    return [have.index(dim) if dim in have else None for dim in dims]
+    left = list(enumerate(have))
+    out: list[int | None] = []
+    for dim in dims:  # a name may stand twice ("1 1 Nq Nk", "N N"): each place is used once
+        found = next((pair for pair in left if pair[1] == dim), None)
+        if found is not None:
+            left.remove(found)
+        out.append(None if found is None else found[0])
+    return out
 
 
 class Filler:
