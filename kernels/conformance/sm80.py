@@ -32,7 +32,7 @@ except ImportError:
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
-HEADERS = ("args", "gmem", "lists", "scalar", "shared", "sm80", "tile")
+HEADERS = ("args", "dense", "gmem", "layout", "lists", "scalar", "shared", "sm80", "tile")
 FLOATS = {"f16": torch.float16, "bf16": torch.bfloat16, "float": torch.float32}
 ELEMENTS = {**FLOATS, "int": torch.int32, "bool": torch.bool}
 UNITS = 12  # translation units, compiled as many at once as there are cores
@@ -320,6 +320,53 @@ def vectors() -> Iterator[Test]:
             yield Test(names, f"vectors<{e}, {m}, {n}, {warps}>", warps * 32, 0, check)
 
 
+# Where a dense tensor's element (0, 0) lies, its row pitch beyond its columns, its column stride:
+# accesses of four elements, of two, of one (an odd start, an odd pitch, columns apart).
+DENSE = ((0, 0, 1), (2, 2, 1), (0, 2, 1), (1, 0, 1), (0, 1, 1), (0, 0, 2))
+# Sizes and origins: all inside, rows and columns past the end, nothing inside.
+CORNERS = ((200, 160, 64, 48), (200, 160, 130, 128), (90, 41, 0, 16), (20, 30, 64, 64))
+
+
+def spread(values: torch.Tensor, start: int, pad: int, step: int) -> torch.Tensor:
+    """`values` on the GPU, the first element at `start`, rows apart by their length and `pad`."""
+    rows, cols = values.shape
+    pitch = cols * step + pad
+    memory = torch.ones(start + rows * pitch + 8, dtype=values.dtype, device="cuda")
+    view = memory.as_strided((rows, cols), (pitch, step), start)
+    view.copy_(values)
+    return view
+
+
+def dense_tiles() -> Iterator[Test]:
+    for e in ELEMENTS:
+        for m, n, warps in ((128, 48, 4), (128, 64, 4), (64, 32, 4), (128, 32, 4)):
+
+            def check(run, e=e, m=m, n=n, warps=warps):
+                for how in DENSE:
+                    for rows, cols, i0, j0 in CORNERS:
+                        values = whole(rows, cols).clamp(-4, 4)
+                        values = values if e != "bool" else values > 0
+                        view = spread(gpu(values, ELEMENTS[e]), *how)
+                        out = torch.full((2, m, n), float("nan"), device="cuda")
+                        run([view, out], rows, cols, i0, j0)
+                        seen = torch.zeros(m, n)
+                        inside = values[i0 : i0 + m, j0 : j0 + n].float()
+                        seen[: inside.shape[0], : inside.shape[1]] = inside
+                        i = (torch.arange(m) + i0)[:, None]
+                        j = (torch.arange(n) + j0)[None, :]
+                        kept = torch.where((seen > 0) & (i != j), 0.5, -float("inf"))
+                        where = f"{how}, {rows} x {cols} from {i0}, {j0}"
+                        wrong = first(
+                            exact(out[0], seen + 0.5, f"map, {where}"),
+                            exact(out[1], kept, f"keep, {where}"),
+                        )
+                        if wrong:
+                            return wrong
+                return None
+
+            yield Test(("load_tile",), f"dense<{e}, {m}, {n}, {warps}>", warps * 32, 0, check)
+
+
 SHAPES = (
     (128, 32, 4),
     (128, 48, 4),
@@ -558,7 +605,10 @@ def scalar_functions() -> Iterator[Test]:
 
 
 def all_tests() -> list[Test]:
-    parts = (copies, matmuls, stores, vectors, maps, reductions, loads, lists, scalar_functions)
+    parts = (
+        copies, matmuls, stores, vectors, dense_tiles, maps, reductions, loads, lists,
+        scalar_functions,
+    )  # fmt: skip
     return [test for part_ in parts for test in part_()]
 
 

@@ -240,6 +240,19 @@ __global__ void tile_kernel(const Case c) {
   store(O.tile(c.corner[0], c.corner[1], c.r0), kept);
 }
 
+// load_tile of a matrix (extent[0] x extent[1]) from row r0, column c0 on, as map and keep take it up.
+template <typename E, int N>
+__global__ void dense_kernel(const Case c) {
+  using Acc = WgmmaAcc<64, N>;
+  const auto view = gmem<E>(c.tensor, c.extent[0], c.extent[1]);
+  auto s = fill<Acc>(0.5f);
+  const auto tile = load_tile<Acc>(view.tile(c.r0), c.c0);
+  auto sum = map(s, tile, [&](float x, auto y) { return x + y; });
+  auto kept = keep(s, tile, at(c.r0, c.c0), [&](auto y, int i, int j) { return y > 0 && i != j; });
+  to_plain(sum, static_cast<float*>(c.out), N);
+  to_plain(kept, static_cast<float*>(c.out2), N);
+}
+
 // ---- entry points ---------------------------------------------------------------------------
 
 template <auto Kernel, int THREADS>
@@ -288,4 +301,8 @@ int gemm_registers(const Case& c) {
 template <typename T, int N, int UNUSED>
 int tile(const Case& c) {
   return go<tile_kernel<T, N>, 128>(1024, c);
+}
+template <typename E, int N, int UNUSED>
+int dense(const Case& c) {
+  return go<dense_kernel<E, N>, 128>(1024, c);
 }

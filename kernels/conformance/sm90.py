@@ -33,7 +33,8 @@ BOXES = [
 SCORE_MATMULS = [(n, d) for d in (64, 128, 192, 256) for n in (80, 96, 128, 160, 176)
                  if (64 + n) * d * 2 <= 220 * 1024]  # fmt: skip
 VALUE_MATMULS = [(dv, n) for dv in (64, 128, 256) for n in (80, 96, 128, 160, 176)]
-TILES = [(n, 0) for n in (64, 80, 128, 176, 256)]
+TILES = [(n, 0) for n in (64, 80, 112, 128, 176, 256)]
+DENSE_ELEMENTS = ("bf16", "f16", "float", "int", "bool")
 
 
 class TensorArg(ctypes.Structure):
@@ -87,13 +88,16 @@ def checks() -> Iterator[Check]:
         ):
             for shape in shapes:
                 yield Check(primitive, function, element, shape)
+    for element in DENSE_ELEMENTS:
+        for shape in TILES:
+            yield Check("load_tile", "dense", element, shape)
 
 
 def unit(wanted: list[Check]) -> str:
     lines = [f'#include "{HERE / "sm90.cu"}"']
     for check in wanted:
         first, second = check.shape
-        call = f"{check.function}<cubridge::{check.element}, {first}, {second}>(*c)"
+        call = f"{check.function}<{check.element}, {first}, {second}>(*c)"
         lines.append(f'extern "C" int {check.entry}(const Case* c) {{ return {call}; }}')
     return "\n".join(lines) + "\n"
 
@@ -289,6 +293,41 @@ def check_tile(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
     return ""
 
 
+# Where a dense tensor's element (0, 0) lies, its row pitch beyond its columns, its column stride:
+# accesses of four elements, of two, of one (an odd start, an odd pitch, columns apart).
+DENSE_PLACES = ((0, 0, 1), (2, 2, 1), (0, 2, 1), (1, 0, 1), (0, 1, 1), (0, 0, 2))
+# Sizes and origins: all inside, rows and columns past the end, nothing inside.
+DENSE_CORNERS = ((200, 400, 64, 112), (90, 400, 64, 112), (70, 141, 0, 128), (20, 30, 64, 64))
+
+
+def check_dense(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
+    import torch
+
+    for start, pad, step in DENSE_PLACES:
+        for rows, cols, r0, c0 in DENSE_CORNERS:
+            values = small_integers(rows, cols)
+            pitch = cols * step + pad
+            memory = torch.ones(start + rows * pitch + 8, device="cuda", dtype=dtype)
+            tensor = memory.as_strided((rows, cols), (pitch, step), start)
+            tensor.copy_(values > 0 if dtype == torch.bool else values)
+            out, out2 = (torch.full((64, n), math.nan, device="cuda") for _ in range(2))
+            case = Case(tensor=tensor_arg(tensor), out=pointer(out), out2=pointer(out2),
+                        r0=r0, c0=c0)  # fmt: skip
+            case.extent = (ctypes.c_int * 4)(rows, cols, 0, 0)
+            call(case)
+            seen = torch.zeros(64, n, device="cuda")
+            inside = tensor[r0 : r0 + 64, c0 : c0 + n].float()
+            seen[: inside.shape[0], : inside.shape[1]] = inside
+            i = (torch.arange(64, device="cuda") + r0)[:, None]
+            j = (torch.arange(n, device="cuda") + c0)[None, :]
+            where = f"start {start}, pad {pad}, step {step}, {rows} x {cols} from {r0}, {c0}"
+            if not torch.equal(out, seen + 0.5):
+                return f"map: {where}"
+            if not torch.equal(out2, torch.where((seen > 0) & (i != j), 0.5, -math.inf)):
+                return f"keep: {where}"
+    return ""
+
+
 MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "load": check_load,
     "store_box": check_store_box,
@@ -297,6 +336,7 @@ MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "gemm_registers": check_gemm_registers,
     "gemm_loaded": check_gemm_shared,
     "tile": check_tile,
+    "dense": check_dense,
 }
 
 
@@ -318,7 +358,10 @@ def run_checks(library: Path, wanted: list[Check]) -> list[dict[str, Any]]:
             if status != 0:
                 raise RuntimeError(f"CUDA error {status}")
 
-        dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[check.element]
+        dtype = {
+            "bf16": torch.bfloat16, "f16": torch.float16, "float": torch.float32,
+            "int": torch.int32, "bool": torch.bool,
+        }[check.element]  # fmt: skip
         problem = broken
         if not broken:
             try:
