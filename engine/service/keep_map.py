@@ -60,7 +60,9 @@ class KeepMap:
         self._spec = self._wanted()
         self.target: TargetMask | None = None
         if module is not None and binding is not None:
-            self.target = TargetMask(module, self._arguments(module, binding), sizes, b, h, base)
+            space = binding.workspace.field if binding.workspace is not None else None
+            arguments = self._arguments(module, binding)
+            self.target = TargetMask(module, arguments, sizes, b, h, base, space)
 
     @property
     def tables(self) -> tuple[str, ...]:

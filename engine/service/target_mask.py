@@ -23,6 +23,7 @@ from engine.cuir.nodes import (
 from engine.cuir.scalar import Env
 from engine.errors import CuirError
 from engine.service.device_scalars import MAX_STEPS, DeviceScalars, constants_of
+from engine.service.drawn_lists import DrawnLists
 from engine.transfer.match import definitions, find_attention
 from engine.transfer.rewrite import map_expr, stmt_exprs, substitute
 
@@ -48,8 +49,10 @@ class TargetMask:
         b: int,
         h: int,
         base: Module | None = None,
+        workspace: str | None = None,
     ) -> None:
         """`base` is the lifted module: a target without a softmax has no row maximum to start from.
+        `workspace` is the field of the lists that the target makes itself.
 
         Raises:
             CuBridgeError: the target has no mask of a known form, and why.
@@ -58,6 +61,9 @@ class TargetMask:
         consts = constants_of(module)
         functions = {f.name: f for f in module.functions if f.kind == "device"}
         self._scalars = DeviceScalars(functions, consts)
+        if workspace is not None:
+            made = DrawnLists(module, workspace, attention.kernel, dict(arguments))
+            arguments = {**arguments, workspace: made}
         self._env: Env = {"args": arguments, "b": b, "h": h}
         self._sizes = sizes
         self._module, self._attention = module, attention
@@ -160,6 +166,8 @@ class TargetMask:
                 return Index(view, (*front, Name("i")))
             case Call("load_cols", (Index(view, (*front, Slice())),)):
                 return Index(view, (*front, Name("j")))
+            case Call("load_tile", (Index(view, (*front, Slice())), _)):
+                return Index(view, (*front, Name("i"), Name("j")))
         raise CuirError("the keep reads a vector that is no load, so it cannot be drawn")
 
     def _resolved(self, expr: Expr, values: Mapping[str, list[Expr]], depth: int) -> Expr:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.cuir.nodes import Binary, Bool, Call, Compare, Expr, Name, Num, Select, Unary
+from engine.cuir.nodes import Binary, Bool, Call, Compare, Expr, Name, Num, Select, Unary, walk_expr
 from engine.transfer.linear import Linear, linear, linear_difference, tidy
 from engine.transfer.rewrite import free_names, substitute
 
@@ -133,6 +133,30 @@ def disjuncts(expr: Expr) -> tuple[tuple[Expr, ...], ...]:
         case _:
             return ((expr,),)
     return out if len(out) <= _MAX_TERMS else ((expr,),)
+
+
+def factored(expr: Expr) -> Expr:
+    """`a and b or a and c` as `a and (b or c)`: what every alternative asks for is asked once."""
+    terms = disjuncts(expr)
+    common = [atom for atom in terms[0] if all(atom in term for term in terms[1:])]
+    if len(terms) < 2 or not common:
+        return expr
+    rest: Expr | None = None
+    for term in terms:
+        left = [atom for atom in term if atom not in common]
+        if not left:
+            return _all(common)  # this alternative asks for nothing else
+        rest = _all(left) if rest is None else Bool("or", rest, _all(left))
+    assert rest is not None
+    short = Bool("and", _all(common), rest)
+    return short if sum(1 for _ in walk_expr(short)) < sum(1 for _ in walk_expr(expr)) else expr
+
+
+def _all(atoms: list[Expr]) -> Expr:
+    out = atoms[0]
+    for atom in atoms[1:]:
+        out = Bool("and", out, atom)
+    return out
 
 
 # --- intervals -------------------------------------------------------------------------------

@@ -27,20 +27,15 @@ from engine.transfer.linear import tidy
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import Block, free_names, map_expr, map_stmt_exprs, stmt_exprs
 from engine.transfer.rules.inputs import scalar_inputs, view_of
-from engine.transfer.rules.lists import (
-    Lists,
-    from_lists,
-    insert_after,
-    kernels,
-    launch_lists,
-)
+from engine.transfer.rules.list_kernels import kernels
+from engine.transfer.rules.lists import Lists, from_lists, insert_after, launch_lists
 from engine.transfer.rules.sites import edit_site
 from engine.transfer.rules.steps import Step
 from engine.transfer.rules.words import Words
 
 
 def mask_steps(found: Attention, recipe: Recipe, words: Words, lists: Lists | None) -> list[Step]:
-    keep = scalar_inputs(recipe.keep, recipe)
+    keep = intervals.factored(scalar_inputs(recipe.keep, recipe))
     pred = words.of_kernel(keep)
     steps = [
         Step(
