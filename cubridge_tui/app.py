@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from engine.service.bench import Bench
 
 TERMINAL_SECONDS = 1.0
+# A thread that computes gives the interpreter to the one that paints this often (Python: 5 ms).
+SWITCH_SECONDS = 0.001
 
 
 class CuBridgeApp(App[int], inherit_bindings=False):
@@ -85,7 +87,9 @@ class CuBridgeApp(App[int], inherit_bindings=False):
             if self._bench is None:
                 from engine.service.bench import Bench
 
-                self._bench = Bench(self.store, cancel=self.cancel, progress=self.jobs.progress)
+                self._bench = Bench(
+                    self.store, cancel=self.cancel, progress=self.jobs.progress, apart=True
+                )
             return self._bench
 
     # --- life ------------------------------------------------------------------------------------
@@ -135,9 +139,12 @@ class CuBridgeApp(App[int], inherit_bindings=False):
             self.call_later(function, *arguments)
 
     def _job_news(self) -> None:
-        for screen in self.screen_stack:
+        # Only what can be seen: a hidden screen that changes has the whole shown one painted again.
+        for screen in reversed(self.screen_stack):
             if isinstance(screen, ActionScreen):
                 screen.job_news()
+            if not screen.is_modal:
+                break
 
     # --- actions that work everywhere ------------------------------------------------------------
 
@@ -209,6 +216,7 @@ def run(
     """Run the app on this terminal; the exit code."""
     config = load_config(given, folder=Path.cwd(), actions=frozenset(a.id for a in actions.ACTIONS))
     app = CuBridgeApp(store, config, session)
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         code = app.run(mouse=bool(config["mouse"]))
     finally:

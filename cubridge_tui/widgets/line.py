@@ -11,6 +11,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from cubridge_tui.text.sanitise import one_line
+from cubridge_tui.themes import Palette
 from cubridge_tui.widgets.paint import palette_of
 
 Part = tuple[str, str]  # text, style name of the palette
@@ -25,12 +26,14 @@ class Line(Widget):
         super().__init__(id=id, classes=classes)
         self._left: tuple[Part, ...] = ()
         self._right: tuple[Part, ...] = ()
+        self._fill: Part = (" ", "")
 
-    def put(self, left: Sequence[Part], right: Sequence[Part] = ()) -> None:
-        """Show these parts."""
+    def put(self, left: Sequence[Part], right: Sequence[Part] = (), fill: Part = (" ", "")) -> None:
+        """Show these parts; `fill` is the character between the two sides, with its style."""
         parts = tuple((one_line(t), s) for t, s in left), tuple((one_line(t), s) for t, s in right)
-        if parts != (self._left, self._right):
+        if (*parts, fill) != (self._left, self._right, self._fill):
             self._left, self._right = parts
+            self._fill = fill
             self.refresh()
 
     @property
@@ -57,10 +60,16 @@ class Line(Widget):
             segments.append(Segment(text, palette.style(style)))
             used += size
         if self._right and used + right <= width:
-            segments.append(Segment(" " * (width - used - right), Style.null()))
+            segments.append(self._between(width - used - right, palette))
             segments += [Segment(t, palette.style(s)) for t, s in self._right]
+        elif used < width:
+            segments.append(self._between(width - used, palette))
         strip = Strip(segments).adjust_cell_length(width, Style.null())
         return strip.apply_style(self.rich_style)
+
+    def _between(self, cells: int, palette: Palette) -> Segment:
+        glyph, style = self._fill
+        return Segment(glyph * cells, palette.style(style) if style else Style.null())
 
 
 class Banner(Line):

@@ -6,13 +6,42 @@ from collections.abc import Sequence
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Grid
+from textual.containers import Grid, Vertical
 
 from cubridge_tui.model.layout import PANES, Layout
 from cubridge_tui.model.links import Links, MarkIndex
 from cubridge_tui.model.rows import Key, PaneText, Row
 from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.widgets.line import Line
 from engine.types import Stage
+
+
+class Cell(Vertical):
+    """A pane under a line with its title.
+
+    The title is no border of the pane: a border that shows the focus would repaint the whole pane
+    whenever the focus moves (40 ms for two panes of 75 lines).
+    """
+
+    def __init__(self, pane: CodePane) -> None:
+        super().__init__()
+        self.pane = pane
+        self.head = Line(classes="head")
+        self._lit = False
+
+    def compose(self) -> ComposeResult:
+        yield self.head
+        yield self.pane
+
+    def on_mount(self) -> None:
+        self.light(self._lit)
+
+    def light(self, lit: bool) -> None:
+        """Show the title, as that of the leading pane or not."""
+        self._lit = lit
+        title, style = self.pane.content.title, "key" if lit else "dim"
+        rule = "━" if lit else "─"
+        self.head.put([(rule, style), (f" {title} ", "title" if lit else "dim")], (), (rule, style))
 
 
 class PaneGrid(Grid):
@@ -22,13 +51,14 @@ class PaneGrid(Grid):
 
     def __init__(self) -> None:
         super().__init__(id="panes")
-        self.panes = {stage: CodePane(id=f"pane-{stage.value}") for stage in PANES}
+        self.panes = {stage: CodePane(id=f"pane-{stage.value}", framed=False) for stage in PANES}
+        self.cells = {stage: Cell(pane) for stage, pane in self.panes.items()}
         self._focused = Stage.SOURCE
         self._shown: Layout | None = None
         self._indexes: dict[Stage, tuple[Sequence[Row], Links, MarkIndex]] = {}
 
     def compose(self) -> ComposeResult:
-        yield from self.panes.values()
+        yield from self.cells.values()
 
     def stage_of(self, pane: CodePane) -> Stage:
         return next(s for s, p in self.panes.items() if p is pane)
@@ -42,6 +72,11 @@ class PaneGrid(Grid):
         for stage, pane in self.panes.items():
             if pane is event.widget:
                 self._focused = stage
+        self._light()
+
+    def _light(self) -> None:
+        for stage, cell in self.cells.items():
+            cell.light(stage is self._focused)
 
     @property
     def leader(self) -> CodePane:
@@ -51,6 +86,7 @@ class PaneGrid(Grid):
         """Make a pane the leader."""
         self._focused = stage
         self.panes[stage].focus()
+        self._light()
 
     def place(self, layout: Layout) -> None:
         """Show the panes of a layout."""
@@ -61,13 +97,14 @@ class PaneGrid(Grid):
             self.styles.grid_size_columns = layout.columns
             self.styles.grid_size_rows = max(len(layout.panes) // layout.columns, 1)
             for stage, pane in self.panes.items():
-                pane.display = stage in layout.panes
+                pane.display = self.cells[stage].display = stage in layout.panes
 
     def show(self, texts: dict[Stage, PaneText]) -> None:
         for stage, text in texts.items():
             pane = self.panes[stage]
             if pane.content.rows != text.rows or pane.content != text:
                 pane.show(text)
+        self._light()
 
     def mark(self, key: Key | None, links: Links) -> None:
         """Mark an op, its loop and its worker in every pane."""

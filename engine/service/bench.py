@@ -23,12 +23,16 @@ def silent(_: str) -> None:
 
 @dataclass(slots=True)
 class Bench:
-    """The workplace of one app or one headless run. `close` ends the child."""
+    """The workplace of one app or one headless run. `close` ends the child.
+
+    `apart` is for callers that paint a screen: long pure work is then done in other processes.
+    """
 
     store: Store
     child: Child = field(default_factory=Child)
     cancel: threading.Event = field(default_factory=threading.Event)
     progress: Progress = silent
+    apart: bool = False
 
     def close(self) -> None:
         self.child.close()

@@ -49,9 +49,10 @@ def quick_gates(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Work, "_judge", judged)
     monkeypatch.setattr(Work, "weigh_lifted", weighed)
-    monkeypatch.setattr(
-        work_module, "judge_lowered", lambda *_, **__: G3(VerdictKind.PASS, "quick", {}, "nvcc")
-    )
+    for name in ("judge_lowered", "judge_apart"):
+        monkeypatch.setattr(
+            work_module, name, lambda *_, **__: G3(VerdictKind.PASS, "quick", {}, "nvcc")
+        )
 
 
 async def test_the_app_and_the_command_line_write_the_same_log(

@@ -11,6 +11,8 @@ import pytest
 from sessions.store import Store
 from tests.cubridge_tui.terminal import Terminal
 
+SCORE = "Compute what all elements share once"  # the hunk that makes the spec's score
+
 
 def torch_children() -> set[int]:
     """Our torch children among the processes of this machine."""
@@ -42,19 +44,22 @@ def test_reject_a_hunk_see_g2_fail_and_quit(tmp_path: Path) -> None:
         terminal.wait_for("Run G2")
         terminal.type("z")  # the target alone, so that head lines are whole
         for _ in range(12):
-            if re.search(r"▶h\d+ Compute the spec's score", terminal.text):
+            if re.search(rf"▶h\d+ {SCORE}", terminal.text):
                 break
             terminal.type("]")
         terminal.type("x")
-        terminal.wait_for("Compute the spec's score · rules · rejected")
+        terminal.wait_for(f"{SCORE} · rules · rejected")
         terminal.type("s")
         terminal.wait_for("target G2 ✗ fail", 120)
         terminal.type("w")
         shown = terminal.wait_for("counterexample")
-        assert re.search(r"left out +rules/h\d+ \(Compute the spec's score\)", shown)
+        assert re.search(rf"here ▶ +rules/h\d+ \({SCORE}\), which was rej", shown)
         named = re.search(r"the gate names the op ([\w/]+)", shown)
         assert named, shown
-        terminal.type("escape", "i")  # the cursor stands on that op in the target
+        terminal.type("escape", "i")  # the cursor stands on the rejected hunk
+        shown = terminal.wait_for("op inspector")
+        assert re.search(rf"hunk +h\d+ of proposal rules, rejected: {SCORE}", shown)
+        terminal.type("escape", "w", "w", "escape", "i")  # and then on the op that the gate names
         assert f"op         {named[1]} " in terminal.wait_for("op inspector")
         terminal.type("escape")
         terminal.type("q")
@@ -84,11 +89,11 @@ def test_a_hunk_is_edited_in_the_persons_own_editor(
     with Terminal(environment, 100, 30, ("--session", session), cwd=tmp_path) as terminal:
         terminal.wait_for("Decide on")
         for _ in range(12):
-            if re.search(r"▶h\d+ Take the scale out of the exponential", terminal.text):
+            if re.search(r"▶h\d+ Put the cap where the scale was", terminal.text):
                 break
             terminal.type("]")
         terminal.type("E")
-        shown = terminal.wait_for("scale_log2 = LOG2E * 1.0")
+        shown = terminal.wait_for("LOG2E * 1.0")
         assert "P~" in shown and "accepted with your edit" in shown
         terminal.type("q")
         assert terminal.ended() == 0

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from textual.app import ComposeResult
@@ -31,6 +32,28 @@ from engine.service.adaptation import Beginning
 from engine.types import Stage
 
 LOOK_SECONDS = 3.0  # how often files on disk, other writers and unsaved events are looked at
+
+
+def _facts_of(snap: Snapshot) -> Facts:
+    """What conditions ask about a snapshot, whatever the cursor and the jobs do."""
+    state = snap.state
+    step = owed(state)
+    failed = first_failed(state)
+    return Facts(
+        read_only=snap.read_only,
+        step_blocked=step.blocked or ("" if step.step else step.words),
+        diff_blocked=snap.diff_blocked,
+        accept_blocked=accept_blocked(state),
+        hunks=len(snap.hunks),
+        open=undecided(state),
+        undo=snap.undo_words,
+        redo=snap.redo_words,
+        accepted=state.acceptance is not None and state.acceptance_is_current,
+        failed=failed.gate.value if failed else "",
+        changed=snap.changed,
+        lowered=bool(state.stage(Stage.LOWERED).artifacts),
+        recipe=snap.recipe is not None,
+    )
 
 
 class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions):
@@ -131,6 +154,8 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             self.job("look", desk.snapshot, quiet=True)
 
     seen_disk: tuple[Any, ...] = ()
+    _barred: tuple[Snapshot | None, int] = (None, 0)
+    _facts: tuple[Snapshot | None, Facts] = (None, Facts())  # those of a snapshot, asked often
 
     def _disk(self) -> tuple[Any, ...]:
         """When the files that the session was made from were last written."""
@@ -167,29 +192,12 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         gc.freeze()
 
     def facts(self) -> Facts:
-        snap = self.snap
+        snap, job = self.snap, self.cubridge.jobs.running
         if snap is None:
-            return Facts(job=self.cubridge.jobs.running)
-        step = owed(snap.state)
-        failed = first_failed(snap.state)
-        return Facts(
-            job=self.cubridge.jobs.running,
-            read_only=snap.read_only,
-            step_blocked=step.blocked or ("" if step.step else step.words),
-            diff_blocked=snap.diff_blocked,
-            accept_blocked=accept_blocked(snap.state),
-            hunks=len(snap.hunks),
-            hunk=self.current_hunk(),
-            open=undecided(snap.state),
-            undo=snap.undo_words,
-            redo=snap.redo_words,
-            accepted=snap.state.acceptance is not None and snap.state.acceptance_is_current,
-            failed=failed.gate.value if failed else "",
-            search=self.words,
-            changed=snap.changed,
-            lowered=bool(snap.state.stage(Stage.LOWERED).artifacts),
-            recipe=snap.recipe is not None,
-        )
+            return Facts(job=job)
+        if self._facts[0] is not snap:
+            self._facts = (snap, _facts_of(snap))
+        return replace(self._facts[1], job=job, hunk=self.current_hunk(), search=self.words)
 
     def tell(self) -> None:
         """Stage bar, banner, decision line, strip and footer for the present state."""
@@ -197,8 +205,13 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             return
         snap, jobs = self.snap, self.cubridge.jobs
         if snap is not None:
-            key = actions.key_of(owed(snap.state).action, self.cubridge.actions)
-            self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
+            shown = (snap, self.size.width)
+            if (
+                shown[0] is not self._barred[0] or shown[1] != self._barred[1]
+            ):  # a job's progress changes nothing of it
+                self._barred = shown
+                key = actions.key_of(owed(snap.state).action, self.cubridge.actions)
+                self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
             self.query_one(Banner).say(self._banner(snap))
         left: list[Part] = []
         if jobs.running:
