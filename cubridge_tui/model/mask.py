@@ -194,7 +194,7 @@ def choices(recipe: Recipe, head_dim: int, first: Mapping[str, int] | None) -> l
     from engine.gates.deck import quick_deck
 
     cases = [dict(first)] if first else []
-    cases += [c.sizes for c in quick_deck((recipe.keep, recipe.score))]
+    cases += [c.sizes for c in quick_deck(recipe.expressions())]
     out: list[dict[str, int]] = []
     for case in cases:
         if case["Nq"] and case["Nk"]:

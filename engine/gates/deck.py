@@ -13,7 +13,7 @@ from typing import Literal
 from engine.cuir.nodes import Expr, Num, walk_expr
 
 MAX_CONSTANT = 8192
-MAX_SQUARE = 600  # as many rows as keys: both past a constant, which costs its square
+MAX_SQUARE = 2048  # as many rows as keys: both past a constant, which costs its square (3 s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,10 @@ QUICK: tuple[Case, ...] = (
 
 
 def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
-    """Integer constants that may be a window, a prefix or a block: larger than 1, not too large."""
-    return tuple(c for c in _integers(expressions) if 8 < c <= MAX_CONSTANT)
+    """Integer constants that may be a window, a prefix or a block, from the smallest on.
 
-
-def unreached(expressions: Iterable[Expr]) -> tuple[int, ...]:
-    """Constants that are too large for a run on the CPU to reach past: a verdict names them."""
-    return tuple(c for c in _integers(expressions) if c > MAX_CONSTANT)
-
-
-def _integers(expressions: Iterable[Expr]) -> tuple[int, ...]:
+    One of no more than 8 is inside every case.
+    """
     found = {
         abs(node.value)
         for expr in expressions
@@ -70,24 +64,44 @@ def _integers(expressions: Iterable[Expr]) -> tuple[int, ...]:
         and isinstance(node.value, int)
         and not isinstance(node.value, bool)
     }
-    return tuple(sorted(found))
+    return tuple(sorted(c for c in found if c > 8))
 
 
 def quick_deck(expressions: Iterable[Expr]) -> tuple[Case, ...]:
-    """The quick deck, with cases past the largest constant of the recipe's predicates."""
-    found = constants(expressions)
-    return (*QUICK, *past(max(found, default=0)))
+    """The quick deck, with cases past the constants of the recipe's expressions."""
+    return (*QUICK, *past(constants(expressions)))
 
 
-def past(reach: int) -> tuple[Case, ...]:
-    """Cases past a constant: many keys for masks aligned at the ends, many rows for those aligned
-    at the beginnings (a window over i - j has no effect on rows before its end), and both."""
+def past(found: Iterable[int]) -> tuple[Case, ...]:
+    """Cases past the constants: many keys for masks aligned at the ends, many rows for those
+    aligned at the beginnings (a window over i - j has no effect on rows before its end), and both,
+    for blocks and prefixes that a row and a key must be past together."""
+    within = [c for c in found if c <= MAX_CONSTANT]
+    reach = max(within, default=0)
     if reach + 3 <= 193:
         return ()
     long = reach + 70
-    square = (Case(1, 1, 1, long, long, modes=("exact",)),) if long <= MAX_SQUARE + 70 else ()
+    both = max((c for c in within if c <= MAX_SQUARE), default=0)
+    square = both + 70
     return (
         Case(1, 1, 1, 70, long, modes=("exact",)),
         Case(1, 1, 1, long, 70, modes=("exact",)),
-        *square,
+        *((Case(1, 1, 1, square, square, modes=("exact",)),) if both + 3 > 193 else ()),
     )
+
+
+def beyond(found: Iterable[int]) -> str:
+    """What no run of the deck reaches, in words that a verdict ends with; empty where all is."""
+    listed = sorted(found)
+    far = [c for c in listed if c > MAX_CONSTANT]
+    wide = [c for c in listed if MAX_SQUARE < c <= MAX_CONSTANT]
+    words = []
+    if far:
+        words.append(f"no run reaches past {_listed(far)}")
+    if wide:
+        words.append(f"no run has both rows and keys past {_listed(wide)}")
+    return "; ".join(words)
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))

@@ -18,6 +18,7 @@ from torch import Tensor
 from engine.errors import CuBridgeError
 from engine.gates.deck import Case
 from engine.gates.judge import Failure, Subject, _execute, _inputs, hot_like
+from engine.gates.judge_spec import drawn
 from engine.spec.oracle import as_bhnd, oracle, output_as_bhnd
 
 SHOWN = 12
@@ -92,7 +93,8 @@ def _weights(
     subject: Subject, case: Case, seed: int, at: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor, int]:
     """The row's weights for up to D keys around the wrong one: spec, target, first key."""
-    inputs, sizes = _inputs(subject, case, seed)
+    unread = any(clause.kind == "unread" for clause in subject.recipe.clauses)
+    inputs, sizes = (drawn if unread else _inputs)(subject, case, seed)
     v = next(i for i in subject.recipe.inputs if i.role == "v")
     width = min(subject.head_dim, sizes["Nk"])
     first = min(int(at.get("j", 0)) // width * width, sizes["Nk"] - width)

@@ -25,7 +25,7 @@ from engine.cuir.execute import Schedule, run_program
 from engine.cuir.nodes import Module, Name, Num, walk_expr
 from engine.cuir.parser import parse_module
 from engine.cuir.scalar import Mode
-from engine.gates.deck import Case, quick_deck, unreached
+from engine.gates.deck import Case, beyond, constants, quick_deck
 from engine.gates.diagnose import diagnose, lse_path
 from engine.gates.low_precision import run_spec
 from engine.gates.overflow import overflow
@@ -90,18 +90,19 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
         ),
     )
     passed = "{} runs equal the spec"
-    beyond = unreached((subject.recipe.keep, subject.recipe.score))
-    if beyond:
-        passed += f"; no run reaches past {', '.join(map(str, beyond))}"
     if read:
         deck = _legal_cases(subject)
         failure, done = judge(subject, report)
+        unreached = beyond(constants(subject.recipe.expressions()))
     else:
-        from engine.gates.judge_spec import COMPARED, judge_by_spec, legal_deck
+        from engine.gates.judge_spec import COMPARED, judge_by_spec, legal_deck, written
 
         deck = legal_deck(subject)
         failure, done = judge_by_spec(subject, report)
         passed += f" ({COMPARED})"
+        unreached = beyond(written(subject))
+    if unreached:
+        passed += f"; {unreached}"
     details: dict[str, Any] = {"runs": done}
     if failure is not None:
         details |= failure.details()
@@ -170,7 +171,7 @@ def judge(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[s
 
 def _legal_cases(subject: Subject) -> list[Case]:
     """The quick deck, its cases bent to what the spec allows (Nq == Nk, one head count, ...)."""
-    deck = (*quick_deck((subject.recipe.keep, subject.recipe.score)), *subject.extra_cases)
+    deck = (*quick_deck(subject.recipe.expressions()), *subject.extra_cases)
     if any(i.name in _biases(subject.recipe) for i in subject.recipe.inputs):
         deck = (*deck, BIAS_CASE)
     if reads_pairs(subject.recipe.keep):

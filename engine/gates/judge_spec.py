@@ -20,7 +20,7 @@ from torch import Tensor
 
 from engine.cuir.check import check
 from engine.errors import SpecError
-from engine.gates.deck import MAX_CONSTANT, QUICK, Case, past
+from engine.gates.deck import QUICK, Case, past
 from engine.gates.judge import (
     EXACT_TOLERANCE,
     Failure,
@@ -72,13 +72,9 @@ def judge_by_spec(subject: Subject, report: Report) -> tuple[Failure | None, lis
 
 
 def legal_deck(subject: Subject) -> list[Case]:
-    """The quick deck, one case past the file's largest integer, and the subject's own cases; bent
-    to what the declarations allow."""
-    reach = [
-        n for n in large_integers(read_source(subject.spec, dict(subject.options)))
-        if 190 < n <= MAX_CONSTANT
-    ]  # fmt: skip
-    more = past(max(reach, default=0))
+    """The quick deck, cases past the file's integers, and the subject's own cases; bent to what
+    the declarations allow."""
+    more = past(written(subject))
     fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
     out: list[Case] = []
     for case in (*QUICK, *more, *subject.extra_cases):
@@ -95,6 +91,52 @@ def legal_deck(subject: Subject) -> list[Case]:
     return list(dict.fromkeys(out))
 
 
+def written(subject: Subject) -> list[int]:
+    """The integers of the spec's file and options: any of them may be a window or a block."""
+    return sorted(large_integers(read_source(subject.spec, dict(subject.options))))
+
+
+def drawn(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
+    """The case's inputs. What an integer means is unknown here: a length, a place, a number of a
+    document. Each case draws them in one of these ways, the first that the spec runs with."""
+    inputs, sizes = _inputs(subject, case, seed)
+    unknown = [
+        i for i in subject.recipe.inputs if i.role == "extra" and i.dtype in ("i32", "i64")
+    ]  # fmt: skip
+    if not unknown or not (case.Nq and case.Nk):
+        return inputs, sizes
+    for attempt in range(len(DRAWS)):
+        generator = torch.Generator().manual_seed(seed)
+        draw = DRAWS[(seed + attempt) % len(DRAWS)]
+        tried = dict(inputs)
+        for item in unknown:
+            tried[item.name] = draw(inputs[item.name], case, generator)
+        if isinstance(_spec(subject, tried), Tensor):
+            return tried, sizes
+    return inputs, sizes
+
+
+def _lengths(like: Tensor, case: Case, generator: torch.Generator) -> Tensor:
+    """From none to one past all keys; never 0 for a single one, which may be a divisor."""
+    low, high = (0 if like.dim() else 1), case.Nk + 2
+    return torch.randint(low, high, like.shape, generator=generator).to(like.dtype)
+
+
+def _places(like: Tensor, case: Case, generator: torch.Generator) -> Tensor:
+    """Any query or key, as an index has it."""
+    most = max(min(case.Nq, case.Nk), 1)
+    return torch.randint(0, most, like.shape, generator=generator).to(like.dtype)
+
+
+def _documents(like: Tensor, case: Case, generator: torch.Generator) -> Tensor:
+    """Few different numbers, in sorted runs: documents, segments, classes."""
+    values = torch.randint(0, 3, like.shape, generator=generator)
+    return (values.sort(-1).values if like.dim() else values).to(like.dtype)
+
+
+DRAWS = (_lengths, _documents, _places)
+
+
 def _spec(subject: Subject, inputs: Mapping[str, Any]) -> Tensor | str:
     """The spec's output, or why it does not run at these sizes."""
     try:
@@ -104,7 +146,7 @@ def _spec(subject: Subject, inputs: Mapping[str, Any]) -> Tensor | str:
 
 
 def _exact(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
-    inputs, sizes = _inputs(subject, case, seed)
+    inputs, sizes = drawn(subject, case, seed)
     row: dict[str, Any] = {"case": str(case), "mode": "exact"}
     want = _spec(subject, inputs) if case.Nq and case.Nk else ""
     if isinstance(want, str) and want:
@@ -132,7 +174,7 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
     row: dict[str, Any] = {"case": str(case), "mode": "typed"}
     if not (case.Nq and case.Nk):
         return None, row
-    inputs, sizes = _inputs(subject, case, seed)
+    inputs, sizes = drawn(subject, case, seed)
     elements = {i.name for i in subject.recipe.inputs if i.dtype == "T"}
     low = {
         n: t.to(subject.dtype) if n in elements and isinstance(t, Tensor) else t
@@ -174,7 +216,7 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
 
 def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
     """The weights themselves: O with one-hot V is one column of them per key."""
-    inputs, sizes = _inputs(subject, case, seed)
+    inputs, sizes = drawn(subject, case, seed)
     row: dict[str, Any] = {"case": str(case), "mode": "weights"}
     v = next(i for i in subject.recipe.inputs if i.role == "v")
     pairs = 0

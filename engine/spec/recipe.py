@@ -69,6 +69,11 @@ class Recipe:
     constraints: tuple[Expr, ...] = ()
     clauses: tuple[Clause, ...] = field(default=())
 
+    def expressions(self) -> tuple[Expr, ...]:
+        """What is computed per element or per row."""
+        parts = (self.score, self.keep, self.weight, self.output_factor)
+        return tuple(part for part in parts if part is not None)
+
     def extra(self) -> tuple[Input, ...]:
         """The extra inputs that the kernel reads; others only go into derived tables."""
         parts = (self.score, self.keep, self.kv_head, self.output_factor, self.weight)

@@ -6,10 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.gates.deck import quick_deck
+from engine.gates.deck import QUICK, beyond, past, quick_deck
 from engine.gates.judge import Subject, judge
 from engine.gates.overflow import overflow
 from engine.lift import lift, load_package
@@ -119,5 +121,56 @@ def test_a_product_beyond_32_bits_is_found(tmp_path: Path) -> None:
 
 
 def test_the_deck_reaches_past_a_constant_from_both_sides(tmp_path: Path) -> None:
-    cases = quick_deck((subject_of(tmp_path, WINDOW).recipe.keep,))
+    cases = quick_deck(subject_of(tmp_path, WINDOW).recipe.expressions())
     assert any(c.Nq > 1024 for c in cases) and any(c.Nk > 1024 for c in cases)
+
+
+BLOCKS = """\
+def attention_mods(Nq, Nk, block: int = 512):
+    def mask(b, h, q_idx, kv_idx):
+        return (q_idx // block == kv_idx // block) & (q_idx >= kv_idx)
+    return mask
+"""
+
+
+def test_blocks_need_a_square_past_them(tmp_path: Path) -> None:
+    """Only rows and keys past a block together see that the second block is wrong."""
+    right = subject_of(tmp_path, BLOCKS)
+    assert judge(right, lambda _: None)[0] is None
+    text = print_module(right.module)
+    at = text.index("keep(s, lambda i, j:") + len("keep(s, lambda i, j:")
+    module = parse_module(text[:at] + " i < 512 and" + text[at:])
+    wrong = Subject(module, right.recipe, right.binding, right.spec, right.options)
+    failure, done = judge(wrong, lambda _: None)
+    assert failure is not None
+    assert "Nq 582, Nk 582" in done[-1]["case"]
+
+
+@given(st.sets(st.integers(1, 20_000), max_size=6))
+def test_every_constant_is_reached_or_named(found: set[int]) -> None:
+    deck = (*QUICK, *past(sorted(found)))
+    said = {int(number) for number in re.findall(r"\d+", beyond(sorted(found)))}
+    for constant in found:
+        named_far = constant > 8192
+        assert (constant in said) == (constant > 2048)
+        rows = any(c.Nq > constant + 2 for c in deck)
+        keys = any(c.Nk > constant + 2 for c in deck)
+        square = any(min(c.Nq, c.Nk) > constant + 2 for c in deck)
+        assert (rows and keys) == (not named_far)
+        assert square == (constant <= 2048)
+    assert sum(c.Nq * c.Nk for c in deck) < 6_000_000
+
+
+def test_the_verdict_names_what_no_run_reaches(tmp_path: Path) -> None:
+    from engine.gates.judge import judge_json
+    from engine.spec import recipe_to_json
+
+    subject = subject_of(tmp_path, FAR_WINDOW.replace("4096", "16384"))
+    found = judge_json(
+        {
+            "module": print_module(subject.module), "recipe": recipe_to_json(subject.recipe),
+            "binding": subject.binding.to_json(), "spec": str(subject.spec), "options": {},
+        },
+        lambda _: None,
+    )  # fmt: skip
+    assert found["ok"] and "no run reaches past 16383" in found["reason"]

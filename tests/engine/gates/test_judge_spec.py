@@ -15,6 +15,7 @@ from engine.cuir.printer import print_module
 from engine.gates.deck import Case
 from engine.gates.explain import diagnosis
 from engine.gates.judge import Subject, _probe, judge_json
+from engine.lift import lift, load_package
 from engine.spec import read_recipe
 from engine.spec.declared import declared
 from engine.spec.source import read_source
@@ -155,3 +156,57 @@ def test_weights_of_relu_that_are_zero_are_not_removed_pairs() -> None:
 def test_diagnosis(got: list[float], words: str) -> None:
     want = torch.tensor([0.25, 0.75, 0.0], dtype=torch.float64)
     assert words in diagnosis(want, torch.tensor(got, dtype=torch.float64), 8)
+
+
+INTEGERS = """import torch
+from jaxtyping import Float, Int32
+from torch import Tensor
+
+
+def attention(
+    q: Float[Tensor, "B Hq Nq D"], k: Float[Tensor, "B Hkv Nk D"], v: Float[Tensor, "B Hkv Nk D"],
+    {declared},
+) -> Float[Tensor, "B Hq Nq D"]:
+    group = q.size(1) // k.size(1)
+    k = k.repeat_interleave(group, dim=1)
+    v = v.repeat_interleave(group, dim=1)
+    s = (q @ k.transpose(-2, -1)).float() * q.size(-1) ** -0.5
+    keep = {keep}
+    return torch.softmax(s.masked_fill(~keep, float("-inf")), -1).to(q.dtype) @ v
+"""
+LENGTHS = ('lens: Int32[Tensor, "B"]', "(torch.arange(k.size(-2)) < lens[:, None])[:, None, None]")
+PREFIX = ('n: Int32[Tensor, ""]', "torch.arange(k.size(-2)).expand(s.shape) < n")
+PLACES = (
+    'order: Int32[Tensor, "Nk"], slot: Int32[Tensor, "Nq"]',
+    "(order[None, :] <= torch.arange(k.size(-2))[slot.long()][:, None]).expand(s.shape)",
+)
+
+
+@pytest.mark.parametrize(
+    ("spec", "right", "wrong"),
+    [
+        (LENGTHS, "j < lens_b,", ["j < lens_b + 1,", "j < min(lens_b, 2),"]),
+        (LENGTHS, "lens_b = lens[b]", ["lens_b = lens[0]"]),
+        (PREFIX, "j < args.n,", ["j < args.n + 1,", "j < min(args.n, 3),", "j < 1,"]),
+        (PLACES, "order_keys <= slot_rows,", ["order_keys < slot_rows,"]),
+        (PLACES, "order_keys <= slot_rows,", ["order_keys <= min(slot_rows, 2),"]),
+    ],
+    ids=["lengths", "another's length", "a number", "places", "near places"],
+)
+def test_integers_are_drawn_as_what_they_may_mean(
+    spec: tuple[str, str], right: str, wrong: list[str], tmp_path: Path
+) -> None:
+    """Without a recipe nobody says whether an integer is a length, a document or a place."""
+    file = tmp_path / "spec.py"
+    file.write_text(INTEGERS.format(declared=spec[0], keep=spec[1]))
+    module = lift(load_package("flash_fwd_sm80"), "bf16_64").module
+    planned = plan(module, read_recipe(file))
+    text = print_module([*apply(module, planned.steps)][-1][1])
+    assert right in text, text
+    for keep in (right, *wrong):
+        payload = {
+            "module": text.replace(right, keep), "recipe": None, "spec": str(file), "options": {},
+            "binding": planned.binding.to_json(), "explain": True,
+        }  # fmt: skip
+        found = judge_json(payload, lambda _: None)
+        assert found["ok"] == (keep == right), (keep, found["reason"])
