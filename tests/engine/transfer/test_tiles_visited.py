@@ -1,0 +1,95 @@
+"""Tiles that the schedules visit: for masks over indices those that hold a kept pair, no more."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from engine.cuir.nodes import Module, Num
+from engine.cuir.scalar import evaluate
+from engine.lower.legal import legal
+from engine.resources import list_specs, specs_dir
+from engine.service.keep_map import KeepMap
+from engine.service.target_mask import TargetMask, TileClass
+from engine.spec.inputs import violated
+from engine.spec.read import read_recipe
+from engine.spec.recipe import Recipe
+from engine.transfer.ranges import reads_pairs
+from engine.transfer.rules import apply, plan
+from tests.engine.transfer.recipes import lifted
+
+KERNELS = ("flash_fwd_sm80", "flash_fwd_sm90")
+LENGTHS = ((1500, 1500), (300, 1701), (1701, 300), (1, 1300), (129, 128))
+# Of the visited tiles; 0 where it is not said.
+MASKED_IN_VAIN = {"causal_blockwise": 0.13, "global_sliding_window": 0.06}
+
+
+@cache
+def recipe_of(spec: str) -> Recipe:
+    return read_recipe(specs_dir() / f"{spec}.py", {})
+
+
+def masked(data: bool) -> list[str]:
+    return [
+        s for s in list_specs()
+        if recipe_of(s).keep != Num(True) and reads_pairs(recipe_of(s).keep) == data
+    ]  # fmt: skip
+
+
+@cache
+def carried(kernel: str, spec: str) -> tuple[Module, Module, object]:
+    base = lifted(kernel)
+    planned = plan(base, recipe_of(spec))
+    *_, (_, target) = apply(base, planned.steps)
+    return base, legal(target), planned.binding
+
+
+def visited(target: TargetMask, blocks: int, tiles: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """How often each tile is visited, and which are taken as full: [blocks, tiles]."""
+    often = torch.zeros(blocks, tiles, dtype=torch.int64)
+    full = torch.zeros(blocks, tiles, dtype=torch.bool)
+    for block in range(blocks):
+        q0 = block * target.rows
+        for step in range(int(target.count(q0))):
+            n = int(target.index(q0, step))
+            often[block, n] += 1
+            full[block, n] = target.classes(block)[n] is TileClass.FULL
+    return often, full
+
+
+@pytest.mark.parametrize("spec", masked(data=False))
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_visited_tiles_are_those_that_hold_a_kept_pair(kernel: str, spec: str) -> None:
+    recipe = recipe_of(spec)
+    base, target, binding = carried(kernel, spec)
+    for nq, nk in LENGTHS:
+        sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": nq, "Nk": nk, "D": 64, "Dv": 64}
+        if violated(recipe, sizes):
+            continue
+        picture = KeepMap(recipe, target, binding, sizes, base=base)  # type: ignore[arg-type]
+        assert picture.target is not None
+        bm, bn = picture.target.rows, picture.target.keys
+        blocks, tiles = -(-nq // bm), -(-nk // bn)
+        i, j = torch.arange(nq)[:, None], torch.arange(nk)[None, :]
+        keep = torch.as_tensor(evaluate(recipe.keep, {**sizes, "i": i, "j": j, "b": 0, "h": 0}))
+        keep = keep.broadcast_to(nq, nk)
+        padded = torch.zeros(blocks * bm, tiles * bn, dtype=torch.bool)
+        padded[:nq, :nk] = keep
+        held = padded.view(blocks, bm, tiles, bn).any(-1).any(1)
+        padded[nq:, :nk] = True  # rows beyond the last one need no mask
+        whole = padded.view(blocks, bm, tiles, bn).all(-1).all(1)
+        often, full = visited(picture.target, blocks, tiles)
+        ratio = float(often.sum()) / max(int(held.sum()), 1)
+        assert torch.equal(often, held.long()), f"{(nq, nk)}: {ratio:.2f} visits per tile"
+        assert not bool((full & ~whole).any()), f"{(nq, nk)}: a tile without its mask"
+        # Only where several alternatives cover a tile between them is a mask evaluated in vain.
+        assert int((whole & ~full).sum()) <= MASKED_IN_VAIN.get(spec, 0.0) * int(often.sum())
+
+
+def test_the_data_dependent_specs_have_lists() -> None:
+    """What the other test leaves out is held to counting by the tests of the lists."""
+    for spec in masked(data=True):
+        for kernel in KERNELS:
+            assert carried(kernel, spec)[2].workspace is not None  # type: ignore[attr-defined]
