@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import say
 from engine.errors import InputError
@@ -17,12 +17,23 @@ if TYPE_CHECKING:
     from engine.service.adaptation import Adaptation
     from engine.service.llm import Consent, Outgoing, Result
     from engine.transfer.llm.loop import Attempt
+    from engine.transfer.llm.rounds import Trial
 
 MOST_ROUNDS, MOST_CANDIDATES = 20, 10
+STOP = "/stop"
+_OPTIONS = ("model", "base_url", "ask", "example", "record", "replay", "yes", "steer")
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("with --transfer llm")
+    group = parser.add_argument_group("with a model (--lift, --transfer or --lower llm)")
+    group.add_argument(
+        "--lift", choices=["catalogue", "llm"], default="catalogue",
+        help="who gives meanings to ops that the catalogue does not know",
+    )  # fmt: skip
+    group.add_argument(
+        "--lower", choices=["templates", "llm"], default="templates",
+        help="who writes into the source what the templates cannot",
+    )  # fmt: skip
     group.add_argument("--rounds", type=int, default=3, metavar="N", help="repairs at most")
     group.add_argument(
         "--candidates", type=int, default=1, metavar="M", help="answers from scratch at most"
@@ -33,45 +44,115 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--example", action="append", metavar="SESSION", help="show the model that accepted edit"
     )
+    group.add_argument(
+        "--steer", action="store_true",
+        help=f"read a line for the model after every failed answer; {STOP} ends the rounds",
+    )  # fmt: skip
     group.add_argument("--record", metavar="DIR", help="keep every request and answer there")
     group.add_argument("--replay", metavar="DIR", help="answer from a recording, without a server")
     group.add_argument("--yes", action="store_true", help="send what the program says it will send")
 
 
+def asks_a_model(args: argparse.Namespace) -> bool:
+    return "llm" in (args.lift, args.transfer, args.lower)
+
+
 def refuse_model_options(args: argparse.Namespace) -> None:
-    """With the rules no model is asked: an option that would be ignored is a mistake."""
-    for name in ("model", "base_url", "ask", "example", "record", "replay", "yes"):
+    """Where no model is asked, an option that would be ignored is a mistake."""
+    for name in _OPTIONS:
         if getattr(args, name):
             option = "--" + name.replace("_", "-")
             raise InputError(
-                f"{option} asks for a model", fix="add --transfer llm, or leave it out"
+                f"{option} asks for a model",
+                fix="add --transfer llm (or --lift llm, --lower llm), or leave it out",
             )
 
 
-def check_model(args: argparse.Namespace) -> None:
-    """Whether the options make sense, before anything is started. Raises `InputError`."""
-    if not 0 <= args.rounds <= MOST_ROUNDS:
-        raise InputError(f"--rounds {args.rounds}: 0 to {MOST_ROUNDS}")
-    if not 1 <= args.candidates <= MOST_CANDIDATES:
-        raise InputError(f"--candidates {args.candidates}: 1 to {MOST_CANDIDATES}")
-    _client(args)
+class ModelRun:
+    """The model of one headless run: what it is asked, said on standard error and kept as rows."""
 
+    def __init__(self, args: argparse.Namespace) -> None:
+        """Raises `InputError` for options that make no sense, before anything is started."""
+        if not 0 <= args.rounds <= MOST_ROUNDS:
+            raise InputError(f"--rounds {args.rounds}: 0 to {MOST_ROUNDS}")
+        if not 1 <= args.candidates <= MOST_CANDIDATES:
+            raise InputError(f"--candidates {args.candidates}: 1 to {MOST_CANDIDATES}")
+        self.args = args
+        self.client, self.model, self.parameters, self.prices = _client(args)
+        self.attempts: list[dict[str, Any]] = []
+        self.narrate = _Narrator(args.quiet)
 
-def run_model(work: Adaptation, args: argparse.Namespace) -> Result:
-    """Let the model propose. Raises `InputError` when the person did not agree."""
-    from engine.service.llm import ModelTransfer, Wish, accepted_example
+    def transfer(self, work: Adaptation) -> Result:
+        """Let the model propose. Raises `InputError` when the person did not agree."""
+        from engine.service.llm import ModelTransfer, Wish, accepted_example
 
-    client, model, parameters, prices = _client(args)
-    narrate = _Narrator(args.quiet)
-    transfer = ModelTransfer(
-        work, client, model, _consent(args), parameters,
-        listen=narrate.heard, on_attempt=narrate.attempt,
-    )  # fmt: skip
-    store = work.bench.store
-    examples = tuple(accepted_example(store.load(name)) for name in args.example or ())
-    result = transfer.run(args.rounds, args.candidates, Wish(args.ask or "", examples=examples))
-    say(f"model: {len(result.attempts)} answers, {result.cost(prices)}")
-    return result
+        args = self.args
+        transfer = ModelTransfer(
+            work, self.client, self.model, _consent(args), self.parameters,
+            listen=self.narrate.heard, on_attempt=self._attempt, steer=self._steer,
+        )  # fmt: skip
+        store = work.bench.store
+        examples = tuple(accepted_example(store.load(name)) for name in args.example or ())
+        result = transfer.run(args.rounds, args.candidates, Wish(args.ask or "", examples=examples))
+        say(f"model: {len(result.attempts)} answers, {result.cost(self.prices)}")
+        return result
+
+    def give_meanings(self, work: Adaptation) -> tuple[bool, str]:
+        """Let the model say what opaque ops mean and accept it: whether all three steps got
+        through, and what came of them."""
+        from engine.service.llm_lift import ModelLift
+        from engine.service.meanings import decide_meanings
+        from engine.transfer.llm.lifting import Step
+        from engine.types import Decision, DecisionKind
+
+        count = len(work.bare.opaque)
+        if not count:
+            return True, "no op is opaque"
+        lift = ModelLift(
+            work, self.client, self.model, _consent(self.args), self.parameters,
+            listen=self.narrate.heard, steer=self._steer,
+            on_trial=lambda step, trial: self._trial(step.value, trial),
+        )  # fmt: skip
+        for step in Step:
+            result = lift.run(step, self.args.rounds, self.args.ask or "")
+            if result.proposal is None:
+                return False, f"{step.words}: {result.trials[-1].outcome.reason}"
+            decide_meanings(work, Decision(result.proposal.id, DecisionKind.ACCEPTED, work.actor))
+        return True, f"{count - len(work.lifted.opaque)} of {count} opaque ops have a meaning now"
+
+    def lower(self, work: Adaptation, why: str) -> str:
+        """Let the model write the lowering and accept it: why there is none, or nothing."""
+        from engine.service.llm_lower import ModelLower, accept_lowering
+
+        lower = ModelLower(
+            work, self.client, self.model, _consent(self.args), self.parameters,
+            listen=self.narrate.heard, steer=self._steer,
+            on_trial=lambda trial: self._trial("lower", trial),
+        )  # fmt: skip
+        result = lower.run(why, self.args.rounds, self.args.ask or "")
+        if result.proposal is None:
+            return result.trials[-1].outcome.reason
+        accept_lowering(work, result.proposal)
+        return ""
+
+    # --- what is heard ---------------------------------------------------------------------------
+
+    def _attempt(self, attempt: Attempt) -> None:
+        self.attempts.append({"for": "transfer"} | attempt.summary())
+        self.narrate.attempt(attempt.id, attempt.reached.name.lower(), attempt.reason)
+
+    def _trial(self, what: str, trial: Trial[Any]) -> None:
+        self.attempts.append({"for": what} | trial.summary())
+        self.narrate.attempt(f"{what} r{trial.round}", trial.outcome.reached, trial.outcome.reason)
+
+    def _steer(self, _: object) -> str | None:
+        """The person's line for the next round: empty to go on without, None to stop."""
+        if not self.args.steer:
+            return ""
+        if sys.stdin.isatty():
+            print(f"a line for the model ({STOP} ends): ", end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline().strip()
+        return None if line == STOP else line
 
 
 def _client(
@@ -134,6 +215,6 @@ class _Narrator:
                     say(f"  the model has written {self.size} characters")
                     self.last = now
 
-    def attempt(self, attempt: Attempt) -> None:
-        word = "passes" if attempt.passed else attempt.reached.name.lower()
-        say(f"  answer {attempt.id}: {word}: {attempt.reason}")
+    def attempt(self, name: str, reached: str, reason: str) -> None:
+        word = "passes" if reached == "passed" else reached
+        say(f"  answer {name}: {word}: {reason}")

@@ -17,7 +17,7 @@ from cubridge_tui.headless import (
     specialisation,
     writing,
 )  # fmt: skip
-from cubridge_tui.headless_llm import add_model, check_model, refuse_model_options, run_model
+from cubridge_tui.headless_llm import ModelRun, add_model, asks_a_model, refuse_model_options
 
 if TYPE_CHECKING:
     from engine.service.adaptation import Adaptation
@@ -59,8 +59,9 @@ def run(args: argparse.Namespace) -> int:
     package = find_kernel(args.kernel)
     spec = find_spec(args.spec)
     options = choose_options(package, args.arch, specialisation(args), spec_options(args.set))
-    if args.transfer == "llm":
-        check_model(args)
+    model = None
+    if asks_a_model(args):
+        model = ModelRun(args)
     else:
         refuse_model_options(args)
     store = Store.open(args.store)
@@ -72,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
         with writing(store, session) as writer:
             work = Adaptation(bench, writer, actor())
             stages = _Stages()
-            code = _walk(work, stages, args)
-            return _finish(work, stages, args, code)
+            code = _walk(work, stages, args, model)
+            return _finish(work, stages, args, code, model)
 
 
 class _Stages:
@@ -100,8 +101,10 @@ class _Stages:
         self.add(name, verdict.gate.value, verdict.kind.value, verdict.reason, verdict.seconds)
 
 
-def _walk(work: Adaptation, stages: _Stages, args: argparse.Namespace) -> int:
-    from engine.errors import LowerError, TransferError
+def _walk(
+    work: Adaptation, stages: _Stages, args: argparse.Namespace, model: ModelRun | None
+) -> int:
+    from engine.errors import TransferError
     from engine.types import VerdictKind
 
     begin = time.monotonic()
@@ -112,13 +115,19 @@ def _walk(work: Adaptation, stages: _Stages, args: argparse.Namespace) -> int:
         f"{work.package.name}, {len(work.package.source)} bytes",
         time.monotonic() - begin,
     )
+    if model is not None and args.lift == "llm":
+        begin = time.monotonic()
+        through, words = model.give_meanings(work)
+        stages.add("meanings", None, None, words, time.monotonic() - begin)
+        if not through:
+            return GATE_FAILED
     verdict = work.lift()
     stages.gate("lifted", verdict)
     if verdict.kind is VerdictKind.FAIL:
         return GATE_FAILED
-    if args.transfer == "llm":
+    if model is not None and args.transfer == "llm":
         begin = time.monotonic()
-        result = run_model(work, args)
+        result = model.transfer(work)
         if result.proposal is None:
             last = result.attempts[-1].reason if result.attempts else "no answer came"
             reason = f"no answer became a target: {last}"
@@ -137,22 +146,49 @@ def _walk(work: Adaptation, stages: _Stages, args: argparse.Namespace) -> int:
     stages.gate("target", verdict)
     if verdict.kind is VerdictKind.FAIL:
         return GATE_FAILED
-    begin = time.monotonic()
-    try:
-        lowering = work.lower()
-    except LowerError as error:
-        stages.add("lowered", "G3", "not_run", str(error), time.monotonic() - begin)
-        return GATE_FAILED
-    verdict = work.judge_lowered(lowering)
-    stages.gate("lowered", verdict)
-    if verdict.kind is VerdictKind.FAIL:
+    if not _lower(work, stages, model if args.lower == "llm" else None):
         return GATE_FAILED
     verdict = work.skip_gpu()
     stages.gate("verified", verdict)
     return 0
 
 
-def _finish(work: Adaptation, stages: _Stages, args: argparse.Namespace, code: int) -> int:
+def _lower(work: Adaptation, stages: _Stages, model: ModelRun | None) -> bool:
+    """Lowers by the templates; what they cannot write, or write wrong, a model may write."""
+    from engine.errors import LowerError
+    from engine.types import VerdictKind
+
+    begin = time.monotonic()
+    try:
+        verdict = work.judge_lowered(work.lower())
+    except LowerError as error:
+        why = str(error)
+        stages.add("lowered", "G3", "not_run", why, time.monotonic() - begin)
+    else:
+        stages.gate("lowered", verdict)
+        if verdict.kind is not VerdictKind.FAIL:
+            return True
+        why = verdict.reason
+    if model is None:
+        return False
+    begin = time.monotonic()
+    missing = model.lower(work, why)
+    if missing:
+        reason = f"no answer became a lowering: {missing}"
+        stages.add("lowered", "G3", "not_run", reason, time.monotonic() - begin)
+        return False
+    verdict = work.judge_lowered(work.make_lowering())
+    stages.gate("lowered", verdict)
+    return verdict.kind is not VerdictKind.FAIL
+
+
+def _finish(
+    work: Adaptation,
+    stages: _Stages,
+    args: argparse.Namespace,
+    code: int,
+    model: ModelRun | None,
+) -> int:
     from engine.types import Level, VerdictKind
 
     state = work.state
@@ -182,6 +218,7 @@ def _finish(work: Adaptation, stages: _Stages, args: argparse.Namespace, code: i
         "accepted": state.acceptance is not None or work.state.acceptance is not None,
         "stages": stages.rows,
         "artifacts": artifacts,
+        "attempts": [] if model is None else model.attempts,
     }
     if args.json:
         show_json(result)

@@ -35,7 +35,8 @@ from engine.llm.types import (
 from engine.lower.lower import lower
 from engine.resources import docs_dir
 from engine.service.adaptation import Adaptation, pretty_json
-from engine.service.work import BINDING, GATE_SECONDS, RECIPE, TARGET
+from engine.service.lowerings import ABOUT_LOWERINGS
+from engine.service.work import ABOUT_MEANINGS, BINDING, GATE_SECONDS, RECIPE, TARGET
 from engine.spec.declared import declared
 from engine.spec.recipe import Recipe
 from engine.spec.source import read_source
@@ -254,7 +255,7 @@ class ModelTransfer:
         plan = Plan(self.model, self.parameters, rounds, candidates)
         self._agree(task, candidates * (rounds + 1), prompt)
         start = self.first_prompt(task) if prompt is None else tuple(prompt)
-        number = 1 + sum(p.origin is Origin.MODEL for p in self.work.state.proposals)
+        number = 1 + sum(p.origin is Origin.MODEL for p in self.work.edits)
         name = f"model-{number}"
         attempts: list[Attempt] = []
         try:
@@ -355,9 +356,7 @@ class ModelTransfer:
             reason = f"it cannot be lowered ({type(error).__name__}: {error})"
             return Judgement(Reached.LOWERING, reason)
         if result.kind is VerdictKind.FAIL:
-            return Judgement(
-                Reached.LOWERING, result.reason + _lowered_line(result, lowered.source)
-            )
+            return Judgement(Reached.LOWERING, result.reason + lowered_line(result, lowered.source))
         return found
 
     # --- records ---------------------------------------------------------------------------------
@@ -401,7 +400,7 @@ class ModelTransfer:
         return proposal
 
 
-def _lowered_line(result: G3, source: bytes) -> str:
+def lowered_line(result: G3, source: bytes) -> str:
     """The line of the lowered source that G3 names, since a model sees CuIR alone."""
     number = result.details.get("line")
     lines = source.decode("utf-8", "replace").split("\n")
@@ -439,6 +438,7 @@ def accepted_example(session: Session) -> Example:
     hunks = [
         (hunk.before, decision.replacement if decision.replacement is not None else hunk.after)
         for proposal in state.proposals
+        if not proposal.id.startswith((ABOUT_MEANINGS, ABOUT_LOWERINGS))
         for hunk in proposal.hunks
         if (decision := state.decision(proposal.id, hunk.id)) is not None
         and decision.kind is not DecisionKind.REJECTED

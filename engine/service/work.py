@@ -17,8 +17,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import StoreError
-from engine.gates.apart import judge_apart
-from engine.gates.g3 import G3, Lowering, judge_lowered
+from engine.gates.g3 import Lowering, judge_lowered
 from engine.lift import lift
 from engine.lift.meanings import assumed, read_meanings, with_meanings
 from engine.lift.provenance import Lifted
@@ -26,6 +25,7 @@ from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.service.bench import Bench, find_kernel
 from engine.service.inputs import MODULES, kernel_moved, spec_moved
+from engine.service.lowerings import ABOUT_LOWERINGS, written_lowering
 from engine.service.options import Options
 from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_from_json, recipe_to_json
@@ -88,8 +88,9 @@ class Work:
 
     @property
     def edits(self) -> tuple[Proposal, ...]:
-        """The proposals that are about the target (others are about meanings of opaque ops)."""
-        return tuple(p for p in self.state.proposals if not p.id.startswith(ABOUT_MEANINGS))
+        """The proposals that are about the target: not those about meanings or the lowered text."""
+        others = (ABOUT_MEANINGS, ABOUT_LOWERINGS)
+        return tuple(p for p in self.state.proposals if not p.id.startswith(others))
 
     @property
     def recipe(self) -> Recipe | None:
@@ -196,8 +197,12 @@ class Work:
         return self.verdict(gate, VerdictKind.NOT_RUN, begin, reason, {})
 
     def make_lowering(self) -> Lowering:
-        """The target written back into the source."""
+        """The target written back into the source: by the templates, or as an accepted proposal
+        of a lowering says."""
         self.bench.progress("lowering")
+        written = written_lowering(self)
+        if written is not None:
+            return written
         return lower(self.lifted, self.target)
 
     def weigh_lowered(self, lowering: Lowering | None = None) -> Verdict:
@@ -209,7 +214,10 @@ class Work:
         if moved is not None:
             return self._moved_on(Gate.G3, begin, moved)
         lowered = self.session.artifact(Stage.LOWERED, LOWERED).data
-        result = self.judge_source(self.target, lowered)
+        result = judge_lowered(
+            self.package, self.lifted, self.target, lowered, self.options.arch,
+            cancel=self.bench.cancel, progress=self.bench.progress,
+        )  # fmt: skip
         details = dict(result.details)
         if lowering is not None:
             details["changed_lines"] = lowering.changed_lines
@@ -217,14 +225,6 @@ class Work:
         return self.verdict(
             Gate.G3, result.kind, begin, result.reason, details, compiler=result.compiler
         )
-
-    def judge_source(self, target: Module, lowered: bytes) -> G3:
-        """G3 of any target and lowered source of this session."""
-        judge = judge_apart if self.bench.apart else judge_lowered
-        return judge(
-            self.package, self.lifted, target, lowered, self.options.arch,
-            cancel=self.bench.cancel, progress=self.bench.progress,
-        )  # fmt: skip
 
     def verdict(
         self,

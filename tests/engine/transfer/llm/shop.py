@@ -35,10 +35,21 @@ CHANGES = (
 )
 
 
-def make_shop(folder: Path) -> Path:
-    """The package's folder, with one specialisation."""
+def narrow(folder: Path) -> Path:
+    """The bundled sm_80 kernel's package with one specialisation."""
     shutil.copytree(find_kernel("flash_fwd_sm80").folder, folder)
-    source = folder / "kernel.cu"
+    manifest = folder / "kernel.toml"
+    text = manifest.read_text()
+    for before, after in (("D = [64, 128]", "D = [64]"), ('T = ["f16", "bf16"]', 'T = ["bf16"]')):
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    manifest.write_text(text)
+    return folder
+
+
+def make_shop(folder: Path) -> Path:
+    """That kernel with the shop's helpers in it; its folder."""
+    source = narrow(folder) / "kernel.cu"
     text = source.read_text()
     for before, after in CHANGES:
         assert text.count(before) == 1, before
@@ -46,10 +57,5 @@ def make_shop(folder: Path) -> Path:
     source.write_text(text)
     (folder / "shop.cuh").write_text(HEADER)
     manifest = folder / "kernel.toml"
-    manifest.write_text(
-        manifest.read_text()
-        .replace("D = [64, 128]", "D = [64]")
-        .replace('T = ["f16", "bf16"]', 'T = ["bf16"]')
-        .replace('name = "flash_fwd_sm80"', 'name = "shop"')
-    )
+    manifest.write_text(manifest.read_text().replace('"flash_fwd_sm80"', '"shop"'))
     return folder

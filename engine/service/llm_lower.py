@@ -1,0 +1,181 @@
+"""A lowering from a model, in a session: asked for where the templates cannot write the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from engine.errors import CuBridgeError, InputError
+from engine.gates.g3 import judge_lowered
+from engine.llm.ask import ask
+from engine.llm.types import Client, Ending, Listen, Message, Parameters, Reply, Request, deaf
+from engine.service.adaptation import Adaptation
+from engine.service.llm import Consent, ModelTransfer, Outgoing, Part, actor_name, lowered_line
+from engine.service.lowerings import (
+    ABOUT_LOWERINGS,
+    lower_task,
+    lowering_proposal,
+    subject_name,
+    subject_text,
+    written_lowering,
+)
+from engine.service.work import LOWERED
+from engine.transfer.llm.answer import AnswerError, AnswerRefused, reason_of
+from engine.transfer.llm.lowering import LowerTask, lower_messages, lowered_source, read_regions
+from engine.transfer.llm.rounds import PASSED, REFUSED, UNREADABLE, Outcome, Trial, trials
+from engine.types import (
+    Artifact,
+    Decision,
+    DecisionKind,
+    Proposal,
+    Stage,
+    VerdictKind,
+    sha256_of,
+)
+from sessions.events import ArtifactSet, HunkDecided, Note, ProposalMade, TranscriptAdded
+
+Texts = dict[str, str]
+LowerTrial = Trial[Texts]
+G3 = "g3"  # how far a trial got whose text applies and is not the target, or does not compile
+
+
+@dataclass(frozen=True, slots=True)
+class LowerResult:
+    """What a run came to."""
+
+    trials: tuple[LowerTrial, ...]
+    proposal: Proposal | None
+
+    @property
+    def cancelled(self) -> bool:
+        return any(t.reply.ending is Ending.CANCELLED for t in self.trials)
+
+
+@dataclass(slots=True)
+class ModelLower:
+    """The model's part in the lowering of one session. The target must stand."""
+
+    work: Adaptation
+    client: Client
+    model: str
+    consent: Consent
+    parameters: Parameters = field(default_factory=Parameters)
+    listen: Listen = deaf
+    steer: Callable[[LowerTrial], str | None] = lambda _: ""
+    on_trial: Callable[[LowerTrial], None] = lambda _: None
+
+    def first_prompt(self, why: str, instruction: str = "") -> tuple[Message, ...]:
+        """The prompt as it would be sent: to read, to edit, and to give to `run`."""
+        return lower_messages(lower_task(self.work, why, instruction), ModelTransfer.manual())
+
+    def outgoing(self, prompt: Sequence[Message], requests: int) -> Outgoing:
+        """What the first request carries, by part."""
+        sizes = [len(m.text.encode("utf-8", "replace")) for m in prompt]
+        parts = (
+            Part("instructions, C++ spellings and the CuIR manual", sizes[0]),
+            Part(
+                f"the CUDA source of {self.work.package.name} without comments, and the accepted "
+                "change in CuIR",
+                sum(sizes[1:]),
+            ),
+        )
+        return Outgoing(self.client.place, self.model, parts, requests, self.client.manner)
+
+    def run(
+        self, why: str, rounds: int, instruction: str = "",
+        prompt: Sequence[Message] | None = None,
+    ) -> LowerResult:  # fmt: skip
+        """Ask for a lowering; every trial is kept, and the one that passes G3 becomes a proposal.
+
+        `why` is what the templates said. Raises:
+            LlmError: the server gave no answer; what came before is recorded.
+            InputError: the person did not agree, or the target is the lifted module itself.
+        """
+        work = self.work
+        task = lower_task(work, why, instruction)
+        if not task.regions:
+            raise InputError(
+                "the target changes nothing of the source", fix="accept a hunk of the target first"
+            )
+        start = tuple(prompt) if prompt else lower_messages(task, ModelTransfer.manual())
+        outgoing = self.outgoing(start, rounds + 1)
+        if not self.consent(outgoing):
+            raise InputError(
+                f"nothing was sent to {outgoing.place}",
+                fix="look at what would be sent, then agree (--yes in the headless run)",
+            )
+        number = 1 + sum(p.id.startswith(ABOUT_LOWERINGS) for p in work.state.proposals)
+        name = f"{ABOUT_LOWERINGS}{number}"
+        done: list[LowerTrial] = []
+        try:
+            for trial in trials(
+                self.model, self.parameters, start, rounds, self._ask,
+                lambda text: self._judge(text, task), self.steer,
+            ):  # fmt: skip
+                done.append(trial)
+                self._keep(name, trial)
+                self.on_trial(trial)
+        except CuBridgeError as error:
+            said = f"{name}: stopped after {len(done)} answers: {error.message}"
+            work.writer.append([Note(said)], actor=work.actor)
+            raise
+        last = done[-1]
+        if not last.outcome.passed or last.outcome.value is None:
+            return LowerResult(tuple(done), None)
+        proposal = lowering_proposal(
+            task, name, last.outcome.value, reason_of(last.reply.text),
+            transcript=sha256_of(last.transcript()),
+        )  # fmt: skip
+        subject = subject_text(work)
+        kept = TranscriptAdded(subject_name(name), sha256_of(subject), name)
+        work.writer.append(
+            [kept, ProposalMade(proposal)], [subject.encode()], actor=actor_name(self.model)
+        )
+        return LowerResult(tuple(done), proposal)
+
+    def _ask(self, request: Request) -> Reply:
+        self.work.bench.progress(f"asking {request.model} at {self.client.place}")
+        return ask(self.client, request, self.listen, self.work.bench.cancel)
+
+    def _judge(self, text: str, task: LowerTask) -> Outcome[Texts]:
+        try:
+            texts = read_regions(text, task)
+        except AnswerRefused as error:
+            return Outcome(REFUSED, error.message, "It was refused:")
+        except AnswerError as error:
+            return Outcome(UNREADABLE, error.message, "It could not be applied:")
+        source = lowered_source(texts, task)
+        try:
+            found = judge_lowered(
+                self.work.package, self.work.lifted, self.work.target, source,
+                self.work.options.arch, cancel=self.work.bench.cancel,
+                progress=self.work.bench.progress,
+            )  # fmt: skip
+        except CuBridgeError as error:
+            return Outcome(G3, str(error), "Gate G3 found:", texts)
+        if found.kind is VerdictKind.FAIL:
+            reason = found.reason + lowered_line(found, source)
+            return Outcome(G3, reason, "Gate G3 found:", texts)
+        return Outcome(PASSED, f"G3: {found.reason}", value=texts)
+
+    def _keep(self, name: str, trial: LowerTrial) -> None:
+        text = trial.transcript()
+        kept = TranscriptAdded(f"{name}.r{trial.round}.json", sha256_of(text), name)
+        self.work.writer.append([kept], [text.encode("ascii")], actor=actor_name(self.model))
+
+
+def decide_lowering(work: Adaptation, *decisions: Decision) -> None:
+    """Record decisions on hunks of written lowerings; the lowered source is made again."""
+    lowering = written_lowering(work, decisions)
+    bodies: list[HunkDecided | ArtifactSet] = [HunkDecided(d) for d in decisions]
+    blobs: list[bytes] = []
+    if lowering is not None:
+        artifact = Artifact.of(Stage.LOWERED, LOWERED, lowering.source)
+        bodies.append(ArtifactSet(artifact.stage, artifact.name, artifact.sha256))
+        blobs.append(artifact.data)
+    work.writer.append(bodies, blobs, actor=work.actor)
+
+
+def accept_lowering(work: Adaptation, proposal: Proposal) -> None:
+    """Accept every hunk of a written lowering."""
+    decide_lowering(work, Decision(proposal.id, DecisionKind.ACCEPTED, work.actor))
