@@ -17,7 +17,8 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import StoreError
-from engine.gates.g3 import Lowering, judge_lowered
+from engine.gates.apart import judge_apart
+from engine.gates.g3 import G3, Lowering, judge_lowered
 from engine.lift import lift
 from engine.lift.meanings import assumed, read_meanings, with_meanings
 from engine.lift.provenance import Lifted
@@ -214,10 +215,7 @@ class Work:
         if moved is not None:
             return self._moved_on(Gate.G3, begin, moved)
         lowered = self.session.artifact(Stage.LOWERED, LOWERED).data
-        result = judge_lowered(
-            self.package, self.lifted, self.target, lowered, self.options.arch,
-            cancel=self.bench.cancel, progress=self.bench.progress,
-        )  # fmt: skip
+        result = self.judge_source(self.target, lowered)
         details = dict(result.details)
         if lowering is not None:
             details["changed_lines"] = lowering.changed_lines
@@ -225,6 +223,14 @@ class Work:
         return self.verdict(
             Gate.G3, result.kind, begin, result.reason, details, compiler=result.compiler
         )
+
+    def judge_source(self, target: Module, lowered: bytes) -> G3:
+        """G3 of any target and lowered source of this session."""
+        judge = judge_apart if self.bench.apart else judge_lowered
+        return judge(
+            self.package, self.lifted, target, lowered, self.options.arch,
+            cancel=self.bench.cancel, progress=self.bench.progress,
+        )  # fmt: skip
 
     def verdict(
         self,
