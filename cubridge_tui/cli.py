@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lift": ("cubridge_tui.commands.lift", "the CuIR of a kernel, and what stayed opaque"),
     "recipe": ("cubridge_tui.commands.recipe", "what a spec asks for, in plain words"),
     "check": ("cubridge_tui.commands.check", "check a CuIR file, or run a session's G1 and G2"),
+    "cost": ("cubridge_tui.commands.cost", "what a kernel would take on a card, by its CuIR"),
     "lower": ("cubridge_tui.commands.lower", "write a session's target into the source; run G3"),
     "verify": ("cubridge_tui.commands.verify", "run a session's G4 on a GPU, or pack its job"),
     "gpu": ("cubridge_tui.commands.gpu", "pack GPU jobs, import and show what they found"),

@@ -17,7 +17,8 @@ KIND = "cubridge-gpu-result"
 METHOD = (
     "Verification: candidate before oracle, the spec's own function in float64 on the same inputs, "
     "all elements. Timing: CUDA events around each call, a buffer larger than L2 rewritten before "
-    "every call (cold L2), all contestants in one process and interleaved call by call, several "
+    "every call (cold L2), the card held until the call is queued, all contestants in one process "
+    "and interleaved call by call, several "
     "input sets in rotation, median and interquartile range; every contestant's output checked "
     "first and ours again after its timed calls. TFLOP/s = 2 (D + Dv) B Hq (kept pairs) / time."
 )

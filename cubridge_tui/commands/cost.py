@@ -1,0 +1,83 @@
+"""`cubridge cost KERNEL|FILE.cuir|SESSION`: what a kernel would take on a card, from its CuIR."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from cubridge_tui.console import show, show_json
+from cubridge_tui.headless import add_json, add_specialisation, add_store, specialisation
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    from engine.cost.card import cards
+    from engine.gpu.worker.options import shape
+    from engine.gpu.worker.shapes import FORM
+
+    parser.add_argument("what", help="a bundled kernel's name, a .cu or .cuir file, or a session")
+    parser.add_argument("--card", choices=list(cards()), default="h100", help="default: h100")
+    parser.add_argument(
+        "--lengths", "--seqlen", nargs="+", type=_length, metavar="N",
+        help="sequence lengths, at 16,384 rows in all and 32 heads (default: 2048 8192)",
+    )  # fmt: skip
+    parser.add_argument("--shapes", nargs="+", type=shape, metavar="SHAPE", help=f"or: {FORM}")
+    parser.add_argument(
+        "--kept", type=_share, metavar="SHARE",
+        help="the share of pairs that the mask keeps (causal: 0.5): TFLOP/s count those; without "
+        "it, the pairs of all visited tiles",
+    )  # fmt: skip
+    add_specialisation(parser)
+    add_store(parser)
+    add_json(parser)
+
+
+def _length(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no length: give a number, such as 8192")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share: give a number above 0, at most 1")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine.cost.card import card
+    from engine.cost.plan import constants
+    from engine.cost.report import lines
+    from engine.gpu.worker.shapes import cases_of, label
+    from engine.resources import list_kernels
+    from engine.service import cost as service
+    from engine.service.bench import Bench
+    from sessions.store import Store
+
+    path = Path(args.what)
+    if path.suffix == ".cuir":
+        module = service.module_of_file(path)
+    elif args.what in list_kernels() or "/" in args.what or path.suffix == ".cu":
+        module = service.module_of_kernel(args.what, args.arch, specialisation(args))
+    else:
+        with Bench(Store.open(args.store)) as bench:
+            module = service.module_of_session(bench, args.what)
+    width = constants(module).get("D", 128)
+    plan = {"lengths": args.lengths or [2048, 8192], "shapes": args.shapes}
+    cases = cases_of(plan, int(width))
+    found = service.costs(module, cases, card(args.card), kept=args.kept, on_arch=args.arch)
+    if args.json:
+        rows = [
+            {"shape": case.sizes, **prediction.to_json()}
+            for case, prediction in zip(cases, found, strict=True)
+        ]
+        show_json({"what": args.what, "card": args.card, "predictions": rows})
+        return 0
+    for case, prediction in zip(cases, found, strict=True):
+        show(label({**case.sizes, "D": width, "Dv": width}))
+        for line in lines(prediction):
+            show(f"  {line}")
+    return 0

@@ -1,0 +1,146 @@
+"""The prediction: from a module, sizes and a card to time, TFLOP/s and what bounds them.
+
+    sizes = {"B": 2, "Hq": 32, "Hkv": 32, "Nq": 8192, "Nk": 8192, "scale": 0.09}
+    predict(module, sizes, card("h100"))
+
+Every launch of the host plan is walked for each of its blocks, as each warpgroup sees it; the steps
+over key tiles are timed together with what else is resident on the multiprocessor; blocks are dealt
+to multiprocessors in their order, as the hardware does; the card's clock follows from how busy the
+tensor cores are. Nothing is fitted to a measured kernel: see docs/cost.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.cost.card import Card
+from engine.cost.launched import LaunchCost, Launched
+from engine.cost.plan import arch_of, launches
+from engine.cuir.arch import arch
+from engine.cuir.nodes import Module, Name
+from engine.errors import InputError
+
+DRAM = "DRAM bandwidth"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What the model says. `tflops` counts `flops`, the wanted ones where they were given, else
+    those of all visited tiles; `unthrottled` is at the card's highest clock."""
+
+    card: str
+    arch: str
+    microseconds: float
+    tflops: float
+    unthrottled: float
+    clock_mhz: float
+    flops: float
+    visited_flops: float
+    bound: str
+    launches: tuple[LaunchCost, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def main(self) -> LaunchCost:
+        """The launch that takes longest."""
+        return max(self.launches, key=lambda launch: launch.cycles)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for a record: the prediction and what it rests on."""
+        main = self.main
+        return {
+            "card": self.card, "arch": self.arch, "us": round(self.microseconds, 3),
+            "tflops": round(self.tflops, 2), "unthrottled_tflops": round(self.unthrottled, 2),
+            "clock_mhz": round(self.clock_mhz), "bound": self.bound,
+            "busy": {name: round(share, 3) for name, share in main.busy.items()},
+            "registers": main.registers, "resident_blocks": main.resident, "limit": main.limit,
+            "key_tiles": round(main.key_tiles), "notes": list(self.notes),
+            "launches_us": {
+                f"{launch.kernel}": round(launch.cycles / self.clock_mhz, 3)
+                for launch in self.launches
+            },
+        }  # fmt: skip
+
+
+def predict(
+    module: Module,
+    sizes: Mapping[str, int | float],
+    card: Card,
+    *,
+    flops: float | None = None,
+    on_arch: str | None = None,
+    registers: int | None = None,
+    matmul_tflops: float | None = None,
+) -> Prediction:
+    """What `module` would take on `card` with `sizes` in its argument struct.
+
+    `flops` are the ones that count (2 (D + Dv) per kept pair) where the caller knows the kept
+    pairs; they also say how many tiles a mask that depends on data visits. `on_arch` is the arch
+    that it is compiled for where that is not the module's own, `registers` what ptxas gave it,
+    `matmul_tflops` the card's matmul rate measured in the same run.
+
+    Raises:
+        InputError: the module has no host plan, or its launches do not follow from the sizes.
+    """
+    facts = arch(on_arch) if on_arch else arch_of(module)
+    notes: list[str] = []
+    costs = [
+        Launched(module, facts, launch, sizes, card, flops, registers, notes).cost()
+        for launch in launches(module, sizes, card, facts)
+    ]
+    if not costs:
+        raise InputError(
+            "nothing is launched at these sizes", fix="give sizes above 0: batch, heads and rows"
+        )
+    cycles = sum(c.cycles for c in costs)
+    visited = sum(c.flops for c in costs)
+    busy = visited / (cycles * card.multiprocessors * card.flops_cycle) if cycles else 0.0
+    clock = card.clock(min(busy, 1.0), matmul_tflops)
+    counted = flops if flops is not None else visited
+    moved = _least_bytes(module, sizes, costs)
+    memory = moved / card.dram_gbs * 1e-3
+    launched = card.launch_us * (1 + 0.3 * (len(costs) - 1))
+
+    def time(mhz: float) -> float:
+        return max(cycles / mhz, memory) + launched
+
+    main = max(costs, key=lambda c: c.cycles)
+    return Prediction(
+        card=card.name,
+        arch=facts.name,
+        microseconds=time(clock),
+        tflops=counted / time(clock) * 1e-6,
+        unthrottled=counted / time(card.clock_mhz) * 1e-6,
+        clock_mhz=clock,
+        flops=counted,
+        visited_flops=visited,
+        bound=DRAM if memory > cycles / clock else main.bound,
+        launches=tuple(costs),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _least_bytes(
+    module: Module, sizes: Mapping[str, int | float], costs: Sequence[LaunchCost]
+) -> float:
+    """Bytes of Q, K, V and O, each moved once, as far as sizes of these names are there."""
+    if not all(name in sizes for name in ("B", "Hq", "Hkv", "Nq", "Nk")):
+        return 0.0
+    main = max(costs, key=lambda c: c.cycles)
+    rows = sizes["B"] * (sizes["Hq"] * sizes["Nq"] + sizes["Hkv"] * sizes["Nk"])
+    pairs = main.key_tiles
+    if not pairs or not main.flops:
+        return 0.0
+    widths = [v for name, v in _numbers(module).items() if name in ("D", "DV", "Dv")]
+    return 2.0 * rows * 2 * max(widths, default=0)
+
+
+def _numbers(module: Module) -> dict[str, float]:
+    out = {}
+    for name, value in module.spec:
+        number = getattr(value, "value", None)
+        if isinstance(number, int | float) and not isinstance(value, Name):
+            out[name] = float(number)
+    return out

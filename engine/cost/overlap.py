@@ -1,0 +1,85 @@
+"""How much of several chains' work runs at the same time.
+
+A chain is a warpgroup (or a block without warpgroups): its ops follow each other, but for matmuls
+that it has in flight. All chains of a multiprocessor share its units, so together they are a closed
+queueing network: each unit is a station, each chain a customer that visits every station once a
+step, and waiting for results a delay. Mean value analysis gives the rate (Reiser and Lavenberg
+1980, in Schweitzer's approximation). With one chain the times add up; with many the busiest unit is
+the limit; with two or three, as here, units stand idle some of the time although none is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.cost.card import Card
+from engine.cost.demand import total
+from engine.cost.nodes import Op
+
+_ROUNDS = 200
+
+
+def round_time(demands: Mapping[str, float], waiting: float, customers: float) -> float:
+    """Cycles from one visit of a customer to its next.
+
+    `demands` are cycles of each station per visit, `waiting` the delay, `customers` at least 1 (it
+    need not be whole).
+    """
+    busy = {name: d for name, d in demands.items() if d > 0}
+    customers = max(customers, 1.0)
+    if not busy:
+        return waiting
+    if customers == 1.0:
+        return waiting + sum(busy.values())
+    queue = dict.fromkeys(busy, customers / len(busy))
+    whole = 0.0
+    for _ in range(_ROUNDS):
+        seen = (customers - 1) / customers
+        stay = {name: d * (1 + seen * queue[name]) for name, d in busy.items()}
+        before, whole = whole, waiting + sum(stay.values())
+        queue = {name: customers * s / whole for name, s in stay.items()}
+        if abs(whole - before) < 1e-9 * whole:
+            break
+    # No station does more than it can: an approximation may say so in its last digits.
+    return max(whole, customers * max(busy.values()))
+
+
+def alone(step: Sequence[Op], card: Card) -> float:
+    """Cycles of one step of a chain that has the multiprocessor for itself, in the steady state.
+
+    Asynchronous matmuls run until a wait asks for their group; everything else takes its time.
+    """
+    now, free, pending = 0.0, 0.0, 0.0
+    groups: list[float] = []
+    ends: list[float] = []
+    for _ in range(4):
+        for op in step:
+            cycles = op.demand.cycles(card)
+            if op.name.startswith("gemm_async"):
+                free = max(now, free) + cycles["tensor"]
+                pending = max(pending, free + op.demand.latency(card))
+            elif op.name == "mma_commit":
+                groups.append(pending)
+            elif op.name == "mma_wait":
+                if len(groups) > op.keep:
+                    now = max(now, groups[len(groups) - 1 - op.keep])
+                    del groups[: len(groups) - op.keep]
+            else:
+                now += sum(cycles.values()) + op.demand.latency(card)
+        ends.append(now)
+    return max((ends[-1] - ends[0]) / (len(ends) - 1), 1e-9)
+
+
+def step_time(step: Sequence[Op], chains: float, card: Card) -> float:
+    """Cycles that every one of `chains` chains takes for a step when all take such steps.
+
+    A chain that keeps matmuls in flight counts as more than one customer: as many as its work,
+    added up, is longer than its step alone.
+    """
+    demand = total(op.demand for op in step)
+    cycles, waiting = demand.cycles(card), demand.latency(card)
+    serial = sum(cycles.values()) + waiting
+    if serial <= 0:
+        return 0.0
+    own = max(serial / alone(step, card), 1.0)
+    return round_time(cycles, waiting, chains * own) / own

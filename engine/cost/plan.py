@@ -1,0 +1,151 @@
+"""The host function at given sizes: which kernels it launches, on which grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine.cost.card import Card
+from engine.cost.values import UNKNOWN, Values
+from engine.cuir.arch import Arch, arch
+from engine.cuir.nodes import (
+    Assign,
+    Call,
+    Do,
+    Expr,
+    If,
+    Index,
+    Module,
+    Name,
+    Num,
+    Return,
+    Stmt,
+    Str,
+    Tuple,
+)
+from engine.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch: the kernel with its constants, and the numbers that it is given.
+
+    `consts` are by the kernel's own names: numbers, or an element type's name. `numbers` are the
+    kernel's parameters that are known (`args` and tensor maps are not numbers).
+    """
+
+    kernel: str
+    consts: Mapping[str, Any]
+    numbers: Mapping[str, Any]
+    grid: tuple[int, ...]
+    threads: int
+    shared: int
+
+    @property
+    def blocks(self) -> int:
+        out = 1
+        for size in self.grid:
+            out *= max(size, 0)
+        return out
+
+
+def arch_of(module: Module) -> Arch:
+    """The arch that a module is specialised for. Raises `InputError` when it names none."""
+    for key, value in module.spec:
+        if key == "arch" and isinstance(value, Str | Name):
+            return arch(value.value if isinstance(value, Str) else value.id)
+    raise InputError("the module names no arch", fix="specialisation(arch='sm_80', ...)")
+
+
+def constants(module: Module) -> dict[str, Any]:
+    """What the specialisation binds: numbers, and element types by name."""
+    out: dict[str, Any] = {}
+    for name, value in module.spec:
+        match value:
+            case Num(number):
+                out[name] = number
+            case Name(id):
+                out[name] = id
+    return out
+
+
+def launches(
+    module: Module, args: Mapping[str, int | float], card: Card, facts: Arch
+) -> tuple[Launch, ...]:
+    """The launches of the host function with these numbers in its argument struct, in order.
+
+    `facts` are those of the arch that it is compiled for.
+
+    A field that is not in `args` counts as 0 where the host asks for it (`planned`: nothing is
+    held). Raises `InputError` where a grid is not known from the sizes.
+    """
+    host = next((f for f in module.functions if f.kind == "host"), None)
+    if host is None:
+        raise InputError("the module has no host function", fix="@host def launch(args): ...")
+    plan = _Plan(module, args, card, facts)
+    plan.block(host.body)
+    return tuple(plan.out)
+
+
+class _Plan:
+    def __init__(
+        self, module: Module, args: Mapping[str, int | float], card: Card, facts: Arch
+    ) -> None:
+        functions = {f.name: f for f in module.functions if f.kind == "device"}
+        device = {"shared_limit": facts.shared_block, "sm_count": card.multiprocessors}
+        self.module = module
+        self.values = Values(functions, device)
+        numbers = {f.name: 0 for f in module.fields if f.type != "tensor"}
+        self.env: dict[str, Any] = {**constants(module), "args": {**numbers, **args}}
+        self.out: list[Launch] = []
+
+    def block(self, body: Sequence[Stmt]) -> bool:
+        """Runs statements; False when the function has returned."""
+        for stmt in body:
+            match stmt:
+                case Assign(target, value):
+                    self.launch(value)
+                    started = isinstance(value, Call) and value.fn == "run"
+                    self.env[target] = 0 if started else self.value(value)
+                case Do(call):
+                    self.launch(call)
+                case If(cond, then, other):
+                    test = self.value(cond)
+                    if not self.block(then if test is not UNKNOWN and test else other):
+                        return False
+                case Return(value):
+                    if value is not None:
+                        self.launch(value)
+                    return False
+        return True
+
+    def value(self, expr: Expr) -> Any:
+        if isinstance(expr, Name) and isinstance(self.env.get(expr.id), str):
+            return self.env[expr.id]
+        return self.values.number(expr)(self.env)
+
+    def launch(self, expr: Expr) -> None:
+        if not isinstance(expr, Call) or expr.fn != "run":
+            return
+        given = dict(expr.kwargs)
+        target = expr.args[0]
+        base, items = (target.base, target.index) if isinstance(target, Index) else (target, ())
+        name = base.id if isinstance(base, Name) else ""
+        kernel = self.module.function(name)
+        grid_expr, operands = given["grid"], expr.args[1]
+        grid = [self.value(e) for e in (grid_expr.items if isinstance(grid_expr, Tuple) else ())]
+        threads, shared = self.value(given["threads"]), self.value(given["shared"])
+        if UNKNOWN in (*grid, threads, shared):
+            raise InputError(
+                f"the launch of {name} does not follow from the sizes",
+                fix="the grid, threads and shared bytes must be functions of args and constants",
+            )
+        consts = dict(zip(kernel.consts, map(self.value, items), strict=True))
+        passed = operands.items if isinstance(operands, Tuple) else ()
+        numbers = {
+            p.name: v
+            for p, e in zip(kernel.params, passed, strict=False)
+            if e != Name("args") and (v := self.value(e)) is not UNKNOWN
+        }
+        self.out.append(Launch(name, consts, numbers, tuple(grid), int(threads), int(shared)))

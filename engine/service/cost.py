@@ -1,0 +1,71 @@
+"""What the cost model says of a kernel, a CuIR text or a session, for commands and the app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from engine.cost.card import Card
+from engine.cost.model import Prediction, predict
+from engine.cost.plan import constants
+from engine.cuir.nodes import Module
+from engine.cuir.parser import parse_module
+from engine.errors import CuirError, InputError, Where
+from engine.gpu.worker.cases import Case
+from engine.service.bench import Bench, lift_any
+from engine.service.work import TARGET, Work
+from engine.types import Stage
+
+
+def module_of_file(path: Path) -> Module:
+    """The module in a `.cuir` file. Raises `CuirError` or `InputError` naming the file."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CuirError(f"not UTF-8: {error.reason}", where=Where(str(path))) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=Where(str(path))) from None
+    return parse_module(text, str(path))
+
+
+def module_of_kernel(name: str, arch: str | None, specialisation: Mapping[str, str]) -> Module:
+    """A kernel's lifted module."""
+    return lift_any(name, arch, specialisation).module
+
+
+def module_of_session(bench: Bench, session: str) -> Module:
+    """A session's target, or its lifted module where there is no target yet."""
+    work = Work(bench, bench.store.load(session))
+    if TARGET in work.state.stage(Stage.TARGET).artifacts:
+        return work.target
+    return work.lifted.module
+
+
+def arguments(case: Case, module: Module) -> dict[str, int | float]:
+    """Numbers for the argument struct: the sizes, and a scale where the struct has one."""
+    width = constants(module).get("D")
+    scale = float(width) ** -0.5 if isinstance(width, int) and width > 0 else 0.125
+    fields = {f.name for f in module.fields}
+    return {**case.sizes, **({"scale": scale} if "scale" in fields else {})}
+
+
+def costs(
+    module: Module,
+    cases: Sequence[Case],
+    card: Card,
+    *,
+    kept: float | None = None,
+    on_arch: str | None = None,
+) -> tuple[Prediction, ...]:
+    """A prediction for each shape. `kept` is the share of pairs that the mask keeps, in (0, 1]:
+    with it TFLOP/s count the kept pairs, else those of all visited tiles."""
+    out = []
+    for case in cases:
+        flops = None
+        if kept is not None:
+            whole = predict(module, arguments(case, module), card, on_arch=on_arch)
+            pairs = case.B * case.Hq * case.Nq * case.Nk
+            flops = kept * pairs * whole.main.flops_pair
+        sizes = arguments(case, module)
+        out.append(predict(module, sizes, card, flops=flops, on_arch=on_arch))
+    return tuple(out)

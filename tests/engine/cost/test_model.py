@@ -1,0 +1,188 @@
+"""Predictions of the bundled kernels: hand-computed cycles, and what must make a kernel slower."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from engine.cost.card import card, card_of_device, cards
+from engine.cost.model import Prediction, predict
+from engine.cost.plan import arch_of, launches
+from engine.cost.report import lines
+from engine.cuir.nodes import Module
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
+from engine.errors import InputError
+from engine.service.bench import lift_any
+
+H100 = card("h100")
+SIZES = {"B": 1, "Hq": 4, "Hkv": 4, "Nq": 2048, "Nk": 2048, "scale": 0.09}
+
+
+@cache
+def lifted(kernel: str, d: int = 128, arch: str | None = None) -> Module:
+    return lift_any(kernel, arch, {"D": str(d)}).module
+
+
+def of(module: Module, **sizes: int) -> Prediction:
+    return predict(module, {**SIZES, **sizes}, H100)
+
+
+def changed(module: Module, *pairs: tuple[str, str]) -> Module:
+    text = print_module(module)
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    return parse_module(text)
+
+
+# --- by hand: the tables of docs/kernels/flash_fwd_sm90.md and flash_fwd_sm80.md ------------------
+
+
+@pytest.mark.parametrize(
+    ("d", "tensor", "rows", "keys"), [(128, 2688, 192, 112), (64, 1536, 192, 128)]
+)
+def test_cycles_of_a_hopper_tile(d: int, tensor: float, rows: int, keys: int) -> None:
+    step = of(lifted("flash_fwd_sm90", d)).main.kinds[0]
+    assert step.cycles["tensor"] == pytest.approx(tensor)
+    alpha = rows * 4 / 16  # one exponential per row, in each of the four threads that hold it
+    assert step.cycles["mufu"] == pytest.approx(rows * keys / 16 + alpha)
+
+
+def test_cycles_of_an_ampere_tile_on_hopper() -> None:
+    sizes = {**SIZES, "B": 4, "Hq": 32, "Hkv": 32}
+    found = predict(lifted("flash_fwd_sm80"), sizes, H100, on_arch="sm_90").main
+    step = found.kinds[0]
+    assert step.cycles["tensor"] == pytest.approx(4 * 128 * 48 * 128 / 2520)
+    # ldmatrix: every warp its 8 KB of Q, and all of K and V; cp.async writes K and V.
+    fragments = 4 * (8 + 12 + 12) * 1024
+    assert step.cycles["shared"] == pytest.approx((fragments + 24 * 1024) / 128)
+    assert found.resident == 2
+
+
+@pytest.mark.parametrize(
+    ("nq", "nk", "tiles"), [(2048, 2048, 11 * 19), (192, 112, 1), (193, 113, 4)]
+)
+def test_visited_tiles(nq: int, nk: int, tiles: int) -> None:
+    found = of(lifted("flash_fwd_sm90"), Nq=nq, Nk=nk, B=1, Hq=1, Hkv=1)
+    assert found.main.key_tiles == tiles
+    assert found.visited_flops == pytest.approx(tiles * 192 * 112 * 4 * 128)
+
+
+HEAD = "def tile_count(args, b: i32, h: i32, q0: i32, *, BM, BN):\n"
+
+
+def test_a_causal_schedule_visits_half() -> None:
+    full = lifted("flash_fwd_sm90")
+    causal = changed(
+        full,
+        (f"{HEAD}    return ceil_div(args.Nk, BN)\n",
+         f"{HEAD}    return min(ceil_div(args.Nk, BN), ceil_div(q0 + BM, BN))\n"),
+    )  # fmt: skip
+    sizes = {"B": 2, "Hq": 32, "Hkv": 32}
+    half, whole = of(causal, **sizes), of(full, **sizes)
+    assert 0.5 < half.main.key_tiles / whole.main.key_tiles < 0.6
+    assert half.microseconds < 0.75 * whole.microseconds
+
+
+# --- what must be slower -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["flash_fwd_sm80", "flash_fwd_sm90"])
+@pytest.mark.parametrize(
+    "score",
+    ["x * args.scale", "tanh_approx(x)", "tanh(x)", "50.0 * tanh(x / 50.0)", "exp2_approx(x)"],
+)
+def test_more_work_on_the_score_is_never_faster(kernel: str, score: str) -> None:
+    plain = lifted(kernel)
+    more = changed(
+        plain,
+        ("m_prev = m\n", f"s = map(s, lambda x: {score})\n" + _indent(plain) + "m_prev = m\n"),
+    )
+    assert of(more).microseconds > of(plain).microseconds
+
+
+def _indent(module: Module) -> str:
+    line = next(x for x in print_module(module).splitlines() if x.strip() == "m_prev = m")
+    return line[: len(line) - len(line.lstrip())]
+
+
+def test_more_rows_heads_and_keys_take_longer() -> None:
+    module = lifted("flash_fwd_sm90")
+    base = of(module, B=2, Hq=32, Hkv=32)
+    for bigger in ({"Nk": 4096}, {"Nq": 4096}, {"B": 4}):
+        assert (
+            of(module, **{"B": 2, "Hq": 32, "Hkv": 32, **bigger}).microseconds > base.microseconds
+        )
+
+
+def test_a_slower_card_is_slower() -> None:
+    module = lifted("flash_fwd_sm90")
+    slow = replace(H100, multiprocessors=66, matmul_tflops=H100.matmul_tflops / 2)
+    assert predict(module, SIZES, slow).microseconds > of(module).microseconds
+    few = replace(H100, mufu=2)
+    assert predict(module, SIZES, few).bound == "special functions"
+
+
+# --- around it -----------------------------------------------------------------------------------
+
+
+def test_known_pairs_set_the_rate() -> None:
+    module = lifted("flash_fwd_sm90")
+    whole = of(module)
+    half = predict(module, SIZES, H100, flops=whole.flops / 2)
+    assert half.tflops == pytest.approx(whole.tflops / 2)
+    assert half.microseconds == pytest.approx(whole.microseconds)
+
+
+def test_a_count_from_data_is_guessed_and_said() -> None:
+    text = print_module(lifted("flash_fwd_sm90"))
+    text = text.replace("    scale: f32\n", "    scale: f32\n    lists: tensor\n", 1)
+    text = text.replace(
+        "    return ceil_div(args.Nk, BN)\n",
+        "    lists = gmem[i32](args.lists, args.B, args.Nq)\n    return lists[b, q0]\n", 1,
+    )  # fmt: skip
+    module = parse_module(text)
+    every = of(module)
+    assert "every key tile" in every.notes[0]
+    assert every.main.key_tiles == of(lifted("flash_fwd_sm90")).main.key_tiles
+    tenth = predict(module, SIZES, H100, flops=every.flops / 10)
+    assert "kept pairs" in tenth.notes[0]
+    assert tenth.main.key_tiles < every.main.key_tiles / 4
+
+
+def test_nothing_to_launch_is_an_error() -> None:
+    with pytest.raises(InputError, match="nothing is launched"):
+        of(lifted("flash_fwd_sm90"), Nq=0)
+    with pytest.raises(InputError, match="h100"):
+        card("gtx")
+
+
+def test_launches_follow_the_host_plan() -> None:
+    module = lifted("flash_fwd_sm90")
+    (launch,) = launches(module, SIZES, H100, arch_of(module))
+    assert (launch.kernel, launch.grid, launch.threads) == ("flash_fwd", (44,), 512)
+    assert launch.consts["BN"] == 112 and launch.numbers["section"] == 16
+
+
+def test_a_device_name_finds_its_card() -> None:
+    found = card_of_device("NVIDIA H100 80GB HBM3")
+    assert found is cards()["h100"]
+    assert card_of_device("NVIDIA GeForce GTX 1080") is None
+
+
+def test_lines_name_the_bound_and_the_card() -> None:
+    text = "\n".join(lines(of(lifted("flash_fwd_sm90"))))
+    assert "H100" in text and "bound by tensor cores" in text and "TFLOP/s" in text
+
+
+def test_it_runs_without_torch() -> None:
+    code = (
+        "import sys, engine.cost.model, engine.cost.report; "
+        "sys.exit(any(m in sys.modules for m in ('torch', 'textual', 'openai')))"
+    )
+    assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0
