@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from engine.service.kinds import edits
 from engine.types import DecisionKind, Gate, Level, Stage, Verdict, VerdictKind
 from sessions.state import SessionState
 
@@ -31,7 +32,7 @@ class Owed:
 
 def undecided(state: SessionState) -> int:
     """Hunks without a decision."""
-    return sum(state.decision(p.id, h.id) is None for p in state.proposals for h in p.hunks)
+    return sum(state.decision(p.id, h.id) is None for p in edits(state.proposals) for h in p.hunks)
 
 
 def first_failed(state: SessionState) -> Verdict | None:
@@ -47,7 +48,7 @@ def owed(state: SessionState) -> Owed:
         return Owed("Lift the source and run G1", "step", Step.LIFT)
     if failed is not None and failed.gate is Gate.G1:
         return _failure(failed)
-    if not state.proposals or state.outdated(Stage.TARGET):
+    if not edits(state.proposals) or state.outdated(Stage.TARGET):
         words = "Read the spec (this runs its code) and let the rules propose"
         return Owed(words, "step", Step.PROPOSE)
     count = undecided(state)
@@ -105,7 +106,7 @@ def _open(verdict: Verdict | None) -> bool:
 def culprit(state: SessionState) -> str:
     """The first hunk that the target lacks or has otherwise than proposed; empty when none."""
     for kind in (DecisionKind.REJECTED, DecisionKind.EDITED):
-        for proposal in state.proposals:
+        for proposal in edits(state.proposals):
             for hunk in proposal.hunks:
                 decision = state.decision(proposal.id, hunk.id)
                 if decision is not None and decision.kind is kind:

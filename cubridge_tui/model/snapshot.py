@@ -326,14 +326,15 @@ class Builder:
     ) -> tuple[tuple[Row, ...], bool, str]:
         """The latest proposal's rows, whether there are any, and why they may not be decided on."""
         state = self.work.state
-        if lifted is None or target_text is None or not state.proposals:
+        proposals = self.work.edits
+        if lifted is None or target_text is None or not proposals:
             return (), False, "there is no proposal to decide on"
         if state.outdated(Stage.TARGET):
             return (), False, f"the proposal is stale: {state.outdated(Stage.TARGET)} changed"
-        proposal = state.proposals[-1]
+        proposal = proposals[-1]
         try:
             made: Review = self._keep(
-                ("review", self._decided(state.proposals[:-1]), proposal.id, proposal.hunks),
+                ("review", self._decided(proposals[:-1]), proposal.id, proposal.hunks),
                 lambda: self._make_review(lifted.module, state, proposal),
             )
         except CuBridgeError as error:
@@ -361,7 +362,7 @@ class Builder:
         return tuple((p.id, h.id, state.decision(p.id, h.id)) for p in proposals for h in p.hunks)
 
     def _make_review(self, base: Module, state: SessionState, latest: Proposal) -> Review:
-        for earlier in state.proposals[:-1]:
+        for earlier in self.work.edits[:-1]:
             decisions = {
                 h.id: d
                 for h in earlier.hunks

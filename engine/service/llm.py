@@ -18,7 +18,7 @@ from engine.cuir.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError, Interrupted, LowerError, SpecError
-from engine.gates.g3 import G3, judge_lowered
+from engine.gates.g3 import G3
 from engine.llm.ask import ask
 from engine.llm.settings import Prices
 from engine.llm.types import (
@@ -35,8 +35,8 @@ from engine.llm.types import (
 from engine.lower.lower import lower
 from engine.resources import docs_dir
 from engine.service.adaptation import Adaptation, pretty_json
-from engine.service.lowerings import ABOUT_LOWERINGS
-from engine.service.work import ABOUT_MEANINGS, BINDING, GATE_SECONDS, RECIPE, TARGET
+from engine.service.kinds import edits
+from engine.service.work import BINDING, GATE_SECONDS, RECIPE, TARGET
 from engine.spec.declared import declared
 from engine.spec.recipe import Recipe
 from engine.spec.source import read_source
@@ -344,10 +344,7 @@ class ModelTransfer:
         work = self.work
         try:
             lowered = lower(work.lifted, module)
-            result = judge_lowered(
-                work.package, work.lifted, module, lowered.source, work.options.arch,
-                cancel=work.bench.cancel, progress=work.bench.progress,
-            )  # fmt: skip
+            result = work.judge_source(module, lowered.source)
         except LowerError as error:
             return Judgement(Reached.LOWERING, f"it cannot be lowered: {error}")
         except CuBridgeError:
@@ -437,8 +434,7 @@ def accepted_example(session: Session) -> Example:
     state = session.state
     hunks = [
         (hunk.before, decision.replacement if decision.replacement is not None else hunk.after)
-        for proposal in state.proposals
-        if not proposal.id.startswith((ABOUT_MEANINGS, ABOUT_LOWERINGS))
+        for proposal in edits(state.proposals)
         for hunk in proposal.hunks
         if (decision := state.decision(proposal.id, hunk.id)) is not None
         and decision.kind is not DecisionKind.REJECTED

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from engine.errors import CuBridgeError, InputError
-from engine.gates.g3 import judge_lowered
 from engine.llm.ask import ask
 from engine.llm.types import Client, Ending, Listen, Message, Parameters, Reply, Request, deaf
 from engine.service.adaptation import Adaptation
+from engine.service.kinds import ABOUT_LOWERINGS
 from engine.service.llm import Consent, ModelTransfer, Outgoing, Part, actor_name, lowered_line
 from engine.service.lowerings import (
-    ABOUT_LOWERINGS,
     lower_task,
     lowering_proposal,
     subject_name,
@@ -146,11 +145,7 @@ class ModelLower:
             return Outcome(UNREADABLE, error.message, "It could not be applied:")
         source = lowered_source(texts, task)
         try:
-            found = judge_lowered(
-                self.work.package, self.work.lifted, self.work.target, source,
-                self.work.options.arch, cancel=self.work.bench.cancel,
-                progress=self.work.bench.progress,
-            )  # fmt: skip
+            found = self.work.judge_source(self.work.target, source)
         except CuBridgeError as error:
             return Outcome(G3, str(error), "Gate G3 found:", texts)
         if found.kind is VerdictKind.FAIL:

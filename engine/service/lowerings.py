@@ -13,6 +13,7 @@ from engine.lift.provenance import Range
 from engine.lower.legal import legal
 from engine.lower.lower import Lowered, changed_lines
 from engine.lower.relift import lift_for
+from engine.service.kinds import ABOUT_LOWERINGS
 from engine.transfer.llm.lowering import LowerTask, fitted, lowered_source
 from engine.types import (
     Decision,
@@ -28,8 +29,6 @@ from engine.types import (
 
 if TYPE_CHECKING:
     from engine.service.work import Work
-
-ABOUT_LOWERINGS = "lowering-"  # how the ids of such proposals begin
 
 
 def lower_task(work: Work, why: str = "", instruction: str = "") -> LowerTask:

@@ -17,7 +17,7 @@ from sessions.events import ArtifactSet, ProposalMade, TranscriptAdded
 def decided_base(work: Work) -> Module:
     """What the next proposal is made against: the lifted module with every standing decision."""
     module = work.lifted.module
-    for proposal in work.state.proposals:
+    for proposal in work.edits:
         decisions = {
             h.id: d
             for h in proposal.hunks

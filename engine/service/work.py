@@ -26,7 +26,8 @@ from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.service.bench import Bench, find_kernel
 from engine.service.inputs import MODULES, kernel_moved, spec_moved
-from engine.service.lowerings import ABOUT_LOWERINGS, written_lowering
+from engine.service.kinds import edits
+from engine.service.lowerings import written_lowering
 from engine.service.options import Options
 from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_from_json, recipe_to_json
@@ -41,7 +42,6 @@ GATE_SECONDS = 300.0
 SOURCE, LIFTED, TARGET, LOWERED = "kernel.cu", "lifted.cuir", "target.cuir", "kernel.cu"
 RECIPE, BINDING = "recipe.json", "binding.json"
 MEANINGS = "meanings.json"  # of opaque ops, beside the lifted module
-ABOUT_MEANINGS = "meaning-"  # how the ids of proposals begin that are about the lifted module
 
 
 class Work:
@@ -90,8 +90,7 @@ class Work:
     @property
     def edits(self) -> tuple[Proposal, ...]:
         """The proposals that are about the target: not those about meanings or the lowered text."""
-        others = (ABOUT_MEANINGS, ABOUT_LOWERINGS)
-        return tuple(p for p in self.state.proposals if not p.id.startswith(others))
+        return edits(self.state.proposals)
 
     @property
     def recipe(self) -> Recipe | None:
