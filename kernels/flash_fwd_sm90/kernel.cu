@@ -48,15 +48,19 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
     flash_fwd(const __grid_constant__ Args args, const __grid_constant__ TensorMap q_map,
               const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map,
               const int section) {
+  // Rows are padded to whole panels of 64 columns: the TMA fills them with zeros, which add nothing to
+  // a product, and the store drops them.
+  constexpr int COLS = ceil_div(D, 64) * 64;
+  constexpr int COLS_V = ceil_div(DV, 64) * 64;
   constexpr int GROUPS = BM / 64;
-  constexpr int K_AT = BM * D * sizeof(T);
-  constexpr int V_AT = K_AT + STAGES * BN * D * sizeof(T);
-  constexpr int BARRIERS_AT = V_AT + STAGES * BN * DV * sizeof(T);
+  constexpr int K_AT = BM * COLS * sizeof(T);
+  constexpr int V_AT = K_AT + STAGES * BN * COLS * sizeof(T);
+  constexpr int BARRIERS_AT = V_AT + STAGES * BN * COLS_V * sizeof(T);
   const auto O = gmem<T>(args.o, args.B, args.Hq, args.Nq, DV);
   const auto LSE = gmem<float>(args.lse, args.B, args.Hq, args.Nq);
-  const auto sQ = shared_stages<T, GROUPS, 64, D>(0);
-  const auto sK = shared_stages<T, STAGES, BN, D>(K_AT);
-  const auto sV = shared_stages<T, STAGES, BN, DV>(V_AT);
+  const auto sQ = shared_stages<T, GROUPS, 64, COLS>(0);
+  const auto sK = shared_stages<T, STAGES, BN, COLS>(K_AT);
+  const auto sV = shared_stages<T, STAGES, BN, COLS_V>(V_AT);
   const auto q_full = mbarriers<GROUPS>(BARRIERS_AT);
   const auto q_empty = mbarriers<GROUPS>(BARRIERS_AT + 8 * GROUPS);
   const auto k_full = mbarriers<STAGES>(BARRIERS_AT + 16 * GROUPS);
@@ -97,18 +101,18 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           const int stage = load % STAGES;
           const int parity = load / STAGES % 2;
           wait(k_empty[stage], 1 - parity);
-          arrive_expect(k_full[stage], BN * D * sizeof(T));
+          arrive_expect(k_full[stage], BN * COLS * sizeof(T));
           tma_load(sK[stage], k_map, {0, n * BN, h_kv, b}, k_full[stage]);
           if (step == 0) {
             for (int g = 0; g < GROUPS; ++g) {
               wait(q_empty[g], 1 - round % 2);
-              arrive_expect(q_full[g], 64 * D * sizeof(T));
+              arrive_expect(q_full[g], 64 * COLS * sizeof(T));
               tma_load(sQ[g], q_map, {0, q0 + g * 64, h, b}, q_full[g]);
             }
             round = round + 1;
           }
           wait(v_empty[stage], 1 - parity);
-          arrive_expect(v_full[stage], BN * DV * sizeof(T));
+          arrive_expect(v_full[stage], BN * COLS_V * sizeof(T));
           tma_load(sV[stage], v_map, {0, n * BN, h_kv, b}, v_full[stage]);
           load = load + 1;
         }
@@ -130,7 +134,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
       const int q0 = work_row<BM>(args, section, work);
       const int row0 = q0 + group * 64;
       const int tiles = tile_count<BM, BN>(args, b, h, q0);
-      auto o = zeros<WgmmaAcc<64, DV>>();
+      auto o = zeros<WgmmaAcc<64, COLS_V>>();
       auto m = fill<RowOf<WgmmaAcc<64, BN>>>(-INFINITY);
       auto l = zeros<RowOf<WgmmaAcc<64, BN>>>();
       if (tiles > 0) {
@@ -228,26 +232,28 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
 
 template <typename T, int D>
 cudaError_t launch(const Args& args, cudaStream_t stream) {
-  // D 64 and 128: three computing warpgroups read each tile of K and V from shared memory, which costs
-  // least power; at D 128 their registers leave no room for a second matmul in flight, and three
+  // Up to 128 columns: three computing warpgroups read each tile of K and V from shared memory, which
+  // costs least power; at 128 their registers leave no room for a second matmul in flight, and three
   // hide each other's softmax without. Above: two, and overlap within each. BN leaves registers for
-  // what a variant adds: D 128 runs as fast with 128 columns, but then spills in most variants.
+  // what a variant adds: 128 columns run as fast with BN 128, but then most variants spill.
   constexpr int DV = D == 192 ? 128 : D;
-  constexpr int BM = D <= 128 ? 192 : 128;
-  constexpr int BN = D == 256 ? 80 : D == 128 ? 112 : 128;
-  constexpr bool OVERLAP = D != 128;
+  constexpr int COLS = ceil_div(D, 64) * 64;
+  constexpr int COLS_V = ceil_div(DV, 64) * 64;
+  constexpr int BM = COLS <= 128 ? 192 : 128;
+  constexpr int BN = COLS == 256 ? 80 : COLS_V == 192 ? 96 : COLS == 128 ? 112 : 128;
+  constexpr bool OVERLAP = COLS != 128;
   constexpr int STAGES = 2;
   constexpr int LOW = BM == 192 ? 32 : 24;
   constexpr int HIGH = BM == 192 ? 160 : 240;
   constexpr int BARRIERS = 2 * BM / 64 + 4 * STAGES;
-  constexpr int BYTES = 1024 + BM * D * sizeof(T) + STAGES * BN * (D + DV) * sizeof(T) + 8 * BARRIERS;
+  constexpr int BYTES = 1024 + BM * COLS * sizeof(T) + STAGES * BN * (COLS + COLS_V) * sizeof(T) + 8 * BARRIERS;
   const int works = ceil_div(args.Nq, BM) * args.Hq * args.B;
   if (works == 0) {
     return cudaSuccess;
   }
-  const auto q_map = tensor_map<T, 64, D>(args.q, args.B, args.Hq, args.Nq, D);
-  const auto k_map = tensor_map<T, BN, D>(args.k, args.B, args.Hkv, args.Nk, D);
-  const auto v_map = tensor_map<T, BN, DV>(args.v, args.B, args.Hkv, args.Nk, DV);
+  const auto q_map = tensor_map<T, 64, COLS>(args.q, args.B, args.Hq, args.Nq, D);
+  const auto k_map = tensor_map<T, BN, COLS>(args.k, args.B, args.Hkv, args.Nk, D);
+  const auto v_map = tensor_map<T, BN, COLS_V>(args.v, args.B, args.Hkv, args.Nk, DV);
   const int section = 16;
   const int blocks = min(works, sm_count());
   return run<flash_fwd<T, D, DV, BM, BN, STAGES, OVERLAP, LOW, HIGH>>(dim3(blocks), BM * 2 + 128, BYTES, stream, args, q_map, k_map, v_map, section);

@@ -14,7 +14,7 @@ from engine.lift import lift, load_package
 
 torch.set_num_threads(1)
 FEW = Limits(sm_count=3)
-HEADS = {64: 64, 128: 128, 192: 128, 256: 256}  # D: Dv
+HEADS = {64: 64, 96: 96, 128: 128, 192: 128, 256: 256}  # D: Dv; 96 is padded
 
 
 def module(head: int) -> Module:

@@ -164,12 +164,13 @@ def store(part: Any, out: Any, dst: Shared | GmemTile, src: RegTile) -> None:
 
 def _store_out(part: Any, dst: GmemTile, first: int, data: Tensor) -> None:
     target, start, stop = touch_tile(part, dst, dst.row + first, data.shape[0], write=True)
-    if target.shape[-1] != data.shape[1]:
+    if target.shape[-1] > data.shape[1]:
         raise part.program.stop(
             "type_mismatch", part.path,
             f"{dst.view.field.name} has {target.shape[-1]} columns and the tile {data.shape[1]}",
             part,
         )  # fmt: skip
+    data = data[:, : target.shape[-1]]
     if stop > start:
         begin = start - dst.row - first
         put(part, dst.view, dst.index, target[start:stop], data[begin : begin + stop - start],

@@ -77,8 +77,9 @@ OPS = (
     op(
         "store(dst: place, src: reg)", "movement", rule=_store, execute="movement:store",
         who=Who.PART, proxy=Proxy.GENERIC, effects=(Effect.WRITES_SHARED, Effect.WRITES_GLOBAL),
-        doc="An accumulator to a shared tile, or straight to global memory (rows outside the "
-            "tensor are dropped), rounded to the element type there; a warp writes its own rows.",
+        doc="An accumulator to a shared tile, or straight to global memory (rows and columns "
+            "outside the tensor are dropped), rounded to the element type there; a warp writes its "
+            "own rows.",
     ),
     op(
         "copy(dst: tile, src: shared)", "movement", rule=_tile_and_shared,

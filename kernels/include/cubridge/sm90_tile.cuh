@@ -301,7 +301,7 @@ __device__ __forceinline__ Tile<WgmmaRows<64>> row_sum(
   return sum;
 }
 
-// Writes a tile to global memory, rounded to T; rows outside are dropped. Where whole 16-byte
+// Writes a tile to global memory, rounded to T; rows and columns outside are dropped. Where whole 16-byte
 // accesses are legal and a quad shares them evenly (N a multiple of 32), its four lanes first
 // exchange their pairs, so that each writes 8 neighbouring columns.
 template <typename T, int N>
@@ -336,7 +336,7 @@ __device__ __forceinline__ void store(const GmemTile<T>& out, const Tile<WgmmaAc
         packed.y = high ? far1 : a1;
         packed.z = high ? b0 : far0;
         packed.w = high ? b1 : far1;
-        if (out.has(row)) {
+        if (out.has(row) && (block + lane) * 8 < out.columns) {
           *reinterpret_cast<uint4*>(out.row(row) + (block + lane) * 8) = packed;
         }
       }
@@ -344,8 +344,9 @@ __device__ __forceinline__ void store(const GmemTile<T>& out, const Tile<WgmmaAc
       T* pair = out.row(row) + WgmmaCols<N>::index(0) * out.column_stride;
 #pragma unroll
       for (int e = slot * 2; e < N / 2; e += 4) {
-        pair[0] = narrow<T>(tile.value[e]);
-        pair[out.column_stride] = narrow<T>(tile.value[e + 1]);
+        const int column = WgmmaCols<N>::index(0) + e / 4 * 8;
+        if (column < out.columns) pair[0] = narrow<T>(tile.value[e]);
+        if (column + 1 < out.columns) pair[out.column_stride] = narrow<T>(tile.value[e + 1]);
         pair += 8 * out.column_stride;
         asm volatile("" : "+l"(pair));  // one address at a time
       }
