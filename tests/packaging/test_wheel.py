@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -12,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import textual
 
 PARTS = ("cubridge_tui", "engine", "sessions", "kernels", "themes", "docs")
 FILES = ("pyproject.toml", ".gitignore", "README.md", "LICENSE")
@@ -120,15 +123,75 @@ def test_the_wheel_holds_only_our_names(wheel: Path) -> None:
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
 
-def test_every_module_of_the_checkout_is_in_the_wheel(checkout: Path, wheel: Path) -> None:
+def test_every_file_of_our_packages_is_in_the_wheel(checkout: Path, wheel: Path) -> None:
+    """Modules, and what they read beside themselves: styles, tables of arches, prompt templates."""
     with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
+        held = {name: hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
     ours = {
-        path.relative_to(checkout).as_posix()
+        path.relative_to(checkout).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for part in ("cubridge_tui", "engine", "sessions")
-        for path in (checkout / part).rglob("*.py")
+        for path in (checkout / part).rglob("*")
+        if path.is_file()
     }
-    assert ours - names == set()
+    assert {name for name, sha256 in ours.items() if held.get(name) != sha256} == set()
+    assert {Path(name).suffix for name in ours} >= {".py", ".toml", ".md"}
+
+
+@pytest.fixture(scope="module")
+def complete(installed: Path) -> list[str]:
+    """The same `cubridge` with the libraries that it needs, those of this Python's environment.
+
+    Only their folder is added: the editable install's own hook there is not run.
+    """
+    site = next((installed.parent.parent / "lib").glob("python*/site-packages"))
+    libraries = Path(textual.__file__).resolve().parents[1]
+    found = importlib.util.find_spec("torch")  # it may be another installation's
+    folders = {libraries}
+    if found is not None and found.origin is not None:
+        folders.add(Path(found.origin).resolve().parents[1])
+    (site / "libraries.pth").write_text("".join(f"{folder}\n" for folder in folders))
+    return [str(installed.parent / "python"), "-P", "-m", "cubridge_tui"]
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        (("lift", "flash_fwd_sm90"), "cuir"),
+        (("recipe", "softcap_causal"), "recipe"),
+        (("lift", "flash_fwd_sm80", "--ids"), "lines"),
+    ],
+)
+def test_it_works_from_anywhere_and_gives_the_same(
+    words: tuple[str, ...], key: str, checkout: Path, complete: list[str]
+) -> None:
+    pytest.importorskip("torch")
+    here = [sys.executable, "-P", "-m", "cubridge_tui"]
+    from_wheel = json.loads(run([*complete, *words, "--json"], Path("/")))
+    in_checkout = run([*here, *words, "--json"], Path("/"), PYTHONPATH=str(checkout))
+    assert from_wheel[key] == json.loads(in_checkout)[key]
+
+
+PROMPTS = """
+import hashlib, json
+from importlib.resources import files
+from engine.resources import docs_dir
+from engine.transfer.llm.prompt import instruction_text
+
+folder = files("engine.transfer.llm").joinpath("templates")
+texts = {t.name: t.read_bytes() for t in folder.iterdir() if t.name.endswith(".md")}
+texts["manual"] = (docs_dir() / "cuir.md").read_bytes()
+texts["rendered"] = instruction_text("keep the mask as it is").encode()
+print(json.dumps({name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}))
+"""
+
+
+def test_prompts_are_the_same(checkout: Path, complete: list[str]) -> None:
+    """What a model is asked is made of templates and of the manual: both come with the wheel."""
+    from_wheel = json.loads(run([*complete[:2], "-c", PROMPTS], Path("/")))
+    here = run([sys.executable, "-P", "-c", PROMPTS], Path("/"), PYTHONPATH=str(checkout))
+    assert from_wheel == json.loads(here) and {"system.md", "task.md", "repair.md"} < set(
+        from_wheel
+    )
 
 
 def test_version_and_metadata(installed: Path) -> None:
