@@ -72,6 +72,7 @@ class TargetMask:
         self.index = self._schedule(schedule.index, ("args", "b", "h", "q0", "step"))
         self.full = self._schedule(schedule.full, ("args", "b", "h", "q0", "n"))
         self.rows, self.keys = self._tile()
+        self.full_rows = self._rows_asked(schedule.full)
         self._predicate = self._scalars.compile(self._keep())
         self._blocks: dict[int, dict[int, TileClass]] = {}
 
@@ -83,7 +84,9 @@ class TargetMask:
             known = {}
             for step in range(min(int(self.count(q0)), MAX_STEPS)):
                 n = int(self.index(q0, step))
-                known[n] = TileClass.FULL if self.full(q0, n) else TileClass.PARTIAL
+                parts = range(q0, min(q0 + self.rows, self._sizes["Nq"]), self.full_rows)
+                full = all(self.full(row, n) for row in parts)
+                known[n] = TileClass.FULL if full else TileClass.PARTIAL
             self._blocks[block] = known
         return known
 
@@ -103,15 +106,7 @@ class TargetMask:
 
     def _schedule(self, name: str, given: tuple[str, ...]) -> Callable[..., Any]:
         """A schedule function over (q0[, step or n]) under the template arguments of its call."""
-        function = self._module.function(name)
-        kernel = self._module.function(self._attention.kernel)
-        call = next(
-            node
-            for _, stmt in walk_block(kernel.body, (kernel.name,))
-            for expr in stmt_exprs(stmt)
-            for node in walk_expr(expr)
-            if isinstance(node, Call) and node.fn == name
-        )
+        function, call = self._module.function(name), self._call_of(name)
         if len(function.params) != len(given):
             raise CuirError(f"{name} has other parameters than a tile schedule's")
         bound = Call(name, tuple(Name(n) for n in given), (), call.params)
@@ -122,6 +117,25 @@ class TargetMask:
             return run(self._env | dict(zip(more, values, strict=True)))
 
         return evaluate
+
+    def _call_of(self, name: str) -> Call:
+        """The kernel's first call of a schedule function."""
+        kernel = self._module.function(self._attention.kernel)
+        return next(
+            node
+            for _, stmt in walk_block(kernel.body, (kernel.name,))
+            for expr in stmt_exprs(stmt)
+            for node in walk_expr(expr)
+            if isinstance(node, Call) and node.fn == name
+        )
+
+    def _rows_asked(self, name: str) -> int:
+        """How many rows one call is about: its third template argument, or the whole block."""
+        params = self._call_of(name).params
+        rows = self._scalars.compile(params[2])({}) if len(params) > 2 else self.rows
+        if not isinstance(rows, int) or rows < 1:
+            raise CuirError(f"the rows that {name} is asked about are no compile-time number")
+        return rows
 
     def _tile(self) -> tuple[int, int]:
         """Rows of a block and keys of a tile: the template arguments BM and BN of the schedule."""

@@ -50,11 +50,13 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The three device functions that every worker asks for its key tiles."""
+    """The three device functions that every worker asks for its key tiles; and, where a part of
+    the block's rows passes over the first of them, the one that says how many."""
 
     count: str
     index: str
     full: str
+    lead: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,17 +199,20 @@ def _schedule(
     if isinstance(mask, If) and isinstance(mask.cond, Unary) and mask.cond.op == "not":
         full = _resolve(mask.cond.operand, values, module)
     index = _resolve(site.keys, values, module)
-    count = None
+    count = lead = None
     for _, stmt in statements:
         if isinstance(stmt, For) and index is not None and _contains_call(stmt, index.fn):
             # The innermost loop that asks for tile indices runs over the tile count.
-            found = _resolve(stmt.stop, values, module) or _resolve(stmt.start, values, module)
+            start = _resolve(stmt.start, values, module)
+            found = _resolve(stmt.stop, values, module) or start
             count = found or count
+            if start is not None and found is not None and start.fn != found.fn:
+                lead = start.fn
     missing = [n for n, c in (("count", count), ("index", index), ("full", full)) if c is None]
     if missing:
         raise TransferError(f"no tile schedule function found for: {', '.join(missing)}")
     assert count is not None and index is not None and full is not None
-    return Schedule(count.fn, index.fn, full.fn)
+    return Schedule(count.fn, index.fn, full.fn, lead)
 
 
 def _contains_call(stmt: Stmt, fn: str) -> bool:

@@ -8,8 +8,9 @@ struct Args {
   float scale;
 };
 
-// The tile schedule: which key tiles a block of query rows visits, in which order, and which hold
-// only kept pairs.
+// The tile schedule: which key tiles a block of BM query rows visits, in which order, and what ROWS of
+// these rows do with them: whether they keep all of a tile, and how many of the first tiles hold
+// nothing that they keep.
 template <int BM, int BN>
 __device__ int tile_count(const Args& args, int b, int h, int q0) {
   return ceil_div(args.Nk, BN);
@@ -20,9 +21,14 @@ __device__ int tile_index(const Args& args, int b, int h, int q0, int step) {
   return ceil_div(args.Nk, BN) - 1 - step;
 }
 
-template <int BM, int BN>
-__device__ bool tile_full(const Args& args, int b, int h, int q0, int n) {
+template <int BM, int BN, int ROWS>
+__device__ bool tile_full(const Args& args, int b, int h, int row0, int n) {
   return (n + 1) * BN <= args.Nk;
+}
+
+template <int BM, int BN, int ROWS>
+__device__ int tile_lead(const Args& args, int b, int h, int q0, int row0) {
+  return 0;
 }
 
 // The work order: heads in sections whose keys and values stay in L2 together; within a section the
@@ -140,8 +146,26 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
       if (tiles > 0) {
         auto s = zeros<WgmmaAcc<64, BN>>();
         auto p = to_operand<T>(s);
+        const int lead = tile_lead<BM, BN, 64>(args, b, h, q0, row0);
         wait(q_full[group], round % 2);
-        for (int step = 0; step < tiles; ++step) {
+
+        // Tiles of which the block's other rows alone keep something: they go by, turns included.
+        for (int step = 0; step < lead; ++step) {
+          const int stage = load % STAGES;
+          const int parity = load / STAGES % 2;
+          wait(k_full[stage], parity);
+          named_sync(wg, 256);
+          named_arrive(after, 256);
+          if (elect()) {
+            arrive(k_empty[stage]);
+          }
+          wait(v_full[stage], parity);
+          if (elect()) {
+            arrive(v_empty[stage]);
+          }
+          load = load + 1;
+        }
+        for (int step = lead; step < tiles; ++step) {
           const int n = tile_index<BM, BN>(args, b, h, q0, step);
           const int stage = load % STAGES;
           const int parity = load / STAGES % 2;
@@ -156,7 +180,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           gemm_async_init(s, sQ[group], transpose(sK[stage]));
           mma_commit();
           if constexpr (OVERLAP) {
-            if (step > 0) {
+            if (step > lead) {
               mma_fence();
               gemm_async(o, p, sV[stage_before]);
               mma_commit();
@@ -172,7 +196,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
             arrive(k_empty[stage]);
           }
 
-          if (!tile_full<BM, BN>(args, b, h, q0, n)) {
+          if (!tile_full<BM, BN, 64>(args, b, h, row0, n)) {
             s = keep(s, at(row0, n * BN), [&](int i, int j) { return j < args.Nk; });
           }
           const auto m_prev = m;
@@ -187,7 +211,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           if constexpr (OVERLAP) {
             wait(v_full[stage], parity);
             mma_wait<0>();
-            if (elect() && step > 0) {
+            if (elect() && step > lead) {
               arrive(v_empty[stage_before]);
             }
           }
@@ -209,13 +233,15 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           arrive(q_empty[group]);
         }
         if constexpr (OVERLAP) {
-          const int stage_last = (load + STAGES - 1) % STAGES;
-          mma_fence();
-          gemm_async(o, p, sV[stage_last]);
-          mma_commit();
-          mma_wait<0>();
-          if (elect()) {
-            arrive(v_empty[stage_last]);
+          if (lead < tiles) {
+            const int stage_last = (load + STAGES - 1) % STAGES;
+            mma_fence();
+            gemm_async(o, p, sV[stage_last]);
+            mma_commit();
+            mma_wait<0>();
+            if (elect()) {
+              arrive(v_empty[stage_last]);
+            }
           }
         }
         l = row_reduce(l);

@@ -27,6 +27,7 @@ from engine.transfer.linear import tidy
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import Block, free_names, map_expr, map_stmt_exprs, stmt_exprs
 from engine.transfer.rules.inputs import scalar_inputs, view_of
+from engine.transfer.rules.lead import passed_over
 from engine.transfer.rules.list_kernels import kernels
 from engine.transfer.rules.lists import Lists, from_lists, insert_after, launch_lists
 from engine.transfer.rules.sites import edit_site
@@ -128,7 +129,13 @@ def _edit_keep(module: Module, found: Attention, pred: Expr) -> Module:
 
 
 def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -> Module:
-    return _replaced(module, _ranges(module, found, words, keep, found.schedule.count))
+    names = found.schedule
+    new = _ranges(module, found, words, keep, names.count)
+    index = module.function(names.index)
+    if names.lead is not None and _descends(index):
+        lead = module.function(names.lead)
+        new[lead.name] = passed_over(lead, words.of_schedule(keep, lead))
+    return _replaced(module, new)
 
 
 def _replaced(module: Module, new: dict[str, Function]) -> Module:
@@ -153,8 +160,10 @@ def _ranges(
         return intervals.Rows(first, Name("last"))
 
     def last_row(function: Function) -> Assign:
+        # A third constant says how many rows are asked about, where not the whole block's.
         first = Name(function.params[3].name)
-        value = Binary("-", Call("min", (Binary("+", first, tile_rows), queries)), Num(1))
+        rows = Name(function.consts[2]) if len(function.consts) > 2 else tile_rows
+        value = Binary("-", Call("min", (Binary("+", first, rows), queries)), Num(1))
         return Assign("last", value)
 
     def finish(function: Function, body: Block) -> Function:
