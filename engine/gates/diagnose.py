@@ -27,11 +27,12 @@ from engine.cuir.nodes import (
     Num,
     Path,
     walk,
+    walk_expr,
 )
 from engine.cuir.scalar import evaluate
 from engine.errors import CuBridgeError
 from engine.transfer.match import Attention, Site, block_at, find_attention
-from engine.transfer.rewrite import map_expr
+from engine.transfer.rewrite import map_expr, substitute
 
 RATIO_TOLERANCE = 1e-8
 
@@ -59,7 +60,7 @@ def diagnose(
     site = found.sites[-1]
     kept, should = got != 0, want != 0
     if bool((kept != should).any()):
-        return _mask(module, found, site, kept, should, sizes)
+        return _mask(module, found, site, got, want, sizes)
     both = should & kept
     if not bool(both.any()):
         return None
@@ -70,15 +71,22 @@ def _mask(
     module: Module,
     found: Attention,
     site: Site,
-    kept: Tensor,
-    should: Tensor,
+    got: Tensor,
+    want: Tensor,
     sizes: Mapping[str, int],
 ) -> Diagnosis:
+    kept, should = got != 0, want != 0
     b, h, i, j = (int(x) for x in (kept != should).nonzero()[0])
     wanted = bool(should[b, h, i, j])
     example = {"b": b, "h": h, "i": i, "j": j, "expected": wanted, "got": not wanted}
     path, predicate = _keep(module, site)
-    verdict = _holds(predicate, {"b": b, "h": h, "i": i, "j": j}, found, sizes)
+    known = _defined(module, site)
+    verdict = _holds(predicate, {"b": b, "h": h, "i": i, "j": j}, found, sizes, known)
+    if wanted and verdict is not False:
+        # A weight may also be 0 because it underflows: wrong ratios elsewhere in the rows say so.
+        off = _score(module, site, got, want, kept & should)
+        if off is not None:
+            return off
     pair = f"the pair i={i}, j={j}"
     if verdict is None or verdict != wanted:
         does = "masks" if wanted else "keeps"
@@ -110,15 +118,34 @@ def _keep(module: Module, site: Site) -> tuple[Path, Lambda | None]:
     return path, None
 
 
+def _defined(module: Module, site: Site) -> dict[str, Expr]:
+    """What the kernel's scalar variables stand for, each in terms of what is no such variable."""
+    out: dict[str, Expr] = {}
+    for stmt in module.function(str(site.block[0])).body:
+        match stmt:
+            case Assign(str(target), value) if not any(
+                isinstance(node, Call | Lambda) for node in walk_expr(value)
+            ):
+                out[target] = substitute(value, out)
+    return out
+
+
 def _holds(
-    predicate: Lambda | None, pair: Mapping[str, int], found: Attention, sizes: Mapping[str, int]
+    predicate: Lambda | None,
+    pair: Mapping[str, int],
+    found: Attention,
+    sizes: Mapping[str, int],
+    known: Mapping[str, Expr],
 ) -> bool | None:
     """The predicate at one pair; None when it reads what only a run knows."""
     if predicate is None:
         return None
+    own = {name: expr for name, expr in known.items() if name not in predicate.params}
     values: dict[Expr, Expr] = {Attr(Name("args"), n): Num(v) for n, v in sizes.items()}
     values |= {found.batch: Num(pair["b"]), found.head: Num(pair["h"])}
-    body = map_expr(predicate.body, lambda node: values.get(node))
+    places = {found.batch, found.head}
+    own = {name: expr for name, expr in own.items() if Name(name) not in places}
+    body = map_expr(substitute(predicate.body, own), lambda node: values.get(node))
     try:
         return bool(evaluate(body, {"i": pair["i"], "j": pair["j"]}, "exact"))
     except (CuBridgeError, KeyError, ValueError, ZeroDivisionError):
@@ -152,8 +179,8 @@ def _is_map_of(stmt: object, score: str) -> bool:
 
 
 def _first(module: Module, site: Site, wanted: Callable[[object], bool]) -> Path:
-    """The first wanted statement of the site's block, else its row maximum."""
-    body = block_at(module, site.block)
+    """The first wanted statement before the row maximum, else that itself."""
+    body = block_at(module, site.block)[: site.row_max]
     index = next((n for n, stmt in enumerate(body) if wanted(stmt)), site.row_max)
     return (*site.block, index)
 

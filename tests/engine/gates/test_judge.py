@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from engine.cuir.parser import parse_module
+from engine.cuir.parser import parse_module, parse_with_tables
 from engine.cuir.printer import print_module
 from engine.gates.judge import Subject, judge
 from engine.lift import lift, load_package
@@ -51,14 +53,14 @@ WRONG = [
     ("softcap_causal", "j <= i + offset", "j < i + offset"),
     ("softcap_causal", "j <= i + offset", "j <= i"),
     ("softcap_causal", "x == -inf", "x == -1.0"),
-    ("softcap_causal", "top + log(sum)", "top * args.scale + log(sum)"),
-    ("softcap_causal", "scale_log2 = LOG2E", "scale_log2 = args.scale * LOG2E"),
+    ("softcap_causal", "- 50.0 + log(sum)", "+ log(sum)"),
+    ("softcap_causal", "scale_log2 = 100.0 * LOG2E", "scale_log2 = 50.0 * LOG2E"),
     ("softcap_causal", "min(args.Nk - 1, last + args.Nk - args.Nq) + 1", "args.Nk - BN"),
     ("causal", "and n * BN + BN", "and n * BN - BN"),
     ("sliding_window_causal", "- 1023", "- 1022"),
     ("prefix_lm", "j <= i or", "j <= i + 1 or"),
     ("causal_document", "doc_q[b, q0:]", "doc_q[0, q0:]"),
-    ("bias_gqa", "bias[0, h, i, j]", "bias[0, h, j, i]"),
+    ("bias_gqa", "](bias[0, h, q0:], n * BN)", "](bias[0, h, n * BN:], q0)"),
     ("sigmoid", "log(f32(args.Nk))", "log(f32(args.Nq))"),
     ("alibi_causal", "+ slopes", "- slopes"),
     ("full", "h // (args.Hq // args.Hkv)", "h % args.Hkv"),
@@ -95,3 +97,30 @@ def test_a_race_is_found_at_its_op() -> None:
     failure, _ = judge(racy, lambda _: None)
     assert failure is not None and failure.op is not None
     assert failure.op.startswith("flash_fwd/")
+
+
+SCORE = r"        s = map\(s, lambda x: rcp_approx.*\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words", "op"),
+    [
+        (SCORE, "", "another ratio to its row", "m = row_max("),
+        (r"j <= i \+ offset", "j < i + offset", "the keep predicate masks", "s = keep("),
+        (r"last \+ args.Nk - args.Nq\) \+ 1", "0)", "the schedule never visits", "return max("),
+        (r"and n \* BN \+ BN \+", "and n * BN - BN +", "counts as full", "return (n + 1)"),
+        (r"score_factor = ", "score_factor = 2.0 * ", "another ratio to its row", "s = map("),
+    ],
+    ids=["no score", "predicate", "schedule", "full", "score"],
+)
+def test_the_op_that_is_wrong_is_named(old: str, new: str, words: str, op: str) -> None:
+    """A weight that underflows is 0 as a masked one is: that is no fault of the mask."""
+    subject = subject_of("softcap_causal")
+    text, count = re.subn(old, new, print_module(subject.module))
+    assert count == 1
+    parsed = parse_with_tables(text)
+    wrong = Subject(parsed.module, subject.recipe, subject.binding, subject.spec, {})
+    failure, _ = judge(wrong, lambda _: None)
+    assert failure is not None and failure.op is not None and words in failure.reason
+    path = tuple(int(part) if part.isdigit() else part for part in failure.op.split("/"))
+    assert text.split("\n")[parsed.lines[path] - 1].strip().startswith(op)
