@@ -3,12 +3,15 @@
     python benchmarks/attention.py pack DIR [--kernel flash_fwd_sm80] [--specs softcap_causal ...]
     # on the GPU machine, DIR carried there whole:
     python3 DIR/FIRST/run.py DIR/*/ --out result.json
-    python benchmarks/attention.py record result.json   # into benchmarks/results/
+    python benchmarks/attention.py record result.json --out benchmarks/results/attention_h100.json
     python benchmarks/attention.py table                # of what is recorded
+    python benchmarks/attention.py readme               # README.md, docs/cost.md, docs/plots
+    python benchmarks/attention.py plot DIR             # plots alone
 
 `pack` carries each spec over to the kernel by the rules and packs one job per spec; the kernel's
 own reference is one of them. What is recorded is what the machine said: device, versions, hashes,
-method, verdicts with what each check measured, times.
+method, verdicts with what each check measured, times, and beside each time of ours what the cost
+model predicts from the job's CuIR.
 """
 
 from __future__ import annotations
@@ -27,8 +30,10 @@ RESULTS = ROOT / "benchmarks" / "results"
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from engine.errors import CuBridgeError  # noqa: E402
+from benchmarks.attention_report import PLOTS, load_records, table, write_plots, written  # noqa: E402
+from engine.errors import CuBridgeError, InputError  # noqa: E402
 from engine.gpu.job import pack  # noqa: E402
+from engine.gpu.predicted import with_predictions  # noqa: E402
 from engine.gpu.result import read_results, verdict_of  # noqa: E402
 from engine.gpu.session import contents_by_rules, contents_of_kernel  # noqa: E402
 from engine.gpu.worker.options import shape  # noqa: E402
@@ -71,15 +76,37 @@ def pack_all(
     return jobs
 
 
-def record(path: Path, out: Path) -> dict[str, Any]:
-    """The results in one file as a record, one entry per kernel and spec."""
-    results = read_results(path)
-    entries = [entry_of(result) for result in results]
+def record(paths: Sequence[Path], out: Path) -> dict[str, Any]:
+    """The results in the files as a record, one entry per kernel, spec and specialisation.
+
+    What `out` holds of the same card already stays, unless a result is of the same entry: then the
+    new one takes its place, or, for the same bytes, is merged with it row by row.
+
+    Raises:
+        InputError: `out` is another card's record.
+    """
+    results = [r for path in paths for r in read_results(path)]
+    device = results[0]["device"]
+    known = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"entries": []}
+    names = {r["device"]["name"] for r in results}
+    names |= {known["device"]["name"]} if known["entries"] else set()
+    if len(names) > 1:
+        raise InputError(
+            f"{out} and the results are of different cards: {', '.join(sorted(names))}",
+            fix="record each card in a file of its own (--out)",
+        )
+    entries = {(e["name"], e.get("primary", "")): e for e in known["entries"]}
+    for result in results:
+        entry = entry_of(with_predictions(result))
+        key = (entry["name"], entry["primary"])
+        # An entry of before the specialisation was named.
+        old = entries.get(key) or entries.pop((entry["name"], ""), None)
+        entries[key] = merged(old, entry) if old else entry
     data = {
         "what": "G4 and times of adapted kernels",
         "method": results[0]["method"],
-        "device": results[0]["device"],
-        "entries": sorted(entries, key=lambda e: str(e["name"])),
+        "device": device,
+        "entries": [entries[key] for key in sorted(entries)],
     }
     out.parent.mkdir(exist_ok=True)
     out.write_text(json.dumps(data, indent=1) + "\n")
@@ -91,8 +118,11 @@ def entry_of(result: Mapping[str, Any]) -> dict[str, Any]:
     kept = ("check", "specialisation", "verdict", "cases", "worst", "failures", "reason", "notes")
     return {
         "name": result["name"],
+        "primary": result["primary"],
         "verdict": kind,
         "reason": reason,
+        "when": result["device"].get("when", ""),
+        "arch": result["device"].get("arch", ""),
         "hashes": result["hashes"],
         "specialisations": result["keys"],
         "checks": [{n: row[n] for n in kept if n in row} for row in result["checks"]],
@@ -101,25 +131,18 @@ def entry_of(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def table(data: Mapping[str, Any]) -> list[str]:
-    """Markdown: TFLOP/s of ours and of each rival per variant and length."""
-    device = data["device"]
-    timed = [r["name"] for entry in data["entries"] for r in entry["times"] if "ms" in r]
-    names = sorted(dict.fromkeys(timed), key=lambda n: n != "CuBridge")
-    lines = [
-        f"{device['name']}, torch {device['torch']}, driver {device['driver']}, TFLOP/s",
-        "",
-        "| kernel and spec | G4 | case | " + " | ".join(names) + " |",
-        "|---|---|---|" + "---|" * len(names),
-    ]
-    for entry in data["entries"]:
-        for case in dict.fromkeys(r["case"] for r in entry["times"]):
-            found = {r["name"]: r for r in entry["times"] if r["case"] == case and "ms" in r}
-            cells = [f"{found[n]['tflops']:.0f}" if n in found else "" for n in names]
-            lines.append(
-                f"| {entry['name']} | {entry['verdict']} | {case} | " + " | ".join(cells) + " |"
-            )
-    return lines
+def merged(old: Mapping[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """`new`, with the rows of `old` that it lacks where both are of the same bytes."""
+    if old["hashes"] != new["hashes"]:
+        return new
+    out = dict(new)
+    for name, keys in (("checks", ("check", "specialisation")), ("times", ("case", "name"))):
+        found = {tuple(r.get(k) for k in keys): r for r in old[name]}
+        fresh = {tuple(r.get(k) for k in keys): r for r in new[name]}
+        out[name] = list((found | fresh).values())
+    if len(new["checks"]) < len(old["checks"]) and old["verdict"] != "fail":
+        out["verdict"], out["reason"] = old["verdict"], old["reason"]
+    return out
 
 
 def main() -> int:
@@ -136,11 +159,14 @@ def main() -> int:
     packing.add_argument("--shapes", nargs="*", type=shape, metavar="SHAPE", help=FORM)
     packing.add_argument("--rivals", nargs="*", choices=RIVALS, help="default: all")
     recording = actions.add_parser("record", help="keep a result under benchmarks/results")
-    recording.add_argument("result", type=Path)
+    recording.add_argument("results", type=Path, nargs="+")
     recording.add_argument("--out", type=Path, default=RESULTS / "attention.json")
-    showing = actions.add_parser("table", help="print a record as a table")
-    kept = sorted(RESULTS.glob("attention*.json"))
-    showing.add_argument("records", type=Path, nargs="*", default=kept)
+    showing = actions.add_parser("table", help="print records as tables")
+    showing.add_argument("records", type=Path, nargs="*")
+    actions.add_parser("readme", help="write the tables of README.md and docs/cost.md, and plots")
+    plotting = actions.add_parser("plot", help="write bars and predictions as SVG and PNG")
+    plotting.add_argument("folder", type=Path, nargs="?", default=PLOTS)
+    plotting.add_argument("--records", type=Path, nargs="*")
     options = parser.parse_args()
     try:
         if options.action == "pack":
@@ -157,14 +183,22 @@ def main() -> int:
             print(shlex.join([*words, "--out", "result.json"]))
             return 0
         if options.action == "record":
-            data = [record(options.result, options.out)]
+            print("\n".join(table(record(options.results, options.out))))
+        elif options.action == "readme":
+            for path, text in written(load_records()).items():
+                path.write_text(text, encoding="utf-8")
+                print(path)
+            for file in write_plots(load_records(), PLOTS):
+                print(file)
+        elif options.action == "plot":
+            for file in write_plots(load_records(options.records or None), options.folder):
+                print(file)
         else:
-            data = [json.loads(path.read_text()) for path in options.records]
+            for kept in load_records(options.records or None):
+                print("\n".join(table(kept)) + "\n")
     except CuBridgeError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    for kept_record in data:
-        print("\n".join(table(kept_record)) + "\n")
     return 0
 
 

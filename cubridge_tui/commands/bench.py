@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.commands.verify import add_contents, add_runner, times_of
 from cubridge_tui.console import show, show_json
@@ -25,12 +26,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_runner(parser)
     add_contents(parser)
     parser.add_argument("--samples", type=int, help="timed calls per contestant (default: 30)")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="bars as .svg or .png")
     add_store(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from engine.gpu.job import pack
+    from engine.gpu.predicted import resources_of, with_predictions
     from engine.gpu.result import read_results, table, verdict_of
     from engine.gpu.runners import choose_runner
     from engine.gpu.session import job_folder
@@ -57,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             # The kernel is verified first: a wrong one is never timed.
             options = ["--samples", str(args.samples)] if args.samples else []
             path = runner.run(job, options, bench.cancel, tell)
-    results = read_results(path)
+    results = [with_predictions(result) for result in read_results(path)]
     if args.json:
         show_json(
             {
@@ -68,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
                         "device": r["device"],
                         "method": r["method"],
                         "times": r["times"],
+                        "registers": resources_of(r)[0],
+                        "spilled_bytes": resources_of(r)[1],
                     }
                     for r in results
                 ]
@@ -78,9 +83,32 @@ def run(args: argparse.Namespace) -> int:
             show(f"{result['name']}: {verdict_of(result)[0]}")
             for line in table(result):
                 show(line)
+    if args.plot is not None:
+        _plot(results, args.plot)
     if any(verdict_of(r)[0] == "fail" for r in results):
         return FAILED
     return 0 if any(r["times"] for r in results) else NOT_RUN
+
+
+def _plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """The times as bars in a picture file."""
+    from engine.errors import InputError
+    from engine.gpu.bench_bars import groups_of, notes_of
+    from engine.report.bars import bars_png, bars_svg
+
+    title = ", ".join(dict.fromkeys(str(r["name"]) for r in results))
+    groups = [g for r in results for g in groups_of(r["times"], f"{r['name']}  ")]
+    notes = notes_of(results[0]["device"], str(results[0]["method"]))
+    if path.suffix == ".png":
+        data = bars_png(title, groups, notes)
+    elif path.suffix == ".svg":
+        data = bars_svg(title, groups, notes).encode()
+    else:
+        raise InputError(f"{path} is no picture file", fix="name one that ends in .svg or .png")
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"{path} was not written: {error.strerror}") from None
 
 
 def _contents(bench: Bench, args: argparse.Namespace) -> Contents:

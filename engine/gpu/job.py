@@ -4,7 +4,7 @@ JOB/run.py            python3 JOB/run.py [--out result.json]
 JOB/job.json          names, hashes of every file, what to build and what to time
 JOB/kernel/           kernel.cu and its headers
 JOB/spec/             the spec and the modules beside it
-JOB/recipe.json, JOB/binding.json, JOB/flex.py
+JOB/recipe.json, JOB/binding.json, JOB/flex.py, JOB/module.cuir
 JOB/worker/engine/    the modules of ours that run there
 """
 
@@ -22,10 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.cuir.nodes import Module
+from engine.cuir.printer import print_module
 from engine.errors import InputError, Where
 from engine.gpu.closure import ROOT, closure, foreign, local_modules
 from engine.gpu.flexmods import NotExpressible, flex_source
-from engine.gpu.worker.manifest import KERNEL, MANIFEST, SCHEMA, SOURCE, key_of
+from engine.gpu.worker.manifest import KERNEL, MANIFEST, MODULE, SCHEMA, SOURCE, key_of
 from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import Binding
@@ -135,6 +136,8 @@ def _files(contents: Contents) -> dict[str, bytes]:
     files: dict[str, bytes] = {f"{KERNEL}/{SOURCE}": contents.source}
     files |= {f"{KERNEL}/{name}": data for name, data in contents.headers}
     files |= _spec_files(contents.spec)
+    # What the cost model predicts from, beside what is measured; the worker hands it through.
+    files[MODULE] = print_module(contents.module).encode()
     files["recipe.json"] = _json(recipe_to_json(contents.recipe)).encode()
     files["binding.json"] = _json(contents.binding.to_json()).encode()
     with contextlib.suppress(NotExpressible):

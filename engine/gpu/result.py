@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError, Where
+from engine.gpu.predicted import OURS, resources_of, with_predictions
 from engine.gpu.worker.results import KIND, SCHEMA, judge, row_key
 from engine.types import Gate, Verdict, VerdictKind
 
@@ -157,6 +158,7 @@ def import_result(
         InputError: the result is for other bytes.
     """
     matching([result], expected, path)
+    result = with_predictions(result)
     kind, reason = verdict_of(result)
     device = result["device"]
     card = f"{device.get('name')} ({device.get('arch')})"
@@ -200,27 +202,42 @@ def report(result: Mapping[str, Any]) -> list[str]:
 
 
 def table(result: Mapping[str, Any]) -> list[str]:
-    """The times as lines for a terminal: per case, ours first, then the rivals by speed."""
+    """The times as lines for a terminal: per case, ours first, then the rivals by speed.
+
+    Beside ours: its share of the card's measured matmul rate, the prediction, registers, spills.
+    """
     out: list[str] = []
     cases = list(dict.fromkeys(str(r.get("case")) for r in result["times"]))
+    registers, spilled = resources_of(result)
+    built = "" if registers is None else f", {registers} registers, {spilled} bytes spilled"
     for case in cases:
         rows = [r for r in result["times"] if r.get("case") == case]
-        out.append(f"{case}  ({result['device'].get('name')})")
+        out.append(f"{case}  ({result['device'].get('name')}{built})")
         timed = [r for r in rows if isinstance(r.get("ms"), int | float)]
-        for row in sorted(timed, key=lambda r: (r.get("name") != "CuBridge", -float(r["tflops"]))):
-            ratio = (
-                f"ours is {float(row['ours_is']):.2f} x"
-                if row.get("name") != "CuBridge"
-                else (f"{100 * float(row.get('of_floor', 0)):.0f}% of the card's measured floor")
-            )
+        for row in sorted(timed, key=lambda r: (r.get("name") != OURS, -float(r["tflops"]))):
+            beside = f"ours is {float(row['ours_is']):.2f} x" if "ours_is" in row else ""
+            if row.get("name") == OURS:
+                beside = _beside_ours(row)
             out.append(
                 f"  {row.get('name')!s:<22} {float(row['ms']):9.3f} ms "
-                f"(IQR {float(row['iqr_ms']):.3f})  {float(row['tflops']):7.1f} TFLOP/s  {ratio}"
+                f"(IQR {float(row['iqr_ms']):.3f})  {float(row['tflops']):7.1f} TFLOP/s  {beside}"
             )
         for row in rows:
             if row not in timed:
                 out.append(f"  {row.get('name')!s:<22} {row.get('reason')}")
     return out
+
+
+def _beside_ours(row: Mapping[str, Any]) -> str:
+    matmul = row.get("matmul_tflops")
+    words = []
+    if isinstance(matmul, int | float) and matmul:
+        words.append(f"{100 * float(row['tflops']) / float(matmul):.0f}% of the measured matmul")
+    words.append(f"{100 * float(row.get('of_floor', 0)):.0f}% of the card's measured floor")
+    made = row.get("prediction")
+    if isinstance(made, Mapping) and "tflops" in made:
+        words.append(f"predicted {float(made['tflops']):.0f} ({made.get('bound')})")
+    return ", ".join(words)
 
 
 def _short(digest: object) -> str:

@@ -162,5 +162,6 @@ def png(picture: Picture, scale: int = 2) -> bytes:
                 r = radius * scale
                 draw.ellipse((x * scale - r, y * scale - r, x * scale + r, y * scale + r), fill)
     out = io.BytesIO()
-    image.save(out, "PNG", optimize=True)
+    # A few colours and their edges: a palette is a third of the size.
+    image.quantize(64, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
     return out.getvalue()

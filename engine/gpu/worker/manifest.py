@@ -13,6 +13,7 @@ SCHEMA = 1
 MANIFEST = "job.json"
 KERNEL = "kernel"
 SOURCE = "kernel.cu"
+MODULE = "module.cuir"
 
 
 class JobError(Exception):
@@ -65,6 +66,12 @@ class Job:
     @property
     def source(self) -> Path:
         return self.folder / KERNEL / SOURCE
+
+    @property
+    def module_text(self) -> str:
+        """The primary specialisation's CuIR, for the cost model; empty if it is not there."""
+        path = self.folder / MODULE
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
 
     @property
     def work(self) -> Path:

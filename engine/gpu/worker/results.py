@@ -95,6 +95,7 @@ class Store:
             "declared": list(self.job.declared),
             "primary": self.job.primary,
             "softmax": softmax,
+            "cuir": self.job.module_text,
             "device": self.device,
             "method": METHOD,
             "state": state,

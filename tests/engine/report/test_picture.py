@@ -53,7 +53,9 @@ def test_png_has_the_pictures_size_and_colours() -> None:
     assert (width, height) == (2 * picture.width, 2 * picture.height)
     image = Image.open(io.BytesIO(data)).convert("RGB")
     box = next(s for s in picture.shapes if isinstance(s, Box))
-    assert image.getpixel((int(2 * box.x) + 4, int(2 * box.y) + 4)) == (0x00, 0x72, 0xB2)
+    pixel = image.getpixel((int(2 * box.x) + 4, int(2 * box.y) + 4))
+    assert isinstance(pixel, tuple)
+    assert all(abs(a - b) <= 4 for a, b in zip(pixel, (0x00, 0x72, 0xB2), strict=True))
 
 
 @given(st.text(max_size=60))

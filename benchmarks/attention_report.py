@@ -1,0 +1,301 @@
+"""What is recorded of attention kernels, as tables for people and as plots.
+
+A record is one card's: entries (kernel, spec, specialisation) with their verdicts and timed rows.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from engine.gpu.bench_bars import groups_of, notes_of  # noqa: E402
+from engine.gpu.predicted import HELD, OURS, resources_of  # noqa: E402
+from engine.report.bars import Group, bars  # noqa: E402
+from engine.report.picture import Picture, png, svg  # noqa: E402
+from engine.report.scatter import Point, scatter  # noqa: E402
+
+README = ROOT / "README.md"
+COST = ROOT / "docs" / "cost.md"
+PLOTS = ROOT / "docs" / "plots"
+BEGIN, END = "<!-- {name}: made by `python benchmarks/attention.py readme` -->", "<!-- end -->"
+FA4, CUDNN, FA2, FLEX = (
+    "FlashAttention-4", "SDPA cuDNN", "SDPA FlashAttention-2", "FlexAttention",
+)  # fmt: skip
+SHOWN = (FA4, CUDNN, FLEX, FA2, "torch.compile")
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One case of one kernel: ours and the rivals of the same run."""
+
+    kernel: str
+    spec: str
+    case: str
+    verdict: str
+    rows: Mapping[str, Mapping[str, Any]]
+    absent: Mapping[str, str]
+    registers: int | None
+    spilled: int | None
+
+    @property
+    def ours(self) -> Mapping[str, Any]:
+        return self.rows[OURS]
+
+    @property
+    def rate(self) -> float:
+        return float(self.ours["tflops"])
+
+    @property
+    def predicted(self) -> float | None:
+        made = self.ours.get("prediction")
+        value = made.get("tflops") if isinstance(made, Mapping) else None
+        return float(value) if isinstance(value, int | float) else None
+
+    @property
+    def of_matmul(self) -> float | None:
+        matmul = self.ours.get("matmul_tflops")
+        return self.rate / float(matmul) if isinstance(matmul, int | float) and matmul else None
+
+    def best_rival(self) -> tuple[str, float] | None:
+        rivals = [(n, float(r["tflops"])) for n, r in self.rows.items() if n not in (OURS, HELD)]
+        return max(rivals, key=lambda item: item[1], default=None)
+
+
+def load_records(paths: Iterable[Path] | None = None) -> list[dict[str, Any]]:
+    """The records in files, by name; default: every `attention*.json` of the results."""
+    found = sorted(RESULTS.glob("attention*.json")) if paths is None else list(paths)
+    return [json.loads(path.read_text(encoding="utf-8")) for path in found]
+
+
+def timed_of(record: Mapping[str, Any]) -> list[Timed]:
+    """Every case of a record in which ours was timed."""
+    out = []
+    for entry in record["entries"]:
+        kernel, spec = kernel_and_spec(str(entry["name"]))
+        registers, spilled = resources_of({**entry, "primary": entry.get("primary")})
+        for case in dict.fromkeys(str(r["case"]) for r in entry["times"]):
+            rows = [r for r in entry["times"] if str(r["case"]) == case]
+            timed = {str(r["name"]): r for r in rows if isinstance(r.get("ms"), int | float)}
+            absent = {str(r["name"]): str(r.get("reason")) for r in rows if "ms" not in r}
+            if OURS in timed:
+                out.append(
+                    Timed(
+                        kernel, spec, case, str(entry["verdict"]), timed, absent, registers, spilled
+                    )
+                )
+    return out
+
+
+def kernel_and_spec(name: str) -> tuple[str, str]:
+    """`flash_fwd_sm90-causal` -> (`flash_fwd_sm90`, `causal`); a kernel alone is `full`."""
+    kernel, _, spec = name.partition("-")
+    return kernel, spec or "full"
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def table(record: Mapping[str, Any]) -> list[str]:
+    """Markdown: one row per variant and shape, with everything that the bench knows of it."""
+    device = record["device"]
+    timed = timed_of(record)
+    names = [n for n in dict.fromkeys(n for t in timed for n in t.rows) if n != OURS]
+    head = ["kernel", "variant", "shape", "G4", "ours", *names, "ours / best rival"]
+    head += ["of matmul", "predicted", "registers", "spilled bytes"]
+    lines = [
+        f"{device['name']}, torch {device['torch']}, driver {device['driver']}; bf16 forward, "
+        "TFLOP/s = 2 (D + Dv) x kept pairs / time, median (interquartile range in % of it)",
+        "",
+        "| " + " | ".join(head) + " |",
+        "|" + "---|" * len(head),
+    ]
+    for case in timed:
+        best = case.best_rival()
+        cells = [case.kernel, case.spec, case.case, case.verdict, _rate(case.ours)]
+        cells += [_rate(case.rows[n]) if n in case.rows else "" for n in names]
+        cells += [
+            f"{case.rate / best[1]:.2f}" if best else "",
+            f"{100 * case.of_matmul:.0f}%" if case.of_matmul else "",
+            f"{case.predicted:.0f}" if case.predicted else "",
+            str(case.registers if case.registers is not None else ""),
+            str(case.spilled if case.spilled is not None else ""),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _rate(row: Mapping[str, Any]) -> str:
+    spread = 100 * float(row.get("iqr_ms", 0.0)) / max(float(row["ms"]), 1e-9)
+    return f"{float(row['tflops']):.0f} ({spread:.0f}%)"
+
+
+def readme_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The README's table: one row per variant and shape, both kernels beside the rivals.
+
+    A rival's figure is from the run of the Hopper kernel where there is one; where the runs of the
+    two kernels differ by more than 5%, both are given.
+    """
+    cards = sorted({str(r["device"]["name"]) for r in records})
+    versions = sorted({f"torch {r['device']['torch']}" for r in records})
+    drivers = sorted({f"driver {r['device']['driver']}" for r in records})
+    lines = [
+        f"On one {' and one '.join(cards)} ({', '.join([*versions, *drivers])}), bf16, forward, "
+        "cold L2, rivals interleaved with",
+        "ours in one process; TFLOP/s = 2 (D + Dv) x kept pairs / time. Every variant was made by "
+        "the rules at",
+        "the first proposal. Predicted: the cost model's figure for flash_fwd_sm90, from the CuIR "
+        "([docs/cost.md](docs/cost.md)).",
+        "",
+    ]
+    found: dict[tuple[str, str], dict[str, Timed]] = {}
+    for record in records:
+        for case in timed_of(record):
+            found.setdefault((case.spec, case.case), {})[case.kernel] = case
+    shown = [n for n in SHOWN if any(n in t.rows for by in found.values() for t in by.values())]
+    head = ["variant", "shape", "flash_fwd_sm90", "predicted", "flash_fwd_sm80", *shown]
+    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for (spec, shape), by in sorted(found.items(), key=lambda item: _order(*item[0])):
+        cells = [spec, shape]
+        new, old = by.get("flash_fwd_sm90"), by.get("flash_fwd_sm80")
+        cells.append(_ours(new))
+        cells.append(f"{new.predicted:.0f}" if new and new.predicted else "")
+        cells.append(_ours(old))
+        cells += [_rival(name, new, old) for name in shown]
+        lines.append("| " + " | ".join(cells) + " |")
+    unverified = sorted(
+        {f"{t.spec} on {t.kernel}" for by in found.values() for t in by.values()
+         if t.verdict != "pass"}
+    )  # fmt: skip
+    lines += [line for r in records if r.get("note") for line in ("", str(r["note"]))]
+    if unverified:
+        lines += ["", f"Timed without G4 in the same run: {', '.join(unverified)}."]
+    return lines
+
+
+def _order(spec: str, shape: str) -> tuple[Any, ...]:
+    numbers = [int(n) for n in re.findall(r"\d+", shape)]
+    width = numbers[-1] if numbers else 0
+    first = {"full": 0, "causal": 1}.get(spec, 2)
+    return (first, spec if first == 2 else "", -width if width != 128 else -1000, shape)
+
+
+def _ours(case: Timed | None) -> str:
+    if case is None:
+        return ""
+    return f"{case.rate:.0f}" + ("" if case.verdict == "pass" else "*")
+
+
+def _rival(name: str, *cases: Timed | None) -> str:
+    rates = [float(c.rows[name]["tflops"]) for c in cases if c is not None and name in c.rows]
+    if not rates:
+        return ""
+    if max(rates) / min(rates) > 1.05:
+        return f"{min(rates):.0f} to {max(rates):.0f}"
+    return f"{rates[0]:.0f}"
+
+
+def cost_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Markdown: predicted beside measured for every recorded row of ours, and the error."""
+    lines = [
+        "| kernel | variant | shape | measured | predicted | error | bound | busy | clock |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    errors = []
+    for record in records:
+        for case in timed_of(record):
+            if case.predicted is None:
+                continue
+            made = case.ours["prediction"]
+            error = case.predicted / case.rate - 1
+            errors.append(error)
+            busy = made["busy"].get(made["bound"])
+            lines.append(
+                f"| {case.kernel} | {case.spec} | {case.case} | {case.rate:.0f} | "
+                f"{case.predicted:.0f} | {100 * error:+.0f}% | {made['bound']} | "
+                f"{'' if busy is None else f'{100 * busy:.0f}%'} | {made['clock_mhz']} MHz |"
+            )
+    if errors:
+        sizes = sorted(abs(e) for e in errors)
+        middle = sizes[len(sizes) // 2]
+        mean = math.exp(sum(math.log1p(e) for e in errors) / len(errors)) - 1
+        within = sum(s <= 0.15 for s in sizes)
+        lines += [
+            "",
+            f"{len(errors)} rows: half of them within {100 * middle:.0f}%, {within} within 15%, "
+            f"the largest off by {100 * sizes[-1]:.0f}%; geometric mean of predicted over measured "
+            f"{1 + mean:.2f}.",
+        ]
+    return lines
+
+
+def put(text: str, name: str, lines: Sequence[str]) -> str:
+    """`text` with the lines between its two marks. Raises `ValueError` where a mark is missing."""
+    begin = BEGIN.format(name=name)
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(END)
+    if not found or not ended:
+        raise ValueError(f"no place for {name}: {begin} ... {END}")
+    return f"{before}{begin}\n" + "\n".join(lines) + f"\n{END}{after}"
+
+
+def written(records: Sequence[Mapping[str, Any]]) -> dict[Path, str]:
+    """Every page that holds a table of the records, as it must be."""
+    return {
+        README: put(README.read_text(encoding="utf-8"), "measured", readme_table(records)),
+        COST: put(COST.read_text(encoding="utf-8"), "predicted", cost_table(records)),
+    }
+
+
+# --- plots ---------------------------------------------------------------------------------------
+
+
+def plots(records: Sequence[Mapping[str, Any]]) -> dict[str, Picture]:
+    """Bars of every entry by card and kernel, and predicted against measured, by file name."""
+    out: dict[str, Picture] = {}
+    groups: dict[tuple[str, str], list[Group]] = {}
+    notes: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        card = str(record["device"]["name"])
+        for entry in record["entries"]:
+            kernel, spec = kernel_and_spec(str(entry["name"]))
+            groups.setdefault((kernel, card), []).extend(groups_of(entry["times"], f"{spec}  "))
+            notes[kernel, card] = notes_of(record["device"], str(record["method"]))
+    for (kernel, card), found in groups.items():
+        name = f"attention_{kernel.removeprefix('flash_fwd_')}"
+        known = name if name not in out else f"{name}_{len(out)}"
+        out[known] = bars(f"{kernel} on {card}", found, notes[kernel, card])
+    series: dict[str, list[Point]] = {}
+    for record in records:
+        for case in timed_of(record):
+            if case.predicted is not None:
+                far = abs(case.predicted / case.rate - 1) > 0.1
+                point = Point(case.rate, case.predicted, case.spec if far else "")
+                series.setdefault(case.kernel, []).append(point)
+    if series:
+        out["predicted"] = scatter(
+            "Predicted and measured", list(series.items()), "measured TFLOP/s",
+            "predicted TFLOP/s; lines: equal, a tenth more, a tenth less",
+        )  # fmt: skip
+    return out
+
+
+def write_plots(records: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
+    """Each plot as SVG and PNG; the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, picture in plots(records).items():
+        (folder / f"{name}.svg").write_text(svg(picture), encoding="utf-8")
+        (folder / f"{name}.png").write_bytes(png(picture))
+        files += [folder / f"{name}.svg", folder / f"{name}.png"]
+    return files

@@ -1,0 +1,42 @@
+"""Timed rows as groups of bars, with a line where the prediction is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.gpu.predicted import HELD, OURS
+from engine.report.bars import Bar, Group
+
+FLOPS = "TFLOP/s = 2 (D + Dv) x kept pairs / time. The line across a bar of ours: the prediction."
+
+
+def groups_of(times: Sequence[Mapping[str, Any]], prefix: str = "") -> list[Group]:
+    """One group per case: ours first, then the rivals by speed, then what took no part."""
+    out = []
+    for case in dict.fromkeys(str(row.get("case")) for row in times):
+        bars = [_bar(row) for row in times if str(row.get("case")) == case]
+        bars.sort(key=lambda bar: (bool(bar.reason), not bar.ours, -bar.value))
+        out.append(Group(f"{prefix}{case}", tuple(bars)))
+    return out
+
+
+def notes_of(device: Mapping[str, Any], method: str) -> list[str]:
+    """Where and how it was measured, and by which formula."""
+    parts = [str(device.get("name") or "an unnamed card")]
+    parts += [f"{name} {device[name]}" for name in ("driver", "torch") if device.get(name)]
+    return [f"measured on {', '.join(parts)}", FLOPS, *([method] if method else [])]
+
+
+def _bar(row: Mapping[str, Any]) -> Bar:
+    name, rate = str(row.get("name")), row.get("tflops")
+    if not isinstance(row.get("ms"), int | float) or not isinstance(rate, int | float):
+        return Bar(name, reason=str(row.get("reason") or "not timed"))
+    ours = name in (OURS, HELD)
+    beside = "" if ours or "ours_is" not in row else f"  ours is {float(row['ours_is']):.2f} x"
+    made = row.get("prediction")
+    mark = made.get("tflops") if isinstance(made, Mapping) else None
+    return Bar(
+        name, float(rate), f"{float(rate):,.0f} TFLOP/s  {float(row['ms']):,.3f} ms{beside}", ours,
+        mark=float(mark) if isinstance(mark, int | float) else None,
+    )  # fmt: skip

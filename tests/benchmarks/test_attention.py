@@ -1,0 +1,139 @@
+"""Records of the attention bench: what is kept, merged and shown, and pages in step with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.attention import record
+from benchmarks.attention_report import (
+    PLOTS,
+    cost_table,
+    load_records,
+    plots,
+    put,
+    readme_table,
+    table,
+    timed_of,
+    write_plots,
+    written,
+)
+from engine.cuir.printer import print_module
+from engine.errors import InputError
+from engine.gpu.predicted import with_predictions
+from engine.gpu.worker.results import KIND, SCHEMA
+from engine.report.picture import svg
+from engine.service.bench import lift_any
+
+SIZES = {"B": 1, "Hq": 4, "Hkv": 4, "Nq": 2048, "Nk": 2048, "D": 128, "Dv": 128}
+
+
+def times(ours: float, case: str = "S 2048 B 1 heads 4 D 128") -> list[dict[str, Any]]:
+    flops = 512.0 * 4 * 2048**2
+    common = {"case": case, "iqr_ms": 0.001, "flops": flops, "sizes": SIZES}
+    return [
+        {**common, "name": "CuBridge", "tflops": ours, "ms": flops / ours * 1e-9, "of_floor": 0.5,
+         "matmul_tflops": 770.0},
+        {**common, "name": "SDPA cuDNN", "tflops": 250.0, "ms": flops / 250e9, "ours_is": 0.9},
+        {"case": case, "name": "FlashAttention-4", "reason": "not installed"},
+    ]  # fmt: skip
+
+
+def result(**changed: Any) -> dict[str, Any]:
+    build = {
+        "check": "build", "specialisation": "bf16_128", "verdict": "pass", "cases": 1,
+        "notes": {"resources": [{"specialisation": "bf16_128", "spill_stores": 0,
+                                 "spill_loads": 4, "registers": 168}]},
+    }  # fmt: skip
+    return {
+        "kind": KIND, "schema": SCHEMA, "name": "flash_fwd_sm90-causal", "title": "t",
+        "hashes": {"kernel": "a"}, "keys": ["bf16_128"], "declared": ["bf16_128"],
+        "primary": "bf16_128", "method": "m", "state": "complete", "verdict": "pass",
+        "reason": "", "checks": [build], "self_test": [], "times": times(280.0),
+        "device": {"name": "NVIDIA H100 80GB HBM3", "arch": "sm_90a", "torch": "2", "driver": "5"},
+        "cuir": print_module(lift_any("flash_fwd_sm90", None, {}).module), **changed,
+    }  # fmt: skip
+
+
+def saved(tmp_path: Path, *results: dict[str, Any]) -> list[Path]:
+    out = []
+    for number, each in enumerate(results):
+        out.append(tmp_path / f"r{number}.json")
+        out[-1].write_text(json.dumps(each))
+    return out
+
+
+def test_a_record_holds_the_prediction_and_the_resources(tmp_path: Path) -> None:
+    data = record(saved(tmp_path, result()), tmp_path / "out.json")
+    (case,) = timed_of(json.loads((tmp_path / "out.json").read_text()))
+    assert case.predicted is not None and case.predicted > 100
+    assert (case.registers, case.spilled) == (168, 4)
+    assert case.best_rival() == ("SDPA cuDNN", 250.0)
+    (row,) = [line for line in table(data) if line.startswith("| flash")]
+    assert "280 (3%)" in row and "| 1.12 | 36% |" in row and "| 168 | 4 |" in row
+
+
+def test_without_cuir_or_card_the_reason_stands_there(tmp_path: Path) -> None:
+    for changed in ({"cuir": ""}, {"cuir": "not cuir"},
+                    {"device": {"name": "NVIDIA Quadro", "arch": "sm_75"}}):  # fmt: skip
+        row = with_predictions(result(**changed))["times"][0]
+        assert row["prediction"]["reason"]
+
+
+def test_results_of_the_same_bytes_are_merged_case_by_case(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    record(saved(tmp_path, result()), out)
+    other = times(300.0, "S 4096 B 1 heads 4 D 128")
+    data = record(saved(tmp_path, result(times=other)), out)
+    assert [c.rate for c in timed_of(data)] == [280.0, 300.0]
+    # Other bytes: nothing of the old rows stays.
+    data = record(saved(tmp_path, result(hashes={"kernel": "b"}, times=other)), out)
+    assert [c.rate for c in timed_of(data)] == [300.0]
+
+
+def test_cards_do_not_mix(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    record(saved(tmp_path, result()), out)
+    other = {"name": "NVIDIA H200", "arch": "sm_90a", "torch": "2", "driver": "5"}
+    with pytest.raises(InputError, match="different cards"):
+        record(saved(tmp_path, result(device=other)), out)
+
+
+def test_tables_of_a_record(tmp_path: Path) -> None:
+    data = record(saved(tmp_path, result()), tmp_path / "out.json")
+    text = "\n".join(readme_table([data]))
+    assert "| causal | S 2048 B 1 heads 4 D 128 | 280* |" in text and "without G4" in text
+    lines = cost_table([data])
+    assert lines[-1].startswith("1 rows")
+    page = "a\n<!-- x: made by `python benchmarks/attention.py readme` -->\nold\n<!-- end -->b"
+    marked = put(page, "x", ["new"])
+    assert "new" in marked and "old" not in marked and marked.endswith("<!-- end -->b")
+    with pytest.raises(ValueError, match="no place"):
+        put("nothing", "x", [])
+
+
+def test_plots_show_ours_and_the_prediction(tmp_path: Path) -> None:
+    data = record(saved(tmp_path, result()), tmp_path / "out.json")
+    assert set(plots([data])) == {"attention_sm90", "predicted"}
+    files = write_plots([data], tmp_path / "plots")
+    assert {f.suffix for f in files} == {".svg", ".png"}
+    text = (tmp_path / "plots" / "attention_sm90.svg").read_text()
+    assert "CuBridge" in text and "not installed" in text and "H100" in text
+
+
+def test_every_recorded_time_of_ours_has_a_prediction() -> None:
+    for data in load_records():
+        for case in timed_of(data):
+            assert case.predicted is not None, (case.kernel, case.spec, case.case)
+
+
+def test_the_pages_are_in_step_with_the_records() -> None:
+    for path, text in written(load_records()).items():
+        assert path.read_text(encoding="utf-8") == text, (
+            f"{path.name}: run `python benchmarks/attention.py readme`"
+        )
+    for name, picture in plots(load_records()).items():
+        assert (PLOTS / f"{name}.svg").read_text(encoding="utf-8") == svg(picture), name
