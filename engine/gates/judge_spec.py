@@ -35,8 +35,9 @@ from engine.gates.judge import (
 from engine.gates.low_precision import run_spec
 from engine.spec.inputs import violated
 from engine.spec.oracle import as_bhnd, oracle, output_as_bhnd
-from engine.spec.program import large_integers
+from engine.spec.signature import Signature
 from engine.spec.source import read_source
+from engine.spec.unread import integers_of, integers_redrawn
 
 TINY = 1e-250  # weights below are no weights: sums in another order may or may not reach 0
 FEWEST = 4  # cases with keys that must have been compared for a pass
@@ -93,48 +94,17 @@ def legal_deck(subject: Subject) -> list[Case]:
 
 def written(subject: Subject) -> list[int]:
     """The integers of the spec's file and options: any of them may be a window or a block."""
-    return sorted(large_integers(read_source(subject.spec, dict(subject.options))))
+    return list(integers_of(read_source(subject.spec, dict(subject.options))))
 
 
 def drawn(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
-    """The case's inputs. What an integer means is unknown here: a length, a place, a number of a
-    document. Each case draws them in one of these ways, the first that the spec runs with."""
+    """The case's inputs, their integers as the spec runs with them."""
     inputs, sizes = _inputs(subject, case, seed)
-    unknown = [
-        i for i in subject.recipe.inputs if i.role == "extra" and i.dtype in ("i32", "i64")
-    ]  # fmt: skip
-    if not unknown or not (case.Nq and case.Nk):
-        return inputs, sizes
-    for attempt in range(len(DRAWS)):
-        generator = torch.Generator().manual_seed(seed)
-        draw = DRAWS[(seed + attempt) % len(DRAWS)]
-        tried = dict(inputs)
-        for item in unknown:
-            tried[item.name] = draw(inputs[item.name], case, generator)
-        if isinstance(_spec(subject, tried), Tensor):
-            return tried, sizes
-    return inputs, sizes
 
+    def runs(tried: Mapping[str, Tensor]) -> bool:
+        return isinstance(_spec(subject, tried), Tensor)
 
-def _lengths(like: Tensor, case: Case, generator: torch.Generator) -> Tensor:
-    """From none to one past all keys; never 0 for a single one, which may be a divisor."""
-    low, high = (0 if like.dim() else 1), case.Nk + 2
-    return torch.randint(low, high, like.shape, generator=generator).to(like.dtype)
-
-
-def _places(like: Tensor, case: Case, generator: torch.Generator) -> Tensor:
-    """Any query or key, as an index has it."""
-    most = max(min(case.Nq, case.Nk), 1)
-    return torch.randint(0, most, like.shape, generator=generator).to(like.dtype)
-
-
-def _documents(like: Tensor, case: Case, generator: torch.Generator) -> Tensor:
-    """Few different numbers, in sorted runs: documents, segments, classes."""
-    values = torch.randint(0, 3, like.shape, generator=generator)
-    return (values.sort(-1).values if like.dim() else values).to(like.dtype)
-
-
-DRAWS = (_lengths, _documents, _places)
+    return integers_redrawn(Signature.of(subject.recipe), inputs, sizes, seed, runs), sizes
 
 
 def _spec(subject: Subject, inputs: Mapping[str, Any]) -> Tensor | str:

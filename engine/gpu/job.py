@@ -4,7 +4,7 @@ JOB/run.py            python3 JOB/run.py [--out result.json]
 JOB/job.json          names, hashes of every file, what to build and what to time
 JOB/kernel/           kernel.cu and its headers
 JOB/spec/             the spec and the modules beside it
-JOB/recipe.json, JOB/binding.json, JOB/flex.py, JOB/module.cuir
+JOB/recipe.json or JOB/signature.json, JOB/binding.json, JOB/flex.py, JOB/module.cuir
 JOB/worker/engine/    the modules of ours that run there
 """
 
@@ -26,8 +26,17 @@ from engine.cuir.printer import print_module
 from engine.errors import InputError, Where
 from engine.gpu.closure import ROOT, closure, foreign, local_modules
 from engine.gpu.flexmods import NotExpressible, flex_source
-from engine.gpu.worker.manifest import KERNEL, MANIFEST, MODULE, SCHEMA, SOURCE, key_of
-from engine.spec.recipe import Recipe
+from engine.gpu.worker.manifest import (
+    KERNEL,
+    MANIFEST,
+    MODULE,
+    RECIPE,
+    SCHEMA,
+    SIGNATURE,
+    SOURCE,
+    key_of,
+)
+from engine.spec.signature import Asked, Signature, recipe_of, signature_to_json
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.types import sha256_of
@@ -35,6 +44,7 @@ from engine.types import sha256_of
 WORKER_ROOTS = tuple(
     f"engine.gpu.worker.{name}" for name in ("main", "verify", "bench", "sanitize")
 )
+FLEX = "flex.py"
 LENGTHS = (2048, 8192)
 SAMPLES = 30
 
@@ -47,7 +57,8 @@ class Contents:
     that the kernel has (a job may hold fewer), `primary` the key of the one that is judged on the
     whole deck and timed. `module` is any specialisation of the lowered program:
     its argument struct and its kernels' names are those of all. `constants` are those of the
-    launcher that the workspace's size depends on, by arch and key.
+    launcher that the workspace's size depends on, by arch and key. `asked` is the recipe, or the
+    signature alone where no rule reads the spec: its function then judges by itself.
     """
 
     name: str
@@ -62,7 +73,7 @@ class Contents:
     module: Module
     spec: Path
     options: Mapping[str, Any]
-    recipe: Recipe
+    asked: Asked
     binding: Binding
     declared: tuple[str, ...] = ()
     constants: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
@@ -78,12 +89,16 @@ class Contents:
 
 
 def hashes_of(contents: Contents) -> dict[str, str]:
-    """What a G4 verdict hangs on, SHA-256 in hex."""
+    """What a G4 verdict hangs on, SHA-256 in hex.
+
+    `recipe` or `signature`, as the case may be: a result by one is never one by the other.
+    """
+    name, asked = _asked(contents)
     return {
         "kernel": sha256_of(contents.source),
         "headers": contents.headers_sha256,
         "spec": sha256_of(contents.spec.read_bytes()),
-        "recipe": sha256_of(_json(recipe_to_json(contents.recipe))),
+        name.removesuffix(".json"): sha256_of(asked),
         "binding": sha256_of(_json(contents.binding.to_json())),
         "options": sha256_of(_json(dict(contents.options))),
     }
@@ -138,10 +153,11 @@ def _files(contents: Contents) -> dict[str, bytes]:
     files |= _spec_files(contents.spec)
     # What the cost model predicts from, beside what is measured; the worker hands it through.
     files[MODULE] = print_module(contents.module).encode()
-    files["recipe.json"] = _json(recipe_to_json(contents.recipe)).encode()
+    name, asked = _asked(contents)
+    files[name] = asked.encode()
     files["binding.json"] = _json(contents.binding.to_json()).encode()
     with contextlib.suppress(NotExpressible):
-        files["flex.py"] = flex_source(contents.recipe).source.encode()
+        files[FLEX] = _flex(contents).encode()
     worker = closure(WORKER_ROOTS)
     lacking = foreign(worker.values())
     if lacking:
@@ -156,6 +172,22 @@ def _files(contents: Contents) -> dict[str, bytes]:
     return files
 
 
+def _asked(contents: Contents) -> tuple[str, str]:
+    """The name and the text of what says what is asked."""
+    asked = contents.asked
+    if isinstance(asked, Signature):
+        return SIGNATURE, _json(signature_to_json(asked))
+    return RECIPE, _json(recipe_to_json(asked))
+
+
+def _flex(contents: Contents) -> str:
+    """Raises `NotExpressible`."""
+    recipe = recipe_of(contents.asked)
+    if recipe is None:
+        raise NotExpressible("no rule reads this spec, so there are no mods to make of it")
+    return flex_source(recipe).source
+
+
 def _spec_files(spec: Path) -> dict[str, bytes]:
     beside = local_modules(spec)
     files = {f"spec/{name}": path.read_bytes() for name, path in beside.items()}
@@ -165,8 +197,8 @@ def _spec_files(spec: Path) -> dict[str, bytes]:
 
 def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
     try:
-        flex_source(contents.recipe)
-        flex, reason = "flex.py", ""
+        _flex(contents)
+        flex, reason = FLEX, ""
     except NotExpressible as error:
         flex, reason = None, str(error)
     worker = hashlib.sha256()
@@ -205,7 +237,7 @@ def _clear(folder: Path) -> None:
     """Take the files of an earlier job away; results and builds in `work` stay."""
     for name in (KERNEL, "spec", "worker"):
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (MANIFEST, "flex.py"):
+    for name in (MANIFEST, FLEX, RECIPE, SIGNATURE):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -16,7 +16,8 @@ MANY = "cubridge-gpu-results"
 # How a person calls what a hash is of.
 WORDS = {
     "kernel": "kernel.cu", "headers": "the kernel's headers", "spec": "the spec",
-    "recipe": "the recipe", "binding": "the binding", "options": "the spec's options",
+    "recipe": "the recipe", "signature": "what the spec declares", "binding": "the binding",
+    "options": "the spec's options",
 }  # fmt: skip
 _LISTS = ("checks", "times", "self_test")
 _TEXTS = ("name", "primary", "state", "verdict", "reason", "method")
@@ -139,7 +140,7 @@ def verdict_of(result: Mapping[str, Any]) -> tuple[str, str]:
     """Verdict and reason from the rows of a result."""
     return judge(
         result["checks"], result["keys"], result["primary"], bool(result.get("softmax", True)),
-        tuple(result.get("declared", ())),
+        tuple(result.get("declared", ())), "recipe" in result["hashes"],
     )  # fmt: skip
 
 

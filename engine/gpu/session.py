@@ -17,9 +17,10 @@ from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.resources import include_dir
 from engine.service.bench import Bench, cache_dir
-from engine.service.inputs import check_kernel, spec_moved
+from engine.service.inputs import check_kernel, check_spec
+from engine.service.signature import asked_of
 from engine.service.work import LOWERED, Work
-from engine.spec.recipe import Recipe
+from engine.spec.signature import Asked, signature_of
 from engine.spec.text import recipe_from_json
 from engine.transfer.rules import apply, plan
 from engine.transfer.workspace import constants_by_arch
@@ -41,16 +42,9 @@ def contents_of(
         raise InputError(
             f"session {session} has no lowered kernel yet", fix=f"cubridge lower {session}"
         )
-    recipe = work.recipe
-    if recipe is None:
-        raise InputError(f"session {session} has no recipe yet", fix="adapt it first")
+    asked = asked_of(work)
     check_kernel(work)
-    moved = spec_moved(work)
-    if moved is not None:
-        raise InputError(
-            f"{work.spec} is no longer the spec that session {session} adapts: {moved} changed",
-            fix="restore it, or start a new session from the new spec",
-        )
+    check_spec(work)
     package = work.package
     primary = specialisation_key(work.options.specialisation)
     source = work.session.artifact(Stage.LOWERED, LOWERED).data
@@ -62,12 +56,12 @@ def contents_of(
         headers_sha256=package.hashes["headers"],
         entry=package.entry,
         archs=package.archs,
-        specialisations=chosen(package, only, primary, recipe),
+        specialisations=chosen(package, only, primary, asked),
         primary=primary,
         module=work.target,
         spec=work.spec,
         options=work.options.spec,
-        recipe=recipe,
+        asked=asked,
         binding=work.binding,
         declared=keys_of(package.specialisations),
         constants=constants_by_arch(source, package, work.binding),
@@ -132,7 +126,7 @@ def contents_by_rules(
         module=module,
         spec=spec,
         options={},
-        recipe=recipe,
+        asked=recipe,
         binding=planned.binding,
         declared=keys_of(package.specialisations),
         constants=constants_by_arch(source, package, planned.binding),
@@ -147,14 +141,13 @@ def usual(package: KernelPackage) -> str:
 
 
 def chosen(
-    package: KernelPackage, only: Sequence[str], primary: str, recipe: Recipe
+    package: KernelPackage, only: Sequence[str], primary: str, asked: Asked
 ) -> tuple[Mapping[str, str], ...]:
     """The package's specialisations, or those named by key and the primary, as far as the spec has
     them: one with values of another size than its keys needs a spec that names both."""
     keys = dict.fromkeys([primary, *only]) if only else None
     named = [package.specialisation(k) for k in keys] if keys else list(package.specialisations)
-    v = next(i for i in recipe.inputs if i.role == "v")
-    square = "Dv" not in v.dims
+    square = "Dv" not in signature_of(asked).role("v").dims
     return tuple(s for s in named if not square or len(set(head_sizes(s))) == 1)
 
 

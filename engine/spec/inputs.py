@@ -13,20 +13,21 @@ from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import InputError
 from engine.scalar_algebra.evaluate import evaluate
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipe import Input
+from engine.spec.signature import Asked, Described, recipe_of
 
 Kind = Literal["random", "peaked", "one-hot", "bias-inf", "strided"]
 KINDS: tuple[Kind, ...] = ("random", "peaked", "one-hot", "bias-inf", "strided")
 PEAK = 10.0
 
 
-def violated(recipe: Recipe, sizes: Mapping[str, int]) -> Expr | None:
-    """The first of the recipe's constraints that these sizes break."""
-    return next((c for c in recipe.constraints if not evaluate(c, sizes)), None)
+def violated(asked: Described, sizes: Mapping[str, int]) -> Expr | None:
+    """The first of the spec's constraints that these sizes break."""
+    return next((c for c in asked.constraints if not evaluate(c, sizes)), None)
 
 
 def make_inputs(
-    recipe: Recipe,
+    asked: Asked,
     sizes: Mapping[str, int],
     seed: int,
     kind: Kind = "random",
@@ -34,34 +35,35 @@ def make_inputs(
 ) -> dict[str, torch.Tensor]:
     """Tensors by name in the spec's layout; derived inputs are not among them.
 
-    `sizes` gives B, Hq, Hkv, Nq, Nk, D, Dv and any other dimension that the recipe names. Floats of
+    `sizes` gives B, Hq, Hkv, Nq, Nk, D, Dv and any other dimension that the spec names. Floats of
     dtype "T" have `dtype` and hold values that it can represent. `kind`: "peaked" multiplies q
     by 10, "one-hot" makes v the identity over keys (repeated past Dv), "bias-inf" puts -inf into
     float extras of two and more dimensions, "strided" gives tensors whose rows lie apart. Integer
-    extras over rows are document numbers: sorted, in ragged runs; others are lengths. Raises
-    `InputError` for sizes that the recipe does not allow.
+    extras over rows are document numbers: sorted, in ragged runs; others are lengths where a recipe
+    says that they index nothing. Raises `InputError` for sizes that the spec does not allow.
     """
-    broken = violated(recipe, sizes)
+    broken = violated(asked, sizes)
     if broken is not None:
         raise InputError(
             f"the spec is defined for {print_expr(broken)} only, not for {dict(sizes)}"
         )
     generator = torch.Generator().manual_seed(seed)
     out: dict[str, torch.Tensor] = {}
-    for item in recipe.inputs:
+    for item in asked.inputs:
         if item.derive is not None:
             continue
         shape = [extent(d, sizes) for d in item.dims]
-        if _is_length(item, recipe):
+        if _is_length(item, asked):
             out[item.name] = _lengths(item, shape, sizes, generator)
         else:
             out[item.name] = _values(item, shape, generator, kind, dtype)
     return out
 
 
-def _is_length(item: Input, recipe: Recipe) -> bool:
+def _is_length(item: Input, asked: Asked) -> bool:
     """True for integers that stand for no row and index nothing: lengths, windows, prefixes."""
-    if item.dtype not in ("i32", "i64") or {"Nq", "Nk"} & set(item.dims):
+    recipe = recipe_of(asked)
+    if recipe is None or item.dtype not in ("i32", "i64") or {"Nq", "Nk"} & set(item.dims):
         return False
     read = [e for e in (recipe.score, recipe.keep, recipe.weight, recipe.output_factor) if e]
     nodes = [n for e in read for n in walk_expr(e)]

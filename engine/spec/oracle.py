@@ -19,6 +19,7 @@ from engine.spec.flex import Mod
 from engine.spec.load import surroundings
 from engine.spec.program import Program, index_grid, program_of
 from engine.spec.recipe import Input, Recipe
+from engine.spec.signature import Described
 from engine.spec.source import read_source
 from engine.spec.trace import OnCpu, Widen
 
@@ -172,9 +173,11 @@ def environment(
     return env
 
 
-def canonical_layout(recipe: Recipe, role: str, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+def canonical_layout(
+    asked: Described, role: str, inputs: Mapping[str, torch.Tensor]
+) -> torch.Tensor:
     """q, k or v as [B, heads, rows, columns] (a view), whatever the spec's order of dimensions."""
-    item = next(i for i in recipe.inputs if i.role == role)
+    item = next(i for i in asked.inputs if i.role == role)
     return as_bhnd(item, inputs[item.name])
 
 
@@ -188,9 +191,9 @@ def as_bhnd(item: Input, tensor: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def output_as_bhnd(recipe: Recipe, o: torch.Tensor) -> torch.Tensor:
+def output_as_bhnd(asked: Described, o: torch.Tensor) -> torch.Tensor:
     """The spec's output as [B, Hq, Nq, Dv] (a view)."""
-    return as_bhnd(Input("o", "extra", "T", recipe.output_dims), o)
+    return as_bhnd(Input("o", "extra", "T", asked.output_dims), o)
 
 
 def _broadcast(value: Any, shape: tuple[int, ...]) -> torch.Tensor:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.errors import SpecError
 from engine.gpu.worker.cases import Case
 from engine.gpu.worker.fa4 import NAME as FA4
 from engine.gpu.worker.fa4 import fa4_rival
@@ -202,7 +203,8 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
         times = interleaved(contestants, samples, _l2())
     after = clocks()
     flops = 2.0 * (subject.d + subject.dv) * entry.mask.pairs
-    floor = floor_ms(subject, sizes, flops, ceilings)
+    # How little arithmetic a mask leaves is not known without a recipe: then bytes are the floor.
+    floor = floor_ms(subject, sizes, flops if entry.mask.known else 0.0, ceilings)
     base = times[OURS].median
     for name, timing in times.items():
         row: dict[str, Any] = {
@@ -264,9 +266,13 @@ def timed_outputs(
     """What the timed calls left in their outputs is right, new inputs give new outputs, and the
     time is one that the card can do."""
     with subject.tallies.timed("timed outputs") as tally:
-        for number, (call, inputs) in enumerate(zip(calls, entry.sets, strict=True)):
+        wants = [sampled(subject, inputs, entry.sizes) for inputs in entry.sets]
+        if not all(wants):
+            tally.note(reason="the spec's function in float64 does not fit at the timed sizes")
+            return tally.row()
+        for number, (call, want) in enumerate(zip(calls, wants, strict=True)):
             tally.case()
-            if wrong := differs(subject.o(call), sampled(subject, inputs, entry.sizes)):
+            if wrong := differs(subject.o(call), want):
                 tally.fail(f"{label(entry.sizes)} set {number}: {wrong}")
         tally.case()
         was = bits(calls[0].o).clone()
@@ -308,16 +314,25 @@ def sampled(
     """The recipe in float64, all rows of some heads: (b, h) -> O, sum |w v|, live rows.
 
     Whole heads at full length; the spec's own function has judged every element at the sizes of the
-    verification deck, and the recipe equals it there.
+    verification deck, and the recipe equals it there. Without a recipe the function itself is run
+    on the parts of the inputs that one head needs; empty where they do not fit.
     """
+    from engine.gpu.worker.alone import one_head_by_spec, separable
     from engine.gpu.worker.heads import one_head
 
     picks = {(0, 0), (sizes["B"] - 1, sizes["Hq"] - 1), (sizes["B"] // 2, sizes["Hq"] // 2 + 1)}
-    return {
-        (b, h): one_head(subject.run, inputs, sizes, b, h)
-        for b, h in sorted(picks)
-        if h < sizes["Hq"]
-    }
+    chosen = [(b, h) for b, h in sorted(picks) if h < sizes["Hq"]]
+    run = subject.run
+    if run.recipe is not None:
+        return {(b, h): one_head(run, inputs, sizes, b, h) for b, h in chosen}
+    axes = separable(run, subject.d, subject.dv)
+    try:
+        return {(b, h): one_head_by_spec(run, inputs, sizes, b, h, axes) for b, h in chosen}
+    except (SpecError, torch.OutOfMemoryError):
+        return {}
+    finally:
+        if run.device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 def differs(out: Tensor, want: Mapping[tuple[int, int], tuple[Tensor, Tensor, Tensor]]) -> str:
@@ -345,7 +360,7 @@ def _fresh(subject: Subject, like: Mapping[str, Tensor], seed: int) -> dict[str,
     """Other q, k and v; extra inputs are shared by all sets."""
     generator = torch.Generator(subject.run.device).manual_seed(seed)
     out = dict(like)
-    for item in subject.run.recipe.inputs:
+    for item in subject.run.signature.inputs:
         if item.role != "extra":
             old = like[item.name]
             draw = torch.randn(old.shape, device=old.device, generator=generator)

@@ -33,15 +33,29 @@ OPTIONAL = ("far offsets", "held lists", "graph", "memcheck", "racecheck", "time
 # Judged on the primary specialisation only.
 PRIMARY_ONLY = ("far offsets", "own kernels", "graph", "memcheck", "racecheck")
 
+# What cannot be judged where no recipe could be read. Each must be in a result all the same, with
+# the reason why it was not run; keep sets are judged where O is linear in V.
+UNREAD = ("lse", "recipe", "keep sets")
+BY_SPEC = "judged by the spec's function alone"
+NO_RECIPE = "no rule reads this spec: its own function is the oracle"
+NO_LSE = "compared with nothing: only a recipe says what a row's log-sum-exp is"
+NO_LSE_OUTPUT = "the kernel gives no log-sum-exp"
+NOT_LINEAR = "O is not linear in V, so one-hot V shows no weights"
+
 REPEATS = 20
+FEWEST = 4  # cases with keys that must have been compared where the function judges alone
 
 
-def required(key: str, primary: str, softmax: bool) -> tuple[str, ...]:
-    """The checks that a result must hold for specialisation `key`."""
+def required(key: str, primary: str, softmax: bool, read: bool = True) -> tuple[str, ...]:
+    """The checks that a result must hold for specialisation `key`.
+
+    `softmax` says whether there is an LSE to compare, `read` whether there is a recipe.
+    """
     return tuple(
         name
         for name in CHECKS
         if name not in OPTIONAL
         and (key == primary or name not in PRIMARY_ONLY)
         and (softmax or name != "lse")
+        and (read or name not in UNREAD)
     )

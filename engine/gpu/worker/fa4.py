@@ -17,7 +17,7 @@ from torch import Tensor
 
 from engine.cuir.nodes import Expr, Index, Name, walk_expr
 from engine.cuir.scalar import evaluate
-from engine.gpu.worker.rivals import Absent, Contestant, Mask
+from engine.gpu.worker.rivals import UNREAD_SPEC, Absent, Contestant, Mask
 from engine.gpu.worker.specrun import SpecRun
 
 NAME = "FlashAttention-4"
@@ -30,6 +30,8 @@ def fa4_rival(
 ) -> Contestant | Absent:
     """`flash_attn_func` with the recipe's scale, cap and window, or why it does not take part."""
     recipe = run.recipe
+    if recipe is None:
+        return Absent(UNREAD_SPEC)
     if recipe.weight is not None:
         return Absent("its function is softmax attention; this recipe has weights of its own")
     cap_scale = cap_of(recipe.score, sizes)
@@ -104,6 +106,8 @@ def window_of(
         return (None, None)
     if mask.kind == "causal":
         return (None, 0)
+    if run.recipe is None:
+        return None
     keep = run.recipe.keep
     if any(
         isinstance(e, Index) or (isinstance(e, Name) and e.id in ("b", "h"))

@@ -19,6 +19,7 @@ def one_head(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """O [Nq, Dv], sum_j |w_ij v_jd| [Nq, Dv] and which rows keep a key [Nq]."""
     recipe = run.recipe
+    assert recipe is not None
     env: dict[str, Any] = {**sizes, "b": b, "h": h}
     for item in recipe.extra():
         env[item.name] = inputs[item.name] if item.dims else inputs[item.name].item()

@@ -31,7 +31,7 @@ from engine.gpu.worker.device import describe_device
 from engine.gpu.worker.manifest import KERNEL, Job, JobError, arch_for, read_job
 from engine.gpu.worker.mutants import Mutant, mutants_of
 from engine.gpu.worker.options import parser
-from engine.gpu.worker.results import Store, write_result
+from engine.gpu.worker.results import Store, has_lse, write_result
 from engine.gpu.worker.sanitizer import sanitizer_rows
 from engine.gpu.worker.trouble import build_row, not_run, trouble_of
 
@@ -104,7 +104,7 @@ class Run:
         )  # fmt: skip
         if self.options.self_test:
             text = job.source.read_bytes().decode("utf-8", "surrogateescape")
-            for mutant in mutants_of(text):
+            for mutant in mutants_of(text, has_lse(job)):
                 if mutant.text is None:
                     self.add_mutant(work, mutant, False, f"does not apply: {mutant.change}")
                     continue

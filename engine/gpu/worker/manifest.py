@@ -13,6 +13,7 @@ SCHEMA = 1
 MANIFEST = "job.json"
 KERNEL = "kernel"
 SOURCE = "kernel.cu"
+RECIPE, SIGNATURE = "recipe.json", "signature.json"
 MODULE = "module.cuir"
 
 
@@ -25,7 +26,8 @@ class Job:
     """A job folder, read.
 
     `hashes` are SHA-256 in hex of what a verdict hangs on: `kernel` (the bytes of kernel.cu),
-    `headers`, `spec`, `recipe`, `binding`, `options`. `specialisations` are bindings of the launch
+    `headers`, `spec`, `recipe` (or `signature`, where no recipe could be read), `binding`,
+    `options`. `specialisations` are bindings of the launch
     template's parameters in order, some or all of the kernel's `declared` keys; `primary` is the
     key of the one that is judged on the whole deck. `fields` are name and type of the argument
     struct's fields. `constants` are those of the launcher that the workspace's size depends on, by
@@ -45,7 +47,8 @@ class Job:
     kernels: tuple[str, ...]
     spec: str
     options: Mapping[str, Any]
-    recipe: Mapping[str, Any]
+    recipe: Mapping[str, Any] | None
+    signature: Mapping[str, Any] | None
     binding: Mapping[str, Any]
     flex: str | None
     flex_reason: str
@@ -136,7 +139,8 @@ def read_job(folder: Path) -> Job:
         kernels=tuple(data["kernels"]),
         spec=data["spec"],
         options=data["options"],
-        recipe=json.loads((folder / "recipe.json").read_text(encoding="utf-8")),
+        recipe=_json(folder, RECIPE) if RECIPE in data["files"] else None,
+        signature=_json(folder, SIGNATURE) if SIGNATURE in data["files"] else None,
         binding=json.loads((folder / "binding.json").read_text(encoding="utf-8")),
         flex=data["flex"],
         flex_reason=data["flex_reason"],
@@ -145,6 +149,11 @@ def read_job(folder: Path) -> Job:
         files=data["files"],
         worker=data["worker"],
     )
+
+
+def _json(folder: Path, name: str) -> Mapping[str, Any]:
+    data: Mapping[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+    return data
 
 
 def arch_for(capability: tuple[int, int], archs: tuple[str, ...]) -> str | None:

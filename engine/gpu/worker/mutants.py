@@ -17,14 +17,15 @@ class Mutant:
     seen_by: tuple[str, ...]
 
 
-def mutants_of(source: str) -> tuple[Mutant, ...]:
-    """The four classic bugs, put into a kernel's own text."""
-    return (
+def mutants_of(source: str, lse: bool = True) -> tuple[Mutant, ...]:
+    """The classic bugs, put into a kernel's own text; that of LSE where it is compared (`lse`)."""
+    made = (
         _mutant(source, "mask", "the keep predicate looks one key ahead", _mask, ("keep sets",)),
         _mutant(source, "scale", "the scale is dropped", _scale, ("accuracy",)),
         _mutant(source, "heads", "query head h reads key head h % Hkv", _heads, ("accuracy",)),
         _mutant(source, "lse", "LSE in base 2", _lse, ("lse",)),
     )
+    return tuple(m for m in made if lse or m.name != "lse")
 
 
 def _mutant(

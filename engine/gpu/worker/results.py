@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.gpu.worker.checklist import required
+from engine.gpu.worker.checklist import BY_SPEC, UNREAD, required
 from engine.gpu.worker.manifest import Job
 
 SCHEMA = 1
@@ -21,6 +21,10 @@ METHOD = (
     "and interleaved call by call, several "
     "input sets in rotation, median and interquartile range; every contestant's output checked "
     "first and ours again after its timed calls. TFLOP/s = 2 (D + Dv) B Hq (kept pairs) / time."
+)
+METHOD_BY_SPEC = METHOD.replace(
+    "(kept pairs) / time.",
+    "Nq Nk / time: every pair is counted, since no recipe says which are kept.",
 )
 
 
@@ -72,17 +76,17 @@ class Store:
 
     def has_checks(self, key: str) -> bool:
         """Whether every required check of a specialisation is there and passed."""
-        softmax = self.job.recipe["weight"] is None
+        softmax, read = has_lse(self.job), self.job.recipe is not None
         good = {
             r["check"] for r in self.checks if r["specialisation"] == key and r["verdict"] == "pass"
         }
-        return all(c in good for c in required(key, self.job.primary, softmax))
+        return all(c in good for c in required(key, self.job.primary, softmax, read))
 
     def result(self, state: str) -> dict[str, Any]:
         """The whole result; `state` is "complete" or why it is not."""
-        softmax = self.job.recipe["weight"] is None
+        softmax, read = has_lse(self.job), self.job.recipe is not None
         verdict, reason = judge(
-            self.checks, self.job.keys, self.job.primary, softmax, self.job.declared
+            self.checks, self.job.keys, self.job.primary, softmax, self.job.declared, read
         )
         return {
             "kind": KIND,
@@ -97,7 +101,7 @@ class Store:
             "softmax": softmax,
             "cuir": self.job.module_text,
             "device": self.device,
-            "method": METHOD,
+            "method": METHOD if read else METHOD_BY_SPEC,
             "state": state,
             "verdict": verdict,
             "reason": reason,
@@ -106,6 +110,12 @@ class Store:
             "times": self.times,
             "events": self.events[-50:],
         }
+
+
+def has_lse(job: Job) -> bool:
+    """Whether the kernel gives an LSE that a recipe says the value of."""
+    given = any(t["output"] and t["source"] == "LSE" for t in job.binding["tensors"])
+    return job.recipe is not None and job.recipe["weight"] is None and given
 
 
 def row_key(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -120,10 +130,13 @@ def judge(
     primary: str,
     softmax: bool,
     declared: Sequence[str] = (),
+    read: bool = True,
 ) -> tuple[str, str]:
     """The verdict that the rows earn: any failure fails, any missing required row is not_run.
 
-    The reason names the specialisations where `keys` are fewer than the kernel's `declared` ones.
+    Without a recipe (`read`) what cannot be judged must be there with its reason, and the verdict
+    names it. The reason names the specialisations where `keys` are fewer than the kernel's
+    `declared` ones.
     """
     keys = tuple(keys)
     rows = {(str(r["specialisation"]), str(r["check"])): r for r in checks}
@@ -136,15 +149,19 @@ def judge(
     missing = [
         f"{key} {check}"
         for key in keys
-        for check in required(key, primary, softmax)
+        for check in required(key, primary, softmax, read)
         if rows.get((key, check), {}).get("verdict") != "pass"
     ]
+    if not read:
+        missing += [f"{k} {c}" for k in keys for c in UNREAD if (k, c) not in rows]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         return "not_run", f"incomplete: no pass for {missing[0]}{more}"
     cases = sum(int(r.get("cases", 0)) for r in rows.values())
     extras = sorted({str(r["check"]) for r in rows.values() if r["verdict"] == "not_run"})
     note = f"; not run: {', '.join(extras)}" if extras else ""
+    if not read:
+        note = f"; {BY_SPEC}{note}"
     if len(keys) < len(declared):
         note += f"; of {len(declared)} specialisations only {', '.join(keys)}"
     return "pass", f"{len(rows)} checks on {cases} cases{note}"

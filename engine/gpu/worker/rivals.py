@@ -26,6 +26,8 @@ from engine.spec.recipe import Recipe
 
 Contestant = Callable[[Mapping[str, Tensor]], Tensor]
 DENSE_BYTES = 4 << 30
+UNREAD_SPEC = "no rule reads this spec, so nothing says how this rival would compute it"
+ALL_PAIRS = "all pairs: no recipe says which are kept"
 BACKENDS = {
     "SDPA FlashAttention-2": SDPBackend.FLASH_ATTENTION,
     "SDPA cuDNN": SDPBackend.CUDNN_ATTENTION,
@@ -42,15 +44,22 @@ class Absent:
 
 @dataclass(frozen=True)
 class Mask:
-    """What the recipe keeps at one size: the kept pairs over all (b, h), and of which kind."""
+    """What the recipe keeps at one size: the kept pairs over all (b, h), and of which kind.
+
+    Without a recipe every pair is counted, and `known` is false.
+    """
 
     pairs: int
-    kind: str  # full, causal, other
+    kind: str  # full, causal, other, or ALL_PAIRS
+    known: bool = True
 
 
 def mask_of(run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Mask:
     """Count kept pairs by the recipe's predicate, in bands of rows; per head where it differs."""
     recipe = run.recipe
+    if recipe is None:
+        pairs = sizes["B"] * sizes["Hq"] * sizes["Nq"] * sizes["Nk"]
+        return Mask(pairs, ALL_PAIRS, False)
     names = {e.id for e in walk_expr(recipe.keep) if isinstance(e, Name)}
     by_head = _index_dependent(recipe, names)
     n_q, n_k = sizes["Nq"], sizes["Nk"]
@@ -73,6 +82,12 @@ def mask_of(run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]
     return Mask(pairs, "full" if full else "causal" if causal else "other")
 
 
+def _recipe(run: SpecRun) -> Recipe:
+    """For what takes part only where there is a recipe."""
+    assert run.recipe is not None
+    return run.recipe
+
+
 def _index_dependent(recipe: Recipe, names: set[str]) -> bool:
     dims = {d for item in recipe.extra() if item.name in names for d in item.dims}
     return bool(names & {"b", "h"}) or bool(dims & {"B", "Hq", "Hkv"})
@@ -82,7 +97,7 @@ def _environment(
     run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]
 ) -> dict[str, Any]:
     env: dict[str, Any] = dict(sizes)
-    for item in run.recipe.extra():
+    for item in _recipe(run).extra():
         value = inputs[item.name]
         env[item.name] = value if item.dims else value.item()
     return env
@@ -128,6 +143,8 @@ def sdpa_rivals(
     """SDPA's fused back ends where the recipe is full or causal attention, else a dense mask."""
     out: dict[str, Contestant | Absent] = {}
     recipe = run.recipe
+    if recipe is None:
+        return {name: Absent(UNREAD_SPEC) for name in (*BACKENDS, "SDPA dense mask")}
     linear = linear_score(recipe.score)
     if recipe.weight is not None or linear is None:
         why = "SDPA is softmax of a scaled score, with a mask or bias alone"
@@ -168,7 +185,7 @@ def dense_mask(
     run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], bias: Expr | None
 ) -> Tensor | Absent:
     """Bias and mask as one additive tensor that broadcasts to [B, Hq, Nq, Nk]."""
-    recipe = run.recipe
+    recipe = _recipe(run)
     q, k, v = (run.canonical(inputs, role) for role in ("q", "k", "v"))
     with torch.device(run.device):
         env = environment(recipe, inputs, q, k, v)
@@ -200,7 +217,7 @@ def flex_rival(
     # All input sets share their extra inputs, so the mods and the block mask are made once.
     tensors = {
         i.name: t.float() if (t := inputs[i.name]).dtype == torch.float64 else t
-        for i in run.recipe.extra()
+        for i in _recipe(run).extra()
     }
     scale, score_mod, mask_mod = module.mods(dict(sizes), tensors)
     block = None
@@ -232,7 +249,7 @@ def _module(source: str) -> types.ModuleType:
 
 
 def _mask_axes(run: SpecRun) -> tuple[bool, bool]:
-    recipe = run.recipe
+    recipe = _recipe(run)
     names = {e.id for e in walk_expr(recipe.keep) if isinstance(e, Name)}
     dims = {d for item in recipe.extra() if item.name in names for d in item.dims}
     return "b" in names or "B" in dims, "h" in names or bool(dims & {"Hq", "Hkv"})

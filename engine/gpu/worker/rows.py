@@ -30,6 +30,11 @@ class Tally:
     def case(self) -> None:
         self.cases += 1
 
+    def withdraw(self, why: str) -> None:
+        """A case that turned out not to be one that can be judged: it does not count."""
+        self.cases -= 1
+        self.count(why, 1)
+
     def fail(self, what: str) -> None:
         self.failed += 1
         if len(self.failures) < MOST_FAILURES:

@@ -2,6 +2,8 @@
 
 The oracle is the person's own function. The recipe, proven equal to it when the spec was read and
 held against it again here, gives what the function does not return: LSE, and which pairs are kept.
+Where no recipe could be read the function judges alone: a row that it gives as NaN has no key, its
+weights are what it makes of one-hot V, and LSE is compared with nothing.
 """
 
 from __future__ import annotations
@@ -30,13 +32,16 @@ from engine.spec.program import (
     size_arguments,
     sorted_mods,
 )
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipe import Input
+from engine.spec.signature import Asked, recipe_of, signature_of
 from engine.spec.source import read_source
 from engine.spec.trace import Widen
+from engine.spec.unread import DRAWS, documents, integers_of, integers_redrawn, saturates
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 GAIN = {FLAT: (1.0, 0.0), PEAKED: (8.0, 0.0), SHIFTED: (3.0, 3.0)}
 DOCUMENTS = 5
+TRIED = 1 << 25  # pairs up to which the CPU tries whether the spec runs with what was drawn
 
 
 @dataclass(frozen=True)
@@ -49,32 +54,53 @@ class Shapes:
         return [extent(d, self.values) for d in dims]
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What the outputs of one call are compared with; rows are [B, Hq, Nq].
+
+    `empty` are the rows that must give O = 0, and LSE = -inf where there is an `lse` to compare
+    with. `read` is what the recipe says, None without one; `exact` is the function's own O where it
+    had to be run to know the empty rows.
+    """
+
+    empty: Tensor
+    lse: Tensor | None
+    read: Expected | None
+    exact: Tensor | None
+
+
 class SpecRun:
-    """A spec and its recipe, to be run at chosen sizes on one device."""
+    """A spec and what is known of it, to be run at chosen sizes on one device.
+
+    `recipe` is None where none could be read; the `signature` is always there.
+    """
 
     def __init__(
-        self, path: Path, options: Mapping[str, Any], recipe: Recipe, device: torch.device
+        self, path: Path, options: Mapping[str, Any], asked: Asked, device: torch.device
     ) -> None:
         self.path = path
         self.options = dict(options)
-        self.recipe = recipe
+        self.recipe = recipe_of(asked)
+        self.signature = signature_of(asked)
         self.device = device
         self.source = read_source(path, self.options)
         self.program: Program = program_of(self.source)
-        self.role: dict[str, Input] = {i.role: i for i in recipe.inputs if i.role != "extra"}
+        self.role: dict[str, Input] = {
+            i.role: i for i in self.signature.inputs if i.role != "extra"
+        }
         self.oracle_device = device
 
     # --- sizes and inputs --------------------------------------------------------------------
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
         """Whether the sizes obey what the spec's dimension names demand (such as Nq == Nk)."""
-        return all(bool(evaluate(c, dict(sizes))) for c in self.recipe.constraints)
+        return all(bool(evaluate(c, dict(sizes))) for c in self.signature.constraints)
 
     def sizes(self, case: Case, d: int, dv: int) -> dict[str, int]:
         """Every dimension's size; names of the spec's own get one of their own."""
         out = {**case.sizes, "D": d, "Dv": dv}
         spare = 11 + case.Nk
-        for item in self.recipe.inputs:
+        for item in self.signature.inputs:
             for dim in item.dims:
                 if dim.isidentifier() and dim not in out:
                     out[dim] = spare
@@ -88,7 +114,7 @@ class SpecRun:
         generator = torch.Generator(self.device).manual_seed(case.seed)
         gain, shift = GAIN[case.values]
         out: dict[str, Tensor] = {}
-        for item in self.recipe.inputs:
+        for item in self.signature.inputs:
             if item.derive is not None:
                 continue
             shape = Shapes(sizes).of(item.dims)
@@ -98,12 +124,34 @@ class SpecRun:
             elif item.role == "v":
                 value = value + shift
             out[item.name] = value.to(_stored(item, dtype))
+        if self.recipe is None:
+            return self._with_integers(out, sizes, case.seed)
         return self.with_derived(out)
+
+    def _with_integers(
+        self, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], seed: int
+    ) -> dict[str, Tensor]:
+        """Integers of an unread spec, as it runs with them: tried on the CPU, where a place that is
+        not there is an error and not the end of the process."""
+
+        def runs(tried: Mapping[str, Tensor]) -> bool:
+            try:
+                self._exact_on(torch.device("cpu"), tried)
+            except SpecError:
+                return False
+            return True
+
+        pairs = sizes["B"] * sizes["Hq"] * sizes["Nq"] * sizes["Nk"]
+        if pairs > TRIED:
+            return integers_redrawn(
+                self.signature, inputs, sizes, seed, lambda _: True, (documents,)
+            )
+        return integers_redrawn(self.signature, inputs, sizes, seed, runs, DRAWS)
 
     def with_derived(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The inputs and the tables that the spec builds by itself."""
         out = dict(inputs)
-        if any(i.derive is not None for i in self.recipe.inputs):
+        if self.recipe is not None and any(i.derive is not None for i in self.recipe.inputs):
             plain = {t.name: inputs[t.name].cpu() for t in self.program.tensors}
             found = derive_inputs(self.path, self.recipe, plain, self.options)
             out |= {name: value.to(self.device) for name, value in found.items()}
@@ -131,9 +179,11 @@ class SpecRun:
         except Exception:
             if self.oracle_device.type == "cpu":
                 raise
-            # A spec that names a device itself runs where it can.
+            # A spec that names a device itself runs where it can; one that runs nowhere at these
+            # sizes says nothing about other sizes.
+            out = self._exact_on(torch.device("cpu"), inputs)
             self.oracle_device = torch.device("cpu")
-            return self._exact_on(self.oracle_device, inputs)
+            return out
 
     def _exact_on(self, device: torch.device, inputs: Mapping[str, Tensor]) -> Tensor:
         given = {t.name: inputs[t.name].to(device) for t in self.program.tensors}
@@ -147,7 +197,7 @@ class SpecRun:
                 }
                 with torch.device(device), Widen():  # type: ignore[no-untyped-call]
                     out = self.program.run(wide, broadcast_mods)
-        return output_as_bhnd(self.recipe, out).to(self.device)
+        return output_as_bhnd(self.signature, out).to(self.device)
 
     def low(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """The same function run by PyTorch in the inputs' own precision, as [B, Hq, Nq, Dv]."""
@@ -155,7 +205,7 @@ class SpecRun:
         with surroundings(self.source), torch.device(self.oracle_device):
             torch.set_default_dtype(torch.float32)
             out = self.program.run(given, broadcast_mods)
-        return output_as_bhnd(self.recipe, out).to(self.device)
+        return output_as_bhnd(self.signature, out).to(self.device)
 
     def eager(
         self, compiler: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
@@ -181,7 +231,7 @@ class SpecRun:
                 named = {s.name: sizes[s.name] for s in self.source.scalars if s.size}
                 mods = sorted_mods(self.source, function(**given, **scalars, **named))
                 out = broadcast_mods(inputs["q"], inputs["k"], inputs["v"], *mods)
-            return output_as_bhnd(self.recipe, out)
+            return output_as_bhnd(self.signature, out)
 
         def on_device(inputs: Mapping[str, Tensor]) -> Tensor:
             with torch.device(self.oracle_device), torch.no_grad():
@@ -190,22 +240,49 @@ class SpecRun:
         return on_device
 
     def expected(self, inputs: Mapping[str, Tensor]) -> Expected:
-        """What the recipe says in float64: O, LSE, kept pairs."""
+        """What the recipe says in float64: O, LSE, kept pairs. Asks for a recipe."""
+        assert self.recipe is not None
         with torch.device(self.device):
             return expected(self.recipe, inputs)
 
-    def magnitude(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """sum_j |w_ij v_jd| with the recipe's weights: the natural size of each element of O."""
+    def outcome(self, inputs: Mapping[str, Tensor]) -> Outcome:
+        """What one call's outputs are compared with.
+
+        Raises `SpecError` where there is no recipe and the function does not run at these sizes.
+        """
+        if self.recipe is not None:
+            want = self.expected(inputs)
+            return Outcome(want.empty, want.lse, want, None)
+        q, v = self.canonical(inputs, "q"), self.canonical(inputs, "v")
+        if not v.shape[2]:  # without keys O is 0, whatever the function writes there
+            exact = torch.zeros(*q.shape[:3], v.shape[3], dtype=torch.float64, device=self.device)
+            return Outcome(torch.ones_like(exact[..., 0], dtype=torch.bool), None, None, exact)
+        exact = self.exact(inputs)
+        return Outcome(exact.isnan().all(-1), None, None, exact)
+
+    def magnitude(self, inputs: Mapping[str, Tensor], exact: Tensor | None = None) -> Tensor:
+        """The natural size of each element of O (`exact`, where it is there): sum_j |w_ij v_jd|.
+
+        By the recipe's weights, or what the function makes of |V|, which is the same where no
+        weight is negative; never less than O itself.
+        """
         name = self.role["v"].name
-        made = self.expected({**inputs, name: inputs[name].abs()})
-        return made.o.abs()
+        positive = {**inputs, name: inputs[name].abs()}
+        if self.recipe is not None:
+            return self.expected(positive).o.abs()
+        o = self.exact(inputs) if exact is None else exact
+        return torch.maximum(self.exact(positive).abs().nan_to_num(), o.abs().nan_to_num())
 
     def weights(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The matrix that multiplies V, [B, Hq, Nq, Nk], by running the spec on one-hot V."""
+        """The matrix that multiplies V, [B, Hq, Nq, Nk], by running the spec on one-hot V.
+
+        Without a recipe key j is shown by column j mod Dv, as a kernel shows it: weights may depend
+        on the column.
+        """
         v = self.canonical(inputs, "v")
         n_k, columns = v.shape[2], v.shape[3]
-        # One run with Nk columns where the spec lets V have them, else D columns at a time.
-        for width in (n_k, columns):
+        # One run with Nk columns where the spec lets V have them, else Dv columns at a time.
+        for width in (n_k, columns) if self.recipe is not None else (columns,):
             try:
                 return torch.cat(
                     [
@@ -226,16 +303,22 @@ class SpecRun:
 
     def canonical(self, inputs: Mapping[str, Tensor], role: str) -> Tensor:
         """q, k or v as [B, heads, rows, columns]."""
-        return canonical_layout(self.recipe, role, inputs)
+        return canonical_layout(self.signature, role, inputs)
 
     @property
     def approximate(self) -> bool:
         """Whether the score goes through tanh, for which the hardware has 2^-11 relative error."""
         from engine.cuir.nodes import Call, walk_expr
 
+        if self.recipe is None:
+            return saturates(self.source)
         exprs = [self.recipe.score, *([self.recipe.weight] if self.recipe.weight else [])]
         names = {e.fn for x in exprs for e in walk_expr(x) if isinstance(e, Call)}
         return bool(names & {"tanh", "tanh_approx", "sigmoid"})
+
+    def integers(self) -> tuple[int, ...]:
+        """Whole numbers that may be a window or a block, where no recipe says which are."""
+        return integers_of(self.source)
 
 
 def _make_importable(function: Any) -> None:

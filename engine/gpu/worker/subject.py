@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from engine.cuir.nodes import Expr
+from engine.cuir.nodes import Expr, Num
+from engine.errors import SpecError
 from engine.gpu.worker.calls import Call, Launch, make_call
 from engine.gpu.worker.cases import Case
 from engine.gpu.worker.guarded import Layout
@@ -18,6 +19,8 @@ from engine.spec.oracle import output_as_bhnd
 from engine.transfer.binding import Binding
 
 Say = Callable[[str], None]
+LINEAR_CASE = Case(1, 2, 1, 37, 43, seed=7400)
+LINEAR = 1e-9  # of the row's largest element, in float64
 
 
 @dataclass
@@ -35,6 +38,7 @@ class Subject:
     tallies: Tallies
     say: Say
     constants: Mapping[str, int] = field(default_factory=dict)
+    _linear: bool | None = None
 
     def call(
         self, case: Case, layouts: dict[str, Layout] | None = None
@@ -61,19 +65,52 @@ class Subject:
 
     def o(self, call: Call) -> Tensor:
         """O as [B, Hq, Nq, Dv]."""
-        return output_as_bhnd(self.run.recipe, call.o)
+        return output_as_bhnd(self.run.signature, call.o)
 
     def fits(self, case: Case) -> bool:
         return self.run.fits(self.run.sizes(case, self.d, self.dv))
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
+        """Whose integers the deck goes around: the recipe's, else all that the spec's text has."""
         recipe = self.run.recipe
+        if recipe is None:
+            return tuple(map(Num, self.run.integers()))
         found = (recipe.keep, recipe.score, recipe.weight, recipe.output_factor)
         return tuple(e for e in found if e is not None)
+
+    @property
+    def linear(self) -> bool:
+        """Whether O is a sum of rows of V, so that one-hot V shows the weights.
+
+        A recipe says so; without one the function is tried on a small case.
+        """
+        if self.run.recipe is not None:
+            return True
+        if self._linear is None:
+            self._linear = linear_in_v(self.run, self.adapted(LINEAR_CASE), self.d, self.dv)
+        return self._linear
 
     def adapted(self, case: Case) -> Case | None:
         """The case, or its square where the spec demands Nq == Nk, or None where neither fits."""
         square = Case(case.B, case.Hq, case.Hkv, case.Nq, case.Nq, case.values, case.seed)
         equal = Case(case.B, case.Hq, case.Hq, case.Nq, case.Nq, case.values, case.seed)
         return next((c for c in (case, square, equal) if self.fits(c)), None)
+
+
+def linear_in_v(run: SpecRun, case: Case | None, d: int, dv: int) -> bool:
+    """Whether the spec's function of V + 2 W is that of V plus twice that of W, in float64."""
+    if case is None:
+        return False
+    inputs = run.make_inputs(case, run.sizes(case, d, dv), torch.float32)
+    v = run.canonical(inputs, "v")
+    w = torch.roll(v, 1, 2) * 0.75 - 0.25
+    try:
+        of_v, of_w, of_both = (
+            run.exact(run.replaced(inputs, "v", x)) for x in (v, w, v.double() + 2 * w.double())
+        )
+    except SpecError:
+        return False
+    apart = (of_both - of_v - 2 * of_w).abs()
+    scale = of_both.abs().nan_to_num().amax(-1, keepdim=True).clamp(min=1e-300)
+    return bool((apart / scale).nan_to_num().max() <= LINEAR)

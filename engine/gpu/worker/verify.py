@@ -24,6 +24,7 @@ from engine.gpu.worker.names import foreign_kernels, traced_kernels
 from engine.gpu.worker.rows import NOT_RUN, Tallies
 from engine.gpu.worker.specrun import DTYPES, SpecRun
 from engine.gpu.worker.subject import Subject
+from engine.spec.signature import Asked, signature_from_json
 from engine.spec.text import recipe_from_json
 from engine.transfer.binding import Binding
 
@@ -60,7 +61,6 @@ def verify(job: Job, library: Path, key: str, short: bool) -> None:
 def subject_of(job: Job, library: Path, key: str, short: bool) -> Subject:
     """The specialisation with its library opened."""
     binding = Binding.from_json(job.binding)
-    recipe = recipe_from_json(job.recipe)
     device = torch.device("cuda", torch.cuda.current_device())
     specialisation = job.specialisation(key)
     dtype = next(DTYPES[v] for v in specialisation.values() if v in DTYPES)
@@ -73,11 +73,18 @@ def subject_of(job: Job, library: Path, key: str, short: bool) -> Subject:
 
     capability = torch.cuda.get_device_capability(device)
     arch = arch_for(capability, job.archs)
-    run = SpecRun(job.folder / "spec" / job.spec, job.options, recipe, device)
+    run = SpecRun(job.folder / "spec" / job.spec, job.options, asked_of(job), device)
     return Subject(
         key, run, binding, launch, dtype, d, dv, short, Tallies(key),
         lambda text: tell(event="step", text=text), job.constants.get(arch or "", {}).get(key, {}),
     )  # fmt: skip
+
+
+def asked_of(job: Job) -> Asked:
+    """The job's recipe, or the signature alone where none could be read."""
+    if job.recipe is not None:
+        return recipe_from_json(job.recipe)
+    return signature_from_json(job.signature or {})
 
 
 def check_own_kernels(subject: Subject, job: Job) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def contents(tmp_path: Path) -> Contents:
         module=Module((), FIELDS, (kernel,)),
         spec=spec,
         options={},
-        recipe=causal_recipe(),
+        asked=causal_recipe(),
         binding=causal_binding(),
         declared=("f16_64", "bf16_64"),
     )

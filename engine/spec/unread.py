@@ -1,0 +1,77 @@
+"""What can be known of a spec without a recipe: the values its integers may have, what its text
+names, and how to draw inputs of which nobody can say what they mean."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from engine.spec.program import large_integers
+from engine.spec.signature import Signature
+from engine.spec.source import SpecSource
+
+Sizes = Mapping[str, int]
+Draw = Callable[[Tensor, Sizes, torch.Generator], Tensor]
+
+
+def integers_of(source: SpecSource) -> tuple[int, ...]:
+    """The integers of the spec's file and options: any of them may be a window or a block."""
+    return tuple(sorted(large_integers(source)))
+
+
+def saturates(source: SpecSource) -> bool:
+    """Whether the text names tanh or sigmoid, which a GPU has as an approximation of 2^-11."""
+    return any(
+        getattr(node, "attr", getattr(node, "id", "")) in ("tanh", "sigmoid")
+        for node in ast.walk(source.tree)
+    )
+
+
+def lengths(like: Tensor, sizes: Sizes, generator: torch.Generator) -> Tensor:
+    """From none to one past all keys; never 0 for a single one, which may be a divisor."""
+    low, high = (0 if like.dim() else 1), sizes["Nk"] + 2
+    return torch.randint(low, high, like.shape, generator=generator).to(like.dtype)
+
+
+def places(like: Tensor, sizes: Sizes, generator: torch.Generator) -> Tensor:
+    """Any query or key, as an index has it."""
+    most = max(min(sizes["Nq"], sizes["Nk"]), 1)
+    return torch.randint(0, most, like.shape, generator=generator).to(like.dtype)
+
+
+def documents(like: Tensor, sizes: Sizes, generator: torch.Generator) -> Tensor:
+    """Few different numbers, in sorted runs: documents, segments, classes."""
+    values = torch.randint(0, 3, like.shape, generator=generator)
+    return (values.sort(-1).values if like.dim() else values).to(like.dtype)
+
+
+DRAWS: Sequence[Draw] = (lengths, documents, places)
+
+
+def integers_redrawn(
+    signature: Signature,
+    inputs: Mapping[str, Tensor],
+    sizes: Sizes,
+    seed: int,
+    runs: Callable[[Mapping[str, Tensor]], bool],
+    draws: Sequence[Draw] = DRAWS,
+) -> dict[str, Tensor]:
+    """The inputs with their integers drawn again, in the first of the ways that the spec runs with;
+    which way is tried first changes with the seed. What an integer means is unknown here: a length,
+    a place, the number of a document."""
+    unknown = [i for i in signature.inputs if i.role == "extra" and i.dtype in ("i32", "i64")]
+    if not unknown or not (sizes["Nq"] and sizes["Nk"]):
+        return dict(inputs)
+    for attempt in range(len(draws)):
+        generator = torch.Generator().manual_seed(seed)
+        draw = draws[(seed + attempt) % len(draws)]
+        tried = dict(inputs)
+        for item in unknown:
+            old = inputs[item.name]
+            tried[item.name] = draw(old.cpu(), sizes, generator).to(old.device)
+        if runs(tried):
+            return tried
+    return dict(inputs)
