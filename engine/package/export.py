@@ -60,7 +60,8 @@ class Content:
     `kernel` names the kernel package it came from. `headers` are name and bytes below the include
     folder. `archs` come in the order of preference, the session's own first. `specialisations` are
     bindings of the launch template's parameters, in its order. `fields` are name and type of the
-    argument struct's. `value_columns` gives Dv by specialisation key where it is not D.
+    argument struct's. `spec_modules` are the modules beside the spec that it imports, by their
+    path in its folder. `value_columns` gives Dv by specialisation key where it is not D.
     """
 
     kernel: str
@@ -76,6 +77,7 @@ class Content:
     spec_name: str
     spec: bytes = field(repr=False)
     spec_options: Mapping[str, Any] = field(default_factory=dict)
+    spec_modules: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     verdicts: Sequence[Verdict] = ()
     level: Level = Level.NONE
     value_columns: Mapping[str, int] = field(default_factory=dict)
@@ -128,6 +130,7 @@ def package_files(content: Content, name: str) -> dict[str, bytes]:
     for key in info["specialisations"]:
         files[f"csrc/units/{key}.cu"] = unit_text(key, content.entry, content.fields).encode()
     files["csrc/units/dispatcher.cpp"] = dispatcher_text(list(info["specialisations"])).encode()
+    files |= {f"spec/{name}": data for name, data in content.spec_modules.items()}
     files[f"spec/{_file_name(content.spec_name)}"] = content.spec
     files["package.json"] = _json(info)
     files["recipe.json"] = _json(recipe_to_json(content.recipe))
@@ -164,6 +167,9 @@ def package_json(content: Content, name: str) -> dict[str, Any]:
         "recipe": sha256_of(_json(recipe_to_json(recipe))),
         "binding": sha256_of(_json(content.binding.to_json())),
     }
+    if content.spec_modules:
+        modules = {n: sha256_of(data) for n, data in sorted(content.spec_modules.items())}
+        hashes["spec_modules"] = sha256_of(_json(modules))
     digest = sha256_of(_json(hashes))
     return {
         "schema": SCHEMA,

@@ -12,7 +12,7 @@ from engine.lift import specialisation_key
 from engine.lift.lifter import lift_source
 from engine.lift.package import Specialisation
 from engine.package.export import Content, export, package_files
-from engine.service.inputs import check_kernel
+from engine.service.inputs import check_kernel, check_spec, spec_modules
 from engine.service.work import LOWERED, Work
 from engine.types import Level, Stage
 
@@ -60,6 +60,7 @@ def content_of(work: Work, level: Level) -> Content:
             fix=f"take its lowered source: cubridge lower {work.session.id}",
         )
     check_kernel(work)
+    check_spec(work)
     package, state = work.package, work.state
     arch = work.options.arch
     source = work.session.artifact(Stage.LOWERED, LOWERED).data
@@ -77,6 +78,7 @@ def content_of(work: Work, level: Level) -> Content:
         spec_name=work.spec.name,
         spec=work.spec.read_bytes(),
         spec_options=work.options.spec,
+        spec_modules=spec_modules(work.spec),
         verdicts=state.verdicts,
         level=level,
         value_columns=_value_columns(source, package.entry, package.specialisations, arch),

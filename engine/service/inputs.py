@@ -94,3 +94,14 @@ def check_kernel(work: Work) -> None:
             f"{moved} on disk is no longer what session {work.session.id} adapts",
             fix="restore it, or start a new session",
         )
+
+
+def check_spec(work: Work) -> None:
+    """Raises `InputError` where `spec_moved` finds anything."""
+    moved = spec_moved(work)
+    if moved is not None:
+        raise InputError(
+            f"{work.spec} is no longer the spec that session {work.session.id} adapts: "
+            f"{moved} changed",
+            fix="restore it, or start a new session from the new spec",
+        )

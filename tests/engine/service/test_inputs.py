@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 
 from engine.errors import InputError
 from engine.gpu.session import contents_of
+from engine.package.export import export
 from engine.resources import kernel_dir
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
@@ -130,9 +133,10 @@ def test_what_a_spec_imports_is_part_of_it(work: Adaptation, own: Path) -> None:
     second = work.judge_target()
     assert second.kind is VerdictKind.NOT_RUN
     assert "a module that spec.py imports on disk" in second.reason
-    with pytest.raises(InputError, match="no longer the spec"):
-        work.lower()
-        contents_of(work)
+    work.lower()
+    for carried in (contents_of, lambda w: content_of(w, Level.CPU_VERIFIED)):
+        with pytest.raises(InputError, match="no longer the spec"):
+            carried(work)
     # Taken in, the old verdict is stale and the new text is judged.
     changed = {MODULES: modules_hash(work.spec)}
     work.writer.append([InputsSet(changed)], actor="tester")
@@ -154,3 +158,23 @@ def test_hashes_of_inputs(own: Path) -> None:
     assert first[MODULES] != inputs_of(package, own / "spec.py")[MODULES]
     (own / "spec.py").write_text("def attention(:\n")
     assert inputs_of(package, own / "spec.py")[MODULES] == sha256_of(modules_text({}))
+
+
+def test_a_package_brings_what_its_spec_imports(work: Adaptation, tmp_path: Path) -> None:
+    work.lift()
+    work.accept_all(work.propose_by_rules())
+    work.lower()
+    folder = export(content_of(work, Level.CPU_VERIFIED), tmp_path / "out" / "helped_attention")
+    assert (folder / "spec" / "masks.py").read_text() == MASKS
+    assert (folder / "spec" / "shapes.py").read_text() == SHAPES
+    code = (
+        "import torch; from helped_attention import _spec\n"
+        "q = torch.randn(1, 2, 5, 64)\n"
+        "o = _spec.in_float64({'q': q, 'k': q, 'v': q}); assert o.shape == q.shape\n"
+        "assert torch.allclose(o[:, :, 0], q[:, :, 0].double())\n"
+    )
+    # Plain Python in a clean folder: neither CuBridge nor the spec's own folder is there.
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder.parent, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
