@@ -15,6 +15,7 @@ from engine.gpu.worker.rows import Tallies
 from engine.gpu.worker.specrun import SpecRun
 from engine.gpu.worker.subject import Subject
 from engine.spec.recipe import Input, Recipe
+from engine.spec.signature import Asked
 from engine.transfer.binding import Binding, ScalarField, SizeField, TensorField
 
 QUERY, KEY = ("B", "Hq", "Nq", "D"), ("B", "Hkv", "Nk", "D")
@@ -118,7 +119,7 @@ def subject(
     tmp_path: Path,
     fake: Fake,
     dtype: torch.dtype = torch.bfloat16,
-    recipe: Recipe | None = None,
+    recipe: Asked | None = None,
     spec: str = CAUSAL_SPEC,
     short: bool = True,
 ) -> Subject:
