@@ -375,7 +375,7 @@ class Typer:
             mismatch(f"the lambda gives {describe(result)}, not a number")
         if not isinstance(result, Scalar):
             return
-        if spec.name in ("keep", "count_kept") and result.dtype != "bool":
+        if spec.name in ("keep", "class_of", "put_bits") and result.dtype != "bool":
             mismatch(f"{spec.name}'s lambda is a condition, and this one gives {result.dtype}")
         if spec.name in ("least", "greatest", "compact") and result.dtype not in ("i32", "i64"):
             mismatch(f"{spec.name}'s lambda gives whole numbers, and this one {result.dtype}")

@@ -3,7 +3,7 @@ needs where the schedule reads a list. The target's own two kernels run, block b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from engine.cuir.nodes import (
@@ -97,6 +97,16 @@ def _launches(
     return out
 
 
+def _class(kept: Iterable[bool]) -> int:
+    """0 none, 1 some, 2 all; some is known before the end."""
+    some = not_all = False
+    for one in kept:
+        some, not_all = some or one, not_all or not one
+        if some and not_all:
+            return 1
+    return 2 if some else 0
+
+
 class _Runner(DeviceScalars):
     """The ops of a list kernel on plain numbers; every warp does all of it, so one is enough."""
 
@@ -121,7 +131,7 @@ class _Runner(DeviceScalars):
             case Call("block_id" | "grid_dim", (axis,)):
                 at, key = self.compile(axis), _BLOCK if expr.fn == "block_id" else _GRID
                 return lambda env: env[key][at(env)]
-            case Call("count_kept" | "least" | "greatest"):
+            case Call("class_of" | "least" | "greatest"):
                 return self._over(expr)
             case Call("compact", (Index() as dst, count, f)):
                 place, many = self._place(dst), self.compile(count)
@@ -148,8 +158,8 @@ class _Runner(DeviceScalars):
             spans = [
                 range(s(env), s(env) + n(env)) for s, n in zip(starts, sizes, strict=True)
             ]  # fmt: skip
-            if name == "count_kept":
-                return sum(bool(fn(env, i, j)) for i in spans[0] for j in spans[1])
+            if name == "class_of":
+                return _class(bool(fn(env, i, j)) for i in spans[0] for j in spans[1])
             return int((min if name == "least" else max)(fn(env, i) for i in spans[0]))
 
         return value

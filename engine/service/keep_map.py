@@ -60,9 +60,12 @@ class KeepMap:
         self._spec = self._wanted()
         self.target: TargetMask | None = None
         if module is not None and binding is not None:
-            space = binding.workspace.field if binding.workspace is not None else None
-            arguments = self._arguments(module, binding)
-            self.target = TargetMask(module, arguments, sizes, b, h, base, space)
+            space, arguments = binding.workspace, self._arguments(module, binding)
+            if space is not None:
+                # Bits are another writing of the predicate, which is what is drawn.
+                arguments |= {space.planned: 0, space.slots: 0}
+            field = space.field if space is not None else None
+            self.target = TargetMask(module, arguments, sizes, b, h, base, field)
 
     @property
     def tables(self) -> tuple[str, ...]:

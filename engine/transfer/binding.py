@@ -13,6 +13,7 @@ from engine.cuir.nodes import Expr, Name, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 
+SLOTS = 16  # tiles of a block of rows whose mask is kept as bits, where nobody asks for others
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
 
 
@@ -49,14 +50,17 @@ class ScalarField:
 class Workspace:
     """`field` is a contiguous i32 tensor that the caller allocates and the kernel fills.
 
-    `dims` are expressions over the sizes and over constants of the launcher (the rows and keys of a
-    tile), which differ by arch and specialisation. The field `planned` is 0 where the launch fills
-    the workspace, 1 where it holds already what an earlier launch on the same inputs left in it.
+    `dims` are expressions over the sizes, over constants of the launcher (the rows and keys of a
+    tile), which differ by arch and specialisation, and over the field `slots`: how many tiles of a
+    block of rows may have their mask as bits, any number from 0 on. The field `planned` is 0 where
+    the launch fills the workspace, 1 where it holds already what an earlier launch on the same
+    inputs left in it.
     """
 
     field: str
     dims: tuple[str, ...]
     planned: str
+    slots: str
 
     def constants(self) -> frozenset[str]:
         """The launcher's constants that the dims are made of."""
@@ -66,7 +70,7 @@ class Workspace:
             for n in walk_expr(parse_expr(dim, "dimension"))
             if isinstance(n, Name)
         }
-        return frozenset(names - set(SIZES))
+        return frozenset(names - {*SIZES, self.slots})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,8 @@ class Binding:
         if self.workspace is not None:
             space = self.workspace
             out["workspace"] = {
-                "field": space.field, "dims": list(space.dims), "planned": space.planned
+                "field": space.field, "dims": list(space.dims), "planned": space.planned,
+                "slots": space.slots,
             }  # fmt: skip
         return out
 
@@ -119,4 +124,4 @@ class Binding:
 def _workspace(data: Mapping[str, Any] | None) -> Workspace | None:
     if data is None:
         return None
-    return Workspace(data["field"], tuple(data["dims"]), data["planned"])
+    return Workspace(data["field"], tuple(data["dims"]), data["planned"], data["slots"])

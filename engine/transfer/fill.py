@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.cuir.nodes import Expr
 from engine.cuir.parser import parse_expr
-from engine.transfer.binding import Binding, TensorField
+from engine.transfer.binding import SLOTS, Binding, TensorField
 
 UNFILLED = -1  # what a workspace holds before a kernel has filled it
 
@@ -34,6 +34,7 @@ def fill_arguments(
     sizes: Mapping[str, int],
     output_dtype: torch.dtype,
     lse_dtype: torch.dtype = torch.float32,
+    slots: int = SLOTS,
 ) -> Arguments:
     """The arguments for one call.
 
@@ -58,10 +59,11 @@ def fill_arguments(
         fields[size.field] = _size(size.size, sizes)
     for scalar in binding.scalars:
         fields[scalar.field] = _value(scalar.value, {**sizes, **inputs})
-    if binding.workspace is not None:
-        shape = [_size(d, sizes) for d in binding.workspace.dims]
-        fields[binding.workspace.field] = torch.full(shape, UNFILLED, dtype=torch.int32)
-        fields[binding.workspace.planned] = 0
+    space = binding.workspace
+    if space is not None:
+        shape = [_size(d, {**sizes, space.slots: slots}) for d in space.dims]
+        fields[space.field] = torch.full(shape, UNFILLED, dtype=torch.int32, device=device)
+        fields |= {space.planned: 0, space.slots: slots}
     return Arguments(fields, outputs)
 
 

@@ -137,9 +137,10 @@ def block_at(module: Module, block: Path) -> tuple[Stmt, ...]:
 
 
 def _keep_of(stmt: Stmt, score: str) -> Call | None:
-    """The keep call when `stmt` masks `score`, bare or inside one `if`."""
-    if isinstance(stmt, If) and stmt.then and not stmt.other:
-        stmt = stmt.then[-1]
+    """The keep call when `stmt` masks `score`, bare or as the last thing that an `if` does."""
+    if isinstance(stmt, If) and stmt.then:
+        ways = (stmt.then, stmt.other) if stmt.other else (stmt.then,)
+        return next((c for w in ways if (c := _keep_of(w[-1], score)) is not None), None)
     match stmt:
         case Assign(target, Call("keep") as call) if target == score:
             return call

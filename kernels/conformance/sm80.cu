@@ -231,12 +231,27 @@ __global__ void loads(const __grid_constant__ Case c) {
   }
 }
 
-// count_kept of the flags t[0] [n0, n1] from (n2, n3) on, as every lane has it, in t[1].
+// class_of the flags t[0] [n0, n1] from (n2, n3) on, as every lane has it, in t[1].
 template <int R, int C>
-__global__ void counts(const __grid_constant__ Case c) {
+__global__ void classes(const __grid_constant__ Case c) {
   const auto flags = gmem<int>(c.t[0], c.n[0], c.n[1]);
-  const int kept = count_kept<R, C>(at(c.n[2], c.n[3]), [&](int i, int j) { return flags(i, j) != 0; });
-  static_cast<float*>(c.t[1].data)[threadIdx.x] = static_cast<float>(kept);
+  const int kind = class_of<R, C>(at(c.n[2], c.n[3]), [&](int i, int j) { return flags(i, j) != 0; });
+  static_cast<float*>(c.t[1].data)[threadIdx.x] = static_cast<float>(kind);
+}
+
+// put_bits of the flags t[0] [n0, n1] from (n2, n3) on to the vector t[1] [n4] from element n5 on, by
+// each warp a share of the rows, then keep_bits of the tile t[2] by them -> t[3].
+template <typename L, int R, int C>
+__global__ void bits(const __grid_constant__ Case c) {
+  const auto flags = gmem<int>(c.t[0], c.n[0], c.n[1]);
+  const auto words = gmem<int>(c.t[1], c.n[4]);
+  constexpr int SHARE = R / 4;
+  const int row = threadIdx.x / 32 * SHARE;
+  put_bits<SHARE, C>(words.tile(c.n[5] + 4 * row), at(c.n[2] + row, c.n[3]),
+                     [&](int i, int j) { return flags(i, j) != 0; });
+  __threadfence_block();
+  __syncthreads();
+  dump(c.t[3], 0, keep_bits(read<L>(c.t[2]), words.tile(c.n[5])));
 }
 
 // least and greatest of t[0] [n0] from n1 on, as every lane has them, in t[1] [2, threads].

@@ -492,18 +492,46 @@ def lists() -> Iterator[Test]:
         for cols in (32, 48, 64, 80, 112, 128):
 
             def check(run, rows=rows, cols=cols):
-                for share in (0.0, 0.01, 0.5, 1.0):
-                    # Some of the tile lies outside: there the load of a view gives 0.
-                    flags = (torch.rand(rows + 5, cols + 9) < share).int()
+                def one(flags: torch.Tensor, what: str) -> str | None:
                     out = torch.full((32,), float("nan"), device="cuda")
-                    run([gpu(flags, torch.int32), out], rows + 5, cols + 9, 17, 30)
-                    want = flags[17 : 17 + rows, 30 : 30 + cols].sum()
-                    wrong = exact(out, want.expand(32), f"{share} kept")
-                    if wrong:
-                        return wrong
-                return None
+                    run([gpu(flags, torch.int32), out], *flags.shape, 17, 30)
+                    tile = flags[17 : 17 + rows, 30 : 30 + cols] != 0
+                    want = 2 if bool(tile.all()) else 1 if bool(tile.any()) else 0
+                    return exact(out, torch.full((32,), want), what)
 
-            yield Test(("count_kept",), f"counts<{rows}, {cols}>", 32, 0, check)
+                shape = (rows + 30, cols + 40)
+                none, every = torch.zeros(shape).int(), torch.ones(shape).int()
+                places = [(17, 30), (16 + rows, 29 + cols), (16 + rows, 30), (40, 29 + cols)]
+                answers = [one(none, "none"), one(every, "all")]
+                for place in (*places, (16, 30), (17, 29), (17 + rows, 30), (17, 30 + cols)):
+                    for base in (none, every):
+                        flags = base.clone()
+                        flags[place] = 1 - flags[place]
+                        answers.append(one(flags, f"all but {place}"))
+                answers.append(one((torch.rand(shape) < 0.5).int(), "half"))
+                return first(*answers)
+
+            yield Test(("class_of",), f"classes<{rows}, {cols}>", 32, 0, check)
+    for rows, cols in ((64, 64), (128, 32), (128, 48), (128, 64), (64, 32), (64, 128)):
+        layout = f"MmaAcc<{rows}, {cols}, 4>"
+
+        def masked(run, rows=rows, cols=cols):
+            flags = (torch.rand(rows + 9, cols + 5) < 0.5).int()
+            scores = torch.randn(rows, cols)
+            words = torch.full((4 * rows + 20,), 99, dtype=torch.int32, device="cuda")
+            out = torch.full((1, rows, cols), float("nan"), device="cuda")
+            view = words[2:-2]
+            run([gpu(flags, torch.int32), view, gpu(scores), out], *flags.shape, 3, 5,
+                view.numel(), 7)  # fmt: skip
+            kept = flags[3 : 3 + rows, 5 : 5 + cols] != 0
+            want = torch.where(kept, scores, torch.tensor(float("-inf")))
+            around = torch.cat([words[:9], words[9 + 4 * rows :]])
+            return first(
+                exact(out[0], want, "keep_bits"),
+                exact(around, torch.full((20,), 99), "around the bits"),
+            )
+
+        yield Test(("put_bits", "keep_bits"), f"bits<{layout}, {rows}, {cols}>", 128, 0, masked)
     for count in (32, 48, 64, 80, 112, 128, 192):
 
         def ends(run, count=count):

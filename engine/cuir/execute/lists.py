@@ -8,13 +8,51 @@ import torch
 
 from engine.cuir.execute.movement import put as put_rows
 from engine.cuir.execute.movement import touch_tile
-from engine.cuir.execute.values import GmemTile, LambdaValue, Tensor
+from engine.cuir.execute.registers import free, rows_of
+from engine.cuir.execute.values import GmemTile, LambdaValue, RegTile, Tensor
+from engine.cuir.types import TileType
+
+WORDS = 4  # of bits for each row
 
 
-def count_kept(part: Any, out: Any, rows: int, cols: int, f: LambdaValue, at: list[int]) -> int:
+def class_of(part: Any, out: Any, rows: int, cols: int, f: LambdaValue, at: list[int]) -> int:
+    kept = _holds(part, rows, cols, f, at)
+    return 2 if bool(kept.all()) else 1 if bool(kept.any()) else 0
+
+
+def _holds(part: Any, rows: int, cols: int, f: LambdaValue, at: list[int]) -> Tensor:
     arange = part.program.arange
     kept = torch.as_tensor(f(arange(at[0], rows)[:, None], arange(at[1], cols)[None, :]))
-    return int(kept.broadcast_to(rows, cols).sum())
+    return kept.broadcast_to(rows, cols)
+
+
+def put_bits(
+    part: Any, out: Any, rows: int, cols: int, dst: GmemTile, f: LambdaValue, at: list[int]
+) -> None:  # fmt: skip
+    kept = _holds(part, rows, cols, f, at).to(torch.int64)
+    word, bit = _places(cols)
+    words = torch.zeros(rows, WORDS, dtype=torch.int64)
+    words.index_add_(1, word, kept << bit)
+    signed = torch.where(words >= 1 << 31, words - (1 << 32), words)
+    _write(part, dst, signed.flatten().tolist())
+
+
+def keep_bits(part: Any, out: TileType, tile: RegTile, src: GmemTile) -> RegTile:
+    first, count = rows_of(part, tile.type.layout)
+    begin = src.row + WORDS * first
+    source, start, stop = touch_tile(part, src, begin, WORDS * count)
+    words = torch.zeros(WORDS * count, dtype=torch.int64)
+    words[start - begin : stop - begin] = source[start:stop]
+    word, bit = _places(tile.type.layout.cols)
+    kept = (words.view(count, WORDS)[:, word] >> bit) & 1
+    return RegTile(out, torch.where(kept != 0, free(part, tile), float("-inf")), part.step)
+
+
+def _places(cols: int) -> tuple[Tensor, Tensor]:
+    """The word of its row's four that a column's bit is in, and which bit: the columns of word w
+    are those that lane w of a quad holds in an accumulator."""
+    c = torch.arange(cols)
+    return c // 2 % WORDS, c // 8 * 2 + c % 2
 
 
 def least(part: Any, out: Any, count: int, f: LambdaValue, at: list[int]) -> int:

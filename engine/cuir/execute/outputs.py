@@ -17,7 +17,9 @@ from engine.cuir.nodes import (
     walk,
 )  # fmt: skip
 
-_WRITES = {"copy": 0, "store": 0, "store_rows": 0, "tma_store": 0, "put": 0, "compact": 0}
+_WRITES = dict.fromkeys(
+    ("copy", "store", "store_rows", "tma_store", "put", "compact", "put_bits"), 0
+)  # op -> the place of what it writes among its operands
 _VIEWS = ("gmem", "tensor_map")
 
 

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
-from engine.cuir.types import GmemTileType, LambdaType, ListType, Nothing, Scalar, Type
+from engine.cuir.types import (
+    GmemTileType,
+    LambdaType,
+    ListType,
+    Nothing,
+    Scalar,
+    TileType,
+    Type,
+    Unknown,
+)  # fmt: skip
 
 I32 = Scalar("i32")
+MOST_COLUMNS = 128  # whose bits fit in a row's four words
 
 
 def _coordinates(name: str, f: Type, at: Type, wanted: int) -> None:
@@ -21,10 +31,36 @@ def _positive(name: str, *sizes: Type) -> None:
             mismatch(f"{name} needs sizes above 0, not {size.value}", "bad_value")
 
 
-def _count_kept(context: RuleContext, rows: Type, cols: Type, f: Type, at: Type) -> Type:
-    _positive("count_kept", rows, cols)
-    _coordinates("count_kept", f, at, 2)
+def _class_of(context: RuleContext, rows: Type, cols: Type, f: Type, at: Type) -> Type:
+    _positive("class_of", rows, cols)
+    _coordinates("class_of", f, at, 2)
     return I32
+
+
+def _fits_words(name: str, cols: int) -> None:
+    if cols % 8 or cols > MOST_COLUMNS:
+        mismatch(f"{name}: a row's bits are four words of 8 to {MOST_COLUMNS} columns, not {cols}")
+
+
+def _put_bits(
+    context: RuleContext, rows: Type, cols: Type, dst: Type, f: Type, at: Type
+) -> Type:
+    _positive("put_bits", rows, cols)
+    if isinstance(cols, Scalar) and cols.value is not None:
+        _fits_words("put_bits", int(cols.value))
+    _integers("put_bits", dst)
+    _coordinates("put_bits", f, at, 2)
+    return Nothing()
+
+
+def _keep_bits(context: RuleContext, tile: Type, src: Type) -> Type:
+    if not isinstance(tile, TileType):
+        return Unknown()
+    if tile.layout.role != "acc" or tile.dtype != "f32":
+        mismatch(f"keep_bits masks f32 scores in an accumulator layout, not {tile}")
+    _fits_words("keep_bits", tile.layout.cols)
+    _integers("keep_bits", src)
+    return tile
 
 
 def _extreme(context: RuleContext, count: Type, f: Type, at: Type) -> Type:
@@ -57,11 +93,24 @@ def _compact(context: RuleContext, dst: Type, count: Type, f: Type, at: Type) ->
 
 OPS = (
     op(
-        "count_kept[R: int, C: int](f: lambda, *, at: coords)", "lists", rule=_count_kept,
-        execute="lists:count_kept", who=Who.PART,
-        cuda="count_kept<R, C>(at(row, column), f)",
-        doc="How many of the R x C pairs from `at=[row, column]` on the predicate holds for. Each "
-            "warp counts all of them for itself.",
+        "class_of[R: int, C: int](f: lambda, *, at: coords)", "lists", rule=_class_of,
+        execute="lists:class_of", who=Who.PART, cuda="class_of<R, C>(at(row, column), f)",
+        doc="Whether the predicate holds for none (0), some (1) or all (2) of the R x C pairs from "
+            "`at=[row, column]` on. Each warp finds it for itself, and stops once it is some.",
+    ),
+    op(
+        "put_bits[R: int, C: int](dst: tile, f: lambda, *, at: coords)", "lists", rule=_put_bits,
+        execute="lists:put_bits", who=Who.PART, effects=(Effect.WRITES_GLOBAL,),
+        cuda="put_bits<R, C>(dst, at(row, column), f)",
+        doc="Whether the predicate holds for each of the R x C pairs from `at=[row, column]` on, "
+            "as bits in an i32 vector: four words for each row, as keep_bits takes them. Each warp "
+            "writes all of them.",
+    ),
+    op(
+        "keep_bits(tile: reg, src: tile)", "lists", rule=_keep_bits, execute="lists:keep_bits",
+        who=Who.PART, effects=(Effect.READS_GLOBAL,),
+        doc="The tile's scores where their bit is set, -inf elsewhere. The bits of the tile's "
+            "first row begin at the vector's first element, as put_bits wrote them.",
     ),
     op(
         "least[N: int](f: lambda, *, at: coords)", "lists", rule=_extreme, execute="lists:least",

@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
 from engine.gpu.worker.guarded import PLAIN, Guarded, Layout, bits, guarded, guarded_copy
-from engine.transfer.binding import Binding, TensorField
+from engine.transfer.binding import SLOTS, Binding, TensorField
 from engine.transfer.fill import permuted
 
 Launch = Callable[[Mapping[str, Any]], int]
@@ -121,10 +121,10 @@ def make_call(
     call = Call(launch, fields, kept, outputs)
     space = binding.workspace
     if space is not None:
-        known = {**(constants or {}), **sizes}
+        known = {**(constants or {}), **sizes, space.slots: SLOTS}
         shape = [int(evaluate(parse_expr(d, "dimension"), known)) for d in space.dims]
         call.workspace, call.planned = guarded(shape, torch.int32, device), space.planned
-        fields |= {space.field: call.workspace.tensor, space.planned: 0}
+        fields |= {space.field: call.workspace.tensor, space.planned: 0, space.slots: SLOTS}
     return call
 
 

@@ -16,7 +16,7 @@ from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
 from engine.transfer.rules.grid import spread_uneven_rows
 from engine.transfer.rules.heads import check_heads
 from engine.transfer.rules.inputs import add_inputs
-from engine.transfer.rules.lists import lists_of
+from engine.transfer.rules.lists import lists_of, mask_by_bits
 from engine.transfer.rules.mask import mask_steps
 from engine.transfer.rules.normaliser import replace_softmax, scale_output
 from engine.transfer.rules.offset import hoist_offset
@@ -114,6 +114,16 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 "the spec multiplies the result by a factor",
                 "output",
                 lambda m: scale_output(m, found, value),
+            )
+        )
+    if lists is not None:
+        steps.append(
+            Step(
+                "Mask partial tiles by their bits",
+                "the mask of a tile is the same for all heads: its bits cost one load for each row "
+                "and no arithmetic; a tile beyond the last slot has its mask computed",
+                "mask",
+                lambda m: mask_by_bits(m, found, lists),
             )
         )
     workspace = lists.workspace if lists is not None else None

@@ -1,8 +1,10 @@
-"""The two kernels that make tile lists: one classes the candidates, one writes down which to visit.
+"""The three kernels that make tile lists: one classes the candidates, one writes down which to
+visit, one keeps the masks of partial tiles as bits.
 
 A block is one warp. In `class_tiles` several blocks share a block of rows: each looks at every n-th
 candidate tile. The extremes of what the mask loads, over the rows and over a tile's keys, decide
-most candidates; the pairs of the others are counted.
+most candidates; of the others the pairs are looked at, until some are kept and some are not. In
+`mask_tiles` a block makes the bits of a quarter of a tile's rows.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from engine.cuir.nodes import (
     Stmt,
     Tuple,
     walk_block,
+    walk_expr,
 )
 from engine.transfer import schedule as intervals
 from engine.transfer.linear import tidy
@@ -40,16 +43,19 @@ from engine.transfer.rewrite import Block, free_names, stmt_exprs, substitute
 from engine.transfer.rules.inputs import view_of
 from engine.transfer.rules.lists import (
     ARGS,
+    BITS,
     FULL,
     HEADS,
     KEYS,
     PARTIAL,
+    PARTS,
     QUERIES,
     SKIP,
     WARP,
+    Area,
     Fresh,
     Lists,
-    classes_begin,
+    bits_at,
     view_of_lists,
 )
 from engine.transfer.rules.words import Words
@@ -59,7 +65,7 @@ ROW, KEY = intervals.ROW, intervals.KEY
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Names inside one of the two kernels."""
+    """Names inside one of the kernels."""
 
     lists: Lists
     consts: tuple[str, ...]
@@ -85,8 +91,20 @@ class _Place:
     def coordinates(self) -> tuple[Expr, ...]:
         return (ARGS, self.batch, self.head, self.first)
 
-    def tile(self, place: Expr) -> Index:
-        return Index(Name(self.lists.field), (*self.lead, Slice(place)))
+    @property
+    def tiles(self) -> Call:
+        return Call("ceil_div", (KEYS, self.keys))
+
+    def word(self, area: Area, place: Expr) -> Expr:
+        """The place of a word in an area of this block of rows."""
+        begin = area.begin(self.tiles)
+        return begin if place == Num(0) else Binary("+", begin, place)
+
+    def read(self, area: Area, place: Expr) -> Index:
+        return Index(Name(self.lists.field), (*self.lead, self.word(area, place)))
+
+    def write(self, area: Area, place: Expr) -> Index:
+        return Index(Name(self.lists.field), (*self.lead, Slice(self.word(area, place))))
 
     def call(self, fn: str, *more: Expr) -> Call:
         return Call(fn, (*self.coordinates, *more), (), (self.rows, self.keys))
@@ -94,16 +112,20 @@ class _Place:
 
 def kernels(
     module: Module, found: Attention, words: Words, keep: Expr, lists: Lists
-) -> tuple[Function, Function]:
-    """The kernel that classes the candidate tiles and the one that lists them."""
+) -> tuple[Function, ...]:
+    """The kernels, in the order of their launches."""
     consts = module.function(found.schedule.count).consts[:2]
     taken = {lists.field, *consts, *(i.name for i in words.tensors), "i", "j", "args", "T"}
-    taken |= {*(f.name for f in module.functions), lists.count, lists.index}
-    taken |= {lists.classes, lists.lists, *(c for f in module.functions for c in f.consts)}
-    own = [Fresh(taken), Fresh(taken)]
-    places = [_place(lists, consts, fresh) for fresh in own]
-    classes = _classes(module, found, words, keep, places[0], own[0])
-    return classes, _list(places[1], own[1])
+    taken |= {*(f.name for f in module.functions), lists.count, lists.index, lists.slot}
+    taken |= {lists.classes, lists.lists, lists.masks}
+    taken |= {c for f in module.functions for c in f.consts}
+    own = [Fresh(taken) for _ in range(3)]
+    classes, listing, masks = (_place(lists, consts, fresh) for fresh in own)
+    return (
+        _classes(module, found, words, keep, classes, own[0]),
+        _list(listing, own[1]),
+        _masks(module, found, words, keep, masks, own[2]),
+    )
 
 
 def _place(lists: Lists, consts: tuple[str, ...], fresh: Fresh) -> _Place:
@@ -137,7 +159,7 @@ def _classes(
     module: Module, found: Attention, words: Words, keep: Expr, place: _Place, fresh: Fresh
 ) -> Function:
     last, tiles, step, tile = (Name(fresh(n)) for n in ("last", "tiles", "step", "n"))
-    first_key, kept, kind = (Name(fresh(n)) for n in ("first_key", "kept", "kind"))
+    first_key, kind = (Name(fresh(n)) for n in ("first_key", "kind"))
     last_key = Name(fresh("last_key"))
     kernel_names = {**words.sizes, "b": place.batch, "h": place.head}
     predicate = substitute(keep, kernel_names)
@@ -154,20 +176,14 @@ def _classes(
     may_hold = intervals.possible(bounded, spans, variables)
     must_hold = intervals.certain(bounded, spans)
     whole = intervals.normal(Bool("and", Compare("<=", beyond, KEYS), must_hold))
-    inside = Bool("and", Compare("<", ROW, QUERIES), Compare("<", KEY, KEYS))
-    counted = Call(
-        "count_kept",
-        (Lambda(("i", "j"), intervals.conjunction(inside, predicate)),),
+    pairs = substitute(_loads_first(predicate), {ROW.id: Call("min", (ROW, last))})
+    looked = Call(
+        "class_of",
+        (Lambda(("i", "j"), Bool("and", pairs, Compare("<", KEY, KEYS))),),
         (("at", Tuple((place.first, first_key))),),
         (place.rows, place.keys),
     )
-    pairs = Binary("*", tidy(Binary("+", Binary("-", last, place.first), Num(1))), place.keys)
-    outcome = Select(
-        Compare("==", kept, pairs),
-        Num(FULL),
-        Select(Compare(">", kept, Num(0)), Num(PARTIAL), Num(SKIP)),
-    )
-    count: Block = (Assign(kept.id, counted), Assign(kind.id, outcome))
+    count: Block = (Assign(kind.id, looked),)
     if may_hold != intervals.TRUE:
         count = (If(may_hold, count),)
     if whole != intervals.FALSE:
@@ -179,25 +195,41 @@ def _classes(
         *_extremes(keys, place.keys, first_key, last_key),
         Assign(kind.id, Num(SKIP)),
         *count,
-        Do(Call("put", (place.tile(Binary("+", classes_begin(place.consts), tile)), kind))),
+        Do(Call("put", (place.write(Area.CLASSES, tile), kind))),
     )
-    read = free_names(predicate)
-    views = tuple(view_of(i) for i in words.tensors if i.name in read)
     loop = For(step.id, Call("block_id", (Num(1),)), tiles, Call("grid_dim", (Num(1),)), body)
     statements: Block = (
-        *views,
+        *_views(words, predicate),
         *_block(place, fresh),
         Assign(last.id, _before(Binary("+", place.first, place.rows), QUERIES)),
         *_extremes(rows, place.rows, place.first, last),
         Assign(tiles.id, place.call(place.lists.count)),
         loop,
     )
-    used = frozenset[str]().union(
-        *(free_names(e) for _, s in walk_block(statements, ()) for e in stmt_exprs(s))
-    )
-    more = [c for c in module.function(found.kernel).consts if c in used - set(place.consts)]
-    consts = (*more, *place.consts)
-    return _kernel(place.lists.classes, consts, statements)
+    return _kernel(module, found, place.lists.classes, place.consts, statements)
+
+
+def _views(words: Words, predicate: Expr) -> Block:
+    read = free_names(predicate)
+    return tuple(view_of(i) for i in words.tensors if i.name in read)
+
+
+def _loads_first(predicate: Expr) -> Expr:
+    """A conjunction with the conditions that load in front: no branch then keeps a load waiting."""
+    atoms = _atoms(predicate)
+    loads = [a for a in atoms if any(isinstance(n, Index) for n in walk_expr(a))]
+    rest = [a for a in atoms if a not in loads]
+    out: Expr | None = None
+    for atom in (*loads, *rest):
+        out = atom if out is None else Bool("and", out, atom)
+    assert out is not None
+    return out
+
+
+def _atoms(expr: Expr) -> list[Expr]:
+    if isinstance(expr, Bool) and expr.op == "and":
+        return [*_atoms(expr.left), *_atoms(expr.right)]
+    return [expr]
 
 
 def _before(end: Expr, size: Expr) -> Expr:
@@ -218,24 +250,74 @@ def _extremes(ranges: list[Range], count: Name, first: Expr, last: Expr) -> Bloc
 
 
 def _list(place: _Place, fresh: Fresh) -> Function:
-    step, found = fresh("step"), Name(fresh("found"))
-    tile = place.call(place.lists.index, Name(step))
-    kind = Index(
-        Name(place.lists.field), (*place.lead, Binary("+", classes_begin(place.consts), tile))
-    )
-    value = Select(Compare("==", kind, Num(SKIP)), Num(-1), tile)
-    listed = Call(
-        "compact",
-        (place.tile(Num(1)), place.call(place.lists.count), Lambda((step,), value)),
-        (("at", Tuple((Num(0),))),),
-    )
+    step, found, partial = (Name(fresh(n)) for n in ("step", "found", "partial"))
+    tile = place.call(place.lists.index, step)
+    kind = place.read(Area.CLASSES, tile)
+
+    def listed(area: Area, skipped: Compare) -> Call:
+        value = Select(skipped, Num(-1), tile)
+        return Call(
+            "compact",
+            (place.write(area, Num(0)), place.call(place.lists.count), Lambda((step.id,), value)),
+            (("at", Tuple((Num(0),))),),
+        )
+
     body = (
         *_block(place, fresh),
-        Assign(found.id, listed),
-        Do(Call("put", (place.tile(Num(0)), found))),
+        Assign(found.id, listed(Area.TILES, Compare("==", kind, Num(SKIP)))),
+        Do(Call("put", (place.write(Area.COUNT, Num(0)), found))),
+        Assign(partial.id, listed(Area.PARTIALS, Compare("!=", kind, Num(PARTIAL)))),
+        Do(Call("put", (place.write(Area.PARTIAL_COUNT, Num(0)), partial))),
     )
-    return _kernel(place.lists.lists, place.consts, body)
+    return Function(
+        "kernel", place.lists.lists, (Param("args"),), place.consts, _OPTIONS, body
+    )  # fmt: skip
 
 
-def _kernel(name: str, consts: tuple[str, ...], body: Block) -> Function:
-    return Function("kernel", name, (Param("args"),), consts, (("threads", Num(WARP)),), body)
+def _masks(
+    module: Module, found: Attention, words: Words, keep: Expr, place: _Place, fresh: Fresh
+) -> Function:
+    slot, tile, row = (Name(fresh(n)) for n in ("slot", "n", "row"))
+    predicate = substitute(keep, {**words.sizes, "b": place.batch, "h": place.head})
+    share: Expr = Call("block_id", (Num(1),))
+    inside = Bool("and", _loads_first(predicate), Compare("<", KEY, KEYS))
+    place_of_bits = bits_at(
+        place.lists, (place.batch, place.head, place.first), place.consts, slot, row
+    )
+    quarter = Binary("//", place.rows, Num(PARTS))
+    put = Call(
+        "put_bits",
+        (place_of_bits, Lambda(("i", "j"), inside)),
+        (("at", Tuple((Binary("+", place.first, row), Binary("*", tile, place.keys)))),),
+        (quarter, place.keys),
+    )
+    first = If(
+        Compare("==", row, Num(0)),
+        (Do(Call("put", (place.write(Area.CLASSES, tile), Binary("+", Num(BITS), slot)))),),
+    )
+    made = If(
+        Compare("<", slot, place.read(Area.PARTIAL_COUNT, Num(0))),
+        (Assign(tile.id, place.read(Area.PARTIALS, slot)), Do(put), first),
+    )
+    statements: Block = (
+        *_views(words, predicate),
+        *_block(place, fresh),
+        Assign(slot.id, Binary("//", share, Num(PARTS))),
+        Assign(row.id, Binary("*", Binary("%", share, Num(PARTS)), quarter)),
+        made,
+    )
+    return _kernel(module, found, place.lists.masks, place.consts, statements)
+
+
+_OPTIONS: tuple[tuple[str, Expr], ...] = (("threads", Num(WARP)),)
+
+
+def _kernel(
+    module: Module, found: Attention, name: str, consts: tuple[str, ...], body: Block
+) -> Function:
+    """The kernel, with the constants of the attention's that its body reads before the tile's."""
+    used = frozenset[str]().union(
+        *(free_names(e) for _, s in walk_block(body, ()) for e in stmt_exprs(s))
+    )
+    more = [c for c in module.function(found.kernel).consts if c in used - set(consts)]
+    return Function("kernel", name, (Param("args"),), (*more, *consts), _OPTIONS, body)

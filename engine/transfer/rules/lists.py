@@ -1,15 +1,18 @@
 """Tile lists: a mask that depends on data has its tiles found on the device, before the attention.
 
-Two small kernels go before it in the stream. The first one says of every candidate tile of a block
-of rows (those that the index part of the mask may keep) whether it holds a kept pair, and whether
-only such; it counts the pairs of a tile only where the ranges of the loads leave it open. The
-second one writes the tiles that hold a kept pair one after another, in the order in which the
-kernel visits them. The tile schedule reads the list. Nothing is allocated and no host waits.
+Three small kernels go before it in the stream. The first one says of every candidate tile of a
+block of rows (those that the index part of the mask may keep) whether it holds a kept pair, and
+whether only such; it looks at the pairs of a tile only where the ranges of the loads leave it open.
+The second one writes the tiles that hold a kept pair one after another, in the order in which the
+kernel visits them. The third one writes the masks of tiles that are kept in part as bits, once for
+all heads. The tile schedule reads the list, and a tile's mask its bits. Nothing is allocated and no
+host waits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from engine.cuir.nodes import (
     Assign,
@@ -26,8 +29,10 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Return,
+    Slice,
     Stmt,
     Tuple,
+    Unary,
     walk_block,
     walk_expr,
 )
@@ -36,6 +41,7 @@ from engine.errors import TransferError
 from engine.spec.recipe import Recipe
 from engine.transfer import schedule as intervals
 from engine.transfer.binding import Workspace
+from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
 from engine.transfer.ranges import reads_pairs
 from engine.transfer.rewrite import (
@@ -46,30 +52,59 @@ from engine.transfer.rewrite import (
     stmt_exprs,
     substitute,
 )
+from engine.transfer.rules.inputs import is_view
 
 LANES = 32  # blocks that share a block of rows' candidates
+PARTS = 4  # blocks that share a tile's bits
+WORDS = 4  # of bits for each row of a tile
 WARP = 32
 ARGS, SUCCESS = Name("args"), Name("success")
 KEYS, QUERIES = Attr(ARGS, "Nk"), Attr(ARGS, "Nq")
 BATCHES, HEADS = Attr(ARGS, "B"), Attr(ARGS, "Hq")
 ROW, KEY = intervals.ROW, intervals.KEY
-SKIP, PARTIAL, FULL = 0, 1, 2
+# The class of a tile; a partial one whose bits are in slot s has class BITS + s.
+SKIP, PARTIAL, FULL, BITS = 0, 1, 2, 3
+
+
+class Area(Enum):
+    """What the words of a block of rows are, in their order, as (words before it) = a + b * tiles:
+    how many tiles hold a kept pair, which, the class of every tile, how many are partial, which,
+    the bits."""
+
+    COUNT = (0, 0)
+    TILES = (1, 0)
+    CLASSES = (1, 1)
+    PARTIAL_COUNT = (1, 2)
+    PARTIALS = (2, 2)
+    BITS = (2, 3)
+
+    def begin(self, tiles: Expr) -> Expr:
+        """The place of its first word. `tiles` is the number of tiles in a row of keys."""
+        before, times = self.value
+        if not times:
+            return Num(before)
+        product = tiles if times == 1 else Binary("*", Num(times), tiles)
+        return Binary("+", Num(before), product)
 
 
 @dataclass(frozen=True, slots=True)
 class Lists:
     """What the tile lists of one module are called, and the constants they are made for.
 
-    `rows` and `keys` are the host's expressions of a tile's rows and keys, `consts` those of all
-    the attention kernel's constants.
+    `field`, `planned` and `slots` are fields of the argument struct, `count`, `index` and `slot`
+    device functions, `classes`, `lists` and `masks` kernels. `rows` and `keys` are the host's
+    expressions of a tile's rows and keys, `consts` those of all the attention kernel's constants.
     """
 
     field: str
     planned: str
+    slots: str
     count: str
     index: str
+    slot: str
     classes: str
     lists: str
+    masks: str
     per_head: bool
     rows: Expr
     keys: Expr
@@ -77,12 +112,13 @@ class Lists:
 
     @property
     def workspace(self) -> Workspace:
-        """[B, Hq where the mask differs by head, blocks of rows, 1 + 2 * tiles]: how many tiles,
-        which, and the class of every candidate."""
+        """[B, Hq where the mask differs by head, blocks of rows, words]; the words are those of
+        `Area`, one after another."""
         rows, keys = print_expr(self.rows), print_expr(self.keys)
         dims = ("B", "Hq") if self.per_head else ("B",)
-        sizes = (f"ceil_div(Nq, {rows})", f"1 + 2 * ceil_div(Nk, {keys})")
-        return Workspace(self.field, (*dims, *sizes), self.planned)
+        words = f"2 + 3 * ceil_div(Nk, {keys}) + 4 * {rows} * {self.slots}"
+        sizes = (f"ceil_div(Nq, {rows})", words)
+        return Workspace(self.field, (*dims, *sizes), self.planned, self.slots)
 
 
 def lists_of(module: Module, found: Attention, recipe: Recipe) -> Lists | None:
@@ -98,9 +134,9 @@ def lists_of(module: Module, found: Attention, recipe: Recipe) -> Lists | None:
     consts = _launch_consts(module, found)
     rows, keys = _tile_consts(module, found, consts)
     return Lists(
-        fresh("lists"), fresh("planned"), fresh("candidate_count"), fresh("candidate_index"),
-        fresh("class_tiles"), fresh("list_tiles"), "h" in free_names(recipe.keep), rows, keys,
-        tuple(consts.items()),
+        fresh("lists"), fresh("planned"), fresh("slots"), fresh("candidate_count"),
+        fresh("candidate_index"), fresh("tile_slot"), fresh("class_tiles"), fresh("list_tiles"),
+        fresh("mask_tiles"), "h" in free_names(recipe.keep), rows, keys, tuple(consts.items()),
     )  # fmt: skip
 
 
@@ -158,37 +194,101 @@ def from_lists(module: Module, found: Attention, lists: Lists) -> dict[str, Func
     names = found.schedule
     count, index, full = (module.function(n) for n in (names.count, names.index, names.full))
 
-    def at(function: Function, place: Expr) -> Block:
+    def at(function: Function, area: Area, place: Expr) -> Block:
         rows, _ = (Name(c) for c in function.consts[:2])
         b, h, q0 = (Name(p.name) for p in function.params[1:4])
         block = Binary("//", q0, rows)
         view = Assign(lists.field, view_of_lists(lists, function.consts))
         lead = (b, h, block) if lists.per_head else (b, block)
-        return view, Return(Index(Name(lists.field), (*lead, place)))
+        begin = area.begin(Call("ceil_div", (KEYS, Name(function.consts[1]))))
+        item = tidy(begin) if place == Num(0) else Binary("+", begin, place)
+        return view, Return(Index(Name(lists.field), (*lead, item)))
 
     step, tile = Name(index.params[4].name), Name(full.params[4].name)
-    made = {
-        count.name: replace(count, body=at(count, Num(0))),
-        index.name: replace(index, body=at(index, Binary("+", Num(1), step))),
-    }
-    view, last = at(full, Binary("+", classes_begin(full.consts), tile))
+    view, last = at(full, Area.CLASSES, tile)
     assert isinstance(last, Return) and last.value is not None
     kept = Return(Compare("==", last.value, Num(FULL)))
-    made[full.name] = replace(full, body=(view, kept))
-    return made
+    slot = Return(Binary("-", last.value, Num(BITS)))
+    return {
+        count.name: replace(count, body=at(count, Area.COUNT, Num(0))),
+        index.name: replace(index, body=at(index, Area.TILES, step)),
+        full.name: replace(full, body=(view, kept)),
+        lists.slot: replace(full, name=lists.slot, consts=full.consts[:2], body=(view, slot)),
+    }
 
 
 def view_of_lists(lists: Lists, consts: tuple[str, ...]) -> Call:
     rows, keys = (Name(c) for c in consts[:2])
     heads = (HEADS,) if lists.per_head else ()
-    width = Binary("+", Num(1), Binary("*", Num(2), Call("ceil_div", (KEYS, keys))))
-    sizes = (BATCHES, *heads, Call("ceil_div", (QUERIES, rows)), width)
+    words = Area.BITS.begin(Call("ceil_div", (KEYS, keys)))
+    bits = Binary("*", Binary("*", Num(WORDS), rows), Attr(ARGS, lists.slots))
+    sizes = (BATCHES, *heads, Call("ceil_div", (QUERIES, rows)), Binary("+", words, bits))
     return Call("gmem", (Attr(ARGS, lists.field), *sizes), (), (Name("i32"),))
 
 
-def classes_begin(consts: tuple[str, ...]) -> Expr:
-    """Where a row's classes begin: behind the number and the tiles."""
-    return Binary("+", Num(1), Call("ceil_div", (KEYS, Name(consts[1]))))
+def bits_at(
+    lists: Lists, coordinates: tuple[Expr, ...], consts: tuple[str, ...], slot: Expr, row: Expr
+) -> Index:
+    """The bits of a tile in a slot, from its row `row` on. `coordinates` are b, h, q0."""
+    b, h, q0 = coordinates
+    rows, keys = (Name(c) for c in consts[:2])
+    block = Binary("//", q0, rows)
+    lead = (b, h, block) if lists.per_head else (b, block)
+    begin = Area.BITS.begin(Call("ceil_div", (KEYS, keys)))
+    inside = Binary("*", Num(WORDS), Binary("+", Binary("*", slot, rows), row))
+    return Index(Name(lists.field), (*lead, Slice(Binary("+", begin, inside))))
+
+
+def mask_by_bits(module: Module, found: Attention, lists: Lists) -> Module:
+    """Where the kernel masks a partial tile it takes the bits, if the tile has a slot."""
+    kernel = module.function(found.kernel)
+    fresh = Fresh({s.target for _, s in walk_block(kernel.body, ()) if isinstance(s, Assign)})
+    slot = Name(fresh("slot"))
+
+    def edit(stmts: Block) -> Block:
+        return tuple(_by_bits(s, found, lists, slot) for s in stmts)
+
+    edited = map_blocks(kernel.body, edit)
+    if edited == kernel.body:
+        return module
+    at = max(n for n, stmt in enumerate(edited) if is_view(stmt)) + 1
+    view = Assign(lists.field, view_of_lists(lists, _schedule_consts(edited, found)))
+    body = (*edited[:at], view, *edited[at:])
+    return map_function(module, kernel.name, lambda f: replace(f, body=body))
+
+
+def _schedule_consts(body: Block, found: Attention) -> tuple[str, ...]:
+    """The kernel's own names of a tile's rows and keys."""
+    for _, stmt in walk_block(body, ()):
+        for expr in stmt_exprs(stmt):
+            for node in walk_expr(expr):
+                if isinstance(node, Call) and node.fn == found.schedule.count:
+                    return tuple(p.id for p in node.params if isinstance(p, Name))
+    return ()
+
+
+def _by_bits(stmt: Stmt, found: Attention, lists: Lists, slot: Name) -> Stmt:
+    match stmt:
+        case If(Unary("not", Call(full, args, (), params)), (*before, last), ()) if (
+            full == found.schedule.full
+        ):
+            pass
+        case _:
+            return stmt
+    match last:
+        case Assign(score, Call("keep", (Name(name), *_), kwargs)) if score == name:
+            where = dict(kwargs)["at"]
+        case _:
+            return stmt
+    assert isinstance(where, Tuple)
+    consts = tuple(p.id for p in params[:2] if isinstance(p, Name))
+    below = tidy(Binary("-", where.items[0], args[3]))
+    row = tidy(Binary("+", Binary("%", args[3], Name(consts[0])), below))
+    bits = bits_at(lists, (args[1], args[2], args[3]), consts, slot, row)
+    masked = Assign(score, Call("keep_bits", (Name(score), bits)))
+    other: Block = (*before, last)
+    choice = If(Compare(">=", slot, Num(0)), (masked,), other)
+    return If(stmt.cond, (Assign(slot.id, Call(lists.slot, args, (), params[:2])), choice))
 
 
 # --- the host -----------------------------------------------------------------------------------
@@ -196,7 +296,8 @@ def classes_begin(consts: tuple[str, ...]) -> Expr:
 
 def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
     """The argument struct's two fields, and the two launches before the attention's."""
-    fields = (*module.fields, Field(lists.field, "tensor"), Field(lists.planned, "i32"))
+    numbers = (Field(lists.planned, "i32"), Field(lists.slots, "i32"))
+    fields = (*module.fields, Field(lists.field, "tensor"), *numbers)
     host = module.function(found.host)
     fresh = Fresh(
         {s.target for _, s in walk_block(host.body, ()) if isinstance(s, Assign)}
@@ -204,7 +305,7 @@ def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
         | {f.name for f in module.functions}
     )
     blocks, lanes = Name(fresh("row_blocks")), Name(fresh("lanes"))
-    classed, listed = Name(fresh("classed")), Name(fresh("listed"))
+    classed, listed, masked = (Name(fresh(n)) for n in ("classed", "listed", "masked"))
     consts = dict(lists.consts)
 
     def run(kernel: str, *grid: Expr) -> Call:
@@ -219,6 +320,7 @@ def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
 
     heads = Binary("*", BATCHES, HEADS) if lists.per_head else BATCHES
     tiles = Call("ceil_div", (KEYS, lists.keys))
+    shares = Binary("*", Num(PARTS), Attr(ARGS, lists.slots))
     build: Block = (
         Assign(blocks.id, Binary("*", Call("ceil_div", (QUERIES, lists.rows)), heads)),
         Assign(lanes.id, Call("max", (Num(1), Call("min", (tiles, Num(LANES)))))),
@@ -226,6 +328,13 @@ def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
         _or_return(classed),
         Assign(listed.id, run(lists.lists, blocks)),
         _or_return(listed),
+        If(
+            Compare(">", Attr(ARGS, lists.slots), Num(0)),
+            (
+                Assign(masked.id, run(lists.masks, blocks, shares)),
+                _or_return(masked),
+            ),
+        ),
     )
     statement = If(Compare("==", Attr(ARGS, lists.planned), Num(0)), build)
     places = _launches(host, found.kernel)

@@ -61,7 +61,7 @@ def mask_steps(found: Attention, recipe: Recipe, words: Words, lists: Lists | No
         Step(
             "Find the tiles that hold a kept pair",
             "of the tiles that the index part of the mask may keep, the ranges of what it reads "
-            "decide most; the pairs of the others are counted",
+            "decide most; the pairs of the others are looked at, and their mask is kept as bits",
             "mask",
             lambda m: _insert_builders(m, found, words, keep, lists),
         ),
@@ -74,7 +74,7 @@ def mask_steps(found: Attention, recipe: Recipe, words: Words, lists: Lists | No
         ),
         Step(
             "Make the lists before the attention",
-            "two launches in stream order, no host wait and no allocation: the caller gives the "
+            "three launches in stream order, no host wait and no allocation: the caller gives the "
             "workspace, and says when it holds the lists already",
             "mask",
             lambda m: launch_lists(m, found, lists),
@@ -95,6 +95,7 @@ def _insert_builders(
     new = (
         replace(candidates[count.name], name=lists.count),
         replace(candidates[index.name], name=lists.index),
+        from_lists(module, found, lists)[lists.slot],
         *kernels(module, found, words, keep, lists),
     )
     return insert_after(module, last, new)

@@ -10,22 +10,30 @@
 
 namespace cubridge {
 
-// How many of the R x C pairs (at.row + r, at.col + c) f holds for. A lane has every 32nd column, so
-// that loads by column are coalesced and stay in registers while the rows pass, and a load by row
-// is one for the whole warp. (PTX ISA: redux.sync.add)
+// Whether f holds for none (0), some (1) or all (2) of the R x C pairs (at.row + r, at.col + c). A
+// lane has every 32nd column, so that loads by column are coalesced and stay in registers while the
+// rows pass, and a load by row is one for the whole warp. Eight rows at a time; a tile that is cut
+// mostly shows it in the first ones. (PTX ISA: vote.sync.any)
 template <int R, int C, typename F>
-__device__ __forceinline__ int count_kept(At at, F f) {
+__device__ __forceinline__ int class_of(At at, F f) {
+  constexpr int STEP = R % 8 == 0 ? 8 : 1;
   const int lane = threadIdx.x % 32;
-  int count = 0;
-#pragma unroll 2
-  for (int r = 0; r < R; ++r) {
+  bool some = false;
+  bool not_all = false;
+  for (int row = 0; row < R; row += STEP) {
 #pragma unroll
-    for (int c = 0; c < C; c += 32) {
-      const bool inside = C % 32 == 0 || c + lane < C;
-      count += inside && f(at.row + r, at.col + c + lane) ? 1 : 0;
+    for (int r = 0; r < STEP; ++r) {
+#pragma unroll
+      for (int c = 0; c < C; c += 32) {
+        const bool inside = C % 32 == 0 || c + lane < C;
+        const bool kept = f(at.row + row + r, at.col + c + lane);
+        some |= inside & kept;
+        not_all |= inside & !kept;
+      }
     }
+    if (__any_sync(0xffffffffu, some) && __any_sync(0xffffffffu, not_all)) return 1;
   }
-  return __reduce_add_sync(0xffffffffu, count);
+  return __any_sync(0xffffffffu, some) ? 2 : 0;
 }
 
 namespace detail {
@@ -73,6 +81,43 @@ __device__ __forceinline__ int compact(const GmemVector<int>& dst, int count, At
     found += __popc(kept);
   }
   return found;
+}
+
+// Whether f holds for each of the R x C pairs, a bit each, four words to a row: word w of a row has
+// the columns that lane w of a quad holds in an accumulator, lowest first (PTX ISA: "Matrix fragments
+// for mma.m16n8k16"; wgmma's has the same columns). A lane makes whole words.
+template <int R, int C, typename F>
+__device__ __forceinline__ void put_bits(const GmemVector<int>& dst, At at, F f) {
+  static_assert(C % 8 == 0 && C <= 128, "a word has the bits of at most 32 columns");
+  for (int place = threadIdx.x % 32; place < 4 * R; place += 32) {
+    unsigned word = 0;
+#pragma unroll
+    for (int bit = 0; bit < C / 4; ++bit) {
+      const int column = bit / 2 * 8 + place % 4 * 2 + bit % 2;
+      word |= (f(at.row + place / 4, at.col + column) ? 1u : 0u) << bit;
+    }
+    if (dst.has(place)) *dst.at(place) = static_cast<int>(word);
+  }
+}
+
+// s where its bit is set, minus infinity elsewhere: one load for each of the thread's rows. The
+// vector's first element is word 0 of the tile's row 0.
+template <typename L>
+__device__ __forceinline__ Tile<L> keep_bits(const Tile<L>& s, const GmemVector<int>& src) {
+  static_assert(ColOf<L>::SIZE <= 32, "a word has the bits of at most 32 columns");
+  unsigned word[RowOf<L>::SIZE];
+#pragma unroll
+  for (int slot = 0; slot < RowOf<L>::SIZE; ++slot) {
+    const int place = RowOf<L>::index(slot) * 4 + threadIdx.x % 4;
+    word[slot] = src.has(place) ? static_cast<unsigned>(__ldg(src.at(place))) : 0u;
+  }
+  Tile<L> kept;
+#pragma unroll
+  for (int e = 0; e < L::SIZE; ++e) {
+    const bool set = word[L::row_slot(e)] & (1u << L::col_slot(e));
+    kept.value[e] = set ? s.value[e] : -INFINITY;
+  }
+  return kept;
 }
 
 }  // namespace cubridge

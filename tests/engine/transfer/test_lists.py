@@ -30,7 +30,7 @@ from engine.transfer.workspace import launch_constants
 from tests.engine.transfer.recipes import lifted, recipe
 
 KERNELS = ("flash_fwd_sm80", "flash_fwd_sm90")
-SKIP, PARTIAL, FULL = 0, 1, 2
+SKIP, PARTIAL, FULL, BITS = 0, 1, 2, 3
 INPUTS = (
     Input("dq", "extra", "i32", ("B", "Nq")),
     Input("dk", "extra", "i32", ("B", "Nk")),
@@ -106,11 +106,19 @@ def run(
     return run_program(module, {**filled, **fields})  # type: ignore[dict-item]
 
 
-def counted(wanted: Recipe, inputs: dict[str, torch.Tensor], sizes: dict[str, int]) -> torch.Tensor:
-    """The class of every tile by counting: [B, Hq, blocks of rows, tiles]."""
+def kept_pairs(
+    wanted: Recipe, inputs: dict[str, torch.Tensor], sizes: dict[str, int]
+) -> torch.Tensor:
+    """[B, Hq, Nq, Nk], by the recipe itself."""
     grid = torch.meshgrid(*(torch.arange(sizes[n]) for n in ("B", "Hq", "Nq", "Nk")), indexing="ij")
     env = dict(zip("bhij", grid, strict=True)) | {k: v for k, v in inputs.items() if v.dim() < 4}
-    keep = evaluate(wanted.keep, {**sizes, **env}).broadcast_to(grid[0].shape)
+    kept = torch.as_tensor(evaluate(wanted.keep, {**sizes, **env}))
+    return kept.broadcast_to(grid[0].shape)
+
+
+def counted(wanted: Recipe, inputs: dict[str, torch.Tensor], sizes: dict[str, int]) -> torch.Tensor:
+    """The class of every tile by counting: [B, Hq, blocks of rows, tiles]."""
+    keep = kept_pairs(wanted, inputs, sizes)
     bm, bn = sizes["BM"], sizes["BN"]
     rows, keys = -(-sizes["Nq"] // bm), -(-sizes["Nk"] // bn)
     out = torch.empty(sizes["B"], sizes["Hq"], rows, keys, dtype=torch.int64)
@@ -126,14 +134,15 @@ def counted(wanted: Recipe, inputs: dict[str, torch.Tensor], sizes: dict[str, in
 def listed(lists: torch.Tensor, sizes: dict[str, int]) -> tuple[torch.Tensor, list[list[int]]]:
     """The classes of the tiles of every list, and the lists themselves."""
     per_head = lists if lists.dim() == 4 else lists[:, None].expand(-1, sizes["Hq"], -1, -1)
-    keys = (lists.shape[-1] - 1) // 2
+    keys = -(-sizes["Nk"] // sizes["BN"])
     classes = torch.zeros(*per_head.shape[:-1], keys, dtype=torch.int64)
     tiles = []
     flat, into = per_head.flatten(0, -2), classes.flatten(0, -2)
     for row, out in zip(flat, into, strict=True):
         tiles.append(row[1 : 1 + int(row[0])].tolist())
         for tile in tiles[-1]:
-            out[tile] = row[1 + keys + tile]
+            kind = int(row[1 + keys + tile])
+            out[tile] = PARTIAL if kind >= BITS else kind
     return classes, tiles
 
 
@@ -151,6 +160,38 @@ def test_lists_equal_counting(kernel: str, mask: str) -> None:
         assert torch.equal(classes, counted(wanted, inputs, sizes)), (nq, nk)
         order = [sorted(set(t), reverse=kernel == "flash_fwd_sm90") for t in tiles]
         assert tiles == order  # each tile once, in the order of the visits
+
+
+@pytest.mark.parametrize("slots", [0, 1, 2, 16])
+@pytest.mark.parametrize("mask", ["causal document", "by head", "pairs"])
+def test_bits_are_the_mask_of_the_first_partial_tiles(mask: str, slots: int) -> None:
+    module, binding, wanted = lists_only("flash_fwd_sm90", mask)
+    assert binding.workspace is not None
+    sizes = sizes_of(module, binding, 300, 411)
+    inputs = drawn(wanted, sizes, 7)
+    filled = fill_arguments(binding, inputs, sizes, torch.float64, slots=slots).fields
+    outcome = run_program(module, filled)
+    assert outcome.clean, outcome.findings
+    lists = outcome.outputs["lists"]
+    bm, bn, keys = sizes["BM"], sizes["BN"], -(-sizes["Nk"] // sizes["BN"])
+    keep = kept_pairs(wanted, inputs, sizes)
+    per_head = lists if lists.dim() == 4 else lists[:, None].expand(-1, sizes["Hq"], -1, -1)
+    seen = 0
+    for b, h, r in torch.cartesian_prod(*(torch.arange(n) for n in per_head.shape[:3])).tolist():
+        row = per_head[b, h, r]
+        classes = row[1 + keys : 1 + 2 * keys].tolist()
+        partial = [n for n in row[1 : 1 + int(row[0])].tolist() if classes[n] != FULL]
+        assert [classes[n] for n in partial] == [
+            BITS + at if at < slots else PARTIAL for at in range(len(partial))
+        ]
+        for at, n in enumerate(partial[:slots]):
+            words = row[2 + 3 * keys :].view(-1, bm, 4)[at]
+            tile = keep[b, h, r * bm : (r + 1) * bm, n * bn : (n + 1) * bn]
+            j = torch.arange(tile.shape[1])
+            bits = words[: tile.shape[0]][:, j // 2 % 4] >> (j // 8 * 2 + j % 2) & 1
+            assert torch.equal(bits, tile.long()), (b, h, r, n)
+            seen += 1
+    assert seen or not slots
 
 
 @settings(
@@ -283,7 +324,7 @@ def test_names_that_are_taken_are_left() -> None:
     assert planned.binding.workspace.field == "lists_2"
     assert check(legal(target)) == ()
     calls = [e for f in target.functions for e in [f.name] if f.kind == "kernel"]
-    assert calls == ["class_tiles", "list_tiles", "flash_fwd"]
+    assert calls == ["class_tiles", "list_tiles", "mask_tiles", "flash_fwd"]
 
 
 def test_a_binding_with_a_workspace_is_kept_exactly() -> None:
@@ -298,8 +339,8 @@ def test_a_binding_with_a_workspace_is_kept_exactly() -> None:
 
 WRONG = {
     "a tile dropped from every list": ("+ n:], kind)", "+ n:], 0 if step == 1 else kind)"),
-    "a tile listed as full that is not": ("else 1 if kept > 0 else 0", "else 2 if kept > 0 else 0"),
-    "partial tiles left out": ("else 1 if kept > 0 else 0", "else 0"),
+    "a tile listed as full that is not": ("+ n:], kind)", "+ n:], min(2, 2 * kind))"),
+    "partial tiles left out": ("+ n:], kind)", "+ n:], 0 if kind == 1 else kind)"),
     "a range that is one too short": (
         "doc_k_keys_low <= doc_q_rows_high", "doc_k_keys_low < doc_q_rows_high",
     ),
@@ -316,6 +357,11 @@ WRONG = {
     "an order that loses a kernel": (
         "listed = run(list_tiles[BM, BN]", "listed = run(class_tiles[BM, BN]",
     ),
+    "the bits of another slot": ("+ n] - 3", "+ n] - 2"),
+    "bits of other rows": ("at=[q0 + row, n * BN]", "at=[q0, n * BN]"),
+    "bits of other keys": ("at=[q0 + row, n * BN]", "at=[q0 + row, n * BN + 1]"),
+    "bits taken from another row on": ("(slot * BM + q0 % BM)", "(slot * BM + q0 % BM + 1)"),
+    "no mask beyond the last slot": ("if slot >= 0:", "if slot >= -3:"),
 }  # fmt: skip
 
 
