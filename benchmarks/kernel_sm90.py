@@ -56,7 +56,12 @@ CAUSAL = [
     ),
     (
         r"(bool tile_full\(.*?\) \{\n)  return [^\n]*",
-        r"\1  return (n + 1) * BN <= args.Nk && (n + 1) * BN - 1 <= q0 + args.Nk - args.Nq;",
+        r"\1  return (n + 1) * BN <= args.Nk && (n + 1) * BN - 1 <= row0 + args.Nk - args.Nq;",
+    ),
+    (
+        r"(int tile_lead\(.*?\) \{\n)  return [^\n]*",
+        r"\1  return ceil_div(min(args.Nk, max(0, q0 + BM + args.Nk - args.Nq)), BN) -"
+        r" ceil_div(min(args.Nk, max(0, row0 + ROWS + args.Nk - args.Nq)), BN);",
     ),
     (r"return j < args\.Nk;", r"return j < args.Nk && j <= i + args.Nk - args.Nq;"),
     # Guards for rows whose visited tiles hold no kept key.
@@ -137,9 +142,9 @@ def head_v(head: int) -> int:
 def timed_shapes(head: int, plan: str) -> list[Shape]:
     if head == 192:
         return [Shape(1, 16, 16, 8192, 8192)]
-    heads = 16 if head == 256 else 32
+    heads = 16 if head > 128 else 32
     shapes = [Shape(2, heads, heads, 8192, 8192)]
-    if plan == "full":
+    if plan == "full" and head in (64, 128, 256):  # the others are padded to one of these
         shapes += [
             Shape(8, heads, heads, 2048, 2048),
             Shape(4, heads, heads, 4096, 4096),

@@ -14,11 +14,13 @@ import ctypes
 import hashlib
 import json
 import math
+import os
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,13 +29,13 @@ HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
 
 BOXES = [
-    (64, 64), (64, 128), (64, 192), (64, 256), (80, 256), (128, 64), (128, 128), (128, 192),
-    (160, 128), (176, 128),
+    (64, 64), (64, 128), (64, 192), (64, 256), (80, 256), (96, 192), (112, 128), (128, 64),
+    (128, 128), (128, 192), (160, 128), (176, 128),
 ]  # fmt: skip
-SCORE_MATMULS = [(n, d) for d in (64, 128, 192, 256) for n in (80, 96, 128, 160, 176)
+SCORE_MATMULS = [(n, d) for d in (64, 128, 192, 256) for n in (80, 96, 112, 128, 160, 176)
                  if (64 + n) * d * 2 <= 220 * 1024]  # fmt: skip
-VALUE_MATMULS = [(dv, n) for dv in (64, 128, 256) for n in (80, 96, 128, 160, 176)]
-TILES = [(n, 0) for n in (64, 80, 112, 128, 176, 256)]
+VALUE_MATMULS = [(dv, n) for dv in (64, 128, 192, 256) for n in (80, 96, 112, 128, 160, 176)]
+TILES = [(n, 0) for n in (64, 80, 96, 112, 128, 176, 192, 256)]
 DENSE_ELEMENTS = ("bf16", "f16", "float", "int", "bool")
 
 
@@ -65,6 +67,11 @@ class Check:
     function: str
     element: str
     shape: tuple[int, int]
+
+    @property
+    def group(self) -> str:
+        """Checks of one group are built and run together."""
+        return f"{self.function}_{self.element}"
 
     @property
     def entry(self) -> str:
@@ -102,10 +109,19 @@ def unit(wanted: list[Check]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def build(folder: Path, wanted: list[Check]) -> Path:
-    source = folder / "unit.cu"
+def build(folder: Path, wanted: list[Check]) -> dict[str, Path]:
+    """A library for each group of checks, compiled as many at once as there are cores."""
+    groups: dict[str, list[Check]] = {}
+    for check in wanted:
+        groups.setdefault(check.group, []).append(check)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        built = pool.map(lambda name: build_one(folder, name, groups[name]), groups)
+        return dict(zip(groups, built, strict=True))
+
+
+def build_one(folder: Path, name: str, wanted: list[Check]) -> Path:
+    source, library = folder / f"{name}.cu", folder / f"{name}.so"
     source.write_text(unit(wanted))
-    library = folder / "unit.so"
     command = [
         "nvcc", "-std=c++17", "-O3", "--expt-relaxed-constexpr", "-gencode",
         "arch=compute_90a,code=sm_90a", "-DCUBRIDGE_ARCH=900", f"-I{INCLUDE}", "-shared",
@@ -381,17 +397,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--build-only", action="store_true", help="compile, run nothing")
-    parser.add_argument("--child", nargs=2, metavar=("LIBRARY", "FUNCTION"),
+    parser.add_argument("--child", nargs=2, metavar=("LIBRARY", "GROUP"),
                         help="run one group of checks (the parent process does)")  # fmt: skip
     options = parser.parse_args()
     wanted = list(checks())
     if options.child:
-        library, function = options.child
-        mine = [check for check in wanted if check.function == function]
+        library, group = options.child
+        mine = [check for check in wanted if check.group == group]
         print(json.dumps(run_checks(Path(library), mine)))
         return 0
     folder = Path(tempfile.mkdtemp(prefix="conformance_sm90_"))
-    library = build(folder, wanted)
+    libraries = build(folder, wanted)
     if options.build_only:
         print(f"built {len(wanted)} checks")
         return 0
@@ -400,14 +416,14 @@ def main() -> int:
 
     # A process for each group: an error of the device spoils the process it happens in.
     children = {
-        function: subprocess.Popen(
-            [sys.executable, __file__, "--child", str(library), function],
+        group: subprocess.Popen(
+            [sys.executable, __file__, "--child", str(library), group],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
-        for function in MEANINGS
+        for group, library in libraries.items()
     }  # fmt: skip
     results: list[dict[str, Any]] = []
-    for function, child in children.items():
+    for group, child in children.items():
         try:
             out = child.communicate(timeout=60)[0]
             results += json.loads(out)
@@ -417,7 +433,7 @@ def main() -> int:
             results += [
                 {"primitive": c.primitive, "entry": c.entry, "element": c.element,
                  "shape": list(c.shape), "verdict": "fail", "reason": reason[0]}
-                for c in wanted if c.function == function
+                for c in wanted if c.group == group
             ]  # fmt: skip
     for result in results:
         if result["verdict"] == "fail":

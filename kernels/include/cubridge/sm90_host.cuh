@@ -32,9 +32,13 @@ inline int l2_bytes() {
   return bytes;
 }
 
+// What a launch returns for a layout that the TMA cannot take. No other call in a launch returns it, and
+// no running kernel leaves it behind, as it does cudaErrorMisalignedAddress.
+constexpr cudaError_t LAYOUT_REFUSED = cudaErrorInvalidPitchValue;
+
 // A tensor map over a (batch, head, row, column) tensor of two-byte elements, for boxes of ROWS x
-// COLS with the 128-byte swizzle (moved as panels of 64 columns). Status: cudaErrorMisalignedAddress
-// where the TMA cannot take the layout: it needs contiguous columns, and a start and strides that are
+// COLS with the 128-byte swizzle (moved as panels of 64 columns). Status: LAYOUT_REFUSED where
+// the TMA cannot take the layout: it needs contiguous columns, and a start and strides that are
 // multiples of 16 bytes. A tensor without elements gets an empty map, which must not be used.
 template <typename T, int ROWS, int COLS>
 TensorMap tensor_map(const TensorArg& tensor, int batches, int heads, int rows, int columns) {
@@ -71,7 +75,7 @@ TensorMap tensor_map(const TensorArg& tensor, int batches, int heads, int rows, 
     strides[d - 1] = static_cast<cuuint64_t>(bytes);
   }
   if (!legal) {
-    result.status = cudaErrorMisalignedAddress;
+    result.status = LAYOUT_REFUSED;
     return result;
   }
   const cuuint32_t box[4] = {64, ROWS, 1, 1};
