@@ -82,6 +82,17 @@ class Ending(StrEnum):
     CANCELLED = "cancelled"
 
 
+_SHORT = {
+    Ending.LENGTH: "the answer was cut off: it reached the cap on its length",
+    Ending.FILTERED: "the answer was filtered or refused by the server",
+    Ending.EMPTY: "the answer is empty",
+    Ending.BROKEN: "the answer broke off",
+    Ending.STALLED: "the answer stalled",
+    Ending.OVERTIME: "the answer took too long",
+    Ending.CANCELLED: "cancelled",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens as the server counted them; None where it did not say."""
@@ -114,6 +125,14 @@ class Reply:
     @property
     def complete(self) -> bool:
         return self.ending is Ending.COMPLETE
+
+    @property
+    def shortcoming(self) -> str:
+        """Why it is no answer, in words; empty for a complete one."""
+        if self.complete:
+            return ""
+        words = _SHORT[self.ending]
+        return f"{words} ({self.note})" if self.note not in ("", words) else words
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -10,15 +10,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.child.client import ChildFailed
+from engine.cuir.diff import apply, diff
 from engine.cuir.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError, Interrupted, LowerError, SpecError
 from engine.gates.g3 import G3
+from engine.lift import lift_source, specialisation_key
+from engine.lift.meanings import known_meanings, like
 from engine.llm.ask import ask
 from engine.llm.settings import Prices
 from engine.llm.types import (
@@ -36,7 +39,7 @@ from engine.lower.lower import lower
 from engine.resources import docs_dir
 from engine.service.adaptation import Adaptation, pretty_json
 from engine.service.kinds import edits
-from engine.service.work import BINDING, GATE_SECONDS, RECIPE, TARGET
+from engine.service.work import BINDING, GATE_SECONDS, RECIPE, TARGET, Work
 from engine.spec.declared import declared
 from engine.spec.recipe import Recipe
 from engine.spec.source import read_source
@@ -167,7 +170,7 @@ class ModelTransfer:
     through: Gate = Gate.G3  # the last gate that an answer must pass to end the loop
     also: Callable[[Module], str | None] = lambda _: None  # one more demand: why it is not met
     turn: Callable[[], AbstractContextManager[object]] = nullcontext  # held while gates run
-    _agreed: tuple[str, str] | None = None
+    _agreed: frozenset[tuple[str, str, str]] = frozenset()  # place, model, part
 
     def prepare(self, wish: Wish | None = None) -> tuple[Task, Recipe | None]:
         """The task that a prompt is made of. The base is what the standing decisions give."""
@@ -211,6 +214,7 @@ class ModelTransfer:
                 self.model,
                 (Part("the prompt as you edited it", size),),
                 requests,
+                self.client.manner,
             )
         whole = sum(len(m.text.encode("utf-8", "replace")) for m in messages)
         parts = [
@@ -274,14 +278,15 @@ class ModelTransfer:
 
     def _agree(self, task: Task, requests: int, prompt: Sequence[Message] | None) -> None:
         outgoing = self.outgoing(task, requests, prompt)
-        if self._agreed == (outgoing.place, outgoing.model):
+        wanted = frozenset((outgoing.place, outgoing.model, p.name) for p in outgoing.parts)
+        if wanted <= self._agreed:
             return
         if not self.consent(outgoing):
             raise InputError(
                 f"nothing was sent to {outgoing.place}",
                 fix="look at what would be sent, then agree (--yes in the headless run)",
             )
-        self._agreed = (outgoing.place, outgoing.model)
+        self._agreed |= wanted
 
     def _ask(self, request: Request) -> Reply:
         self.work.bench.progress(f"asking {request.model} at {self.client.place}")
@@ -298,6 +303,8 @@ class ModelTransfer:
 
         def judge_in_turn(module: Module, binding: Binding) -> Judgement:
             found = self._g2(module, binding, recipe)
+            if found.reached is Reached.PASSED:
+                found = self._g2_elsewhere(module, binding, recipe, found)
             unmet = self.also(module) if found.reached is Reached.PASSED else None
             if unmet is not None:
                 found = Judgement(Reached.UNMET, unmet)
@@ -311,9 +318,11 @@ class ModelTransfer:
 
         return judge
 
-    def _g2(self, module: Module, binding: Binding, recipe: Recipe | None) -> Judgement:
+    def _g2(
+        self, module: Module, binding: Binding, recipe: Recipe | None, where: str = ""
+    ) -> Judgement:
         work = self.work
-        work.bench.progress("G2: running the model's edit against the spec")
+        work.bench.progress(f"G2: running the model's edit against the spec{where}")
         payload: dict[str, Any] = {
             "module": print_module(module),
             "recipe": None if recipe is None else recipe_to_json(recipe),
@@ -338,6 +347,23 @@ class ModelTransfer:
         op = str(details.get("op") or "")
         reached = Reached.PASSED if answer["ok"] else Reached.G2
         return Judgement(reached, str(answer["reason"]), op, details)
+
+    def _g2_elsewhere(
+        self, module: Module, binding: Binding, recipe: Recipe | None, found: Judgement
+    ) -> Judgement:
+        """The same edit in another specialisation of the source: what is right at one head size or
+        element type alone is found here. `found` where there is none, or where G3 will say that
+        the edit does not fit."""
+        work = self.work
+        other = elsewhere(work, module)
+        if other is None:
+            return found
+        key, edited = other
+        judged = self._g2(edited, binding, recipe, f", as {key}")
+        if judged.reached is Reached.PASSED:
+            return found
+        reason = f"as {key}, which is built of the same text: {judged.reason}"
+        return Judgement(judged.reached, reason, judged.op, judged.details)
 
     def _g3(self, module: Module, found: Judgement) -> Judgement:
         """The text of G3 and, where nvcc is, its compile: a model can repair what fails there."""
@@ -409,6 +435,30 @@ def lowered_line(result: G3, source: bytes) -> str:
 def actor_name(model: str) -> str:
     """The model as the event log names it."""
     return f"model {model}"
+
+
+def elsewhere(work: Work, module: Module) -> tuple[str, Module] | None:
+    """The specialisation that differs most from the session's, and the edit that leads to `module`
+    made there; None where there is no other, or where the edit does not fit it."""
+    lifted = work.lifted
+    own = {k: v for k, v in lifted.specialisation.items() if k != "arch"}
+
+    def distance(binding: Mapping[str, str]) -> int:
+        return sum(binding[k] != own.get(k) for k in binding)
+
+    binding = max(work.package.specialisations, key=distance, default=None)
+    if binding is None or not distance(binding):
+        return None
+    base = lift_source(
+        lifted.source, binding, work.options.arch, file=work.package.file, entry=work.package.entry
+    ).module
+    base = like(base, known_meanings(lifted.module))
+    edit = diff(replace(lifted.module, spec=()), replace(module, spec=()))
+    try:
+        made = replace(apply(edit, replace(base, spec=())), spec=base.spec)
+    except ValueError:
+        return None
+    return specialisation_key(binding), made
 
 
 def unforeseen_case(module: Module) -> Mapping[str, Any]:

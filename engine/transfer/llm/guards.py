@@ -11,6 +11,7 @@ from collections.abc import Iterator, Set
 from engine.cuir.nodes import (
     Assign,
     Attr,
+    Binary,
     Call,
     Compare,
     Do,
@@ -52,7 +53,7 @@ def refuse_tricks(base: Module, proposed: Module, spec_numbers: Set[int]) -> Non
     for function, expr in _singled_out(proposed, spec_numbers):
         if (function, expr) not in known:
             raise AnswerRefused(
-                f"{function} singles out sizes: `{print_expr(expr)}` compares a size with a number "
+                f"{function} singles out sizes: `{print_expr(expr)}` sets a size against a number "
                 "that the spec does not name"
             )
     outputs = written(base) | written(proposed)
@@ -67,25 +68,32 @@ def refuse_tricks(base: Module, proposed: Module, spec_numbers: Set[int]) -> Non
 
 
 def _singled_out(module: Module, allowed: Set[int]) -> Iterator[tuple[str, Expr]]:
-    """Comparisons between sizes alone and a number that nothing in the spec explains."""
+    """Comparisons, bounds, quotients and remainders of sizes alone with a number that nothing in
+    the spec explains."""
     for function in module.functions:
         sizes = _size_names(function)
         for _, stmt in walk_block(function.body, (function.name,)):
             for expr in stmt_exprs(stmt):
                 for node in walk_expr(expr):
-                    if isinstance(node, Compare) and _is_about_a_size(node, sizes, allowed):
+                    if _sets_a_size_against(node, sizes, allowed):
                         yield function.name, node
 
 
-def _is_about_a_size(compare: Compare, sizes: Set[str], allowed: Set[int]) -> bool:
-    fields = {n.field for n in walk_expr(compare) if isinstance(n, Attr) and n.base == Name("args")}
-    names = set(free_names(compare)) - {"args"}
+def _sets_a_size_against(node: Expr, sizes: Set[str], allowed: Set[int]) -> bool:
+    match node:
+        case Compare():
+            usual = {0, 1}
+        case Binary() | Call("min" | "max" | "abs" | "floor_div" | "floor_mod" | "ceil_div"):
+            usual = {0, 1, 2}  # the next one, a half
+        case _:
+            return False
+    fields = {n.field for n in walk_expr(node) if isinstance(n, Attr) and n.base == Name("args")}
+    names = set(free_names(node)) - {"args"}
     if not fields <= set(SIZES) or not names <= sizes or not (fields or names):
         return False
-    numbers = {
-        n.value for n in walk_expr(compare) if isinstance(n, Num) and isinstance(n.value, int)
-    }
-    return bool(numbers - allowed - {0, 1})
+    numbers = {n.value for n in walk_expr(node) if isinstance(n, Num) and isinstance(n.value, int)}
+    near = {m for n in allowed for m in (n - 1, n, n + 1, 2 * n, n // 2)}
+    return bool(numbers - near - usual)
 
 
 def _size_names(function: Function) -> set[str]:

@@ -244,7 +244,7 @@ def try_answer(
     """What a reply comes to."""
     start = Attempt(candidate, number, request, reply, Reached.INCOMPLETE, reply.note)
     if not reply.complete:
-        return replace(start, reason=f"the answer is incomplete ({reply.ending}): {reply.note}")
+        return replace(start, reason=reply.shortcoming)
     try:
         answer = read_answer(reply.text)
         module = apply_answer(answer, task.base, task.ids)

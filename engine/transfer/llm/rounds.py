@@ -96,11 +96,8 @@ def trials(
     for number in range(rounds + 1):
         request = Request(model, messages, parameters)
         reply = ask(request)
-        if reply.complete:
-            outcome = judge(reply.text)
-        else:
-            reason = f"the answer is incomplete ({reply.ending}): {reply.note}"
-            outcome = Outcome(INCOMPLETE, reason)
+        short = reply.shortcoming
+        outcome = Outcome(INCOMPLETE, short) if short else judge(reply.text)
         trial = Trial(number, request, reply, outcome)
         yield trial
         if outcome.passed or reply.ending is Ending.CANCELLED or number == rounds:

@@ -26,6 +26,10 @@ def insert(base: Module, after: str, line: str) -> Module:
         "trick = 1 if args.Nk > 128 else 0",
         "total = args.Nq * args.Nk\nodd = 1 if total % 35 == 7 else 0",
         "pick = 2 if 193 <= args.Nk else 1",
+        # Right at every size that a deck on a CPU reaches, wrong at those of a GPU.
+        "seen = min(args.Nk, 4000)",
+        "late = args.Nk // 4000",
+        "late = floor_mod(args.Nq, 8191)",
     ],
 )
 def test_sizes_are_not_singled_out(base: Module, line: str) -> None:
@@ -39,6 +43,9 @@ def test_ordinary_comparisons_stay(base: Module) -> None:
         "far = 1 if args.Nk > 128 else 0",  # the spec names 128
         "cut = 1 if q0 + BM <= args.Nk - 64 else 0",  # about a tile, not about sizes alone
         "l = map(l, lambda x: x if x > 20.0 else 0.0)",
+        "start = max(args.Nk - args.Nq - 127, 0)",  # the last key of a window of 128
+        "half = (args.Nk + 1) // 2",
+        "blocks = ceil_div(args.Nk, BN)",
     ):
         refuse_tricks(base, insert(base, "s59", line), frozenset({128}))
 
