@@ -6,6 +6,7 @@
     python benchmarks/attention.py record result.json --out benchmarks/results/attention_h100.json
     python benchmarks/attention.py table                # of what is recorded
     python benchmarks/attention.py readme               # README.md, docs/cost.md, docs/plots
+    python benchmarks/attention.py predict              # again, after the cost model changed
     python benchmarks/attention.py plot DIR             # plots alone
 
 `pack` carries each spec over to the kernel by the rules and packs one job per spec; the kernel's
@@ -128,7 +129,21 @@ def entry_of(result: Mapping[str, Any]) -> dict[str, Any]:
         "checks": [{n: row[n] for n in kept if n in row} for row in result["checks"]],
         "self_test": result["self_test"],
         "times": result["times"],
+        "cuir": result.get("cuir", ""),
     }
+
+
+def predict_again(path: Path) -> int:
+    """Predict a record's times again from its own CuIR, after the cost model has changed."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    count = 0
+    for entry in data["entries"]:
+        device = {**data["device"], "arch": entry.get("arch") or data["device"].get("arch")}
+        known = with_predictions({**entry, "device": device})
+        entry["times"] = known["times"]
+        count += sum("prediction" in row for row in known["times"])
+    path.write_text(json.dumps(data, indent=1) + "\n")
+    return count
 
 
 def merged(old: Mapping[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -164,6 +179,7 @@ def main() -> int:
     showing = actions.add_parser("table", help="print records as tables")
     showing.add_argument("records", type=Path, nargs="*")
     actions.add_parser("readme", help="write the tables of README.md and docs/cost.md, and plots")
+    actions.add_parser("predict", help="predict every recorded time again")
     plotting = actions.add_parser("plot", help="write bars and predictions as SVG and PNG")
     plotting.add_argument("folder", type=Path, nargs="?", default=PLOTS)
     plotting.add_argument("--records", type=Path, nargs="*")
@@ -190,6 +206,9 @@ def main() -> int:
                 print(path)
             for file in write_plots(load_records(), PLOTS):
                 print(file)
+        elif options.action == "predict":
+            for path in sorted(RESULTS.glob("attention*.json")):
+                print(f"{path}: {predict_again(path)} predictions")
         elif options.action == "plot":
             for file in write_plots(load_records(options.records or None), options.folder):
                 print(file)

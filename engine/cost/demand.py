@@ -23,8 +23,9 @@ class Demand:
     `wgmma`, `mma`: FLOP by instruction. `operands`: shared bytes that wgmma reads itself.
     `mufu`, `fp32`, `alu`, `memory`: lanes. `shared`: bytes. `l2`: bytes from or to L2.
     `other`: lanes of instructions that ask no unit but the issue slots. `arithmetic`, `special`,
-    `loads`, `near` (loads that hit L1), `shuffles`, `barriers`, `matmuls`: instructions on the
-    critical path, which cost a latency each. `branches`: slow paths that an element may take.
+    `loads`, `near` and `far` (loads from L2, L1 and DRAM), `shuffles`, `barriers`, `matmuls`:
+    instructions on the critical path, which cost a latency each. `branches`: slow paths that an
+    element may take.
     """
 
     wgmma: float = 0.0
@@ -41,6 +42,7 @@ class Demand:
     special: float = 0.0
     loads: float = 0.0
     near: float = 0.0
+    far: float = 0.0
     shuffles: float = 0.0
     barriers: float = 0.0
     matmuls: float = 0.0
@@ -79,6 +81,7 @@ class Demand:
             + self.special * card.latency_mufu
             + self.loads * card.latency_l2
             + self.near * card.latency_shared
+            + self.far * card.latency_dram
             + self.shuffles * card.latency_shuffle
             + self.barriers * card.latency_barrier
             + self.matmuls * card.latency_matmul

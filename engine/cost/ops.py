@@ -75,6 +75,11 @@ def lanes_of(layout: Layout, threads: int) -> Lanes:
     return Lanes(elements(layout), rows, columns)
 
 
+def known(name: str) -> bool:
+    """Whether an op has a rule of its own."""
+    return name in _RULES
+
+
 def cost(op: Bound) -> Demand:
     """The op's demand, by all threads that execute it together."""
     rule = _RULES.get(op.name)
@@ -118,12 +123,12 @@ def _each(op: Bound, f: Lambda, tiles: tuple[Type, ...], mapped: bool) -> Demand
     if op.lazy:
         # Two neighbours in one access; a warp holds eight rows, so eight lines.
         count = op.lazy * lanes.element
-        made = made + Demand(memory=4 * count, alu=count, l2=2 * count, loads=1)
+        made = made + Demand(memory=4 * count, alu=count, l2=2 * count, far=1)
     if made.branches:
         blocks = max(blocks, lanes.element / op.threads)  # every element is one of its own
     return replace(
         made, arithmetic=made.arithmetic * blocks, special=made.special * blocks,
-        loads=made.loads * blocks, near=made.near * blocks,
+        loads=made.loads * blocks, near=made.near * blocks, far=made.far * blocks,
     )  # fmt: skip
 
 
@@ -283,6 +288,22 @@ def _count_kept(op: Bound) -> Demand:
     return _over(op, Lanes(count, count, columns), (ROW, COLUMN))
 
 
+def _put_bits(op: Bound) -> Demand:
+    """The predicate of every pair, a vote for each 32 of them, four words written per row."""
+    pairs = op.number("R") * op.number("C")
+    return _count_kept(op) + Demand(alu=pairs, memory=op.number("R"), l2=16 * op.number("R"))
+
+
+def _keep_bits(op: Bound) -> Demand:
+    """Four words per row, loaded by the four threads that share it; a test and a choice each."""
+    tile = op.tile("tile")
+    if tile is None:
+        return Demand()
+    lanes = lanes_of(tile.layout, op.threads)
+    rows = float(tile.layout.rows)
+    return Demand(alu=2 * lanes.element, memory=lanes.row, l2=16 * rows, loads=1, arithmetic=2)
+
+
 def _extreme(op: Bound) -> Demand:
     count = op.number("N")
     return _over(op, Lanes(count, count, count), (ELEMENT,)) + Demand(shuffles=5)
@@ -335,6 +356,7 @@ _RULES: Mapping[str, Callable[[Bound], Demand]] = {
     "mma_fence": _nothing, "mma_commit": _nothing, "mma_wait": _nothing, "fence_async": _nothing,
     "tma_commit": _nothing, "tma_wait": _nothing, "prefetch_map": _nothing,
     "raise_registers": _nothing, "lower_registers": _nothing,
-    "count_kept": _count_kept, "least": _extreme, "greatest": _extreme, "compact": _compact,
+    "count_kept": _count_kept, "class_of": _count_kept, "put_bits": _put_bits,
+    "keep_bits": _keep_bits, "least": _extreme, "greatest": _extreme, "compact": _compact,
     "put": _put,
 }  # fmt: skip

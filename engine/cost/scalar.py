@@ -158,8 +158,14 @@ class _Walk:
                     parts.append(self.value(base))
                 # The address of an element is a multiplication and two additions.
                 varies = frozenset[str]().union(*(p.varies for p in parts))
-                lines = self.lines if ELEMENT in varies or varies >= BOTH else 1.0
-                return self.result(Demand(memory=lines, fp32=1, alu=2, l2=4), parts, True)
+                each = ELEMENT in varies or varies >= BOTH
+                lines = self.lines if each else 1.0
+                made = self.result(Demand(memory=lines, fp32=1, alu=2, l2=4), parts, True)
+                if each and self.lines > 1.0:
+                    # A value for every pair: no cache holds such a tensor until it is read again.
+                    path = replace(made.path, loads=made.path.loads - 1, far=made.path.far + 1)
+                    return replace(made, path=path)
+                return made
             case Call(fn, args):
                 parts = [self.value(a) for a in args]
                 if fn in FUNCTIONS:
@@ -201,4 +207,4 @@ class _Walk:
 
 
 def _steps(path: Demand) -> float:
-    return 4 * path.arithmetic + 23 * path.special + 262 * path.loads
+    return 4 * path.arithmetic + 23 * path.special + 262 * path.loads + 800 * path.far

@@ -51,8 +51,8 @@ def test_counts(text: str, want: tuple[float, float, float]) -> None:
 def test_a_load_per_element_touches_eight_lines() -> None:
     each = expression_cost(parse_expr("bias[i, j]"), VARIES, frozenset(("i", "j")), LANES)
     row = expression_cost(parse_expr("bias[i]"), VARIES, frozenset(("i", "j")), LANES)
-    assert each.memory == 8 * LANES.element and each.loads == 1
-    assert row.memory == LANES.row
+    assert each.memory == 8 * LANES.element and each.far == 1
+    assert row.memory == LANES.row and row.loads == 1 and row.far == 0
 
 
 def test_every_scalar_function_has_a_cost() -> None:
