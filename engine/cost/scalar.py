@@ -158,10 +158,10 @@ class _Walk:
                     parts.append(self.value(base))
                 # The address of an element is a multiplication and two additions.
                 varies = frozenset[str]().union(*(p.varies for p in parts))
-                each = ELEMENT in varies or varies >= BOTH
-                lines = self.lines if each else 1.0
+                dense = ELEMENT in varies or varies >= BOTH
+                lines = self.lines if dense else 1.0
                 made = self.result(Demand(memory=lines, fp32=1, alu=2, l2=4), parts, True)
-                if each and self.lines > 1.0:
+                if dense and self.lines > 1.0:
                     # A value for every pair: no cache holds such a tensor until it is read again.
                     path = replace(made.path, loads=made.path.loads - 1, far=made.path.far + 1)
                     return replace(made, path=path)

@@ -1,0 +1,99 @@
+"""`cubridge cost` and `cubridge bench RESULT.json`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubridge_tui.cli import main
+from engine.cuir.printer import print_module
+from engine.gpu.worker.results import KIND, SCHEMA
+from engine.service.bench import lift_any
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(list(words))
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_a_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "cost", "flash_fwd_sm90", "--shapes", "1x4x2048", "--kept", "0.5")
+    assert code == 0
+    assert "S 2048 B 1 heads 4 D 128" in out and "bound by" in out and "tensor cores 2,688" in out
+
+
+def test_a_file_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "k.cuir"
+    path.write_text(print_module(lift_any("flash_fwd_sm80", None, {"D": "64"}).module))
+    code, out, _ = run(capsys, "cost", str(path), "--lengths", "512", "1024", "--json")
+    assert code == 0
+    rows = json.loads(out)["predictions"]
+    assert [row["shape"]["Nq"] for row in rows] == [512, 1024]
+    assert all(row["tflops"] > 0 and row["bound"] and row["arch"] == "sm_80" for row in rows)
+
+
+def test_half_the_pairs_are_half_the_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    rates = []
+    for kept in ("1", "0.5"):
+        words = ("cost", "flash_fwd_sm80", "--shapes", "1x4x1024", "--kept", kept, "--json")
+        rates.append(json.loads(run(capsys, *words)[1])["predictions"][0]["tflops"])
+    assert rates[1] == pytest.approx(rates[0] / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("nosuch",), "no session nosuch"),
+        (("missing.cuir",), "missing.cuir"),
+        (("flash_fwd_sm90", "--kept", "2"), "no share"),
+        (("flash_fwd_sm90", "--shapes", "2x32"), "no shape"),
+        (("flash_fwd_sm90", "--lengths", "-1"), "no length"),
+        (("flash_fwd_sm90", "--card", "abacus"), "abacus"),
+    ],
+)
+def test_wrong_usage_says_what(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, err = run(capsys, "cost", *words, "--store", str(tmp_path / "s.git"))
+    assert code == 2 and told in err and "Traceback" not in err and out == ""
+
+
+def result() -> dict[str, Any]:
+    sizes = {"B": 1, "Hq": 4, "Hkv": 4, "Nq": 1024, "Nk": 1024, "D": 128, "Dv": 128}
+    common = {"case": "S 1024", "iqr_ms": 0.1, "sizes": sizes, "flops": 2147483648.0}
+    return {
+        "kind": KIND, "schema": SCHEMA, "name": "flash_fwd_sm90", "title": "t", "softmax": True,
+        "hashes": {"kernel": "a", "recipe": "b"}, "keys": ["bf16_128"], "declared": ["bf16_128"],
+        "primary": "bf16_128", "method": "how", "state": "complete", "verdict": "", "reason": "",
+        "checks": [], "self_test": [],
+        "device": {"name": "NVIDIA H100", "arch": "sm_90a", "torch": "2.11", "driver": "580"},
+        "cuir": print_module(lift_any("flash_fwd_sm90", None, {}).module),
+        "times": [
+            {**common, "name": "CuBridge", "ms": 0.01, "tflops": 200.0, "of_floor": 0.5,
+             "matmul_tflops": 800.0},
+            {**common, "name": "SDPA cuDNN", "ms": 0.02, "tflops": 100.0, "ours_is": 2.0},
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["svg", "png"])
+def test_a_result_with_its_prediction_and_bars(
+    ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, plot = tmp_path / "r.json", tmp_path / f"bars.{ending}"
+    path.write_text(json.dumps(result()))
+    code, out, _ = run(capsys, "bench", str(path), "--plot", str(plot))
+    assert code == 0
+    assert "25% of the measured matmul" in out and "predicted" in out and "ours is 2.00 x" in out
+    assert plot.read_bytes().startswith(b"\x89PNG" if ending == "png" else b"<svg")
+
+
+def test_a_plot_has_a_known_ending(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(result()))
+    code, _, err = run(capsys, "bench", str(path), "--plot", str(tmp_path / "bars.gif"))
+    assert code == 2 and ".svg or .png" in err
