@@ -45,8 +45,9 @@ EXACT_TOLERANCE = 1e-10  # of each row's largest magnitude
 MAX_DIAGNOSED = 400  # keys: beyond that a failure keeps its numbers only
 LSE_TOLERANCE = 5e-3  # typed mode: scores are products of rounded inputs, summed in float32
 REMOVED = 130  # keys that a bias of -inf takes in one go: more than any tile has
-# A mask that reads inputs: batches that differ, several blocks of rows and tiles of keys.
-DATA_CASE = Case(2, 2, 1, 260, 260, modes=("exact",))
+# A mask that reads inputs: batches that differ, several blocks of rows and tiles of keys; two runs
+# in a row, of which one has its mask's bits for one tile only.
+DATA_CASES = tuple(Case(2, 2, 1, n, n, modes=("exact",)) for n in (260, 261))
 BIAS_CASE = Case(1, 2, 1, 70, 200, values="bias-inf", modes=("exact",))
 # Findings about values: the comparison with the spec says more about them.
 NUMERIC = frozenset({"nan_output", "unwritten_output"})
@@ -175,7 +176,7 @@ def _legal_cases(subject: Subject) -> list[Case]:
     if any(i.name in _biases(subject.recipe) for i in subject.recipe.inputs):
         deck = (*deck, BIAS_CASE)
     if reads_pairs(subject.recipe.keep):
-        deck = (*deck, DATA_CASE)
+        deck = (*deck, *DATA_CASES)
     fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
     out: list[Case] = []
     for case in deck:

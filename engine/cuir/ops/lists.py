@@ -42,9 +42,7 @@ def _fits_words(name: str, cols: int) -> None:
         mismatch(f"{name}: a row's bits are four words of 8 to {MOST_COLUMNS} columns, not {cols}")
 
 
-def _put_bits(
-    context: RuleContext, rows: Type, cols: Type, dst: Type, f: Type, at: Type
-) -> Type:
+def _put_bits(context: RuleContext, rows: Type, cols: Type, dst: Type, f: Type, at: Type) -> Type:
     _positive("put_bits", rows, cols)
     if isinstance(cols, Scalar) and cols.value is not None:
         _fits_words("put_bits", int(cols.value))
