@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cuir.nodes import Binary, Call, Expr, Name, Num
-from engine.cuir.parser import parse_expr
+from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_expr, print_module
 from engine.scalar_algebra.evaluate import evaluate
 from engine.transfer.rules import apply, plan
@@ -119,3 +119,13 @@ def test_what_all_elements_share_is_computed_once(kernel: str) -> None:
     text = print_module(target)
     assert "exp2_approx(x * score_factor + score_shift)" in text
     assert text.count("score_shift = log(f32(args.Nk)) * 1.4426950408889634") == 1
+
+
+@pytest.mark.parametrize("kernel", ["flash_fwd_sm80", "flash_fwd_sm90"])
+def test_a_scale_that_the_host_computes_with_leaves_it_too(kernel: str) -> None:
+    text = print_module(lifted(kernel))
+    made = "    blocks = "
+    assert text.count(made) == 1
+    base = parse_module(text.replace(made, "    scaled = args.scale * LOG2E\n" + made))
+    *_, (_, target) = apply(base, plan(base, VARIANTS["alibi_causal"]).steps)
+    assert "    scaled = LOG2E\n" in print_module(target)
