@@ -84,7 +84,7 @@ class ModelRun:
 
     def transfer(self, work: Adaptation) -> Result:
         """Let the model propose. Raises `InputError` when the person did not agree."""
-        from engine.service.llm import ModelTransfer, Wish, accepted_example
+        from engine.service.llm import ModelTransfer, Wish, accepted_example, offered_examples
 
         args = self.args
         transfer = ModelTransfer(
@@ -93,6 +93,9 @@ class ModelRun:
         )  # fmt: skip
         store = work.bench.store
         examples = tuple(accepted_example(store.load(name)) for name in args.example or ())
+        if not examples and not args.replay:
+            for offered in offered_examples(store, work.package.name, work.writer.id):
+                say(f"could be shown as an example: --example {offered.session} ({offered.title})")
         result = transfer.run(args.rounds, args.candidates, Wish(args.ask or "", examples=examples))
         say(f"model: {len(result.attempts)} answers, {result.cost(self.prices)}")
         return result

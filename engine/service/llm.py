@@ -7,21 +7,15 @@ other, whose hunks a person decides on.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from engine.child.client import ChildFailed
-from engine.cuir.diff import apply, diff
 from engine.cuir.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
-from engine.errors import CuBridgeError, InputError, Interrupted, LowerError, SpecError
-from engine.gates.g3 import G3
-from engine.lift import lift_source, specialisation_key
-from engine.lift.meanings import known_meanings, like
+from engine.errors import CuBridgeError, InputError, SpecError
 from engine.llm.ask import ask
 from engine.llm.settings import Prices
 from engine.llm.types import (
@@ -35,22 +29,19 @@ from engine.llm.types import (
     Usage,
     deaf,
 )
-from engine.lower.lower import lower
-from engine.resources import docs_dir
 from engine.service.adaptation import Adaptation, pretty_json
-from engine.service.kinds import edits
-from engine.service.work import BINDING, GATE_SECONDS, RECIPE, TARGET, Work
+from engine.service.llm_examples import accepted_example, offered_examples
+from engine.service.llm_gates import ModelGates
+from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, manual
+from engine.service.work import BINDING, RECIPE, TARGET
 from engine.spec.declared import declared
 from engine.spec.recipe import Recipe
 from engine.spec.source import read_source
 from engine.spec.text import recipe_to_json
-from engine.transfer.binding import Binding
 from engine.transfer.llm.bind import Interface
 from engine.transfer.llm.loop import (
     Attempt,
-    Judgement,
     Plan,
-    Reached,
     Steer,
     best,
     no_words,
@@ -68,53 +59,13 @@ from engine.transfer.llm.prompt import (
 from engine.transfer.review import propose
 from engine.types import (
     Artifact,
-    DecisionKind,
     Gate,
     Origin,
     Proposal,
     Stage,
-    VerdictKind,
     sha256_of,
 )
 from sessions.events import ArtifactSet, Body, Note, ProposalMade, TranscriptAdded
-from sessions.session import Session
-
-MANUAL = "cuir.md"
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One thing that a request carries: what it is, and its size."""
-
-    name: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """What the person sees before anything is sent."""
-
-    place: str  # host and port
-    model: str
-    parts: tuple[Part, ...]
-    requests: int  # at most
-    manner: str = ""  # how it travels, with which key
-
-    @property
-    def bytes(self) -> int:
-        return sum(p.bytes for p in self.parts)
-
-    def words(self) -> str:
-        """In a few lines."""
-        rows = "\n".join(f"  {p.bytes:>8} bytes  {p.name}" for p in self.parts)
-        return (
-            f"to {self.place} ({self.manner}), model {self.model}, at most {self.requests} "
-            f"requests; the first one carries {self.bytes} bytes:\n{rows}\n"
-            "later ones add the model's own answers and what the gates found"
-        )
-
-
-Consent = Callable[[Outgoing], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +187,7 @@ class ModelTransfer:
 
     @staticmethod
     def manual() -> str:
-        return (docs_dir() / MANUAL).read_text(encoding="utf-8")
+        return manual()
 
     def run(
         self,
@@ -262,8 +213,9 @@ class ModelTransfer:
         number = 1 + sum(p.origin is Origin.MODEL for p in self.work.edits)
         name = f"model-{number}"
         attempts: list[Attempt] = []
+        judge = ModelGates(self.work, self.through, self.also, self.turn).judge(recipe)
         try:
-            for attempt in run(task, start, plan, self._ask, self._judge(recipe), self.steer):
+            for attempt in run(task, start, plan, self._ask, judge, self.steer):
                 attempts.append(attempt)
                 self._keep(name, attempt)
                 self.on_attempt(attempt)
@@ -291,96 +243,6 @@ class ModelTransfer:
     def _ask(self, request: Request) -> Reply:
         self.work.bench.progress(f"asking {request.model} at {self.client.place}")
         return ask(self.client, request, self.listen, self.work.bench.cancel)
-
-    # --- gates -----------------------------------------------------------------------------------
-
-    def _judge(self, recipe: Recipe | None) -> Callable[[Module, Binding], Judgement]:
-        spec = sha256_of(self.work.spec.read_bytes())
-
-        def judge(module: Module, binding: Binding) -> Judgement:
-            with self.turn():
-                return judge_in_turn(module, binding)
-
-        def judge_in_turn(module: Module, binding: Binding) -> Judgement:
-            found = self._g2(module, binding, recipe)
-            if found.reached is Reached.PASSED:
-                found = self._g2_elsewhere(module, binding, recipe, found)
-            unmet = self.also(module) if found.reached is Reached.PASSED else None
-            if unmet is not None:
-                found = Judgement(Reached.UNMET, unmet)
-            if found.reached is Reached.PASSED and self.through is not Gate.G2:
-                found = self._g3(module, found)
-            if sha256_of(self.work.spec.read_bytes()) != spec:
-                raise InputError(
-                    f"{self.work.spec.name} changed while a model was asked", fix="start again"
-                )
-            return found
-
-        return judge
-
-    def _g2(
-        self, module: Module, binding: Binding, recipe: Recipe | None, where: str = ""
-    ) -> Judgement:
-        work = self.work
-        work.bench.progress(f"G2: running the model's edit against the spec{where}")
-        payload: dict[str, Any] = {
-            "module": print_module(module),
-            "recipe": None if recipe is None else recipe_to_json(recipe),
-            "binding": binding.to_json(),
-            "spec": str(work.spec),
-            "options": dict(work.options.spec),
-            "cases": [unforeseen_case(module)],
-            "explain": True,
-        }
-        try:
-            answer = work.bench.child.call(
-                "judge", payload, seconds=GATE_SECONDS, cancel=work.bench.cancel,
-                progress=work.bench.progress,
-            )  # fmt: skip
-        except Interrupted:
-            raise
-        except ChildFailed as error:
-            return Judgement(Reached.G2, error.message)
-        except CuBridgeError as error:  # what the module itself cannot run
-            return Judgement(Reached.G2, str(error))
-        details = dict(answer["details"])
-        op = str(details.get("op") or "")
-        reached = Reached.PASSED if answer["ok"] else Reached.G2
-        return Judgement(reached, str(answer["reason"]), op, details)
-
-    def _g2_elsewhere(
-        self, module: Module, binding: Binding, recipe: Recipe | None, found: Judgement
-    ) -> Judgement:
-        """The same edit in another specialisation of the source: what is right at one head size or
-        element type alone is found here. `found` where there is none, or where G3 will say that
-        the edit does not fit."""
-        work = self.work
-        other = elsewhere(work, module)
-        if other is None:
-            return found
-        key, edited = other
-        judged = self._g2(edited, binding, recipe, f", as {key}")
-        if judged.reached is Reached.PASSED:
-            return found
-        reason = f"as {key}, which is built of the same text: {judged.reason}"
-        return Judgement(judged.reached, reason, judged.op, judged.details)
-
-    def _g3(self, module: Module, found: Judgement) -> Judgement:
-        """The text of G3 and, where nvcc is, its compile: a model can repair what fails there."""
-        work = self.work
-        try:
-            lowered = lower(work.lifted, module)
-            result = work.judge_source(module, lowered.source)
-        except LowerError as error:
-            return Judgement(Reached.LOWERING, f"it cannot be lowered: {error}")
-        except CuBridgeError:
-            raise
-        except Exception as error:  # a text that nobody thought of must not end the session
-            reason = f"it cannot be lowered ({type(error).__name__}: {error})"
-            return Judgement(Reached.LOWERING, reason)
-        if result.kind is VerdictKind.FAIL:
-            return Judgement(Reached.LOWERING, result.reason + lowered_line(result, lowered.source))
-        return found
 
     # --- records ---------------------------------------------------------------------------------
 
@@ -423,78 +285,13 @@ class ModelTransfer:
         return proposal
 
 
-def lowered_line(result: G3, source: bytes) -> str:
-    """The line of the lowered source that G3 names, since a model sees CuIR alone."""
-    number = result.details.get("line")
-    lines = source.decode("utf-8", "replace").split("\n")
-    if not isinstance(number, int) or not 1 <= number <= len(lines):
-        return ""
-    return f"\n    {lines[number - 1].strip()}"
-
-
-def actor_name(model: str) -> str:
-    """The model as the event log names it."""
-    return f"model {model}"
-
-
-def elsewhere(work: Work, module: Module) -> tuple[str, Module] | None:
-    """The specialisation that differs most from the session's, and the edit that leads to `module`
-    made there; None where there is no other, or where the edit does not fit it."""
-    lifted = work.lifted
-    own = {k: v for k, v in lifted.specialisation.items() if k != "arch"}
-
-    def distance(binding: Mapping[str, str]) -> int:
-        return sum(binding[k] != own.get(k) for k in binding)
-
-    binding = max(work.package.specialisations, key=distance, default=None)
-    if binding is None or not distance(binding):
-        return None
-    base = lift_source(
-        lifted.source, binding, work.options.arch, file=work.package.file, entry=work.package.entry
-    ).module
-    base = like(base, known_meanings(lifted.module))
-    edit = diff(replace(lifted.module, spec=()), replace(module, spec=()))
-    try:
-        made = replace(apply(edit, replace(base, spec=())), spec=base.spec)
-    except ValueError:
-        return None
-    return specialisation_key(binding), made
-
-
-def unforeseen_case(module: Module) -> Mapping[str, Any]:
-    """Sizes that follow from the module's own text: an edit cannot be made for them beforehand."""
-    digest = hashlib.sha256(print_module(module).encode()).digest()
-    group, kv = ((2, 1), (1, 2), (3, 1), (2, 2))[digest[0] % 4]
-    return {
-        "B": 1 + digest[1] % 2,
-        "Hq": group * kv,
-        "Hkv": kv,
-        "Nq": 9 + int.from_bytes(digest[2:4]) % 150,
-        "Nk": 9 + int.from_bytes(digest[4:6]) % 150,
-        "modes": ("exact",),
-    }
-
-
-def accepted_example(session: Session) -> Example:
-    """What a session's person accepted, to be cited in another one's prompt.
-
-    Raises:
-        InputError: nothing was accepted there, or no hunk stands.
-    """
-    state = session.state
-    hunks = [
-        (hunk.before, decision.replacement if decision.replacement is not None else hunk.after)
-        for proposal in edits(state.proposals)
-        for hunk in proposal.hunks
-        if (decision := state.decision(proposal.id, hunk.id)) is not None
-        and decision.kind is not DecisionKind.REJECTED
-    ]
-    if state.acceptance is None or not hunks:
-        raise InputError(
-            f"session {session.id} has no accepted edit to show",
-            fix="name a session whose kernel was accepted",
-        )
-    return Example(session.id, state.title, tuple(hunks))
-
-
-__all__ = ["Consent", "ModelTransfer", "Outgoing", "Part", "Result", "Wish", "accepted_example"]
+__all__ = [
+    "Consent",
+    "ModelTransfer",
+    "Outgoing",
+    "Part",
+    "Result",
+    "Wish",
+    "accepted_example",
+    "offered_examples",
+]

@@ -16,7 +16,7 @@ from engine.lift.meanings import Meaning, with_meanings
 from engine.llm.ask import ask
 from engine.llm.types import Client, Ending, Listen, Message, Parameters, Reply, Request, deaf
 from engine.service.adaptation import Adaptation
-from engine.service.llm import Consent, ModelTransfer, Outgoing, Part, actor_name
+from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, manual
 from engine.service.meanings import lift_task, proposal_of, standing, step_of
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, reason_of
 from engine.transfer.llm.lifting import LiftTask, Step, lift_messages, open_ops, read_step
@@ -77,7 +77,7 @@ class ModelLift:
     def first_prompt(self, step: Step, instruction: str = "") -> tuple[Message, ...]:
         """The prompt as it would be sent: to read, to edit, and to give to `run`."""
         task = lift_task(self.work, standing(self.work), instruction)
-        return lift_messages(step, task, ModelTransfer.manual())
+        return lift_messages(step, task, manual())
 
     def outgoing(self, prompt: Sequence[Message], requests: int) -> Outgoing:
         """What the first request carries, by part."""
@@ -109,7 +109,7 @@ class ModelLift:
                 f"there is no op to ask for in the step `{step}`",
                 fix="accept what the step before proposed, or lift a source with opaque ops",
             )
-        start = tuple(prompt) if prompt else lift_messages(step, task, ModelTransfer.manual())
+        start = tuple(prompt) if prompt else lift_messages(step, task, manual())
         if not self._agreed:
             outgoing = self.outgoing(start, (rounds + 1) * len(Step))
             if not self.consent(outgoing):

@@ -10,7 +10,8 @@ from engine.llm.ask import ask
 from engine.llm.types import Client, Ending, Listen, Message, Parameters, Reply, Request, deaf
 from engine.service.adaptation import Adaptation
 from engine.service.kinds import ABOUT_LOWERINGS
-from engine.service.llm import Consent, ModelTransfer, Outgoing, Part, actor_name, lowered_line
+from engine.service.llm_gates import lowered_line
+from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, manual
 from engine.service.lowerings import (
     lower_task,
     lowering_proposal,
@@ -65,7 +66,7 @@ class ModelLower:
 
     def first_prompt(self, why: str, instruction: str = "") -> tuple[Message, ...]:
         """The prompt as it would be sent: to read, to edit, and to give to `run`."""
-        return lower_messages(lower_task(self.work, why, instruction), ModelTransfer.manual())
+        return lower_messages(lower_task(self.work, why, instruction), manual())
 
     def outgoing(self, prompt: Sequence[Message], requests: int) -> Outgoing:
         """What the first request carries, by part."""
@@ -96,7 +97,7 @@ class ModelLower:
             raise InputError(
                 "the target changes nothing of the source", fix="accept a hunk of the target first"
             )
-        start = tuple(prompt) if prompt else lower_messages(task, ModelTransfer.manual())
+        start = tuple(prompt) if prompt else lower_messages(task, manual())
         outgoing = self.outgoing(start, rounds + 1)
         if not self.consent(outgoing):
             raise InputError(

@@ -22,7 +22,7 @@ from engine.llm.types import Client, Message
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.export import export_session
-from engine.service.llm import ModelTransfer, Outgoing, Wish, accepted_example
+from engine.service.llm import ModelTransfer, Outgoing, Wish, accepted_example, offered_examples
 from engine.service.options import choose_options
 from engine.service.recheck import recheck
 from engine.service.work import LIFTED
@@ -91,6 +91,16 @@ def sink_spec(tmp_path: Path) -> Path:
 def transfer(work: Adaptation, client: Client, **more: object) -> ModelTransfer:
     more.setdefault("consent", lambda _: True)
     return ModelTransfer(work, client, "fake", through=Gate.G2, **more)  # type: ignore[arg-type]
+
+
+def heeding(seen: list[Outgoing]) -> Callable[[Outgoing], bool]:
+    """A person who looks and agrees."""
+
+    def consent(outgoing: Outgoing) -> bool:
+        seen.append(outgoing)
+        return True
+
+    return consent
 
 
 def lifted(work: Adaptation) -> Module:
@@ -350,7 +360,7 @@ def test_a_prompt_can_be_read_edited_and_resent(
     work = opened(sink_spec)
     server, client = serve(acts.answer("no"), acts.answer("no"))
     seen: list[Outgoing] = []
-    model = transfer(work, client, consent=lambda o: bool(seen.append(o)) or True)
+    model = transfer(work, client, consent=heeding(seen))
     task, _ = model.prepare()
     system, user = model.first_prompt(task)
     edited = (system, Message("user", user.text + "\nMind the row max."))
@@ -408,10 +418,14 @@ def test_accepted_edits_are_cited_and_seen_before(
         other.give(other.verdict(gate, VerdictKind.PASS, time.monotonic(), "", {}))
     other.accept()
     example = accepted_example(bench.store.load(other.writer.id))
+    # It is offered to other sessions of the same kernel, and to no other kernel's.
     work = opened(sink_spec)
+    assert offered_examples(bench.store, "flash_fwd_sm80", work.writer.id)[0] == example
+    assert example not in offered_examples(bench.store, "flash_fwd_sm80", other.writer.id)
+    assert offered_examples(bench.store, "flash_fwd_sm90") == ()
     server, client = serve(acts.answer("no"))
     seen: list[Outgoing] = []
-    model = transfer(work, client, consent=lambda o: bool(seen.append(o)) or True)
+    model = transfer(work, client, consent=heeding(seen))
     model.run(0, 1, Wish(examples=(example,)))
     assert f"session {other.writer.id}" in server.asked[0].prompt
     assert "+" + proposal.hunks[0].after.split("\n")[0] in server.asked[0].prompt
