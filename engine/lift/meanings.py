@@ -150,23 +150,35 @@ def assumed(bare: Module, module: Module) -> tuple[str, ...]:
     return tuple(ids[p] for p, s in walk(module) if isinstance(s, Opaque) and s.meaning)
 
 
-def without_emptied(base: Module, edited: Module) -> Module:
-    """`edited` without the opaque ops whose whole meaning the edit took away: they go too."""
-    texts = {(str(p[0]), s.text) for p, s in walk(base) if isinstance(s, Opaque) and s.meaning}
+def released(base: Module, edited: Module) -> Module:
+    """`edited` with the opaque ops written out whose meaning the edit changed: the source's text
+    no longer says what happens there, so the changed meaning stands for itself (and nothing does
+    where nothing of it is left)."""
+    meant = {
+        (str(path[0]), stmt.text, stmt.meaning)
+        for path, stmt in walk(base)
+        if isinstance(stmt, Opaque) and stmt.meaning
+    }
+    texts = {(function, text) for function, text, _ in meant}
 
-    def kept(function: str, body: Block) -> Block:
+    def freed(function: str, body: Block) -> Block:
         out: list[Stmt] = []
         for stmt in body:
-            if isinstance(stmt, Opaque) and not stmt.meaning and (function, stmt.text) in texts:
-                continue
             for branch, inner in blocks(stmt):
-                new = kept(function, inner)
+                new = freed(function, inner)
                 if new != inner:
                     stmt = _with_block(stmt, branch, new)
-            out.append(stmt)
+            if (
+                isinstance(stmt, Opaque)
+                and (function, stmt.text) in texts
+                and (function, stmt.text, stmt.meaning) not in meant
+            ):
+                out += stmt.meaning
+            else:
+                out.append(stmt)
         return tuple(out)
 
-    functions = tuple(replace(f, body=kept(f.name, f.body)) for f in edited.functions)
+    functions = tuple(replace(f, body=freed(f.name, f.body)) for f in edited.functions)
     return replace(edited, functions=functions)
 
 

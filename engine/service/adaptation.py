@@ -16,7 +16,7 @@ from engine.cuir.ids import assign
 from engine.cuir.printer import print_module
 from engine.errors import StoreError
 from engine.gates.g3 import Lowering
-from engine.lift.meanings import without_emptied
+from engine.lift.meanings import released
 from engine.lift.package import KernelPackage
 from engine.lower.legal import legal
 from engine.service.bench import Bench
@@ -134,7 +134,7 @@ class Adaptation(Work):
         base = self.lifted.module
         planned = plan(base, recipe)
         trail = list(apply(base, planned.steps))
-        proposed = without_emptied(base, legal(trail[-1][1] if trail else base))
+        proposed = released(base, legal(trail[-1][1] if trail else base))
         proposal = propose(
             base, proposed, id=RULES, origin=Origin.RULES,
             reason="the rules carry every clause of the recipe", ids=assign(base), trail=trail,
@@ -209,10 +209,6 @@ class Adaptation(Work):
         if accepted.level is Level.NONE:
             reasons = ", ".join(f"{v.gate} {v.kind}" for v in self.state.verdicts) or "no verdicts"
             raise StoreError(f"nothing is accepted without a level ({reasons})")
-        if self.recipe is None:
-            # A package checks itself by the recipe: without one there is none.
-            self.writer.append([accepted], actor=self.actor)
-            return accepted
         # The store then holds all that rebuilds and uses the kernel, headers included.
         package = package_archive(self, accepted.level)
         kept = TranscriptAdded(PACKAGE, sha256_of(package), "accepted")

@@ -14,7 +14,7 @@ from pathlib import Path
 from engine.child.client import Child
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
-from engine.lift.meanings import without_emptied
+from engine.lift.meanings import released
 from engine.lower.legal import legal
 from engine.service.adaptation import pretty_json
 from engine.service.bench import Bench
@@ -79,7 +79,7 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
         for proposal in state.proposals:
             if proposal.origin is Origin.RULES and recipe is not None:
                 trail = list(apply(lifted, plan(lifted, recipe).steps))
-                module = without_emptied(lifted, legal(trail[-1][1] if trail else lifted))
+                module = released(lifted, legal(trail[-1][1] if trail else lifted))
                 was = sha256_of(work.proposed_text(proposal))
                 yield Check(f"proposal {proposal.id}", was, sha256_of(print_module(module)))
         target = work.compose()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from engine.cuir.ids import assign
 from engine.cuir.nodes import Assign, Name
+from engine.cuir.parser import parse_block, parse_module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.lift import lift
@@ -21,10 +22,12 @@ from engine.lift.meanings import (
     like,
     meanings_json,
     read_meanings,
+    released,
     unexplained,
     with_meanings,
-    without_emptied,
 )
+from engine.lower.lower import lower
+from engine.lower.spans import allowed_spans, verify_spans
 from engine.service.bench import find_kernel
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, addressed
 from engine.transfer.llm.lifting import (
@@ -178,11 +181,31 @@ def test_meanings_round_trip_and_belong_to_their_text(task: LiftTask, tmp_path: 
             with_meanings(lifted, [wrong])
 
 
-def test_an_op_whose_meaning_was_edited_away_goes(tmp_path: Path) -> None:
+def test_an_op_whose_meaning_was_edited_is_written_out(tmp_path: Path) -> None:
     package = find_kernel(str(make_shop(tmp_path / "shop")))
     lifted = lift(package, package.specialisations[0], "sm_80")
     said = Meaning("s56", "add_rows(l, s);", body=(Assign("l", Name("l")),))
     module = with_meanings(lifted, [said]).module
-    assert without_emptied(module, module) == module
-    left = without_emptied(module, lifted.module)  # its meaning is gone
-    assert "add_rows" not in print_module(left) and "scores(" in print_module(left)
+    assert released(module, module) == module
+    gone = released(module, lifted.module)  # nothing is left of its meaning
+    assert "add_rows" not in print_module(gone) and "scores(" in print_module(gone)
+    other = replace(said, body=(Assign("l", Name("m")), Assign("l", Name("l"))))
+    text = print_module(released(module, with_meanings(lifted, [other]).module))
+    assert "add_rows" not in text and "        l = m\n        l = l\n" in text
+
+
+def test_rules_that_change_a_meaning_replace_the_op(tmp_path: Path) -> None:
+    """What a helper of the shop does is written out where the variant needs it otherwise."""
+    package = find_kernel(str(make_shop(tmp_path / "shop")))
+    lifted = lift(package, package.specialisations[0], "sm_80")
+    body = parse_block("l = row_sum(s, l)\n")
+    given = with_meanings(lifted, [Meaning("s56", "add_rows(l, s);", body=body)])
+    edited = parse_module(
+        print_module(given.module).replace("l = row_sum(s, l)", "l = row_sum(s, alpha)"), "t"
+    )
+    target = released(given.module, edited)
+    assert "add_rows" not in print_module(target)
+    done = lower(given, target)
+    assert b"add_rows(l, s);" not in done.source and b"l = row_sum(s, alpha);" in done.source
+    allowed = allowed_spans(given, target)
+    assert verify_spans(given.source, done.source, allowed) is None
