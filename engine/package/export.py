@@ -29,10 +29,11 @@ from engine.build.units import (
     unit_text,
 )  # fmt: skip
 from engine.cuir.nodes import walk_expr
+from engine.cuir.printer import print_expr
 from engine.errors import InputError, StoreError
 from engine.package.texts import init_text, license_text, ninja_text, readme_text
 from engine.package.vendor import vendored
-from engine.spec.recipe import Recipe
+from engine.spec.signature import Asked, Signature, recipe_of, signature_of, signature_to_json
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.types import Level, Verdict, sha256_of
@@ -72,7 +73,7 @@ class Content:
     archs: Sequence[str]
     specialisations: Sequence[Mapping[str, str]]
     fields: Fields
-    recipe: Recipe
+    asked: Asked
     binding: Binding
     spec_name: str
     spec: bytes = field(repr=False)
@@ -121,7 +122,7 @@ def export(content: Content, folder: Path) -> Path:
 def package_files(content: Content, name: str) -> dict[str, bytes]:
     """Every file of the package, by its path in the folder."""
     info = package_json(content, name)
-    inputs = [i for i in content.recipe.inputs if _used(i.name, content)]
+    inputs = [i for i in content.asked.inputs if _used(i.name, content)]
     files = {f: (RUNTIME / f).read_bytes() for f in RUNTIME_FILES}
     files |= {f"_vendor/{path}": data for path, data in vendored().items()}
     files["csrc/kernel.cu"] = content.source
@@ -133,16 +134,16 @@ def package_files(content: Content, name: str) -> dict[str, bytes]:
     files |= {f"spec/{name}": data for name, data in content.spec_modules.items()}
     files[f"spec/{_file_name(content.spec_name)}"] = content.spec
     files["package.json"] = _json(info)
-    files["recipe.json"] = _json(recipe_to_json(content.recipe))
+    files[info["asked"]] = _asked(content)
     files["verdicts.json"] = _json(
         {"level": content.level.value, "verdicts": [v.to_json() for v in content.verdicts]}
     )
     files["build.ninja"] = ninja_text(
         info, sorted(f for f in files if f.startswith("csrc/"))
     ).encode()
-    files["__init__.py"] = init_text(info, content.recipe, inputs, content.level).encode()
+    files["__init__.py"] = init_text(info, content.asked, inputs, content.level).encode()
     files["README.md"] = readme_text(
-        info, content.recipe, inputs, content.level, content.verdicts, content.title
+        info, content.asked, inputs, content.level, content.verdicts, content.title
     ).encode()
     files["LICENSE"] = license_text(content.kernel).encode()
     files[".gitignore"] = b"build/\n__pycache__/\n"
@@ -155,8 +156,8 @@ def package_json(content: Content, name: str) -> dict[str, Any]:
     specialisations = {"_".join(b.values()): dict(b) for b in content.specialisations}
     if not specialisations or not content.archs:
         raise InputError("a package needs at least one specialisation and one arch")
-    recipe = content.recipe
-    inputs = [i for i in recipe.inputs if _used(i.name, content)]
+    recipe, signature = recipe_of(content.asked), signature_of(content.asked)
+    inputs = [i for i in signature.inputs if _used(i.name, content)]
     for item in inputs:
         if not item.name.isidentifier() or keyword.iskeyword(item.name):
             raise InputError(f"the input {item.name!r} cannot be a parameter's name")
@@ -164,7 +165,7 @@ def package_json(content: Content, name: str) -> dict[str, Any]:
         "kernel": sha256_of(content.source),
         "headers": sha256_of(b"".join(n.encode() + b"\0" + d for n, d in content.headers)),
         "spec": sha256_of(content.spec),
-        "recipe": sha256_of(_json(recipe_to_json(recipe))),
+        "signature" if recipe is None else "recipe": sha256_of(_asked(content)),
         "binding": sha256_of(_json(content.binding.to_json())),
     }
     if content.spec_modules:
@@ -195,19 +196,29 @@ def package_json(content: Content, name: str) -> dict[str, Any]:
             for i in inputs
         ],
         "binding": content.binding.to_json(),
-        "constraints": recipe_to_json(recipe)["constraints"],
-        "grouped": "Hkv" in recipe_to_json(recipe)["kv_head"],
-        "softmax": recipe.weight is None,
+        "constraints": [print_expr(c) for c in signature.constraints],
+        "grouped": signature.grouped if recipe is None else "Hkv" in print_expr(recipe.kv_head),
+        # Where nobody can say what the weights are, a scale is held to what a softmax needs.
+        "softmax": recipe is None or recipe.weight is None,
+        "asked": "signature.json" if recipe is None else "recipe.json",
         "spec": f"spec/{_file_name(content.spec_name)}",
         "spec_options": dict(content.spec_options),
         "hashes": hashes,
     }  # fmt: skip
 
 
+def _asked(content: Content) -> bytes:
+    """What the spec asks for: its recipe, or what it declares where no rule reads it."""
+    asked = content.asked
+    return _json(
+        signature_to_json(asked) if isinstance(asked, Signature) else recipe_to_json(asked)
+    )
+
+
 def _used(name: str, content: Content) -> bool:
     """Whether the kernel is given the input at all: one whose values change nothing is not asked
     for twice, but q, k and v always are."""
-    item = next(i for i in content.recipe.inputs if i.name == name)
+    item = next(i for i in content.asked.inputs if i.name == name)
     if item.role != "extra":
         return True
     names = {getattr(e, "id", "") for s in content.binding.scalars for e in walk_expr(s.value)}

@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipe import Input
+from engine.spec.signature import Asked, recipe_of
 from engine.types import Gate, Level, Verdict, VerdictKind
 
 _LEVELS = {
@@ -24,6 +25,11 @@ _LEVELS = {
     ),
     Level.NONE: "**Nothing is proven about this kernel**: its gates have not passed.",
 }
+_BY_SPEC = (
+    "No rule reads this spec: its own function judged the kernel alone, element by element and by "
+    "the weights that it gives one-hot V."
+)
+_NO_LSE = "Its log-sum-exp was compared with nothing, since only a recipe says what it is."
 _DTYPE_WORDS = {
     "T": "q's dtype", "f16": "float16", "bf16": "bfloat16", "f32": "float32",
     "i32": "int32 or int64", "i64": "int32 or int64 (values are read as 32 bits)", "bool": "bool",
@@ -31,9 +37,7 @@ _DTYPE_WORDS = {
 _NUMBER_TYPES = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 
 
-def init_text(
-    info: Mapping[str, Any], recipe: Recipe, inputs: Sequence[Input], level: Level
-) -> str:
+def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], level: Level) -> str:
     """`__init__.py`: one public function with the spec's own parameters."""
     has_lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
     # Tables that the spec builds itself come last: they need not be given.
@@ -45,13 +49,16 @@ def init_text(
         names = "{" + ", ".join(f'"{i.name}": {i.name}' for i in inputs) + "}"
     function = "call_named" if names.startswith("{") else "call"
     kernel, spec = _quoted(info["kernel"]), _quoted(info["spec"])
-    returns = f"O as [{', '.join(recipe.output_dims)}]"
+    returns = f"O as [{', '.join(asked.output_dims)}]"
     ending = ""
     if has_lse:
         params += ", *, return_lse: bool = False"
         returns += "; with `return_lse` also the rows' natural log-sum-exp, [B, Hq, Nq] float32"
+        if recipe_of(asked) is None:
+            returns += " (as the kernel has it: it was compared with nothing)"
         ending = '    if return_lse:\n        return out["O"], out["LSE"]\n'
     kind = "Tensor | tuple[Tensor, Tensor]" if has_lse else "Tensor"
+    empty = " and LSE = -inf" if has_lse and recipe_of(asked) is not None else ""
     text = "\n".join(lines)
     return f'''"""{info["name"]}: an attention kernel, adapted by CuBridge from {kernel}.
 
@@ -76,7 +83,7 @@ def attention({params}) -> {kind}:
 
 {text}
 
-    Returns {returns}. Rows without a kept key give O = 0{" and LSE = -inf" if has_lse else ""}.
+    Returns {returns}. Rows without a kept key give O = 0{empty}.
 
     TypeError, ValueError: an input that the kernel cannot take. RuntimeError: not on a GPU that it
     has code for, or it cannot be built or launched.
@@ -109,7 +116,7 @@ def _describe(item: Input) -> str:
 
 def readme_text(
     info: Mapping[str, Any],
-    recipe: Recipe,
+    asked: Asked,
     inputs: Sequence[Input],
     level: Level,
     verdicts: Sequence[Verdict],
@@ -117,7 +124,7 @@ def readme_text(
 ) -> str:
     """README.md: what it is, how far it is proven, how to build and use it."""
     name = info["name"]
-    wants = "\n".join(f"- {_plain(c.words)}" for c in recipe.clauses) or "- full attention"
+    recipe = recipe_of(asked)
     call = ", ".join(i.name for i in inputs if not i.derive)
     key = next(iter(info["specialisations"]))
     table = "\n".join(f"| `{i.name}` | {_describe(i)} |" for i in inputs)
@@ -125,6 +132,12 @@ def readme_text(
     options = "".join(f", `{k} = {v}`" for k, v in info["spec_options"].items())
     lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
     second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
+    level_words = _LEVELS[level]
+    if recipe is not None:
+        wants = "\n".join(f"- {_plain(c.words)}" for c in recipe.clauses) or "- full attention"
+    else:
+        wants = f"What the function in `{info['spec']}` computes."
+        level_words += "\n\n" + _BY_SPEC + (f" {_NO_LSE}" if lse else "")
     limits = [f"`{text}`" for text in info["constraints"]]
     if info["grouped"]:
         limits.append("Hq is a multiple of Hkv")
@@ -139,7 +152,7 @@ An attention kernel for `{info["spec"]}`{options}, adapted by CuBridge from the 
 
 ## Level: {level.value}
 
-{_LEVELS[level]}
+{level_words}
 
 | gate | verdict | reason |
 |---|---|---|

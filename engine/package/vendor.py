@@ -11,7 +11,9 @@ SPEC_ROOTS = (
     "engine.spec.derived",  # tables that a spec builds itself
     "engine.spec.inputs",  # inputs for a deck
     "engine.spec.oracle",  # the spec in float64
+    "engine.spec.signature",  # what a spec declares, from its JSON
     "engine.spec.text",  # the recipe from its JSON
+    "engine.spec.unread",  # inputs of a spec that no rule reads
 )
 
 

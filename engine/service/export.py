@@ -13,6 +13,7 @@ from engine.lift.lifter import lift_source
 from engine.lift.package import Specialisation
 from engine.package.export import Content, export, package_files
 from engine.service.inputs import check_kernel, check_spec, spec_modules
+from engine.service.signature import asked_of
 from engine.service.work import LOWERED, Work
 from engine.types import Level, Stage
 
@@ -53,12 +54,6 @@ def package_archive(work: Work, level: Level) -> bytes:
 
 def content_of(work: Work, level: Level) -> Content:
     """What the package of a session's lowered kernel, accepted at `level`, is made of."""
-    recipe = work.recipe
-    if recipe is None:
-        raise InputError(
-            f"session {work.session.id} has no recipe, and a package checks itself by one",
-            fix=f"take its lowered source: cubridge lower {work.session.id}",
-        )
     check_kernel(work)
     check_spec(work)
     package, state = work.package, work.state
@@ -73,7 +68,7 @@ def content_of(work: Work, level: Level) -> Content:
         archs=(arch, *(a for a in package.archs if a != arch)),
         specialisations=package.specialisations,
         fields=[(f.name, f.type) for f in work.target.fields],
-        recipe=recipe,
+        asked=asked_of(work),
         binding=work.binding,
         spec_name=work.spec.name,
         spec=work.spec.read_bytes(),

@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,11 +52,18 @@ def spec_path() -> Path:
     return HERE / str(package()["spec"])
 
 
-def recipe() -> Any:
-    """What the spec asks for, from recipe.json."""
+def unread() -> bool:
+    """Whether no rule reads the spec: its function is then all that says what it asks for."""
+    return str(package()["asked"]) == "signature.json"
+
+
+def asked() -> Any:
+    """What the spec asks for, from recipe.json, or what it declares, from signature.json."""
+    data = json.loads((HERE / str(package()["asked"])).read_text(encoding="utf-8"))
     with _vendor():
-        text = importlib.import_module("engine.spec.text")
-        return text.recipe_from_json(json.loads((HERE / "recipe.json").read_text(encoding="utf-8")))
+        if unread():
+            return importlib.import_module("engine.spec.signature").signature_from_json(data)
+        return importlib.import_module("engine.spec.text").recipe_from_json(data)
 
 
 def tables(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -76,7 +83,7 @@ def tables(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         given = {name: t.detach().cpu() for name, t in inputs.items()}
         if plain:
             given = {name: torch.empty(t.shape, device="meta") for name, t in inputs.items()}
-        made = derived.derive_inputs(spec_path(), recipe(), given, info["spec_options"])
+        made = derived.derive_inputs(spec_path(), asked(), given, info["spec_options"])
     kinds = {"f32": torch.float32, "i32": torch.int32, "i64": torch.int32, "bool": torch.bool}
     out = {}
     for item in info["inputs"]:
@@ -97,17 +104,23 @@ def in_float64(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def empty_rows_and_lse(
-    inputs: dict[str, torch.Tensor],
+    inputs: dict[str, torch.Tensor], wide: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Which rows keep no key, in the output's layout with a last dimension of 1, and the natural
-    log-sum-exp [B, Hq, Nq] in float64 (None without softmax), as the recipe has them."""
+    log-sum-exp [B, Hq, Nq] in float64 (None without softmax), as the recipe has them.
+
+    Where no rule reads the spec these are the rows that its float64 output `wide` gives as NaN, and
+    nothing says what a log-sum-exp is.
+    """
+    if unread():
+        return wide.isnan().all(-1, keepdim=True), None
     with _vendor():
         oracle = importlib.import_module("engine.spec.oracle")
-        asked = recipe()
-        made = {} if not any(i.derive for i in asked.inputs) else tables(inputs)
-        expected = oracle.expected(asked, {**{n: t.cpu() for n, t in inputs.items()}, **made})
+        wanted = asked()
+        made = {} if not any(i.derive for i in wanted.inputs) else tables(inputs)
+        expected = oracle.expected(wanted, {**{n: t.cpu() for n, t in inputs.items()}, **made})
         order = ["B", "Hq", "Nq"]
-        rows = [dim for dim in asked.output_dims if dim in order]
+        rows = [dim for dim in wanted.output_dims if dim in order]
         return expected.empty.permute([order.index(dim) for dim in rows])[..., None], expected.lse
 
 
@@ -135,8 +148,25 @@ def make_inputs(
     with _vendor():
         inputs = importlib.import_module("engine.spec.inputs")
         errors = importlib.import_module("engine.errors")
+        wanted = asked()
         try:
-            made: dict[str, torch.Tensor] = inputs.make_inputs(recipe(), sizes, seed, kind, dtype)
+            made: dict[str, torch.Tensor] = inputs.make_inputs(wanted, sizes, seed, kind, dtype)
         except errors.InputError as error:
             raise ValueError(str(error)) from None
+        if unread():
+            redrawn = importlib.import_module("engine.spec.unread").integers_redrawn
+            made = redrawn(wanted, made, sizes, seed, runs)
+            if sizes["Nk"] and not runs(made):
+                raise ValueError("the spec's function does not run at these sizes")
         return made
+
+
+def runs(inputs: Mapping[str, torch.Tensor]) -> bool:
+    """Whether the spec's function takes these inputs."""
+    with _vendor():
+        errors = importlib.import_module("engine.errors")
+        try:
+            in_float64(dict(inputs))
+        except errors.SpecError:
+            return False
+        return True

@@ -75,7 +75,7 @@ def content(root: Path, **change: Any) -> Content:
         archs=package.archs,
         specialisations=package.specialisations,
         fields=FIELDS,
-        recipe=recipe(),
+        asked=recipe(),
         binding=binding(),
         spec_name=spec.name,
         spec=spec.read_bytes(),
@@ -97,7 +97,7 @@ def content_with_extras(root: Path) -> Content:
     spec = root / "kernels" / "specs" / "alibi_causal.py"
     return content(
         root,
-        recipe=recipe(EXTRAS, constraints=(parse_expr("Nq <= Nk"),)),
+        asked=recipe(EXTRAS, constraints=(parse_expr("Nq <= Nk"),)),
         binding=binding([TensorField(i.name, i.name, i.dims, i.dims, i.dtype) for i in EXTRAS]),
         fields=(*FIELDS, *((i.name, "tensor") for i in EXTRAS)),
         spec_name=spec.name,

@@ -65,7 +65,7 @@ def test_texts_of_others_stay_texts(root: Path) -> None:
     hostile = 'x"""\nimport os; os.abort()\n"""\\ | <b>`*'
     made = content(
         root, kernel=hostile, title=hostile, spec_name="spec.py",
-        recipe=recipe(clauses=(Clause("mask", hostile),)),
+        asked=recipe(clauses=(Clause("mask", hostile),)),
         verdicts=(Verdict(Gate.G1, VerdictKind.FAIL, hostile),),
     )  # fmt: skip
     files = package_files(made, "attention")
@@ -133,7 +133,7 @@ def test_wrong_content(root: Path) -> None:
         package_json(content(root, specialisations=()), "pkg")
     extra = Input("lambda", "extra", "f32", ("Hq",))
     wrong = content_with_extras(root)
-    wrong = replace(wrong, recipe=recipe((extra,)))
+    wrong = replace(wrong, asked=recipe((extra,)))
     binding = replace(wrong.binding.tensors[-1], source="lambda")
     wrong = replace(wrong, binding=replace(wrong.binding, tensors=(binding,)))
     with pytest.raises(InputError, match="cannot be a parameter's name"):

@@ -129,7 +129,7 @@ def test_layout_and_scale_are_checked(root: Path, import_package: Import, full: 
             operator_of(module).checks.check_layout({"q": q, "k": k, "v": v}, names)
     # Without a softmax the sign is free.
     sigmoid = recipe(weight=parse_expr("1.0 / (1.0 + exp(-s))"))
-    made = content(root, recipe=sigmoid, binding=binding(scale="-1.0 * D"))
+    made = content(root, asked=sigmoid, binding=binding(scale="-1.0 * D"))
     module = import_package(made, "sigmoid_like")
     operator_of(module).checks.check_layout({"q": q, "k": k, "v": v}, names)
 
@@ -158,14 +158,14 @@ def test_extra_inputs(extras: ModuleType) -> None:
 
 
 def test_tables_come_from_the_spec(root: Path, import_package: Import) -> None:
-    extra = content_with_extras(root).recipe.inputs[-1]
+    extra = content_with_extras(root).asked.inputs[-1]
     made = content_with_extras(root)
     rows = tuple(
         t for t in made.binding.tensors if t.output or t.source in ("q", "k", "v", "slopes")
     )
     alibi = import_package(
         content(
-            root, recipe=recipe((extra,)), binding=binding(rows[5:]), fields=made.fields,
+            root, asked=recipe((extra,)), binding=binding(rows[5:]), fields=made.fields,
             spec_name=made.spec_name, spec=made.spec,
         ),
         "alibi",
@@ -199,7 +199,7 @@ def test_the_oracle_of_the_package(full: ModuleType) -> None:
 
 def test_constraints_of_the_spec_reach_the_oracle(root: Path, import_package: Import) -> None:
     """The recipe and what evaluates it come from one vendored engine, in this order of imports."""
-    made = content(root, recipe=recipe(constraints=(parse_expr("Nq <= Nk"),)))
+    made = content(root, asked=recipe(constraints=(parse_expr("Nq <= Nk"),)))
     import_package(made, "constrained")
     spec = importlib.import_module("constrained._spec")
     sizes = {"B": 1, "Hq": 1, "Hkv": 1, "Nq": 3, "Nk": 5, "D": 64, "Dv": 64}
@@ -290,7 +290,7 @@ def test_an_input_in_another_layout(root: Path, import_package: Import) -> None:
     ]
     made = content(
         root,
-        recipe=recipe(inputs=inputs, output_dims=bshd),
+        asked=recipe(inputs=inputs, output_dims=bshd),
         binding=dataclasses.replace(binding(), tensors=tuple(rows)),
     )
     module = import_package(made, "bshd")

@@ -1,0 +1,140 @@
+"""The package of a kernel whose spec no rule reads: it checks itself by the spec's function."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from engine.package.export import Content, export, package_json
+from engine.spec.recipe import Input
+from engine.spec.signature import Signature, signature_from_json, signature_to_json
+from engine.transfer.binding import TensorField
+from engine.types import Level
+from tests.engine.package.conftest import FIELDS, HEADS, QKV, Import, binding, content
+
+SPEC = b"""
+import torch
+from jaxtyping import Float, Float32, Int32
+from torch import Tensor
+
+
+def attention(
+    q: Float[Tensor, "B Hq Nq D"],
+    k: Float[Tensor, "B Hkv Nk D"],
+    v: Float[Tensor, "B Hkv Nk D"],
+    sink: Float32[Tensor, "Hq"],
+    pick: Int32[Tensor, "Nq"],
+) -> Float[Tensor, "B Hq Nq D"]:
+    group = q.size(1) // k.size(1)
+    k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    k = k - k[:, :, pick.long()].mean(2, keepdim=True)
+    scores = (q @ k.transpose(-2, -1)).float() / 8
+    column = sink[None, :, None, None].expand(q.size(0), -1, q.size(2), 1).to(scores.dtype)
+    weights = torch.softmax(torch.cat([scores, column], -1), -1)[..., :-1]
+    return weights.to(q.dtype) @ v
+"""
+EXTRAS = (Input("sink", "extra", "f32", ("Hq",)), Input("pick", "extra", "i32", ("Nq",)))
+SIGNATURE = Signature((*QKV, *EXTRAS), HEADS)
+
+
+@pytest.fixture
+def made(root: Path) -> Content:
+    return content(
+        root,
+        asked=SIGNATURE,
+        binding=binding([TensorField(i.name, i.name, i.dims, i.dims, i.dtype) for i in EXTRAS]),
+        fields=(*FIELDS, *((i.name, "tensor") for i in EXTRAS)),
+        spec_name="sink.py",
+        spec=SPEC,
+        level=Level.GPU_VERIFIED,
+    )
+
+
+def test_what_it_says_of_itself(made: Content, tmp_path: Path) -> None:
+    folder = export(made, tmp_path / "sink_attention")
+    info = json.loads((folder / "package.json").read_text())
+    assert info["asked"] == "signature.json" and not (folder / "recipe.json").exists()
+    assert signature_from_json(json.loads((folder / "signature.json").read_text())) == SIGNATURE
+    assert "recipe" not in info["hashes"] and "signature" in info["hashes"]
+    assert info["grouped"] and info["softmax"] and info["constraints"] == []
+    readme = (folder / "README.md").read_text()
+    assert "Level: gpu-verified" in readme
+    assert "its own function judged the kernel alone" in readme
+    assert "compared with nothing" in readme
+    assert "What the function in `spec/sink.py` computes" in readme
+    text = (folder / "__init__.py").read_text()
+    assert "it was compared with nothing" in text and "LSE = -inf" not in text
+    # Without an LSE nothing is said of one.
+    tensors = tuple(t for t in made.binding.tensors if t.source != "LSE")
+    bare = replace(made, binding=replace(made.binding, tensors=tensors))
+    assert "log-sum-exp" not in (export(bare, tmp_path / "bare") / "README.md").read_text()
+    assert package_json(bare, "x")["op"] != package_json(made, "x")["op"]
+
+
+def test_a_signature_is_read_back_and_nothing_else_is() -> None:
+    data = signature_to_json(SIGNATURE)
+    assert signature_from_json(data) == SIGNATURE
+    wrong: tuple[dict[str, Any], ...] = (
+        {"schema": 9}, {"inputs": [{}]}, {"constraints": ["1 +"]}, {"inputs": 3},
+    )  # fmt: skip
+    for change in wrong:
+        with pytest.raises(ValueError, match=r"schema|signature"):
+            signature_from_json(data | change)
+
+
+@pytest.fixture
+def package(made: Content, import_package: Import) -> ModuleType:
+    return import_package(made, "sink_attention")
+
+
+def test_its_check_compares_with_the_function(
+    package: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checker = importlib.import_module("sink_attention.check")
+    operator = importlib.import_module("sink_attention._op").operator()
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
+
+    def kernel(factor: float = 1.0) -> Any:
+        def run(values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+            q, k, v = (values[n].double() for n in "qkv")
+            k = k - k[:, :, values["pick"].long()].mean(2, keepdim=True)
+            s = q @ k.transpose(-2, -1) / 8
+            sink = values["sink"].double()[None, :, None, None]
+            top = torch.maximum(s.amax(-1, keepdim=True), sink)
+            p = torch.exp(s - top)
+            total = p.sum(-1, keepdim=True) + factor * torch.exp(sink - top)
+            return {"O": (p / total @ v).half(), "LSE": torch.full((1, 2, 5), 77.0)}
+
+        return run
+
+    def row(run: Any, seed: int = 1, **change: int) -> dict[str, Any]:
+        monkeypatch.setattr(operator, "call_named", run)
+        found = checker.run_case(sizes | change, torch.float16, "random", seed, device="cpu")
+        assert "LSE not compared" in checker._line(found)
+        return dict(found)
+
+    for seed in range(4):  # other kinds of integers
+        assert row(kernel(), seed)["passed"]
+    assert not row(kernel(factor=0.0))["passed"]
+    empty = torch.zeros(1, 2, 5, 64)
+    assert row(lambda v: {"O": empty}, Nk=0)["passed"]
+    assert not row(lambda v: {"O": empty + 1}, Nk=0)["passed"]
+
+
+def test_sizes_that_the_function_does_not_take_are_skipped(
+    made: Content, import_package: Import
+) -> None:
+    text = SPEC.replace(b"    group =", b"    assert q.size(2) > 64\n    group =")
+    import_package(replace(made, spec=text), "picky_attention")
+    spec = importlib.import_module("picky_attention._spec")
+    sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
+    with pytest.raises(ValueError, match="does not run at these sizes"):
+        spec.make_inputs(sizes, 0, "random", torch.float16)
