@@ -20,7 +20,8 @@ ACCEPT = "accept"
 REPLAY = "replay"
 MASK = "mask"
 GPU = "gpu"
-SCREENS = (EVERYWHERE, START, ADAPTATION, ACCEPT, REPLAY, MASK, GPU)
+MODEL = "model"
+SCREENS = (EVERYWHERE, START, ADAPTATION, ACCEPT, REPLAY, MASK, GPU, MODEL)
 
 
 def always(_: Facts) -> str:
@@ -126,6 +127,33 @@ def changed_on_disk(facts: Facts) -> str:
     return "" if facts.changed else "nothing changed on disk"
 
 
+def has_lifted(facts: Facts) -> str:
+    return "" if facts.lifted else "lift the source first: s"
+
+
+def can_send(facts: Facts) -> str:
+    """Nothing is sent before it was shown; a round goes on when it waits for the person."""
+    if facts.asking in ("ready", "waiting", "done"):
+        return ""
+    return {"running": "it is asked already"}.get(facts.asking, "look at what would be sent first")
+
+
+def waiting(facts: Facts) -> str:
+    return "" if facts.asking == "waiting" else "no round waits for you"
+
+
+def not_running(facts: Facts) -> str:
+    return "it is asked already: ctrl+c cancels" if facts.asking in ("running", "waiting") else ""
+
+
+def can_word(facts: Facts) -> str:
+    return "the answer is still coming" if facts.asking == "running" else ""
+
+
+def answered(facts: Facts) -> str:
+    return "" if facts.attempts else "no answer came yet"
+
+
 deciding = every(writable, idle, on_hunk, showable)
 
 
@@ -188,6 +216,8 @@ ACTIONS: tuple[Action, ...] = (
        lambda f: "package, commit" if f.accepted else "accept kernel"),
     _A("take-in", ("exclamation_mark",), "Take in what changed on disk", "take in", ADAPTATION,
        "Stages", every(writable, idle, changed_on_disk), 5),
+    _A("ask-model", ("M",), "Ask a model for the edit: shows what would be sent, and where", "",
+       ADAPTATION, "Stages", every(writable, has_lifted)),
     _A("gpu", ("v",), "Verify on a GPU: run, pack or import; results beside the rivals", "GPU",
        ADAPTATION, "Stages", has_lowered, 19),
     _A("fork", ("F",), "Go on in a copy of this session, also where another one writes it", "fork",
@@ -305,6 +335,31 @@ ACTIONS: tuple[Action, ...] = (
     _A("gpu-next-pane", ("tab",), "Next pane", "", GPU, "GPU"),
     _A("gpu-previous-pane", ("shift+tab",), "Previous pane", "", GPU, "GPU"),
     _A("gpu-close", ("escape",), "Back to the panes", "back", GPU, "GPU", rank=80),
+    # a model
+    _A("model-send", ("s",), "Send what is shown; then, let the next round go", "send", MODEL,
+       "Model", every(writable, can_send), 1,
+       lambda f: {"waiting": "next round", "done": "ask again"}.get(f.asking, "send")),
+    _A("model-cancel", ("ctrl+c",), "Cancel at once; answers that came are kept", "cancel", MODEL,
+       "Model", running, 0),
+    _A("model-words", ("t",), "Type a line for the model: for the prompt, or for the next round",
+       "a line", MODEL, "Model", can_word, 2),
+    _A("model-stop", ("x",), "No more rounds: the best answer becomes the proposal", "stop here",
+       MODEL, "Model", waiting, 3),
+    _A("model-rounds", ("n",), "How many repairs, and how many answers from scratch", "rounds",
+       MODEL, "Model", not_running, 4),
+    _A("model-server", ("m",), "Another server or model", "server", MODEL, "Model", not_running, 5),
+    _A("model-prompt", ("p",), "Read the whole prompt, or what would be sent", "prompt", MODEL,
+       "Model", not_running, 6),
+    _A("model-edit", ("e",), "Edit the prompt in $EDITOR; it is sent only by s", "edit prompt",
+       MODEL, "Model", not_running, 7),
+    _A("model-look", ("d",), "An answer as text, as edit, its verdict, its prompt", "look", MODEL,
+       "Model", answered, 8),
+    _A("model-beside", ("o",), "Hold the answer under the cursor beside the others, or let it go",
+       "beside", MODEL, "Model", answered, 9),
+    _A("model-next-pane", ("tab",), "Next pane", "", MODEL, "Model"),
+    _A("model-previous-pane", ("shift+tab",), "Previous pane", "", MODEL, "Model"),
+    _A("model-close", ("escape",), "Back to the panes; a run goes on, M shows it again", "back",
+       MODEL, "Model", rank=80),
 )  # fmt: skip
 
 

@@ -12,8 +12,9 @@ class Facts:
     `job` is what runs now; `hunk` the hunk under the cursor; `open` counts undecided hunks;
     `failed` is the first gate that failed;
     `undo` and `redo` say in a few words what would be undone and made again;
-    `changed` names what changed on disk; `accepted`, `lowered`, `recipe` and
-    `times` say whether there are any.
+    `changed` names what changed on disk; `accepted`, `lifted`, `lowered`, `recipe` and
+    `times` say whether there are any; `asking` is how far a model's run is (ready, running,
+    waiting, done), `attempts` counts its answers.
     """
 
     job: str = ""
@@ -33,3 +34,6 @@ class Facts:
     lowered: bool = False
     recipe: bool = False
     times: bool = False
+    lifted: bool = False
+    asking: str = ""
+    attempts: int = 0

@@ -7,7 +7,7 @@ until what it looks like changes. The gutter (line number, origin, sign, link) n
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -143,6 +143,29 @@ class CodePane(ScrollView, can_focus=True):
         self.scroll_to(y=max(self.cursor - offset, 0) if place else 0, animate=False, force=True)
         self.refresh()
         self.post_message(self.CursorMoved(self))
+
+    def grow(self, rows: Sequence[Row], title: str) -> None:
+        """Show a text that only grew: what stands stays painted, and a cursor at its end follows.
+
+        Rows before the last one shown so far are taken to be the same.
+        """
+        first = max(len(self.content.rows) - 1, 0)
+        if not self.content.rows or len(rows) < len(self.content.rows):
+            self.show(PaneText(tuple(rows), "", title), keep_place=False)
+            return
+        follows = self.cursor >= first
+        self.content = PaneText(rows, "", title)
+        self._shown = [*self._shown[:first], *[None] * (len(rows) - first)]
+        self._highlighter = Highlighter(len(rows), self.shown_line, "")
+        for key in [k for k in self._strips if isinstance(k[0], int) and k[0] >= first]:
+            del self._strips[key]
+        longest = max(len(r.text) + 3 * r.text.count("\t") for r in rows[first:])
+        width = max(self.virtual_size.width, longest + self.gutter_width + 1)
+        self.virtual_size = Size(width, len(rows))
+        for index in range(first, len(rows)):
+            self._refresh_row(index)
+        if follows:
+            self.cursor = len(rows) - 1
 
     def _same_place(self, before: Row) -> int:
         rows = self.content.rows

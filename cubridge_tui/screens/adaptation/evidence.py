@@ -12,6 +12,7 @@ class EvidenceActions(Shared):
     """Actions that open a screen about the session's evidence."""
 
     gpu_choice: Any = None  # what was chosen on the GPU screen
+    model_state: Any = None  # the model's run, also while its screen is closed
 
     def do_mask(self) -> None:
         from cubridge_tui.screens.mask import MaskScreen, MaskSubject
@@ -33,3 +34,10 @@ class EvidenceActions(Shared):
         from cubridge_tui.screens.gpu import GpuScreen
 
         self.app.push_screen(GpuScreen(self))
+
+    def do_ask_model(self) -> None:
+        from cubridge_tui.screens.ask_model import ModelScreen, ModelState
+
+        if self.model_state is None:
+            self.model_state = ModelState()
+        self.app.push_screen(ModelScreen(self, self.model_state))

@@ -53,6 +53,7 @@ def _facts_of(snap: Snapshot) -> Facts:
         changed=snap.changed,
         lowered=bool(state.stage(Stage.LOWERED).artifacts),
         recipe=snap.recipe is not None,
+        lifted=bool(state.stage(Stage.LIFTED).artifacts),
     )
 
 

@@ -52,6 +52,17 @@ class Shared(ActionScreen):
     def do_undo(self) -> None:
         raise NotImplementedError
 
+    def show_proposal(self) -> None:
+        """The latest proposal's first hunk that nobody decided on."""
+        from engine.types import Stage
+
+        self.grid.lead(Stage.TARGET)
+        self.place_panes()
+        self.grid.leader.go_to(0)
+        self.to_undecided()
+        self.remark()
+        self.tell()
+
     @property
     def open_desk(self) -> Desk:
         assert self.desk is not None

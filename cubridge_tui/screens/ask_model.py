@@ -1,0 +1,512 @@
+"""Asking a model for the edit: what would be sent, the answer as it comes, every attempt's verdict.
+
+Nothing leaves the machine before the person has seen where it goes and how much it is, and has
+pressed the key that sends it. The run belongs to the session's screen: it goes on while this one
+is closed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.timer import Timer
+
+from cubridge_tui import actions
+from cubridge_tui.jobs import Outcome
+from cubridge_tui.model.attempts import (
+    Look,
+    attempt_rows,
+    prompt_text,
+    ready_text,
+    shown,
+    stream_rows,
+)
+from cubridge_tui.model.facts import Facts
+from cubridge_tui.model.live import Asking, Live
+from cubridge_tui.model.rows import PaneText, Row
+from cubridge_tui.model.snapshot import Snapshot
+from cubridge_tui.screens.base import ActionScreen, bindings
+from cubridge_tui.screens.dialogs import Prompt
+from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
+from cubridge_tui.widgets.stage_bar import StageBar
+from engine.errors import CuBridgeError
+
+if TYPE_CHECKING:
+    from cubridge_tui.model_desk import Ready
+    from cubridge_tui.screens.adaptation.evidence import EvidenceActions
+    from engine.service.llm import Result
+    from engine.transfer.llm.loop import Attempt
+
+JOB = "model"
+LOOK_SECONDS = 0.1  # how often a stream is looked at
+MOST_ROUNDS, MOST_CANDIDATES = 20, 10
+
+
+@dataclass(slots=True)
+class ModelState:
+    """A session's run of a model, kept while its screen is closed."""
+
+    asking: Asking = field(default_factory=Asking)
+    ready: Ready | None = None
+    live: Live | None = None
+    result: Result | None = None
+    base: str = ""  # the target that was edited, as text
+    problem: str = ""
+    about: Any = None  # the session's state that `ready` was made for
+    held: Attempt | None = None
+    look: Look = Look.ANSWER
+
+    @property
+    def attempts(self) -> list[Attempt]:
+        return self.live.attempts if self.live is not None else []
+
+
+class ModelScreen(ActionScreen):
+    """The attempts above, what is looked at below, two of them side by side where asked."""
+
+    NAME = actions.MODEL
+    BINDINGS = bindings(actions.MODEL)
+    DEFAULT_CSS = """
+    ModelScreen #attempts { height: 6; }
+    ModelScreen Horizontal { height: 1fr; }
+    ModelScreen #held { display: none; }
+    ModelScreen CodePane { width: 1fr; }
+    """
+
+    def __init__(self, owner: EvidenceActions, state: ModelState) -> None:
+        super().__init__()
+        self.owner, self.state = owner, state
+        self._timer: Timer | None = None
+        self._showing = ""  # what the lower pane shows: ready, prompt, stream, attempt
+        self._listed = -1
+
+    def compose(self) -> ComposeResult:
+        yield StageBar(id="stages")
+        yield Banner(id="banner")
+        yield Line(id="decision")
+        yield CodePane(id="attempts")
+        with Horizontal():
+            yield CodePane(id="held")
+            yield CodePane(id="shown")
+        yield Line(id="status")
+        yield KeyBar(id="keys")
+
+    def on_mount(self) -> None:
+        self.lower.focus()
+        if self.running:
+            self._watch()
+        elif self.state.ready is None or self.state.about is not self.snap.state:
+            self._prepare()
+        self.present()
+
+    @property
+    def snap(self) -> Snapshot:
+        assert self.owner.snap is not None
+        return self.owner.snap
+
+    @property
+    def running(self) -> bool:
+        return self.cubridge.jobs.running == JOB
+
+    @property
+    def upper(self) -> CodePane:
+        return self.query_one("#attempts", CodePane)
+
+    @property
+    def lower(self) -> CodePane:
+        return self.query_one("#shown", CodePane)
+
+    def _stage(self) -> str:
+        """How far the run is, for the conditions of actions."""
+        live = self.state.live
+        if self.running:
+            return "waiting" if live is not None and live.waiting is not None else "running"
+        if self.state.ready is not None:
+            return "ready"
+        return "done" if self.state.result is not None else ""
+
+    def facts(self) -> Facts:
+        return Facts(
+            job=self.cubridge.jobs.running,
+            read_only=self.snap.read_only,
+            asking=self._stage(),
+            attempts=len(self.state.attempts),
+        )
+
+    # --- showing ---------------------------------------------------------------------------------
+
+    def present(self) -> None:
+        """Bring everything to the present state."""
+        snap = self.snap
+        self.query_one(StageBar).show(snap.state, snap.title, self.size.width)
+        self.query_one(Banner).say(self.state.problem)
+        self._list()
+        if not self._showing:
+            self._show_ready() if not self.running else self._stream()
+        self._tell()
+
+    def on_resize(self) -> None:
+        if self.is_mounted:
+            self.present()
+
+    def _list(self) -> None:
+        attempts = self.state.attempts
+        held = self.state.held
+        mark = next((i for i, a in enumerate(attempts) if a is held), -1)
+        rows = attempt_rows(attempts, mark)
+        note = "no answer yet" if self.running else "nothing was asked yet"
+        content = PaneText(rows, "", f"answers ({len(rows)})", note)
+        if content != self.upper.content:
+            self.upper.show(content)
+            if len(rows) != self._listed and rows:
+                self.upper.go_to(len(rows) - 1)
+            self._listed = len(rows)
+
+    def _tell(self) -> None:
+        if not self.is_attached:
+            return
+        state, live = self.state, self.state.live
+        stage = self._stage()
+        key = actions.key_of("model-send", self.cubridge.actions)
+        parts: list[Part] = [(" Next: ", "dim")]
+        if stage == "running" and live is not None:
+            line = live.note or self.cubridge.jobs.line
+            pace = live.pace() if live.began else ""
+            parts = [(" asking ", "title"), (f"{pace}  {line}", "dim")]
+        elif stage == "waiting" and live is not None and live.waiting is not None:
+            words = f"  sends what the gates found about {live.waiting.id}"
+            parts += [(key, "key"), (words, "title"), ("; t adds a line, x stops here", "dim")]
+        elif stage == "ready" and state.ready is not None:
+            out = state.ready.outgoing
+            words = f"  sends {out.bytes} bytes to {out.place}, model {out.model}"
+            parts += [(key, "key"), (words, "title")]
+        elif stage == "done" and state.result is not None and state.result.proposal is not None:
+            parts += [("esc", "key"), ("  decide on its hunks", "title")]
+            parts += [("; d looks at the answer otherwise, s asks again", "dim")]
+        elif stage == "done":
+            parts += [(key, "key"), ("  shows what asking again would send", "title")]
+        elif state.problem:
+            parts += [("m", "key"), ("  names a server and a model", "title")]
+        else:
+            parts = [(" making the prompt …", "dim")]
+        self.query_one("#decision", Line).put(parts)
+        self.refresh_keys()
+
+    def job_news(self) -> None:
+        self._tell()
+
+    # --- what would be sent ----------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Make the prompt; the engine's part is loaded on the jobs' thread."""
+        self.state.ready, self.state.problem = None, ""
+        desk, asking = self.owner.open_desk, self.state.asking
+        about = self.snap.state
+
+        def work() -> Ready:
+            from cubridge_tui.model_desk import prepare
+
+            return prepare(desk, asking)
+
+        def done(outcome: Outcome) -> None:
+            if outcome.error is not None:
+                self.state.problem = str(outcome.error).replace("\n", " ")
+            elif outcome.value is not None:
+                self.state.ready, self.state.about = outcome.value, about
+            self.seen_at = self._now()
+            if self.is_attached:
+                if self._showing != "attempt":
+                    self._showing = ""
+                self.present()
+
+        self.cubridge.jobs.submit("prompt", work, done, quiet=True)
+        self._tell()
+
+    @staticmethod
+    def _now() -> float:
+        import time
+
+        return time.monotonic()
+
+    def _show_ready(self) -> None:
+        self._showing = "ready"
+        ready = self.state.ready
+        note = "no server to ask: m names one" if self.state.problem else "making the prompt"
+        self.lower.show(ready_text(ready) if ready is not None else PaneText((), "", "", note))
+
+    def do_model_prompt(self) -> None:
+        """The prompt and the summary of what would be sent, in turns."""
+        ready = self.state.ready
+        if ready is None and self._stage() == "done":
+            self._showing = ""
+            self._prepare()
+        elif ready is None:
+            self.say("there is no prompt: nothing is configured to send it to", "stale")
+        elif self._showing == "prompt":
+            self._show_ready()
+        else:
+            self._showing = "prompt"
+            self.lower.show(prompt_text(ready.prompt, "the first prompt, whole"))
+
+    def do_model_edit(self) -> None:
+        from cubridge_tui.editor import edit_outside
+        from cubridge_tui.model_desk import edited
+
+        ready = self.state.ready
+        if ready is None:
+            return
+        before = ready.prompt[-1].text
+        try:
+            text = edit_outside(self.app, self.cubridge.config["editor"], before)
+        except CuBridgeError as error:
+            self.say(str(error).replace("\n", " "), "fail")
+            return
+        if text == before:
+            self.say("the prompt came back unchanged")
+            return
+        self.state.asking = replace(self.state.asking, prompt=edited(ready.prompt, text))
+        self.say("your prompt: s sends it; n, t or m make a new one")
+        self._prepare()
+
+    def _ask(self, **changes: Any) -> None:
+        """Ask otherwise: a new prompt, and so another look at what would be sent."""
+        self.state.asking = replace(self.state.asking, prompt=None, **changes)
+        self._prepare()
+
+    def do_model_rounds(self) -> None:
+        asking = self.state.asking
+
+        def numbers(text: str) -> tuple[int, int] | None:
+            parts = [p.strip() for p in text.split(",")]
+            if len(parts) != 2 or not all(p.isdecimal() for p in parts):
+                return None
+            rounds, candidates = map(int, parts)
+            fits = rounds <= MOST_ROUNDS and 1 <= candidates <= MOST_CANDIDATES
+            return (rounds, candidates) if fits else None
+
+        def check(text: str) -> str:
+            limits = f"0 to {MOST_ROUNDS}, 1 to {MOST_CANDIDATES}"
+            return "" if numbers(text) else f"two numbers, such as 3,1 ({limits})"
+
+        def given(text: str | None) -> None:
+            found = numbers(text or "")
+            if found:
+                self._ask(rounds=found[0], candidates=found[1])
+
+        title = "Repairs after each first answer, and answers from scratch, at most:"
+        value = f"{asking.rounds},{asking.candidates}"
+        self.app.push_screen(Prompt(title, value, check), given)
+
+    def do_model_server(self) -> None:
+        asking = self.state.asking
+        found = self.state.ready.settings if self.state.ready is not None else None
+        url = asking.url or (found.base_url if found else "http://127.0.0.1:8000/v1")
+        model = asking.model or (found.model if found else "")
+
+        def check(text: str) -> str:
+            return "" if len(text.split()) == 2 else "a base URL, a blank, a model's name"
+
+        def given(text: str | None) -> None:
+            if text:
+                url, model = text.split()
+                self._ask(url=url, model=model)
+
+        self.app.push_screen(Prompt("Base URL and model:", f"{url} {model}", check), given)
+
+    def do_model_words(self) -> None:
+        live = self.state.live
+        waits = live is not None and live.waiting is not None
+
+        def given(text: str | None) -> None:
+            if text is None:
+                return
+            if waits and live is not None:
+                live.go_on(text)
+                self._stream()
+            else:
+                self._ask(instruction=text)
+
+        title = (
+            "A line for the next round:" if waits else "What the model should mind, in your words:"
+        )
+        before = "" if waits else self.state.asking.instruction
+        self.app.push_screen(Prompt(title, before), given)
+
+    # --- the run ---------------------------------------------------------------------------------
+
+    def do_model_send(self) -> None:
+        if self._stage() == "waiting":
+            assert self.state.live is not None
+            self.state.live.go_on("")
+            self._stream()
+            return
+        if self.too_soon():
+            return
+        state, ready = self.state, self.state.ready
+        if ready is None:  # after a run: what would be sent now, to be seen before it is
+            self._showing = ""
+            self._prepare()
+            return
+        if state.about is not self.snap.state:
+            self.say("the session changed since: look again at what would be sent", "stale")
+            self._prepare()
+            return
+        desk, owner = self.owner.open_desk, self.owner
+        live = Live(self.cubridge.cancel)
+        state.live, state.result, state.ready, state.held = live, None, None, None
+        state.base = self.snap.target_text or ""
+
+        def work() -> Snapshot:
+            from cubridge_tui.model_desk import run
+            from engine.cuir.printer import print_module
+
+            state.base = print_module(desk.work.compose())
+            try:
+                state.result = run(desk, ready, live)
+            finally:
+                snap = desk.snapshot()
+                self.app.call_later(owner.show, snap)
+            return snap
+
+        def done(outcome: Outcome) -> None:
+            state.problem = ""
+            if outcome.error is not None:
+                state.problem = str(outcome.error).replace("\n", " ")
+            if owner.is_attached:
+                owner.tell()
+                owner.say(self._ended(outcome), "fail" if outcome.error else "dim")
+            if self.is_attached:
+                self._unwatch()
+                self._finished(outcome)
+
+        self.cubridge.jobs.submit(JOB, work, done)
+        self._stream()
+        self._watch()
+        self._tell()
+
+    def _ended(self, outcome: Outcome) -> str:
+        """What a run came to, in a line."""
+        result = self.state.result
+        if outcome.error is not None:
+            return f"model: {outcome.error}".replace("\n", " ")
+        if outcome.cancelled or result is None:
+            return "model: cancelled; the answers that came are kept"
+        if result.proposal is None:
+            return "model: no answer became a target; t gives it a line, s asks again"
+        count = len(result.proposal.hunks)
+        passed = "passes" if result.passed else "the best one, which does not pass"
+        return f"{result.proposal.id}: {count} hunks to decide on ({passed})"
+
+    def _finished(self, outcome: Outcome) -> None:
+        self.state.problem = self.state.problem if outcome.error is not None else ""
+        self._listed = -1
+        self._showing = "attempt"
+        self.present()
+        self._show_attempt()
+        self.say(self._ended(outcome), "fail" if outcome.error else "pass")
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            self._timer = self.set_interval(LOOK_SECONDS, self._look)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer = None
+
+    def _look(self) -> None:
+        """A glance at the run: the stream, and attempts that ended."""
+        live = self.state.live
+        if live is None or not self.running:
+            self._unwatch()
+            return
+        if len(live.attempts) != self._listed:
+            self._list()
+            if live.waiting is not None:
+                self._showing = "attempt"
+                self._show_attempt()
+        if self._showing == "stream":
+            self._stream()
+        self._tell()
+
+    def _stream(self) -> None:
+        self._showing = "stream"
+        live = self.state.live
+        if live is None:
+            return
+        rows = stream_rows(live)
+        pane = self.lower
+        if rows[-1] != (pane.content.rows[-1] if pane.content.rows else Row("")) or (
+            len(rows) != len(pane.content.rows)
+        ):
+            pane.grow(rows, "the answer as it comes")
+
+    # --- attempts --------------------------------------------------------------------------------
+
+    def _attempt(self) -> Attempt | None:
+        attempts = self.state.attempts
+        at = self.upper.cursor
+        return attempts[at] if 0 <= at < len(attempts) else None
+
+    def _show_attempt(self) -> None:
+        attempt = self._attempt()
+        held = self.state.held
+        pane = self.query_one("#held", CodePane)
+        pane.display = held is not None
+        if held is not None:
+            pane.show(shown(held, self.state.look, self.state.base))
+        if attempt is not None:
+            self.lower.show(shown(attempt, self.state.look, self.state.base), keep_place=False)
+
+    def on_code_pane_cursor_moved(self, event: CodePane.CursorMoved) -> None:
+        if event.pane is self.upper and self.upper.has_focus and self.state.attempts:
+            self._showing = "attempt"
+            self._show_attempt()
+
+    def do_model_look(self) -> None:
+        looks = list(Look)
+        if self._showing == "attempt":
+            self.state.look = looks[(looks.index(self.state.look) + 1) % len(looks)]
+        self._showing = "attempt"
+        self._show_attempt()
+        self.say(f"{self.state.look.value} of the answer under the cursor above")
+
+    def do_model_beside(self) -> None:
+        self.state.held = None if self.state.held is not None else self._attempt()
+        self._showing = "attempt"
+        self._list()
+        self._show_attempt()
+        self.upper.focus()
+
+    # --- ends ------------------------------------------------------------------------------------
+
+    def do_model_stop(self) -> None:
+        if self.state.live is not None:
+            self.state.live.go_on(None)
+
+    def do_model_cancel(self) -> None:
+        self.cubridge.jobs.stop()
+        self.say("cancelling …")
+
+    def do_model_next_pane(self) -> None:
+        self._focus(1)
+
+    def do_model_previous_pane(self) -> None:
+        self._focus(-1)
+
+    def _focus(self, step: int) -> None:
+        panes = [
+            p for p in (self.upper, self.query_one("#held", CodePane), self.lower) if p.display
+        ]
+        here = next((i for i, p in enumerate(panes) if p.has_focus), 0)
+        panes[(here + step) % len(panes)].focus()
+
+    def do_model_close(self) -> None:
+        self.dismiss(None)
+        result = self.state.result
+        if result is not None and result.proposal is not None:
+            self.owner.show_proposal()
