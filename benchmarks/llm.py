@@ -4,6 +4,7 @@
                              [--task NAME ...] [--rounds 4] [--jobs N] [--out DIR]
                              [--answered-by WORDS] --yes
     python benchmarks/llm.py --report DIR
+    python benchmarks/llm.py --rejudge DIR [--task NAME ...]
 
 Each task is a session in DIR/store.git; DIR/recordings/TASK replays it without a server. A task is
 done once its row is in DIR/rows.jsonl, so an interrupted run goes on where it stopped. pass@1: the
@@ -12,6 +13,9 @@ repaired@4: some answer within four repair rounds does. G4 is not run here.
 
 With --jobs each task runs in a process of its own, at most N at once: they wait for the model
 together and take turns at the gates, so that no gate's time limit depends on N.
+
+--rejudge takes the recorded answers to today's gates, without a server: 1 where one that had passed
+does not pass any more.
 """
 
 from __future__ import annotations
@@ -23,11 +27,12 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +46,7 @@ from engine.errors import CuBridgeError
 from engine.llm.client import ServerClient
 from engine.llm.record import Recorder
 from engine.llm.settings import Limits, Settings, load_settings
+from engine.llm.types import Client, Listen, Parameters, Reply, Request, deaf
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel
 from engine.service.llm import ModelTransfer, Outgoing, Result, Wish
@@ -68,10 +74,13 @@ def main() -> int:
     parser.add_argument("--answered-by", default="", help="who or which model answers, in words")
     parser.add_argument("--yes", action="store_true", help="send the tasks to the server")
     parser.add_argument("--report", type=Path, metavar="DIR")
+    parser.add_argument("--rejudge", type=Path, metavar="DIR", help="judge recorded answers again")
     args = parser.parse_args()
     if args.report:
         print(report(read_rows(args.report)))
         return 0
+    if args.rejudge:
+        return rejudge(args.rejudge, args.task)
     settings = replace(load_settings(args.base_url, args.model), limits=PATIENT)
     chosen = [
         t
@@ -140,28 +149,9 @@ def run_task(
 ) -> dict[str, Any]:
     """One task in a session of its own: a row of the results."""
     begin = time.monotonic()
-    options = choose_options(find_kernel(KERNEL), specialisation={"D": "64"})
-    session = start(bench, find_kernel(KERNEL), task.spec, options, "bench", f"bench {task.name}")
-    attempts: list[Attempt] = []
-    error = ""
-    with bench.store.writer(session, wait=5.0) as writer:
-        work = Adaptation(bench, writer, "bench")
-        lifted = Artifact.of(Stage.LIFTED, LIFTED, print_module(work.lifted.module))
-        # G1 of the expert's kernel is the same for all tasks and is shown elsewhere.
-        writer.append(
-            [ArtifactSet(lifted.stage, lifted.name, lifted.sha256)], [lifted.data], actor="bench"
-        )
-        client = Recorder(ServerClient(settings), args.out / "recordings" / task.name)
-        transfer = ModelTransfer(
-            work, client, settings.model, agree, settings.parameters,
-            on_attempt=attempts.append, also=demand(task),
-            turn=lambda: turn_at(args.out / "gates.lock"),
-        )  # fmt: skip
-        result: Result | None = None
-        try:
-            result = transfer.run(args.rounds, 1, Wish(task.words))
-        except CuBridgeError as failure:
-            error = failure.message
+    client = Recorder(ServerClient(settings), args.out / "recordings" / task.name)
+    asked = Asked(client, settings.model, settings.parameters, args.rounds)
+    session, attempts, result, error = ask(bench, task, asked, args.out / "gates.lock")
     complete = [a for a in attempts if a.reply.complete]
     return {
         "task": task.name,
@@ -181,6 +171,74 @@ def run_task(
         "seconds": round(time.monotonic() - begin, 1),
         "error": error,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who answers a task, and how often."""
+
+    client: Client
+    model: str
+    parameters: Parameters
+    rounds: int
+
+
+def ask(
+    bench: Bench, task: BenchTask, asked: Asked, lock: Path
+) -> tuple[str, list[Attempt], Result | None, str]:
+    """A task's session, its attempts, what they came to, and the server's fault, if any."""
+    options = choose_options(find_kernel(KERNEL), specialisation={"D": "64"})
+    session = start(bench, find_kernel(KERNEL), task.spec, options, "bench", f"bench {task.name}")
+    attempts: list[Attempt] = []
+    with bench.store.writer(session, wait=5.0) as writer:
+        work = Adaptation(bench, writer, "bench")
+        lifted = Artifact.of(Stage.LIFTED, LIFTED, print_module(work.lifted.module))
+        # G1 of the expert's kernel is the same for all tasks and is shown elsewhere.
+        writer.append(
+            [ArtifactSet(lifted.stage, lifted.name, lifted.sha256)], [lifted.data], actor="bench"
+        )
+        transfer = ModelTransfer(
+            work, asked.client, asked.model, agree, asked.parameters,
+            on_attempt=attempts.append, also=demand(task), turn=lambda: turn_at(lock),
+        )  # fmt: skip
+        try:
+            return session, attempts, transfer.run(asked.rounds, 1, Wish(task.words)), ""
+        except CuBridgeError as failure:
+            return session, attempts, None, failure.message
+
+
+class Again:
+    """A client that gives recorded replies in their order, whatever is asked."""
+
+    place, manner = "a recording", "nothing leaves this machine"
+
+    def __init__(self, folder: Path) -> None:
+        files = sorted(folder.glob("[0-9]*.json"))
+        self.replies = [Reply.from_json(json.loads(f.read_text())["reply"]) for f in files]
+
+    async def complete(self, _: Request, __: Listen = deaf) -> Reply:
+        return self.replies.pop(0)
+
+
+def rejudge(folder: Path, names: list[str] | None) -> int:
+    """The first recorded answer of every task, judged anew."""
+    before = {row["task"]: bool(row["pass_at_1"]) for row in read_rows(folder)}
+    lost = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
+        with Bench(Store.open(place / "store.git")) as bench:
+            for task in load_tasks():
+                if task.name not in before or (names and task.name not in names):
+                    continue
+                client = Again(folder / "recordings" / task.name)
+                asked = Asked(client, "recorded", Parameters(), 0)
+                _, attempts, _, error = ask(bench, task, asked, place / "gates.lock")
+                passed = bool(attempts) and attempts[0].passed
+                lost += before[task.name] and not passed
+                words = "passes" if passed else error or attempts[0].reason.split("\n")[0]
+                print(f"{task.name:<22} {words}", flush=True)
+    print(f"{lost} of {sum(before.values())} answers that had passed do not pass any more")
+    return 1 if lost else 0
 
 
 def demand(task: BenchTask):  # type: ignore[no-untyped-def]
