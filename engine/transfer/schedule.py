@@ -325,26 +325,31 @@ def tile_full(keep: Expr, rows: Rows, first_key: Expr, last_key: Expr) -> Expr:
     return certain(keep, ((KEY, first_key, last_key), (ROW, rows.first, rows.last)))
 
 
-def certain(keep: Expr, spans: tuple[Span, ...]) -> Expr:
-    """A condition under which `keep` holds for all values of its variables (sufficient)."""
-    return _certain(normal(keep), spans)
+def certain(keep: Expr, spans: tuple[Span, ...], read: frozenset[str] = frozenset()) -> Expr:
+    """A condition under which `keep` holds for all values of its variables (sufficient).
+
+    Of the variables `read` it is also asked whether they have one value only, where that decides.
+    """
+    return _certain(normal(keep), spans, read)
 
 
-def _certain(expr: Expr, spans: tuple[Span, ...]) -> Expr:
+def _certain(expr: Expr, spans: tuple[Span, ...], read: frozenset[str]) -> Expr:
     match expr:
         case Bool(op, left, right):
-            return normal(Bool(op, _certain(left, spans), _certain(right, spans)))
+            return normal(Bool(op, _certain(left, spans, read), _certain(right, spans, read)))
         case Num(bool()):
             return expr
-        case Compare("!=", _, _):
-            return FALSE
+        case Compare(op, left, right) if (
+            op == "!=" or _extremes(linear_difference(left, right).to_expr(), spans) is None
+        ):
+            point = _at_point(expr, spans, read)
+            return FALSE if point is None else normal(Bool("and", *point))
         case Compare("==", left, right):
             both = Bool("and", Compare("<=", left, right), Compare(">=", left, right))
-            return _certain(both, spans)
+            return _certain(both, spans, read)
         case Compare(op, left, right):
             over = _extremes(linear_difference(left, right).to_expr(), spans)
-            if over is None:
-                return FALSE
+            assert over is not None
             return normal(_readable(op, over[1] if op in ("<", "<=") else over[0]))
         case _:
             # A condition without i and j (a flag, a size) may stand as it is.
@@ -370,12 +375,29 @@ def _possibly(expr: Expr, spans: tuple[Span, ...], read: frozenset[str]) -> Expr
         case Compare(op, left, right) if read & free_names(expr) and op != "!=":
             over = _extremes(linear_difference(left, right).to_expr(), spans)
             if over is None:
-                return TRUE
+                point = _at_point(expr, spans, read)
+                return TRUE if point is None else Bool("or", negate(point[0]), point[1])
             if op == "==":
                 both = Bool("and", _readable("<=", over[0]), _readable(">=", over[1]))
                 return normal(both)
             return normal(_readable(op, over[0] if op in ("<", "<=") else over[1]))
     return TRUE
+
+
+def _at_point(
+    atom: Expr, spans: tuple[Span, ...], read: frozenset[str]
+) -> tuple[Expr, Expr] | None:
+    """(all variables of the atom have one value, what the atom is there); None where one of them
+    is not in `read`."""
+    own = {n: (low, high) for n, low, high in spans if n.id in free_names(atom)}
+    if not own or not {n.id for n in own} <= read:
+        return None
+    equal: Expr | None = None
+    for low, high in own.values():
+        same = Compare("==", low, high)
+        equal = same if equal is None else Bool("and", equal, same)
+    assert equal is not None
+    return equal, substitute(atom, {n.id: low for n, (low, _) in own.items()})
 
 
 def _extremes(form: Expr, spans: tuple[Span, ...]) -> tuple[Expr, Expr] | None:

@@ -4,7 +4,7 @@ visit, one keeps the masks of partial tiles as bits.
 A block is one warp. In `class_tiles` several blocks share a block of rows: each looks at every n-th
 candidate tile. The extremes of what the mask loads, over the rows and over a tile's keys, decide
 most candidates; of the others the pairs are looked at, until some are kept and some are not. In
-`mask_tiles` a block makes the bits of a quarter of a tile's rows.
+`mask_tiles` a block makes the bits of an eighth of a tile's rows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from engine.cuir.nodes import (
     Assign,
+    Attr,
     Binary,
     Bool,
     Call,
@@ -174,7 +175,7 @@ def _classes(
     )
     variables = frozenset(r.variable.id for r in ranges)
     may_hold = intervals.possible(bounded, spans, variables)
-    must_hold = intervals.certain(bounded, spans)
+    must_hold = intervals.certain(bounded, spans, variables)
     whole = intervals.normal(Bool("and", Compare("<=", beyond, KEYS), must_hold))
     pairs = substitute(_loads_first(predicate), {ROW.id: Call("min", (ROW, last))})
     looked = Call(
@@ -215,21 +216,29 @@ def _views(words: Words, predicate: Expr) -> Block:
 
 
 def _loads_first(predicate: Expr) -> Expr:
-    """A conjunction with the conditions that load in front: no branch then keeps a load waiting."""
-    atoms = _atoms(predicate)
-    loads = [a for a in atoms if any(isinstance(n, Index) for n in walk_expr(a))]
-    rest = [a for a in atoms if a not in loads]
-    out: Expr | None = None
-    for atom in (*loads, *rest):
-        out = atom if out is None else Bool("and", out, atom)
-    assert out is not None
+    """The predicate with the conditions that load most in front, in every chain of conditions: no
+    branch then keeps a load waiting."""
+    if not isinstance(predicate, Bool):
+        return predicate
+    op = predicate.op
+    ordered = sorted(map(_loads_first, _chain(predicate, op)), key=lambda a: -len(_loads(a)))
+    out = ordered[0]
+    for one in ordered[1:]:
+        out = Bool(op, out, one)
     return out
 
 
-def _atoms(expr: Expr) -> list[Expr]:
-    if isinstance(expr, Bool) and expr.op == "and":
-        return [*_atoms(expr.left), *_atoms(expr.right)]
+def _chain(expr: Expr, op: str) -> list[Expr]:
+    if isinstance(expr, Bool) and expr.op == op:
+        return [*_chain(expr.left, op), *_chain(expr.right, op)]
     return [expr]
+
+
+def _loads(expr: Expr) -> set[Index]:
+    """What the first condition of an expression loads, which is what it loads in any case."""
+    while isinstance(expr, Bool):
+        expr = expr.left
+    return {n for n in walk_expr(expr) if isinstance(n, Index)}
 
 
 def _before(end: Expr, size: Expr) -> Expr:
@@ -277,34 +286,38 @@ def _list(place: _Place, fresh: Fresh) -> Function:
 def _masks(
     module: Module, found: Attention, words: Words, keep: Expr, place: _Place, fresh: Fresh
 ) -> Function:
-    slot, tile, row = (Name(fresh(n)) for n in ("slot", "n", "row"))
+    pieces, piece, slot, row, tile = (
+        Name(fresh(n)) for n in ("pieces", "piece", "slot", "row", "n")
+    )
     predicate = substitute(keep, {**words.sizes, "b": place.batch, "h": place.head})
-    share: Expr = Call("block_id", (Num(1),))
     inside = Bool("and", _loads_first(predicate), Compare("<", KEY, KEYS))
     place_of_bits = bits_at(
         place.lists, (place.batch, place.head, place.first), place.consts, slot, row
     )
-    quarter = Binary("//", place.rows, Num(PARTS))
+    share = Binary("//", place.rows, Num(PARTS))
     put = Call(
         "put_bits",
         (place_of_bits, Lambda(("i", "j"), inside)),
         (("at", Tuple((Binary("+", place.first, row), Binary("*", tile, place.keys)))),),
-        (quarter, place.keys),
+        (share, place.keys),
     )
-    first = If(
-        Compare("==", row, Num(0)),
-        (Do(Call("put", (place.write(Area.CLASSES, tile), Binary("+", Num(BITS), slot)))),),
+    body: Block = (
+        Assign(slot.id, Binary("//", piece, Num(PARTS))),
+        Assign(row.id, Binary("*", Binary("%", piece, Num(PARTS)), share)),
+        Assign(tile.id, place.read(Area.PARTIALS, slot)),
+        Do(put),
+        If(
+            Compare("==", row, Num(0)),
+            (Do(Call("put", (place.write(Area.CLASSES, tile), Binary("+", Num(BITS), slot)))),),
+        ),
     )
-    made = If(
-        Compare("<", slot, place.read(Area.PARTIAL_COUNT, Num(0))),
-        (Assign(tile.id, place.read(Area.PARTIALS, slot)), Do(put), first),
-    )
+    held = Call("min", (place.read(Area.PARTIAL_COUNT, Num(0)), Attr(ARGS, place.lists.slots)))
+    first, lanes = (Call(fn, (Num(1),)) for fn in ("block_id", "grid_dim"))
     statements: Block = (
         *_views(words, predicate),
         *_block(place, fresh),
-        Assign(slot.id, Binary("//", share, Num(PARTS))),
-        Assign(row.id, Binary("*", Binary("%", share, Num(PARTS)), quarter)),
-        made,
+        Assign(pieces.id, Binary("*", held, Num(PARTS))),
+        For(piece.id, first, pieces, lanes, body),
     )
     return _kernel(module, found, place.lists.masks, place.consts, statements)
 

@@ -22,6 +22,7 @@ from engine.cuir.nodes import (
     Compare,
     Expr,
     Field,
+    For,
     Function,
     If,
     Index,
@@ -55,7 +56,7 @@ from engine.transfer.rewrite import (
 from engine.transfer.rules.inputs import is_view
 
 LANES = 32  # blocks that share a block of rows' candidates
-PARTS = 4  # blocks that share a tile's bits
+PARTS = 8  # blocks that share a tile's bits; its rows are a multiple of 8
 WORDS = 4  # of bits for each row of a tile
 WARP = 32
 ARGS, SUCCESS = Name("args"), Name("success")
@@ -91,9 +92,10 @@ class Area(Enum):
 class Lists:
     """What the tile lists of one module are called, and the constants they are made for.
 
-    `field`, `planned` and `slots` are fields of the argument struct, `count`, `index` and `slot`
-    device functions, `classes`, `lists` and `masks` kernels. `rows` and `keys` are the host's
-    expressions of a tile's rows and keys, `consts` those of all the attention kernel's constants.
+    `field`, `planned` and `slots` are fields of the argument struct, `count`, `index`, `slot` and
+    `passed` device functions, `classes`, `lists` and `masks` kernels. `rows` and `keys` are the
+    host's expressions of a tile's rows and keys, `consts` those of all the attention kernel's
+    constants.
     """
 
     field: str
@@ -102,6 +104,7 @@ class Lists:
     count: str
     index: str
     slot: str
+    passed: str
     classes: str
     lists: str
     masks: str
@@ -134,10 +137,21 @@ def lists_of(module: Module, found: Attention, recipe: Recipe) -> Lists | None:
     consts = _launch_consts(module, found)
     rows, keys = _tile_consts(module, found, consts)
     return Lists(
-        fresh("lists"), fresh("planned"), fresh("slots"), fresh("candidate_count"),
-        fresh("candidate_index"), fresh("tile_slot"), fresh("class_tiles"), fresh("list_tiles"),
-        fresh("mask_tiles"), "h" in free_names(recipe.keep), rows, keys, tuple(consts.items()),
-    )  # fmt: skip
+        field=fresh("lists"),
+        planned=fresh("planned"),
+        slots=fresh("slots"),
+        count=fresh("candidate_count"),
+        index=fresh("candidate_index"),
+        slot=fresh("tile_slot"),
+        passed=fresh("candidate_lead"),
+        classes=fresh("class_tiles"),
+        lists=fresh("list_tiles"),
+        masks=fresh("mask_tiles"),
+        per_head="h" in free_names(recipe.keep),
+        rows=rows,
+        keys=keys,
+        consts=tuple(consts.items()),
+    )
 
 
 class Fresh:
@@ -209,12 +223,37 @@ def from_lists(module: Module, found: Attention, lists: Lists) -> dict[str, Func
     assert isinstance(last, Return) and last.value is not None
     kept = Return(Compare("==", last.value, Num(FULL)))
     slot = Return(Binary("-", last.value, Num(BITS)))
-    return {
+    return _passed(module, found, lists) | {
         count.name: replace(count, body=at(count, Area.COUNT, Num(0))),
         index.name: replace(index, body=at(index, Area.TILES, step)),
         full.name: replace(full, body=(view, kept)),
         lists.slot: replace(full, name=lists.slot, consts=full.consts[:2], body=(view, slot)),
     }
+
+
+def _passed(module: Module, found: Attention, lists: Lists) -> dict[str, Function]:
+    """How many of a list's first tiles lie behind what some of the rows may keep by indices."""
+    if found.schedule.lead is None or lists.passed not in {f.name for f in module.functions}:
+        return {}
+    lead = module.function(found.schedule.lead)
+    b, h, q0, row = (Name(p.name) for p in lead.params[1:5])
+    rows, keys = (Name(c) for c in lead.consts[:2])
+    block = Binary("//", q0, rows)
+    at = (b, h, block) if lists.per_head else (b, block)
+    passed = Call(lists.passed, (ARGS, b, h, q0, row), (), tuple(Name(c) for c in lead.consts))
+    first, step = Name("first"), Name("step")
+    tile = Index(Name(lists.field), (*at, Binary("+", Num(1), step)))
+    count = Index(Name(lists.field), (*at, Num(0)))
+    body = (
+        Assign(lists.field, view_of_lists(lists, lead.consts)),
+        Assign(first.id, Call(lists.index, (ARGS, b, h, q0, passed), (), (rows, keys))),
+        For(
+            step.id, Num(0), count, Num(1),
+            (If(Compare("<=", tile, first), (Return(step),)),),
+        ),
+        Return(count),
+    )  # fmt: skip
+    return {lead.name: replace(lead, body=body)}
 
 
 def view_of_lists(lists: Lists, consts: tuple[str, ...]) -> Call:
@@ -320,7 +359,6 @@ def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
 
     heads = Binary("*", BATCHES, HEADS) if lists.per_head else BATCHES
     tiles = Call("ceil_div", (KEYS, lists.keys))
-    shares = Binary("*", Num(PARTS), Attr(ARGS, lists.slots))
     build: Block = (
         Assign(blocks.id, Binary("*", Call("ceil_div", (QUERIES, lists.rows)), heads)),
         Assign(lanes.id, Call("max", (Num(1), Call("min", (tiles, Num(LANES)))))),
@@ -328,13 +366,8 @@ def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
         _or_return(classed),
         Assign(listed.id, run(lists.lists, blocks)),
         _or_return(listed),
-        If(
-            Compare(">", Attr(ARGS, lists.slots), Num(0)),
-            (
-                Assign(masked.id, run(lists.masks, blocks, shares)),
-                _or_return(masked),
-            ),
-        ),
+        Assign(masked.id, run(lists.masks, blocks, lanes)),
+        _or_return(masked),
     )
     statement = If(Compare("==", Attr(ARGS, lists.planned), Num(0)), build)
     places = _launches(host, found.kernel)

@@ -19,6 +19,7 @@ from engine.cuir.nodes import (
     Num,
     Return,
     Select,
+    walk_block,
 )
 from engine.errors import TransferError
 from engine.spec.recipe import Recipe
@@ -96,6 +97,7 @@ def _insert_builders(
         replace(candidates[count.name], name=lists.count),
         replace(candidates[index.name], name=lists.index),
         from_lists(module, found, lists)[lists.slot],
+        *_candidate_lead(module, found, words, keep, lists),
         *kernels(module, found, words, keep, lists),
     )
     return insert_after(module, last, new)
@@ -135,8 +137,29 @@ def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -
     index = module.function(names.index)
     if names.lead is not None and _descends(index):
         lead = module.function(names.lead)
-        new[lead.name] = passed_over(lead, words.of_schedule(keep, lead))
+        new[lead.name] = _with_views(passed_over(lead, words.of_schedule(keep, lead)), words)
     return _replaced(module, new)
+
+
+def _candidate_lead(
+    module: Module, found: Attention, words: Words, keep: Expr, lists: Lists
+) -> tuple[Function, ...]:
+    """How many of the first candidates a part of the block's rows passes over."""
+    if found.schedule.lead is None or not _descends(module.function(found.schedule.index)):
+        return ()
+    lead = module.function(found.schedule.lead)
+    passed = _with_views(passed_over(lead, words.of_schedule(keep, lead)), words)
+    return (replace(passed, name=lists.passed),)
+
+
+def _with_views(function: Function, words: Words) -> Function:
+    """The function with a view of every input that it reads."""
+    read = frozenset[str]().union(
+        *(free_names(e) for _, s in walk_block(function.body, ()) for e in stmt_exprs(s))
+    )
+    have = {s.target for s in function.body if isinstance(s, Assign)}
+    views = tuple(view_of(i) for i in words.tensors if i.name in read - have)
+    return replace(function, body=(*views, *function.body))
 
 
 def _replaced(module: Module, new: dict[str, Function]) -> Module:

@@ -382,3 +382,26 @@ def test_a_wrong_list_fails(what: str) -> None:
     broken = parse_module(text.replace(old, new))
     failure, _ = judge(Subject(broken, wanted, planned.binding, path, {}), lambda _: None)
     assert failure is not None, what
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("<= first:", "<= first - 1:"), ("+ 1, BN)))", "+ 1 - BN, BN)))"), ("== 2", "!= 1")],
+)
+def test_a_wrong_part_of_a_block_fails(old: str, new: str) -> None:
+    """A warpgroup of the Hopper kernel asks for its own rows: tiles that it passes over, full
+    tiles."""
+    from engine.gates.judge import Subject, judge
+    from engine.resources import specs_dir
+    from engine.spec.read import read_recipe
+
+    path = specs_dir() / "causal_document.py"
+    wanted = read_recipe(path, {})
+    base = lifted("flash_fwd_sm90")
+    planned = plan(base, wanted)
+    *_, (_, target) = apply(base, planned.steps)
+    text = print_module(legal(target))
+    assert old in text, text
+    broken = parse_module(text.replace(old, new))
+    failure, _ = judge(Subject(broken, wanted, planned.binding, path, {}), lambda _: None)
+    assert failure is not None
