@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from benchmarks.llm import Again, read_rows, report
 from benchmarks.llm_tasks.accept import CHECKS, accept
 from benchmarks.llm_tasks.tasks import GROUPS, load_tasks
 from engine.cuir.ids import assign
@@ -19,6 +24,8 @@ from engine.transfer.llm.answer import read_answer
 from engine.transfer.llm.apply import apply_answer
 from engine.transfer.llm.bind import Interface
 from engine.transfer.llm.prompt import Task, code_alone, first_messages
+from tests.engine.llm import server as acts
+from tests.engine.llm.server import Server
 from tests.engine.transfer.llm.answers import id_of, line_of
 
 TASKS = load_tasks()
@@ -132,3 +139,42 @@ def test_half_followed_is_not_followed(kernel: Module) -> None:
     assert accept("heads_fastest", doubled) is not None
     twice = edited(kernel, line(kernel, "return step", "return ceil_div(args.Nk, BN) - step"))
     assert "visited as" in (accept("reverse_tiles", twice) or "")
+
+
+def test_tasks_in_processes_of_their_own_keep_whole_rows(tmp_path: Path, root: Path) -> None:
+    server = Server([acts.answer("no edit at all")] * 2)
+    names = ("narrow_tiles", "no_lse")
+    try:
+        run = subprocess.run(
+            [
+                sys.executable, str(root / "benchmarks" / "llm.py"), "--model", "fake",
+                "--base-url", server.url, "--jobs", "2", "--rounds", "0", "--out",
+                str(tmp_path / "out"), "--answered-by", "a script", "--yes",
+                *(word for name in names for word in ("--task", name)),
+            ],
+            env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path)},
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    finally:
+        server.stop()
+    assert run.returncode == 0, run.stderr
+    rows = read_rows(tmp_path / "out")
+    assert sorted(row["task"] for row in rows) == sorted(names)
+    assert {tuple(row["reached"]) for row in rows} == {("unreadable",)}
+    assert all(row["attempts"][0]["tokens"]["answer"] == 7 for row in rows)
+    assert {p.name for p in (tmp_path / "out" / "recordings").iterdir()} == set(names)
+    assert "| all | 2 | 0.00" in run.stdout and "a script" in run.stdout
+    # A second run has nothing left to ask.
+    assert len(server.asked) == 2
+
+
+def test_the_recorded_run_is_whole(root: Path) -> None:
+    """A row and the transcripts for every task; the report is made of nothing else."""
+    folder = root / "benchmarks" / "results" / "llm"
+    rows = read_rows(folder)
+    assert sorted(row["task"] for row in rows) == sorted(t.name for t in TASKS)
+    for row in rows:
+        replies = Again(folder / "recordings" / row["task"]).replies
+        assert len([r for r in replies if r.complete]) >= len(row["reached"])
+    table = report(rows).partition("\n\nAnswered")[0]
+    assert table in (root / "benchmarks" / "llm.md").read_text(encoding="utf-8")
