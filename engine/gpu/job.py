@@ -24,7 +24,7 @@ from typing import Any
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError, Where
-from engine.gpu.closure import ROOT, closure, foreign, local_modules
+from engine.gpu.closure import ROOT, beside, closure, foreign, local_modules
 from engine.gpu.flexmods import NotExpressible, flex_source
 from engine.gpu.worker.manifest import (
     KERNEL,
@@ -92,9 +92,10 @@ def hashes_of(contents: Contents) -> dict[str, str]:
     """What a G4 verdict hangs on, SHA-256 in hex.
 
     `recipe` or `signature`, as the case may be: a result by one is never one by the other.
+    `spec_modules` where the spec imports modules beside it.
     """
     name, asked = _asked(contents)
-    return {
+    hashes = {
         "kernel": sha256_of(contents.source),
         "headers": contents.headers_sha256,
         "spec": sha256_of(contents.spec.read_bytes()),
@@ -102,6 +103,8 @@ def hashes_of(contents: Contents) -> dict[str, str]:
         "binding": sha256_of(_json(contents.binding.to_json())),
         "options": sha256_of(_json(dict(contents.options))),
     }
+    modules = {n: sha256_of(p.read_bytes()) for n, p in beside(contents.spec).items()}
+    return hashes | ({"spec_modules": sha256_of(_json(modules))} if modules else {})
 
 
 def pack(contents: Contents, target: Path) -> Path:
@@ -189,8 +192,8 @@ def _flex(contents: Contents) -> str:
 
 
 def _spec_files(spec: Path) -> dict[str, bytes]:
-    beside = local_modules(spec)
-    files = {f"spec/{name}": path.read_bytes() for name, path in beside.items()}
+    modules = local_modules(spec)
+    files = {f"spec/{name}": path.read_bytes() for name, path in modules.items()}
     files[f"spec/{spec.name}"] = spec.read_bytes()
     return files
 

@@ -17,7 +17,7 @@ MANY = "cubridge-gpu-results"
 WORDS = {
     "kernel": "kernel.cu", "headers": "the kernel's headers", "spec": "the spec",
     "recipe": "the recipe", "signature": "what the spec declares", "binding": "the binding",
-    "options": "the spec's options",
+    "options": "the spec's options", "spec_modules": "a module that the spec imports",
 }  # fmt: skip
 _LISTS = ("checks", "times", "self_test")
 _TEXTS = ("name", "primary", "state", "verdict", "reason", "method")

@@ -27,9 +27,9 @@ class Job:
 
     `hashes` are SHA-256 in hex of what a verdict hangs on: `kernel` (the bytes of kernel.cu),
     `headers`, `spec`, `recipe` (or `signature`, where no recipe could be read), `binding`,
-    `options`. `specialisations` are bindings of the launch
-    template's parameters in order, some or all of the kernel's `declared` keys; `primary` is the
-    key of the one that is judged on the whole deck. `fields` are name and type of the argument
+    `options`, and `spec_modules` where the spec imports some. `specialisations` are bindings of the
+    launch template's parameters in order, some or all of the kernel's `declared` keys; `primary` is
+    the key of the one that is judged on the whole deck. `fields` are name and type of the argument
     struct's fields. `constants` are those of the launcher that the workspace's size depends on, by
     arch and key.
     """

@@ -177,6 +177,10 @@ def test_modules_beside_the_spec_come_along(contents: Contents, tmp_path: Path) 
     made = pack(contents, tmp_path / "j")
     assert (made / "spec" / "helpers" / "deep.py").exists()
     assert not (made / "spec" / "unused.py").exists()
+    hashes = hashes_of(contents)
+    (folder / "helpers" / "deep.py").write_text("x = 2\n")
+    changed = hashes_of(contents)
+    assert {n for n in hashes if hashes[n] != changed[n]} == {"spec_modules"}
 
 
 def test_what_a_job_cannot_bring_is_named_when_packing(contents: Contents, tmp_path: Path) -> None:
