@@ -12,7 +12,7 @@ from engine.build.occupancy import Residency, resident_blocks
 from engine.cost.card import Card
 from engine.cost.demand import UNITS, Demand, total
 from engine.cost.nodes import Op, has_steps, shape
-from engine.cost.overlap import round_time, step_time
+from engine.cost.overlap import alone, round_time, step_time
 from engine.cost.plan import Launch, constants
 from engine.cost.registers import OTHER, most_alive
 from engine.cost.tree import role_tree
@@ -76,7 +76,7 @@ class Launched:
     ) -> None:
         self.module, self.facts, self.launch = module, facts, launch
         self.sizes, self.card, self.flops, self.notes = sizes, card, flops, notes
-        self.alone: dict[Op, tuple[float, float]] = {}
+        self.by_itself: dict[Op, tuple[float, float]] = {}
         device = {"shared_limit": facts.shared_block, "sm_count": card.multiprocessors}
         functions = {f.name: f for f in module.functions if f.kind == "device"}
         self.values = Values(functions, device)
@@ -133,10 +133,8 @@ class Launched:
             tallies.append([made[walker] for walker in walkers])
         self.guess(tallies)
         resident = min(self.residency.blocks, -(-launch.blocks // card.multiprocessors))
-        computing = [
-            any(found[r].steps for found in tallies) for r in range(len(self.roles))
-        ]  # fmt: skip
-        chains = max(sum(computing), 1) * resident
+        groups = max(self.computing(tallies), 1)
+        chains = groups * resident
         times: dict[Step, float] = {}
         spans = [self.span(found, chains, resident, times) for found in tallies]
         cycles = _dealt(spans, card.multiprocessors * resident)
@@ -149,7 +147,6 @@ class Launched:
         for step, count in steps.items():
             demand = demand + total(op.demand for op in step).times(count)
         busy = self.busy(demand, cycles)
-        groups = max(sum(computing), 1)
         return LaunchCost(
             launch.kernel, launch.blocks, resident, self.residency.limit, chains, self.registers,
             launch.shared, float(sum(steps.values())), sum(steps.values()) / groups,
@@ -181,48 +178,61 @@ class Launched:
         open_ended = list({id(t): t for found in tallies for t in found if t.unknown}.values())
         if not open_ended:
             return
-        rounds = self.rounds(tallies)
+        inside, edges = self.rounds(tallies)
         for tally in open_ended:
-            for step, count in tally.unknown.items():
-                if any(op.matmul for op in step):
-                    tally.steps[step] += count * rounds
-                else:
-                    for op in step:
-                        tally.other[op] += count * rounds
+            for (costly, cheap), count in tally.unknown.items():
+                for step, rounds in ((costly, edges), (cheap, inside)):
+                    if any(op.matmul for op in step):
+                        tally.steps[step] += count * rounds
+                    else:
+                        for op in step:
+                            tally.other[op] += count * rounds
 
-    def rounds(self, tallies: Sequence[Sequence[Tally]]) -> float:
-        """Rounds of a loop over key tiles whose bounds depend on data."""
+    def computing(self, tallies: Sequence[Sequence[Tally]]) -> int:
+        """How many of the roles take steps over key tiles."""
+        return sum(
+            any(found[r].steps or any(op.matmul for step, _ in found[r].unknown for op in step)
+                for found in tallies)
+            for r in range(len(self.roles))
+        )  # fmt: skip
+
+    def rounds(self, tallies: Sequence[Sequence[Tally]]) -> tuple[float, float]:
+        """Rounds of a loop over key tiles that data bounds: inside the mask, and at its edges."""
         met: dict[Step, float] = {}
         for found in tallies:
             for tally in found:
-                for step, count in tally.unknown.items():
+                for (step, _), count in tally.unknown.items():
                     if any(op.matmul for op in step):
                         met[step] = met.get(step, 0.0) + count
         if not met:
-            return 1.0
+            return 0.0, 1.0
         step = next(iter(met))
         rows, keys = _area(step)
         if not rows or not keys:
-            return 1.0
-        every = math.ceil(float(self.sizes.get("Nk", keys)) / keys)
+            return 0.0, 1.0
+        every = float(math.ceil(float(self.sizes.get("Nk", keys)) / keys))
         if self.flops is None:
-            self.notes.append("the mask depends on data: every key tile counts as visited")
-            return float(every)
+            self.notes.append("the mask depends on data: every key tile counts as an edge of it")
+            return 0.0, every
         per_pair = total(op.demand for op in step).flops / (rows * keys)
         kept = self.flops / per_pair / sum(met.values()) / (rows * keys)
-        rounds = min(float(every), kept + 1)
+        # A kept region ends half a tile past its keys on either side, and its edge crosses the
+        # block's rows: half of them beside it. As many tiles again are cut by it.
+        more = 1.0 + 0.5 * rows * max(self.computing(tallies), 1) / keys
+        rounds = min(every, kept + more)
+        inside = max(0.0, min(kept - more, rounds))
         self.notes.append(
-            f"the mask depends on data: {rounds:.1f} key tiles per row block, from the kept pairs "
-            "and one more for the edges"
+            f"the mask depends on data: {rounds:.1f} key tiles per row block, {kept:.1f} from the "
+            f"kept pairs and {rounds - kept:.1f} for their edges"
         )
-        return rounds
+        return inside, rounds - inside
 
     def span(
         self, found: Sequence[Tally], chains: int, resident: int, times: dict[Step, float]
     ) -> float:
         """Cycles that a block is on its multiprocessor, beside as many others as fit."""
         card = self.card
-        longest, moved = 0.0, 0.0
+        longest, moved, ramp = 0.0, 0.0, 0.0
         for tally, role in zip(found, self.roles, strict=True):
             # Fewer than 128 threads have a part of the multiprocessor's lanes.
             part = max(1.0, WARPGROUP_THREADS / role.threads)
@@ -239,17 +249,21 @@ class Launched:
                 if step not in times:
                     times[step] = step_time(step, chains, card)
                 own += count * times[step]
+                ramp = max(ramp, alone(step, card))
                 moved += count * sum(op.demand.l2 for op in step)
             if tally.steps or len(self.roles) == 1:
                 longest = max(longest, own)
-        return max(longest + card.latency_dram, resident * moved / card.l2_bytes)
+        # A block's first loads, and its first and last steps, which find nothing to run beside but
+        # what else is resident.
+        begin = (card.latency_dram + ramp) / resident
+        return max(longest + begin, resident * moved / card.l2_bytes)
 
     def of(self, op: Op) -> tuple[float, float]:
         """Cycles that an op takes alone, and cycles that it waits for results."""
-        if op not in self.alone:
+        if op not in self.by_itself:
             cycles = sum(op.demand.cycles(self.card).values())
-            self.alone[op] = (cycles, op.demand.latency(self.card))
-        return self.alone[op]
+            self.by_itself[op] = (cycles, op.demand.latency(self.card))
+        return self.by_itself[op]
 
     def busy(self, demand: Demand, cycles: float) -> dict[str, float]:
         """Each unit's share of the multiprocessors' time."""

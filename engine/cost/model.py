@@ -101,7 +101,7 @@ def predict(
     counted = flops if flops is not None else visited
     moved = _least_bytes(module, sizes, costs)
     memory = moved / card.dram_gbs * 1e-3
-    launched = card.launch_us * (1 + 0.3 * (len(costs) - 1))
+    launched = card.launch_us * len(costs)
 
     def time(mhz: float) -> float:
         return max(cycles / mhz, memory) + launched

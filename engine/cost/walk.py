@@ -22,18 +22,19 @@ class Tally:
     """How often each step and each other op was executed.
 
     Counts need not be whole where data decides. `unknown` are rounds of loops whose bounds depend
-    on data, once for each time the loop is met.
+    on data, once for each time the loop is met: the costliest round (a tile at the mask's edge) and
+    the cheapest (one inside).
     """
 
     steps: dict[Step, float] = field(default_factory=lambda: defaultdict(float))
-    unknown: dict[Step, float] = field(default_factory=lambda: defaultdict(float))
+    unknown: dict[tuple[Step, Step], float] = field(default_factory=lambda: defaultdict(float))
     other: dict[Op, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, more: Tally, share: float = 1.0) -> None:
         for step, count in more.steps.items():
             self.steps[step] += count * share
-        for step, count in more.unknown.items():
-            self.unknown[step] += count * share
+        for both, count in more.unknown.items():
+            self.unknown[both] += count * share
         for op, count in more.other.items():
             self.other[op] += count * share
 
@@ -120,19 +121,30 @@ class Walker:
             if not node.is_step and not unknown:
                 self.run(node.body, env, tally)
                 continue
-            inside = Ordered(self.card)
-            inside.memo = self.memo
-            inside.run(node.body, env, Tally())
-            (tally.unknown if unknown else tally.steps)[tuple(inside.ops)] += 1.0
+            if unknown:
+                ways = (Ordered(self.card), Ordered(self.card, cheap=True))
+                for way in ways:
+                    way.run(node.body, dict(env), Tally())
+                tally.unknown[tuple(ways[0].ops), tuple(ways[1].ops)] += 1.0
+                continue
+            one = Ordered(self.card)
+            one.run(node.body, env, Tally())
+            tally.steps[tuple(one.ops)] += 1.0
         return tally, {name: env.get(name, UNKNOWN) for name in node.writes}
 
 
 class Ordered(Walker):
-    """Notes the ops of one step in their order."""
+    """Notes the ops of one step in their order; where data decides, the costly way or the cheap."""
 
-    def __init__(self, card: Card) -> None:
+    def __init__(self, card: Card, cheap: bool = False) -> None:
         super().__init__((), card)
         self.ops: list[Op] = []
+        self.cheap = cheap
+
+    def way(self, test: Any, then: Sequence[Node], other: Sequence[Node]) -> Sequence[Node]:
+        if test is not UNKNOWN:
+            return then if test else other
+        return (min if self.cheap else max)(then, other, key=self.weight)
 
     def run(self, nodes: Sequence[Node], env: Env, tally: Tally) -> None:
         for node in nodes:
