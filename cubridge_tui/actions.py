@@ -251,6 +251,8 @@ ACTIONS: tuple[Action, ...] = (
        "Review", rank=18),
     _A("mask", ("m",), "Draw the mask over i and j with its tiles and failing rows", "mask",
        ADAPTATION, "Review", has_recipe, 19),
+    _A("proposals", ("P",), "Read every proposal of this session, earlier ones too", "", ADAPTATION,
+       "Review", has_hunks),
     _A("export-review", ("X",), "Write the review to one Markdown file", "", ADAPTATION, "Review",
        has_hunks),
     # panes
@@ -331,7 +333,7 @@ ACTIONS: tuple[Action, ...] = (
        every(writable, idle), 4),
     _A("gpu-bench", ("t",), "Time it beside the rivals too, or verify only", "times", GPU, "GPU",
        idle, 5),
-    _A("gpu-export", ("x",), "Write the bars to an SVG file", "export", GPU, "GPU", has_times, 6),
+    _A("gpu-export", ("x",), "Write the bars to a PNG or SVG file", "export", GPU, "GPU", has_times, 6),
     _A("gpu-next-pane", ("tab",), "Next pane", "", GPU, "GPU"),
     _A("gpu-previous-pane", ("shift+tab",), "Previous pane", "", GPU, "GPU"),
     _A("gpu-close", ("escape",), "Back to the panes", "back", GPU, "GPU", rank=80),

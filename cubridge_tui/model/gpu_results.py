@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from xml.sax.saxutils import escape
 
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
+from engine.report.bars import Bar, Group
+from engine.report.bars import bars as picture_of_bars
+from engine.report.picture import Picture
 from engine.types import Verdict
 
 OURS = "CuBridge"
@@ -182,51 +184,20 @@ def _numbers(member: Contestant) -> str:
 # --- a picture file --------------------------------------------------------------------------
 
 
-def svg(title: str, details: Mapping[str, Any]) -> str:
-    """The bars as a self-contained SVG: what it shows stands in it as text."""
-    width, line, left, right = 960, 22, 190, 330
-    body: list[str] = []
-    y = 34
-
-    def text(
-        x: int, words: str, size: int = 13, weight: str = "normal", fill: str = "#222"
-    ) -> None:
-        body.append(
-            f'<text x="{x}" y="{y}" font-size="{size}" font-weight="{weight}" fill="{fill}">'
-            f"{escape(one_line(words))}</text>"
+def picture(title: str, details: Mapping[str, Any]) -> Picture:
+    """The bars as a picture, with the device, the formula and the method under them."""
+    groups = [
+        Group(
+            one_line(case),
+            tuple(
+                Bar(one_line(m.name), m.tflops, one_line(_numbers(m)), m.ours, one_line(m.reason))
+                for m in members
+            ),
         )
-
-    text(16, title, 17, "bold")
-    y += 8
-    for case, members in contestants(details).items():
-        y += line + 8
-        text(16, case, 13, "bold")
-        top = max((m.tflops for m in members), default=0.0)
-        for member in members:
-            y += line
-            text(16, member.name, weight="bold" if member.ours else "normal")
-            if member.reason:
-                text(left, member.reason, fill="#777")
-                continue
-            length = (width - left - right) * (member.tflops / top if top else 0.0)
-            fill = "#0072b2" if member.ours else "#b9c4cc"
-            body.append(
-                f'<rect x="{left}" y="{y - 13}" width="{max(length, 1):.1f}" height="16" '
-                f'fill="{fill}"/>'
-            )
-            text(width - right + 12, _numbers(member))
-    for words in (f"measured on {measured_on(details)}", FLOPS, str(details.get("method") or "")):
-        if words:
-            y += line
-            text(16, words, 11, fill="#555")
-    height = y + 16
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {width} {height}" font-family="Menlo, Consolas, monospace">\n'
-        f'<rect width="{width}" height="{height}" fill="#ffffff"/>\n'
-        + "\n".join(body)
-        + "\n</svg>\n"
-    )
+        for case, members in contestants(details).items()
+    ]
+    notes = (f"measured on {measured_on(details)}", FLOPS, str(details.get("method") or ""))
+    return picture_of_bars(one_line(title), groups, [one_line(n) for n in notes if n])
 
 
 def _rows(details: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:

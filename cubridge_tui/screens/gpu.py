@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from cubridge_tui import actions
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
-from cubridge_tui.model.gpu_results import bars, contestants, svg, table
+from cubridge_tui.model.gpu_results import bars, contestants, picture, table
 from cubridge_tui.model.rows import PaneText, Row
 from cubridge_tui.model.snapshot import Snapshot
 from cubridge_tui.screens.base import ActionScreen, bindings
@@ -113,7 +113,8 @@ class GpuScreen(ActionScreen):
     def present(self) -> None:
         """Bring everything to the session's present state."""
         snap = self.snap
-        self.query_one(StageBar).show(snap.state, snap.title, self.size.width)
+        key = actions.key_of("gpu-run", self.cubridge.actions)
+        self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
         runners = self.query_one("#runners", CodePane)
         text = PaneText(self._runners(), "", "where the GPU is")
         if text != runners.content:
@@ -276,19 +277,28 @@ class GpuScreen(ActionScreen):
         self._submit("import", lambda: gpu_desk.take_result(desk, path), self._verdict_said)
 
     def do_gpu_export(self) -> None:
-        name = f"{self.owner.session}-times.svg"
-        self.app.push_screen(Prompt("write the bars to", name, _named), self._export)
+        name = f"{self.owner.session}-times.png"
+        self.app.push_screen(
+            Prompt("Write the bars to (.png or .svg):", name, _named), self._export
+        )
 
     def _export(self, text: str | None) -> None:
+        from engine.report.picture import png, svg
+
         verdict = self.verdict
         if text is None or verdict is None:
             return
         path = Path(text.strip()).expanduser()
+        shown = picture(self.snap.title, verdict.details)
         try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(svg(self.snap.title, verdict.details))
+            data = png(shown) if path.suffix == ".png" else svg(shown).encode()
+            with path.open("xb") as file:
+                file.write(data)
         except OSError as error:
             self.say(f"{path} was not written: {error.strerror}", "fail")
+            return
+        except CuBridgeError as error:
+            self.say(str(error).replace("\n", " "), "fail")
             return
         self.say(f"written: {path}")
 
@@ -303,4 +313,5 @@ class GpuScreen(ActionScreen):
 
 
 def _named(text: str) -> str:
-    return "" if text.strip() else "name a file"
+    known = Path(text.strip()).suffix in (".png", ".svg")
+    return "" if known else "a name that ends in .png or .svg"

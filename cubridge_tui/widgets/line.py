@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -84,10 +85,28 @@ class Banner(Line):
 
 
 class KeyBar(Line):
-    """The footer: keys that do something now."""
+    """The footer: keys that do something now; a click on one does it too."""
+
+    def __init__(self, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._ends: list[tuple[int, str]] = []  # the cell after each key's words, its action
 
     def keys(self, keys: Sequence[tuple[str, str, str]]) -> None:
         parts: list[Part] = []
-        for key, word, _ in keys:
+        self._ends = []
+        at = 0
+        for key, word, action in keys:
             parts += [(f" {key}", "key"), (f" {word} ", "dim")]
+            at += cell_len(key) + cell_len(word) + 3
+            self._ends.append((at, action))
         self.put(parts)
+
+    def action_at(self, x: int) -> str:
+        """The action whose key or word is in a cell; empty beyond the last."""
+        return next((action for end, action in self._ends if x < end), "")
+
+    async def on_click(self, event: events.Click) -> None:
+        action = self.action_at(event.x)
+        if action:
+            event.stop()
+            await self.run_action(f"screen.act('{action}')")

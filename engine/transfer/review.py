@@ -101,8 +101,8 @@ def compose(
     if not edited:
         return apply(difference, base, chosen)
     changed = proposed
-    for hunk, decision in edited:
-        changed = _replace_hunk(changed, proposed, hunk, decision.replacement or "")
+    for hunk, decision in reversed(edited):  # the last first: places before it stay where they are
+        changed = _replace_hunk(changed, proposed, difference, hunk, decision.replacement or "")
     # The other hunks are the same edits in the diff against the edited text.
     again = diff(base, changed)
     kept = [h for h in hunks(again) if _is_chosen(h, chosen, found)]
@@ -118,15 +118,14 @@ def _is_chosen(hunk: EditHunk, chosen: list[EditHunk], found: tuple[EditHunk, ..
     )
 
 
-def _replace_hunk(module: Module, proposed: Module, hunk: EditHunk, text: str) -> Module:
+def _replace_hunk(
+    module: Module, proposed: Module, difference: Diff, hunk: EditHunk, text: str
+) -> Module:
     """`module` (the proposed text, perhaps edited before) with a hunk's statements replaced."""
     text = textwrap.dedent(text).strip("\n")
     paths = [e.new_path for e in hunk.edits if e.new_path is not None]
     if not paths:
-        raise TransferError(
-            "this hunk only deletes: reject it, or accept it, or write a new hunk",
-            fix="edit the hunk before or after it",
-        )
+        return _fill_gap(module, difference, hunk, text)
     first = paths[0]
     function = next((f for f in proposed.functions if f.name == first[0]), None)
     if first[0] == "class Args":
@@ -143,6 +142,44 @@ def _replace_hunk(module: Module, proposed: Module, hunk: EditHunk, text: str) -
     low, high = min(map(_int, indexes)), max(map(_int, indexes))
     statements = parse_block(text, "hunk") if text else ()
     return _splice(module, block, low, high, statements)
+
+
+def _fill_gap(module: Module, difference: Diff, hunk: EditHunk, text: str) -> Module:
+    """`module` with `text` where a hunk that only deletes left nothing."""
+    gone = [e.old_path for e in hunk.edits if e.old_path is not None]
+    if not gone or gone[0][0] == "class Args":
+        return _replace_fields(module, hunk, text)
+    top = min(gone, key=len)
+    if len(top) == 1:
+        raise TransferError(
+            f"this hunk deletes the function {top[0]}: reject it, or accept it",
+            fix="W writes a proposal of your own, with another function",
+        )
+    place = _new_place(difference, top)
+    if place is None:
+        raise TransferError(
+            "what stood around this hunk is gone too", fix="edit the hunk around it"
+        )
+    block, index = place
+    statements = parse_block(text, "hunk") if text else ()
+    return _splice(module, block, index, index - 1, statements)
+
+
+def _new_place(difference: Diff, path: Path) -> tuple[Path, int] | None:
+    """The block and index in the new module that a deleted statement would have."""
+    *block, index = path
+    if len(block) == 1:
+        home: Path = tuple(block)
+    else:
+        owner = difference.pairs.get(tuple(block[:-1]))
+        if owner is None:
+            return None
+        home = (*owner, block[-1])
+    for before in range(_int(index) - 1, -1, -1):
+        sibling = difference.pairs.get((*block, before))
+        if sibling is not None and sibling[:-1] == home:
+            return home, _int(sibling[-1]) + 1
+    return home, 0
 
 
 def _int(value: str | int) -> int:

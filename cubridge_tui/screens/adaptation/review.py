@@ -8,11 +8,13 @@ from pathlib import Path
 
 from cubridge_tui.editor import edit_outside
 from cubridge_tui.model.next_step import undecided
+from cubridge_tui.model.proposals import proposal_line, proposal_rows
 from cubridge_tui.model.report import as_markdown
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.screens.adaptation.shared import Shared
-from cubridge_tui.screens.dialogs import Prompt
+from cubridge_tui.screens.dialogs import Prompt, TextDialog
 from cubridge_tui.screens.hunk_editor import HunkEditor
+from cubridge_tui.screens.picker import Picker
 from cubridge_tui.screens.recipe import RecipeScreen
 from engine.errors import CuBridgeError
 from engine.types import DecisionKind, Stage
@@ -202,6 +204,20 @@ class ReviewActions(Shared):
     def do_recipe(self) -> None:
         if self.snap is not None:
             self.app.push_screen(RecipeScreen(self.snap))
+
+    def do_proposals(self) -> None:
+        """Choose a proposal to read: what it proposed, why, and what became of it."""
+        snap = self.snap
+        assert snap is not None
+        rows = [(p.id, proposal_line(snap, p)) for p in reversed(snap.state.proposals)]
+
+        def read(name: str | None) -> None:
+            found = next((p for p in snap.state.proposals if p.id == name), None)
+            if found is not None:
+                lines = proposal_rows(snap, found)
+                self.app.push_screen(TextDialog(f"{found.id}, read-only", lines, "cuir"))
+
+        self.app.push_screen(Picker("proposals, the latest first", rows), read)
 
     def do_export_review(self) -> None:
         assert self.snap is not None

@@ -6,7 +6,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from cubridge_tui.model.gpu_results import bars, contestants, svg, table
+from cubridge_tui.model.gpu_results import bars, contestants, picture, table
+from engine.report.picture import png, svg
 from engine.types import Gate, Verdict, VerdictKind
 from tests.cubridge_tui.made import gpu_details
 
@@ -60,9 +61,11 @@ def test_odd_rows_do_no_harm() -> None:
 
 
 def test_the_picture_is_whole_and_holds_no_control_characters() -> None:
-    picture = svg("a <b> & [/] \x1b[2J", gpu_details())
-    root = ET.fromstring(picture)
+    made = picture("a <b> & [/] \x1b[2J", gpu_details())
+    drawn = svg(made)
+    root = ET.fromstring(drawn)
     words = "".join(root.itertext())
     assert "a <b> & [/] ␛[2J" in words and "352.0 TFLOP/s" in words
     assert len(root.findall("{http://www.w3.org/2000/svg}rect")) == 3
-    assert "\x1b" not in picture
+    assert "\x1b" not in drawn
+    assert png(made).startswith(b"\x89PNG")

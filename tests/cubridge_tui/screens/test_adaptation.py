@@ -13,6 +13,7 @@ from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.screens.adaptation import AdaptationScreen
 from cubridge_tui.screens.dialogs import TextDialog
+from cubridge_tui.widgets.code_pane import CodePane
 from engine.types import DecisionKind, Gate, Stage, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
@@ -526,3 +527,37 @@ async def test_looking_at_a_choice_leaves_no_session(proposed: Proposed) -> None
         assert len(app.store.sessions()) == len(before) + 1
         assert screen.session == desk.id != ""
     app.close()
+
+
+async def test_a_click_on_the_footer_does_what_its_key_does(proposed: Proposed) -> None:
+    from cubridge_tui.widgets.line import KeyBar
+
+    async with Driver(proposed[1]) as d:
+        bar = d.screen.query_one(KeyBar)
+        at = bar.text.index("accept all")
+        assert bar.action_at(at) == "accept-origin" and bar.action_at(10_000) == ""
+        await asyncio.sleep(0.2)
+        await d.pilot.click(KeyBar, offset=(at, 0))
+        await d.settle()
+        assert set(d.decisions().values()) == {DecisionKind.ACCEPTED}
+
+
+async def test_earlier_proposals_can_be_read(proposed: Proposed) -> None:
+    async with Driver(proposed[1]) as d:
+        name = d.hunk("s = map(s,")
+        await reject(d, name)
+        await d.press("A")
+        desk = d.screen.open_desk
+        assert d.screen.snap is not None
+        text = d.screen.snap.target_text.replace("scale_log2 = ", "scale_log2 = 1.0 * ")
+        d.screen.job("propose", lambda: desk.propose(text), quiet=True)
+        await d.settle()
+        await d.press("P")
+        assert "person-1" in d.text and "1 rejected" in d.text
+        await d.press("j", "enter")
+        assert "rules, read-only" in d.text
+        dialog = d.app.screen
+        assert isinstance(dialog, TextDialog)
+        rows = dialog.query_one(CodePane).content.rows
+        assert any(r.kind is RowKind.HEAD and "rejected" in r.text for r in rows)
+        assert any("s = map(s," in r.text and r.kind is RowKind.ADD for r in rows)
