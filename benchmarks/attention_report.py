@@ -9,6 +9,7 @@ import json
 import math
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +102,7 @@ def timed_of(record: Mapping[str, Any]) -> list[Timed]:
                         registers,
                         spilled,
                         str(entry.get("when", "")),
-                    )  # fmt: skip
+                    )
                 )
     return out
 
@@ -152,21 +153,20 @@ def _rate(row: Mapping[str, Any]) -> str:
 def readme_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """The README's table: one row per variant and shape, both kernels beside the rivals.
 
-    Of rows of the same kernel, variant and shape the newest stands there. A rival's figure is from the run of the Hopper kernel where there is one; where the runs of the
-    two kernels differ by more than 5%, both are given.
+    Of rows of the same kernel, variant and shape the newest stands there. A rival's figure is from
+    the run of the Hopper kernel where there is one; where the runs of the two kernels differ by
+    more than 5%, both are given.
     """
     cards = sorted({str(r["device"]["name"]) for r in records})
     versions = sorted({f"torch {r['device']['torch']}" for r in records})
     drivers = sorted({f"driver {r['device']['driver']}" for r in records})
-    lines = [
+    lines = _wrapped(
         f"On one {' and one '.join(cards)} ({', '.join([*versions, *drivers])}), bf16, forward, "
-        "cold L2, rivals interleaved with",
-        "ours in one process; TFLOP/s = 2 (D + Dv) x kept pairs / time. Every variant was made by "
-        "the rules at",
-        "the first proposal. Held: with tile lists that the caller holds. Predicted: the cost model's figure for flash_fwd_sm90, from the CuIR "
-        "([docs/cost.md](docs/cost.md)).",
-        "",
-    ]
+        "cold L2, rivals interleaved with ours in one process; TFLOP/s = 2 (D + Dv) x kept pairs / "
+        "time. Every variant was made by the rules at the first proposal. Held: with tile lists "
+        "that the caller holds. Predicted: the cost model's figure for flash_fwd_sm90, from the "
+        "CuIR ([docs/cost.md](docs/cost.md))."
+    )
     found: dict[tuple[str, str], dict[str, Timed]] = {}
     for record in records:
         for case in timed_of(record):
@@ -175,7 +175,7 @@ def readme_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
                 by[case.kernel] = case
     shown = [n for n in SHOWN if any(n in t.rows for by in found.values() for t in by.values())]
     head = ["variant", "shape", "flash_fwd_sm90", "predicted", "flash_fwd_sm80", *shown]
-    lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for (spec, shape), by in sorted(found.items(), key=lambda item: _order(*item[0])):
         cells = [spec, shape]
         new, old = by.get("flash_fwd_sm90"), by.get("flash_fwd_sm80")
@@ -188,10 +188,16 @@ def readme_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
         {f"{t.spec} on {t.kernel}" for by in found.values() for t in by.values()
          if t.verdict != "pass"}
     )  # fmt: skip
-    lines += [line for r in records if r.get("note") for line in ("", str(r["note"]))]
+    for record in records:
+        if record.get("note"):
+            lines += ["", *_wrapped(str(record["note"]))]
     if unverified:
-        lines += ["", f"Timed without G4 in the same run: {', '.join(unverified)}."]
+        lines += ["", *_wrapped(f"Timed without G4 in the same run: {', '.join(unverified)}.")]
     return lines
+
+
+def _wrapped(words: str) -> list[str]:
+    return textwrap.wrap(words, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def _order(spec: str, shape: str) -> tuple[Any, ...]:
