@@ -107,6 +107,13 @@ def hashes_of(contents: Contents) -> dict[str, str]:
     return hashes | ({"spec_modules": sha256_of(_json(modules))} if modules else {})
 
 
+def compares_lse(contents: Contents) -> bool:
+    """Whether the kernel gives an LSE, and a recipe says what it must be."""
+    recipe = recipe_of(contents.asked)
+    given = any(t.output and t.source == "LSE" for t in contents.binding.tensors)
+    return recipe is not None and recipe.weight is None and given
+
+
 def pack(contents: Contents, target: Path) -> Path:
     """Write the job to `target`: a new or empty folder, or a new file ending in .tar.
 

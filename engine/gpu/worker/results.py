@@ -139,6 +139,8 @@ def judge(
     `declared` ones.
     """
     keys = tuple(keys)
+    if primary not in keys:
+        return "not_run", f"incomplete: {primary}, which takes the whole deck, was not judged"
     rows = {(str(r["specialisation"]), str(r["check"])): r for r in checks}
     failed = [r for r in rows.values() if r["verdict"] == "fail"]
     if failed:

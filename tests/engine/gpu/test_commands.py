@@ -11,7 +11,7 @@ import pytest
 
 from cubridge_tui.cli import main
 from engine.gpu.job import hashes_of
-from engine.gpu.session import contents_of, contents_of_kernel, job_folder
+from engine.gpu.session import contents_of, contents_of_kernel, job_folder, verdict_from
 from engine.gpu.worker.checklist import required
 from engine.gpu.worker.manifest import read_job
 from engine.gpu.worker.results import KIND, METHOD
@@ -98,6 +98,18 @@ def test_pack_gives_a_job_of_the_lowered_bytes(
     fewer = read_job(tmp_path / "b")
     assert fewer.keys == (KEY,) and len(fewer.declared) == 4
     assert fewer.hashes == job.hashes
+
+
+def test_what_a_result_says_of_itself_is_not_believed(
+    adapted: tuple[Path, str], tmp_path: Path
+) -> None:
+    """LSE must have been judged, whether or not the file says that there is one."""
+    made = result_for(adapted)
+    rows = [r for r in made["checks"] if r["check"] != "lse"]
+    path = write(tmp_path / "r.json", made | {"checks": rows, "softmax": False})
+    with Bench(Store.open(adapted[0])) as bench:
+        verdict = verdict_from(Work(bench, bench.store.load(adapted[1])), path)
+    assert verdict.kind is VerdictKind.NOT_RUN and "lse" in verdict.reason
 
 
 def test_import_records_the_verdict(

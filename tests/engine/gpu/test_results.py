@@ -60,6 +60,8 @@ def test_a_whole_result_passes_and_any_hole_does_not() -> None:
         kind, reason = judge(rows[:n] + rows[n + 1 :], ("bf16_64", "f16_64"), "bf16_64", True)
         assert kind == "not_run" and rows[n]["check"] in reason
         assert judge([], ("bf16_64",), "bf16_64", True)[0] == "not_run"
+    assert judge(rows, (), "bf16_64", True)[0] == "not_run"
+    assert judge(rows, ("f16_64",), "bf16_64", True)[0] == "not_run"
 
 
 def test_any_failed_row_fails_also_an_optional_one() -> None:

@@ -113,6 +113,8 @@ def test_a_result_is_held_to_what_can_be_judged(work: Adaptation, tmp_path: Path
     silent = [r for r in whole["checks"] if r["check"] != "lse"]
     verdict = verdict_from(work, write(tmp_path / "r.json", whole | {"checks": silent}))
     assert verdict.kind is VerdictKind.NOT_RUN
+    verdict = verdict_from(work, write(tmp_path / "r.json", whole | {"keys": [], "checks": []}))
+    assert verdict.kind is VerdictKind.NOT_RUN
     broken = [dict(r) for r in whole["checks"]]
     broken[5] |= {"verdict": "fail", "failures": ["b 0 h 1"]}
     verdict = verdict_from(work, write(tmp_path / "r.json", whole | {"checks": broken}))
