@@ -33,6 +33,7 @@ from engine.cuir.printer import print_expr
 from engine.errors import InputError, StoreError
 from engine.package.texts import init_text, license_text, ninja_text, readme_text
 from engine.package.vendor import vendored
+from engine.spec.recipe import Recipe
 from engine.spec.signature import Asked, Signature, recipe_of, signature_of, signature_to_json
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import Binding
@@ -46,6 +47,7 @@ RUNTIME_FILES = (
     "_expr.py",
     "_library.py",
     "_op.py",
+    "_plan.py",
     "_spec.py",
     "build.py",
     "check.py",
@@ -62,7 +64,8 @@ class Content:
     folder. `archs` come in the order of preference, the session's own first. `specialisations` are
     bindings of the launch template's parameters, in its order. `fields` are name and type of the
     argument struct's. `spec_modules` are the modules beside the spec that it imports, by their
-    path in its folder. `value_columns` gives Dv by specialisation key where it is not D.
+    path in its folder. `value_columns` gives Dv by specialisation key where it is not D,
+    `constants` the launcher's constants that a workspace's size depends on, by arch and key.
     """
 
     kernel: str
@@ -82,6 +85,7 @@ class Content:
     verdicts: Sequence[Verdict] = ()
     level: Level = Level.NONE
     value_columns: Mapping[str, int] = field(default_factory=dict)
+    constants: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
 
 
 def export(content: Content, folder: Path) -> Path:
@@ -187,6 +191,9 @@ def package_json(content: Content, name: str) -> dict[str, Any]:
         ],
         "specialisations": specialisations,
         "value_columns": dict(content.value_columns),
+        "constants": {arch: dict(keys) for arch, keys in content.constants.items()},
+        # What a plan depends on besides the sizes.
+        "mask_inputs": _mask_inputs(recipe, [i.name for i in inputs]),
         "fields": [list(f) for f in content.fields],
         "inputs": [
             {
@@ -205,6 +212,13 @@ def package_json(content: Content, name: str) -> dict[str, Any]:
         "spec_options": dict(content.spec_options),
         "hashes": hashes,
     }  # fmt: skip
+
+
+def _mask_inputs(recipe: Recipe | None, inputs: Sequence[str]) -> list[str]:
+    if recipe is None:
+        return []
+    read = {getattr(e, "id", "") for e in walk_expr(recipe.keep)}
+    return [name for name in inputs if name in read]
 
 
 def _asked(content: Content) -> bytes:

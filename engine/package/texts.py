@@ -37,6 +37,27 @@ _DTYPE_WORDS = {
 _NUMBER_TYPES = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 
 
+def _plan_use(info: Mapping[str, Any], call: str) -> str:
+    """The lines of the README about plans; empty where there are none."""
+    if info["binding"].get("workspace") is None:
+        return ""
+    name = info["name"]
+    return (
+        "\n\n# Which tiles hold a kept pair is found out in every call, or once for many:\n"
+        f"held = {name}.Plan()\n"
+        f"out = {name}.attention({call}, plan=held)  # fills it\n"
+        f"out = {name}.attention({call}, plan=held)  # the same mask, any q, k and v"
+    )
+
+
+_PLAN = """
+    Which tiles hold a kept pair depends on the inputs, and each call finds out first. A `plan`, a
+    `Plan()` of the caller's, keeps that from its first call on, for calls with the same sizes and
+    the same unchanged inputs of the mask (ValueError where they are others). A call with a plan is
+    for running: torch.compile and torch.export do not trace it.
+"""
+
+
 def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], level: Level) -> str:
     """`__init__.py`: one public function with the spec's own parameters."""
     has_lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
@@ -57,6 +78,14 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
         if recipe_of(asked) is None:
             returns += " (as the kernel has it: it was compared with nothing)"
         ending = '    if return_lse:\n        return out["O"], out["LSE"]\n'
+    plans = info["binding"].get("workspace") is not None
+    about_plan = imports = given_plan = ""
+    exported = '"LEVEL", "attention"'
+    if plans:
+        params += (", " if has_lse else ", *, ") + "plan: Plan | None = None"
+        about_plan = _PLAN
+        imports, given_plan = "from ._plan import Plan\n", ", plan=plan"
+        exported = '"LEVEL", "Plan", "attention"'
     kind = "Tensor | tuple[Tensor, Tensor]" if has_lse else "Tensor"
     empty = " and LSE = -inf" if has_lse and recipe_of(asked) is not None else ""
     text = "\n".join(lines)
@@ -70,8 +99,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from ._op import operator
-
-__all__ = ["LEVEL", "attention"]
+{imports}
+__all__ = [{exported}]
 
 _OPERATOR = operator()
 LEVEL = "{level.value}"
@@ -84,11 +113,11 @@ def attention({params}) -> {kind}:
 {text}
 
     Returns {returns}. Rows without a kept key give O = 0{empty}.
-
+{about_plan}
     TypeError, ValueError: an input that the kernel cannot take. RuntimeError: not on a GPU that it
     has code for, or it cannot be built or launched.
     """
-    out = _OPERATOR.{function}({names})
+    out = _OPERATOR.{function}({names}{given_plan})
 {ending}    return out["O"]
 '''
 
@@ -169,7 +198,7 @@ verdicts.json has what was measured; its hashes are those of the files here (pac
 ```python
 import {name}  # with the folder that holds {name} on sys.path
 
-out = {name}.attention({call}){second}
+out = {name}.attention({call}){second}{_plan_use(info, call)}
 ```
 
 | input | what |

@@ -15,6 +15,7 @@ from engine.package.export import Content, export, package_files
 from engine.service.inputs import check_kernel, check_spec, spec_modules
 from engine.service.signature import asked_of
 from engine.service.work import LOWERED, Work
+from engine.transfer.workspace import constants_by_arch
 from engine.types import Level, Stage
 
 PACKAGE_NAME = "cubridge_kernel"
@@ -77,6 +78,7 @@ def content_of(work: Work, level: Level) -> Content:
         verdicts=state.verdicts,
         level=level,
         value_columns=_value_columns(source, package.entry, package.specialisations, arch),
+        constants=constants_by_arch(source, package, work.binding),
     )
 
 

@@ -62,6 +62,13 @@ class Filler:
         }
         by_field |= {row["field"]: row["size"] for row in binding["sizes"]}
         by_field |= {row["field"]: row["value"] for row in binding["scalars"]}
+        space = binding.get("workspace")
+        if space is not None:
+            by_field |= {
+                space["field"]: (space["field"], list(range(len(space["dims"])))),
+                space["planned"]: space["planned"],
+                space["slots"]: space["slots"],
+            }
         # A field that nothing fills stays 0: the kernel does not read it.
         self.plan = [(name, kind, by_field.get(name)) for name, kind in fields]
 

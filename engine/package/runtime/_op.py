@@ -10,7 +10,8 @@ import torch
 from ._args import Filler
 from ._checks import DTYPES, Checks
 from ._expr import evaluate
-from ._library import launch, library
+from ._library import arch_of, launch, library
+from ._plan import SLOTS, Plan, Workspaces
 from .build import package
 
 _NUMBERS = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
@@ -30,24 +31,31 @@ class Operator:
         self.outputs = [row for row in info["binding"]["tensors"] if row["output"]]
         self.checks = Checks(info)
         self.filler = Filler(info["fields"], info["binding"])
+        self.workspaces = Workspaces(info)
+        self.archs = list(info["archs"])
         self.name = f"cubridge::{info['op']}"
         self.op = self._define()
 
     # --- what the package's functions call -------------------------------------------------------
 
-    def call(self, *given: Any) -> dict[str, torch.Tensor]:
-        """The operator on the spec's inputs in their order; outputs by name."""
+    def call(self, *given: Any, plan: Plan | None = None) -> dict[str, torch.Tensor]:
+        """The operator on the spec's inputs in their order; outputs by name.
+
+        With a plan the kernel is launched here and now, and no tracer sees it.
+        """
         values = []
         for item, value in zip(self.inputs, given, strict=True):
             if item["dims"] and not isinstance(value, torch.Tensor):
                 raise TypeError(f"{item['name']} must be a tensor, not {type(value).__name__}")
             is_number = not item["dims"] and isinstance(value, torch.Tensor)
             values.append(value.item() if is_number else value)
-        result = self.op(*values)
+        result = self.op(*values) if plan is None else self.planned(plan, *values)
         results = result if isinstance(result, tuple | list) else (result,)
         return {row["source"]: value for row, value in zip(self.outputs, results, strict=True)}
 
-    def call_named(self, values: dict[str, Any]) -> dict[str, torch.Tensor]:
+    def call_named(
+        self, values: dict[str, Any], plan: Plan | None = None
+    ) -> dict[str, torch.Tensor]:
         """The operator on inputs by name; tables that the spec builds may be missing or None."""
         given = {i["name"]: values.get(i["name"]) for i in self.inputs}
         missing = [i["name"] for i in self.inputs if i["derive"] and given[i["name"]] is None]
@@ -56,7 +64,7 @@ class Operator:
 
             made = tables({i["name"]: values[i["name"]] for i in self.inputs if not i["derive"]})
             given |= {name: made[name] for name in missing}
-        return self.call(*given.values())
+        return self.call(*given.values(), plan=plan)
 
     # --- implementations -------------------------------------------------------------------------
 
@@ -66,7 +74,16 @@ class Operator:
         sizes, _ = self.checks.check(values)
         return tuple(self._empty(values[self.checks.query], sizes).values())
 
-    def forward(self, *given: Any) -> tuple[torch.Tensor, ...]:
+    def planned(self, plan: Plan, *given: Any) -> tuple[torch.Tensor, ...]:
+        """Run the kernel with a plan, which an empty one becomes by it."""
+        tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            self.backward(None)
+        if any(t.device.type != "cuda" for t in tensors):
+            self.on_cpu(*given)
+        return self.forward(*given, plan=plan)
+
+    def forward(self, *given: Any, plan: Plan | None = None) -> tuple[torch.Tensor, ...]:
         """Run the kernel on the current stream of q's device."""
         values = self._named(given)
         sizes, specialisation = self.checks.check(values)
@@ -74,14 +91,31 @@ class Operator:
         self.checks.check_layout(values, names)
         query = values[self.checks.query]
         outputs = self._empty(query, sizes)
+        made_for = {} if plan is None else self.workspaces.call(values, sizes, specialisation)
         for item in self.inputs:
             # The kernel reads 32-bit integers.
             if item["dims"] and values[item["name"]].dtype == torch.int64:
                 values[item["name"]] = values[item["name"]].to(torch.int32)
-        args = self.filler.fill({**values, **outputs}, names)
         with torch.cuda.device(query.device):
+            space = self.workspaces.space
+            if space is not None:
+                held = plan is not None and plan.filled
+                if plan is not None and held:
+                    workspace = plan.take(made_for)
+                else:
+                    if plan is not None and torch.cuda.is_current_stream_capturing():
+                        raise RuntimeError("fill the plan by a call before the graph is captured")
+                    arch = arch_of(torch.cuda.get_device_capability(query.device), self.archs)
+                    workspace = self.workspaces.new(sizes, arch, specialisation, query.device)
+                outputs_and_more = {**outputs, space["field"]: workspace}
+                names |= {space["planned"]: int(held), space["slots"]: SLOTS}
+            else:
+                outputs_and_more = outputs
+            args = self.filler.fill({**values, **outputs_and_more}, names)
             loaded = library(query.device, self.filler.struct)
             launch(loaded, args, specialisation, torch.cuda.current_stream().cuda_stream)
+            if space is not None and plan is not None and not held:
+                plan.fill(made_for, workspace)
         return tuple(outputs.values())
 
     def on_cpu(self, *given: Any) -> tuple[torch.Tensor, ...]:

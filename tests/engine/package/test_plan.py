@@ -1,0 +1,149 @@
+"""Plans of a packaged kernel whose mask depends on data, with the launch itself left out."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from engine.lift import lift, load_package
+from engine.lower.legal import legal
+from engine.lower.lower import lower
+from engine.package.export import Content
+from engine.spec.read import read_recipe
+from engine.transfer.rules import apply, plan
+from engine.transfer.workspace import constants_by_arch
+from tests.engine.package.conftest import Import, content
+
+
+def document_content(root: Path) -> Content:
+    """Document attention on the sm_80 kernel, as the rules carry it."""
+    package = load_package(root / "kernels" / "flash_fwd_sm80")
+    spec = root / "kernels" / "specs" / "document.py"
+    lifted = lift(package, package.specialisations[-1], package.archs[0])
+    recipe = read_recipe(spec)
+    planned = plan(lifted.module, recipe)
+    target = legal([*apply(lifted.module, planned.steps)][-1][1])
+    source = lower(lifted, target).source
+    return content(
+        root,
+        source=source,
+        asked=recipe,
+        binding=planned.binding,
+        fields=[(f.name, f.type) for f in target.fields],
+        spec_name=spec.name,
+        spec=spec.read_bytes(),
+        constants=constants_by_arch(source, package, planned.binding),
+    )
+
+
+@pytest.fixture(scope="module")
+def package(root: Path, import_package: Import) -> ModuleType:
+    return import_package(document_content(root), "documents")
+
+
+@pytest.fixture
+def launches(package: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The argument structs of the launches; tensors are on the CPU."""
+    op = importlib.import_module(f"{package.__name__}._op")
+    seen: list[Any] = []
+    stream = SimpleNamespace(
+        cuda_stream=0, record_event=lambda: "event", wait_event=lambda event: None
+    )
+    monkeypatch.setattr(op, "library", lambda device, struct: None)
+    monkeypatch.setattr(op, "launch", lambda loaded, args, key, stream: seen.append((args, key)))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: stream)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    # What the dispatcher does for CUDA tensors.
+    operator = op.operator()
+    monkeypatch.setattr(operator, "op", operator.forward)
+    monkeypatch.setattr(operator, "planned", lambda plan, *v: operator.forward(*v, plan=plan))
+    return seen
+
+
+def inputs(n: int = 300, dtype: torch.dtype = torch.bfloat16) -> dict[str, torch.Tensor]:
+    q, k = torch.zeros(2, 4, n, 128, dtype=dtype), torch.zeros(2, 2, n, 128, dtype=dtype)
+    documents = torch.arange(n).div(70, rounding_mode="floor").int().expand(2, n).contiguous()
+    return {"q": q, "k": k, "v": k.clone(), "doc_q": documents, "doc_k": documents.clone()}
+
+
+def test_a_call_brings_its_own_workspace(package: ModuleType, launches: list[Any]) -> None:
+    given = inputs()
+    for _ in range(2):
+        package.attention(**given)
+    (first, key), (second, _) = launches
+    assert key == "bf16_128"
+    assert (first.planned, first.slots) == (second.planned, second.slots) == (0, 16)
+    # [B, blocks of 128 rows, 2 + 3 * tiles of 32 keys + bits] for sm_80's tiles of 128 x 32.
+    words = 2 + 3 * 10 + 4 * 128 * 16
+    assert list(first.lists.stride)[:3] == [3 * words, words, 1]
+
+
+def test_a_plan_is_filled_once_and_taken_again(package: ModuleType, launches: list[Any]) -> None:
+    held = package.Plan()
+    given = inputs()
+    assert not held.filled
+    package.attention(**given, plan=held)
+    assert held.filled
+    # Other q, k and v with the same mask.
+    package.attention(**{**given, "q": given["q"] + 1, "v": given["v"] + 1}, plan=held)
+    out, lse = package.attention(**given, plan=held, return_lse=True)
+    assert [args.planned for args, _ in launches] == [0, 1, 1]
+    assert len({args.lists.data for args, _ in launches}) == 1
+    assert out.shape == given["q"].shape and lse.shape == (2, 4, 300)
+
+
+def test_a_plan_for_another_call_is_refused(package: ModuleType, launches: list[Any]) -> None:
+    held = package.Plan()
+    given = inputs()
+    package.attention(**given, plan=held)
+    with pytest.raises(ValueError, match=r"another N[qk]: use a new Plan"):
+        package.attention(**inputs(200), plan=held)
+    with pytest.raises(ValueError, match="another dtype or head size"):
+        package.attention(**(inputs(dtype=torch.float16) | {"doc_q": given["doc_q"],
+                             "doc_k": given["doc_k"]}), plan=held)  # fmt: skip
+    with pytest.raises(ValueError, match="another doc_k"):
+        package.attention(**{**given, "doc_k": given["doc_k"].clone()}, plan=held)
+    given["doc_q"][0, 5] = 3
+    with pytest.raises(ValueError, match="another doc_q"):
+        package.attention(**given, plan=held)
+    assert len(launches) == 1
+
+
+def test_a_plan_is_filled_before_a_capture(
+    package: ModuleType, launches: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, given = package.Plan(), inputs()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(RuntimeError, match="before the graph is captured"):
+        package.attention(**given, plan=held)
+    package.attention(**given)  # without a plan the lists are made inside the graph
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    package.attention(**given, plan=held)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    package.attention(**given, plan=held)
+    assert [args.planned for args, _ in launches] == [0, 0, 1]
+
+
+def test_a_plan_needs_a_gpu_and_no_gradient(package: ModuleType) -> None:
+    given = inputs()
+    with pytest.raises(RuntimeError, match="needs CUDA tensors"):
+        package.attention(**given, plan=package.Plan())
+    given["q"].requires_grad_()
+    with pytest.raises(RuntimeError, match="forward only"):
+        package.attention(**given, plan=package.Plan())
+
+
+def test_a_mask_over_indices_has_no_plan(root: Path, import_package: Import) -> None:
+    plain = import_package(content(root), "plain")
+    assert not hasattr(plain, "Plan")
+    with pytest.raises(TypeError, match="plan"):
+        plain.attention(None, None, None, plan=None)
