@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from engine.gpu.worker.cases import Case, accuracy_deck, around, constants, prob
 from engine.gpu.worker.heads import one_head
 from engine.gpu.worker.names import foreign_kernels
 from engine.gpu.worker.rivals import Absent, dense_mask, mask_of, sdpa_rivals
+from engine.gpu.worker.shapes import label
+from engine.gpu.worker.specrun import SpecRun
 from engine.gpu.worker.subject import Subject
 from engine.gpu.worker.timing import Ceilings
-from tests.engine.gpu.fakes import Fake, causal_recipe, subject
+from tests.engine.gpu.fakes import CAUSAL_SPEC, Fake, causal_recipe, subject
 
 CASE = Case(2, 4, 2, 40, 40, seed=5)
 
@@ -118,3 +121,34 @@ def test_the_deck_reaches_past_every_constant() -> None:
         assert {(c - 1, c - 1), (c, c), (c + 1, c + 1)} <= sizes
     assert {(0, 64), (64, 0), (0, 0)} <= sizes
     assert len(around((256, 1024))) == 12
+
+
+def test_a_case_of_an_earlier_run_is_not_timed_again(
+    found: Subject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = label(found.run.sizes(CASE, found.d, found.dv))
+    assert bench.prepare(found, None, CASE, {"done": [done]}) is None  # type: ignore[arg-type]
+    assert "from an earlier run" in capsys.readouterr().out
+
+
+HELPED = (
+    CAUSAL_SPEC.replace(
+        "    scores = scores.masked_fill",
+        "    scores = plain(scores)\n    scores = scores.masked_fill",
+    )
+    + """
+
+def plain(x):
+    return x * 1.0
+"""
+)
+
+
+def test_a_spec_is_compiled_with_the_functions_beside_it(tmp_path: Path) -> None:
+    """A module that is loaded fresh and leaves nothing behind can still be looked up."""
+    (tmp_path / "sigmoid.py").write_text(HELPED)
+    run = SpecRun(tmp_path / "sigmoid.py", {}, causal_recipe(), torch.device("cpu"))
+    sizes = run.sizes(CASE, 64, 64)
+    inputs = run.make_inputs(CASE, sizes, torch.float32)
+    compiled = run.eager(partial(torch.compile, backend="eager", dynamic=False))
+    torch.testing.assert_close(compiled(inputs), run.eager()(inputs))
