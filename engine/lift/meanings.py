@@ -74,9 +74,14 @@ def meanings_json(meanings: Sequence[Meaning]) -> str:
 
 
 def read_meanings(text: str) -> tuple[Meaning, ...]:
-    """Raises ValueError on what is no such file."""
-    obj = read_object(json.loads(text), "meanings")
-    return tuple(map(Meaning.from_json, read(obj, "meanings", list)))
+    """Raises `InputError` on what is no such file."""
+    try:
+        obj = read_object(json.loads(text), "meanings")
+        return tuple(map(Meaning.from_json, read(obj, "meanings", list)))
+    except ValueError as error:
+        raise InputError(
+            f"the meanings of opaque ops cannot be read: {error}", fix="give them anew"
+        ) from None
 
 
 def with_meanings(lifted: Lifted, meanings: Sequence[Meaning]) -> Lifted:

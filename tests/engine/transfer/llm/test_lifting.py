@@ -181,6 +181,12 @@ def test_meanings_round_trip_and_belong_to_their_text(task: LiftTask, tmp_path: 
             with_meanings(lifted, [wrong])
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', '{"schema": 1, "meanings": [3]}'])
+def test_damaged_meanings_are_one_clear_error(text: str) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_meanings(text)
+
+
 def test_an_op_whose_meaning_was_edited_is_written_out(tmp_path: Path) -> None:
     package = find_kernel(str(make_shop(tmp_path / "shop")))
     lifted = lift(package, package.specialisations[0], "sm_80")

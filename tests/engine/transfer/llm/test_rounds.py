@@ -1,0 +1,99 @@
+"""Ask, judge, repair: what goes back to the model, and when it ends."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.llm.types import Ending, Message, Parameters, Reply, Request, Usage
+from engine.transfer.llm.rounds import PASSED, UNREADABLE, Outcome, Trial, trials
+
+START = (Message("system", "rules"), Message("user", "question"))
+
+
+def run(
+    replies: list[Reply], rounds: int, *words: str | None
+) -> tuple[list[Trial[int]], list[Request]]:
+    """The trials of a model with these replies; an answer that is a number passes when even."""
+    asked: list[Request] = []
+    lines = list(words)
+
+    def ask(request: Request) -> Reply:
+        asked.append(request)
+        return replies[len(asked) - 1]
+
+    def judge(text: str) -> Outcome[int]:
+        if not text.isdecimal():
+            return Outcome(UNREADABLE, f"{text!r} is no number", "It could not be read:")
+        if int(text) % 2:
+            return Outcome("odd", "it is odd", "It was checked:", int(text), "x = 1", {"case": "c"})
+        return Outcome(PASSED, "even", value=int(text))
+
+    def steer(_: Trial[int]) -> str | None:
+        return lines.pop(0) if lines else ""
+
+    return list(trials("m", Parameters(), START, rounds, ask, judge, steer)), asked
+
+
+def answer(text: str, ending: Ending = Ending.COMPLETE, note: str = "") -> Reply:
+    return Reply(ending, text, usage=Usage(10, 2), seconds=1.5, note=note)
+
+
+def test_failures_go_back_until_one_passes() -> None:
+    done, asked = run([answer("one"), answer("3"), answer("4"), answer("6")], 5, "mind parity")
+    assert [t.outcome.reached for t in done] == ["unreadable", "odd", "passed"]
+    assert done[-1].outcome.value == 4 and len(asked) == 3
+    second, third = asked[1].messages, asked[2].messages
+    assert [m.role for m in second] == ["system", "user", "assistant", "user"]
+    assert "'one' is no number" in second[-1].text and "mind parity" in second[-1].text
+    assert second[-2].text == "one"
+    # The next one is about the last answer, and lists what failed before.
+    assert third[-2].text == "3" and "it is odd" in third[-1].text and "x = 1" in third[-1].text
+    assert "* unreadable: 'one' is no number" in third[-1].text
+    assert "mind parity" not in third[-1].text
+
+
+def test_half_an_answer_is_no_turn() -> None:
+    done, asked = run([answer("2222", Ending.LENGTH), answer("2")], 1)
+    assert [t.outcome.reached for t in done] == ["incomplete", "passed"]
+    assert "cut off" in done[0].outcome.reason
+    assert [m.role for m in asked[1].messages] == ["system", "user"]
+    assert "2222" not in asked[1].messages[1].text and "cut off" in asked[1].messages[1].text
+
+
+@pytest.mark.parametrize(
+    ("replies", "rounds", "words", "count"),
+    [
+        ([answer("1")] * 9, 2, (), 3),
+        ([answer("1")] * 9, 8, ("", None), 2),
+        ([answer("", Ending.CANCELLED)] * 9, 8, (), 1),
+        ([answer("2")] * 9, 8, (), 1),
+        ([answer("1")] * 9, 0, (), 1),
+    ],
+)
+def test_when_it_ends(
+    replies: list[Reply], rounds: int, words: tuple[str | None, ...], count: int
+) -> None:
+    done, asked = run(replies, rounds, *words)
+    assert len(done) == len(asked) == count
+
+
+def test_a_trial_is_kept_whole() -> None:
+    (trial,), _ = run([answer("3")], 0)
+    kept = json.loads(trial.transcript())
+    assert kept["outcome"] == {
+        "reached": "odd", "passed": False, "reason": "it is odd", "op": "x = 1",
+        "details": {"case": "c"},
+    }  # fmt: skip
+    assert kept["reply"]["text"] == "3" and kept["request"]["messages"][1]["content"] == "question"
+    assert trial.summary() == {
+        "candidate": 1, "round": 0, "reached": "odd", "reason": "it is odd",
+        "tokens": {"prompt": 10, "answer": 2}, "seconds": 1.5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", [e for e in Ending if e is not Ending.COMPLETE])
+def test_every_shortcoming_has_words(ending: Ending) -> None:
+    assert answer("x", ending).shortcoming
+    assert "because" in answer("x", ending, "because").shortcoming
