@@ -35,6 +35,7 @@ _TICK = 0.05
 _GRACE = 1.0
 DEFAULT_SECONDS = 120.0
 SECONDS = {"recipe": 60.0}
+STARTUP_SECONDS = 120.0
 SPEC_KEYS = ("path", "spec")  # what a payload calls the spec that it is about
 Progress = Callable[[str], None]
 
@@ -107,7 +108,8 @@ class Child:
         cancel: threading.Event | None = None,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """The child's answer, within `seconds` (by default what `SECONDS` allows the command).
+        """The child's answer, within `seconds` (by default what `SECONDS` allows the command) from
+        the moment that the process is up and begins.
 
         Raises:
             SpecError: reading a spec crashed, hung or grew too large; or what is wrong with it.
@@ -151,7 +153,7 @@ class Child:
     ) -> dict[str, Any]:
         assert process.stdout is not None
         fd = process.stdout.fileno()
-        deadline = time.monotonic() + job.seconds
+        deadline = time.monotonic() + job.seconds + STARTUP_SECONDS
         buffer = bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(fd, selectors.EVENT_READ)
@@ -159,7 +161,9 @@ class Child:
                 try:
                     while (message := next_message(buffer)) is not None:
                         if "began" in message:
+                            # Starting Python and loading torch is not the command's own time.
                             job.began = True
+                            deadline = time.monotonic() + job.seconds
                             continue
                         if "progress" not in message:
                             return message

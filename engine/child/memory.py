@@ -27,19 +27,36 @@ def default_memory_limit() -> int:
 def resident(pid: int) -> int:
     """Resident bytes of a process and of its children; 0 where /proc does not say.
 
-    RLIMIT_AS would do without watching, and would break CUDA, which maps address space freely.
+    What a fork shares with its parent counts once, where the kernel tells. RLIMIT_AS would do
+    without watching, and would break CUDA, which maps address space freely.
     """
-    total, pending, seen = 0, [pid], set[int]()
+    family, pending = list[int](), [pid]
     while pending:
         current = pending.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        try:
-            with open(f"/proc/{current}/statm") as file:
-                total += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-            with open(f"/proc/{current}/task/{current}/children") as file:
-                pending += map(int, file.read().split())
-        except (OSError, IndexError, ValueError):
-            continue
-    return total
+        if current not in family:
+            family.append(current)
+            pending += map(int, _words(f"/proc/{current}/task/{current}/children"))
+    if len(family) == 1:
+        return _alone(pid)
+    return sum(_share(member) for member in family)
+
+
+def _alone(pid: int) -> int:
+    words = _words(f"/proc/{pid}/statm")
+    return int(words[1]) * os.sysconf("SC_PAGE_SIZE") if len(words) > 1 else 0
+
+
+def _share(pid: int) -> int:
+    """The process's proportional share of memory, else all that it has resident."""
+    words = _words(f"/proc/{pid}/smaps_rollup")
+    if "Pss:" in words[:-1]:
+        return int(words[words.index("Pss:") + 1]) * 1024
+    return _alone(pid)
+
+
+def _words(file: str) -> list[str]:
+    try:
+        with open(file) as opened:
+            return opened.read().split()
+    except OSError:  # it has ended, or /proc is not there
+        return []

@@ -16,9 +16,11 @@ from typing import Any
 
 ASK = signal.SIGUSR1
 _TAIL = 65_536
-_PATIENCE = 1.0
+_PATIENCE = 5.0
 _MAX_WORDS = 300
 _FRAME = re.compile(r'^  File "(.*)", line (\d+)', re.MULTILINE)
+# The outermost frame of the main thread, which comes last, or the sign that there were too many.
+_WHOLE = re.compile(rb"in _run_module_as_main\n|^  \.\.\.\n", re.MULTILINE)
 _STACK = re.compile(
     r"^(Fatal Python error|Current thread 0x|Thread 0x|Stack \(most recent|Extension modules:)",
     re.MULTILINE,
@@ -44,13 +46,11 @@ def where_now(pid: int, log: Any) -> str:
     except ProcessLookupError:
         return ""
     deadline = time.monotonic() + _PATIENCE
-    size = before
     while time.monotonic() < deadline:
         time.sleep(0.02)
-        grown = log.seek(0, os.SEEK_END)
-        if grown == size > before:
+        log.seek(before)
+        if _WHOLE.search(log.read(_TAIL)):
             break
-        size = grown
     return read_log(log)
 
 

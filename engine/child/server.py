@@ -60,6 +60,10 @@ def _import_torch() -> MissingTool | None:
         message = f"PyTorch cannot be imported: {error}"
         return MissingTool(message, fix="./dev in a checkout, else pip install torch")
     torch.set_num_threads(1)
+    # What every command needs, before one is asked for; what fails here fails again there.
+    with contextlib.suppress(Exception):
+        import engine.gates.judge
+        import engine.spec.read  # noqa: F401
     return None
 
 
