@@ -146,6 +146,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
 
     def _look(self) -> None:
         desk = self.desk
+        self.keep_place()  # a killed app opens here again
         if desk is None or self.cubridge.jobs.busy:
             return
         if desk.writer.read_only is not None or desk.writer.pending:
@@ -276,13 +277,15 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             for stage, pane in self.grid.panes.items()
             if (row := pane.row) is not None and row.number is not None
         }
-        places.save(
-            self.session,
-            places.Place(
-                self.grid.focused_stage.value, self.view.value, self.wish.pair, self.wish.zoom,
-                cursors, self.desk.builder.drafts,
-            ),
+        place = places.Place(
+            self.grid.focused_stage.value, self.view.value, self.wish.pair, self.wish.zoom,
+            cursors, dict(self.desk.builder.drafts),
         )  # fmt: skip
+        if (self.session, place) != self._kept:
+            self._kept = (self.session, place)
+            places.save(self.session, place)
+
+    _kept: tuple[str, places.Place | None] = ("", None)
 
     def leave(self) -> None:
         """Give the session back."""

@@ -108,3 +108,11 @@ def test_a_persons_theme_names_only_what_it_changes(tmp_path: Path) -> None:
     assert not mine.dark and str(mine.style("keyword")) == "bold #ff0000"
     assert mine.style("comment") == palettes[1].style("comment")
     assert len(problems) == 1 and "bad.toml" in problems[0]
+
+
+def test_no_action_takes_a_key_that_moves_in_a_pane() -> None:
+    """A focused pane keeps these for itself, so an action on one of them could never be done."""
+    moves = set("hjklGJ") | {"up", "down", "left", "right", "home", "end", "pageup", "pagedown"}
+    moves |= {"ctrl+u", "ctrl+d", "shift+up", "shift+down"}
+    taken = {(a.id, k) for a in actions.ACTIONS for k in a.keys if k in moves}
+    assert taken == set()
