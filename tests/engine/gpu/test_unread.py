@@ -187,6 +187,18 @@ def test_a_sink_passes_and_a_dropped_one_or_a_wrong_mask_does_not(tmp_path: Path
     assert rows_of(shifted)["keep sets"]["verdict"] == "fail"
 
 
+def test_a_vector_is_drawn_of_both_signs(tmp_path: Path) -> None:
+    """A kernel that takes |sink| for sink is right on positive ones only."""
+    found = sink_subject(tmp_path)
+    case = Case(1, 64, 2, 4, 5)
+    sizes = found.run.sizes(case, 64, 64)
+    drawn = [
+        found.run.make_inputs(replace(case, seed=seed), sizes, torch.float16)["sink"]
+        for seed in (10, 11)
+    ]
+    assert bool((drawn[0] > 0).all()) and bool((drawn[1] < 0).any())
+
+
 # --- what a function may be -----------------------------------------------------------------------
 
 
