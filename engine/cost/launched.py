@@ -21,9 +21,11 @@ from engine.cost.walk import Step, Tally, Walker
 from engine.cuir.arch import WARPGROUP_THREADS, Arch
 from engine.cuir.facts import Facts
 from engine.cuir.nodes import Module
+from engine.errors import InputError
 
 WAITING = "waiting for results"
 L2 = "L2 bandwidth"
+MOST_BLOCKS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,11 @@ class Launched:
 
     def cost(self) -> LaunchCost:
         launch, card = self.launch, self.card
+        if launch.blocks > MOST_BLOCKS:
+            raise InputError(
+                f"{launch.kernel} is launched on {launch.blocks:,} blocks, too many to walk",
+                fix="give smaller sizes: time goes with the blocks",
+            )
         walkers = self.walkers()
         tallies: list[list[Tally]] = []
         for number in range(launch.blocks):

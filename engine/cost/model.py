@@ -20,7 +20,7 @@ from engine.cost.launched import LaunchCost, Launched
 from engine.cost.plan import arch_of, launches
 from engine.cuir.arch import arch
 from engine.cuir.nodes import Module, Name
-from engine.errors import InputError
+from engine.errors import CuBridgeError, InputError
 
 DRAM = "DRAM bandwidth"
 
@@ -82,8 +82,36 @@ def predict(
     `matmul_tflops` the card's matmul rate measured in the same run.
 
     Raises:
-        InputError: the module has no host plan, or its launches do not follow from the sizes.
+        InputError: the module has no host plan, its launches do not follow from the sizes, or it is
+            no module that `check` would let pass.
     """
+    try:
+        return _predict(module, sizes, card, flops, on_arch, registers, matmul_tflops)
+    except CuBridgeError:
+        raise
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as e:
+        raise InputError(
+            f"the cost model cannot follow this module ({type(e).__name__}: {e})",
+            fix="`cubridge check FILE.cuir` says what is wrong with it",
+        ) from e
+
+
+def _predict(
+    module: Module,
+    sizes: Mapping[str, int | float],
+    card: Card,
+    flops: float | None,
+    on_arch: str | None,
+    registers: int | None,
+    matmul_tflops: float | None,
+) -> Prediction:
     facts = arch(on_arch) if on_arch else arch_of(module)
     notes: list[str] = []
     costs = [

@@ -15,6 +15,7 @@ from engine.errors import CuirError
 Step = tuple[Op, ...]
 Env = dict[str, Any]
 MOST_ROUNDS = 2_000_000
+MOST_INSIDE = 4096  # rounds of a loop inside a step
 
 
 @dataclass(slots=True)
@@ -158,6 +159,10 @@ class Ordered(Walker):
                 case Loop():
                     ends = [bound(env) for bound in node.bounds]
                     known = UNKNOWN not in ends and ends[2] != 0
+                    if known and len(range(*map(int, ends))) > MOST_INSIDE:
+                        raise CuirError(
+                            "a loop inside a step over a key tile takes too many rounds"
+                        )
                     for index in range(*map(int, ends)) if known else (UNKNOWN,):
                         env[node.var] = index
                         self.run(node.body, env, tally)

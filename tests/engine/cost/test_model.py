@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.cost.card import card, card_of_device, cards
 from engine.cost.model import Prediction, predict
@@ -16,7 +18,7 @@ from engine.cost.report import lines
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.errors import InputError
+from engine.errors import CuBridgeError, InputError
 from engine.service.bench import lift_any
 
 H100 = card("h100")
@@ -186,3 +188,30 @@ def test_it_runs_without_torch() -> None:
         "sys.exit(any(m in sys.modules for m in ('torch', 'textual', 'openai')))"
     )
     assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_broken_module_gives_one_clear_error(data: st.DataObject) -> None:
+    """Lines lost, doubled or moved: a prediction or an error of ours, never a fault."""
+    kernel = data.draw(st.sampled_from(["flash_fwd_sm80", "flash_fwd_sm90"]))
+    text = print_module(lifted(kernel)).splitlines()
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        change = data.draw(st.sampled_from(["drop", "twice", "swap"]))
+        if change == "drop":
+            del text[at]
+        elif change == "twice":
+            text.insert(at, text[at])
+        elif at:
+            text[at - 1], text[at] = text[at], text[at - 1]
+    try:
+        module = parse_module("\n".join(text) + "\n")
+        predict(module, {**SIZES, "Nq": 300, "Nk": 300}, H100)
+    except CuBridgeError as error:
+        assert error.message
+
+
+def test_too_many_blocks_are_refused() -> None:
+    with pytest.raises(InputError, match="too many"):
+        of(lifted("flash_fwd_sm80"), B=1 << 20, Hq=1 << 10, Hkv=1)
