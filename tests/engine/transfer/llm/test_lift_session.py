@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 from engine.build.toolchain import Toolchain
+from engine.cuir.ids import assign
+from engine.cuir.nodes import Opaque
+from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_module
 from engine.errors import InputError
+from engine.lift.meanings import Meaning, with_meanings
 from engine.llm.record import Recorder, Replayer
 from engine.llm.types import Client
 from engine.service.adaptation import Adaptation, start
@@ -21,6 +25,7 @@ from engine.service.meanings import decide_meanings, settle_meanings, standing, 
 from engine.service.options import choose_options
 from engine.service.recheck import recheck
 from engine.transfer.llm.lifting import Step
+from engine.transfer.rewrite import get
 from engine.types import (
     Decision,
     DecisionKind,
@@ -212,3 +217,38 @@ def test_nothing_is_sent_without_consent(work: Adaptation, serve: Serve) -> None
     with pytest.raises(InputError, match="no op to ask for"):
         model(work, client).run(Step.TRANSLATE, 0)
     assert not server.asked
+
+
+def test_a_barrier_that_is_said_to_do_nothing_fails_g1(bench: Bench, tmp_path: Path) -> None:
+    """What a meaning leaves out of the pipeline is found by running it, not by believing it."""
+    folder = make_shop(tmp_path / "shop")
+    source = folder / "kernel.cu"
+    text = source.read_text()
+    before = "    wait_async<STAGES - 2>();\n    sync();\n"
+    assert text.count(before) == 1
+    source.write_text(text.replace(before, before.replace("sync()", "everybody()")))
+    package = find_kernel(str(folder))
+    session = start(bench, package, find_spec("causal"), choose_options(package), "tester")
+    with bench.store.writer(session, wait=5) as writer:
+        work = Adaptation(bench, writer, "tester")
+        ids = assign(work.bare.module)
+        opaque = {ids[op.path]: op for op in work.bare.opaque}
+        bodies = {"scores": SCORES, "add_rows": "l = row_sum(s, l)"}
+
+        def meanings(barrier: str) -> list[Meaning]:
+            out = []
+            for id, op in opaque.items():
+                stmt = get(work.bare.module, op.path)
+                assert isinstance(stmt, Opaque)
+                name = stmt.text.split("(")[0]
+                body = bodies | {"everybody": barrier}
+                out.append(
+                    Meaning(id, stmt.text, body=parse_block(body.get(name, "no_effect = True")))
+                )
+            return out
+
+        right = work.weigh_lifted(with_meanings(work.bare, meanings("sync()")))
+        assert right.kind is VerdictKind.PASS, right.reason
+        wrong = work.weigh_lifted(with_meanings(work.bare, meanings("no_effect = True")))
+        assert wrong.kind is VerdictKind.FAIL
+        assert "read" in wrong.reason or "overw" in wrong.reason, wrong.reason
