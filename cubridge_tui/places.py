@@ -15,7 +15,9 @@ KEPT = 200  # sessions
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`cursors` are line numbers by stage; `drafts` are texts of edits that do not parse."""
+    """`cursors` are line numbers by stage; `hunk` is the one whose head line the leading cursor was
+    on, which is no line of the text; `drafts` are texts of edits that do not parse.
+    """
 
     focus: str = ""
     view: str = ""
@@ -23,6 +25,7 @@ class Place:
     zoom: bool = False
     cursors: Mapping[str, int] = field(default_factory=dict)
     drafts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    hunk: str = ""
 
 
 def state_dir(environment: Mapping[str, str] | None = None) -> Path:
@@ -45,8 +48,9 @@ def load(session: str) -> Place:
         cursors = {str(k): int(v) for k, v in data["cursors"].items()}
         pair = data["pair"] if data["pair"] in (0, 1, 2, 3) else None
         return Place(
-            str(data["focus"]), str(data["view"]), pair, bool(data["zoom"]), cursors, drafts
-        )
+            str(data["focus"]), str(data["view"]), pair, bool(data["zoom"]), cursors, drafts,
+            str(data.get("hunk", "")),
+        )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
         return Place()
 

@@ -190,6 +190,12 @@ class CodePane(ScrollView, can_focus=True):
         rows = self.content.rows
         return rows[self.cursor] if 0 <= self.cursor < len(rows) else None
 
+    @property
+    def line(self) -> int | None:
+        """The line of the text under the cursor, or the next one after it."""
+        rows = self.content.rows
+        return next((r.number for r in rows[self.cursor :] if r.number is not None), None)
+
     def shown_line(self, index: int) -> str:
         """A row's text as shown: tabs expanded, control characters visible."""
         text = self._shown[index]

@@ -17,6 +17,7 @@ from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.layout import PANES, Wish, layout
 from cubridge_tui.model.next_step import accept_blocked, first_failed, owed, undecided
+from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.screens.adaptation.evidence import EvidenceActions
 from cubridge_tui.screens.adaptation.panes import PaneActions
@@ -188,10 +189,19 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             for stage, number in self.place.cursors.items():
                 if stage in {s.value for s in PANES}:
                     self.grid.panes[Stage(stage)].go_to_line(number)
+            self._to_head(self.place.hunk)
         self.remark()
         self.tell()
         # What is shown stays: the collector must not walk it while the person scrolls (0.1 s).
         gc.freeze()
+
+    def _to_head(self, hunk: str) -> None:
+        """The leading cursor to a hunk's head line, if there is one."""
+        rows = self.grid.leader.content.rows
+        heads = (i for i, r in enumerate(rows) if r.kind is RowKind.HEAD and hunk == r.hunk)
+        index = next(heads, None) if hunk else None
+        if index is not None:
+            self.grid.leader.go_to(index)
 
     def facts(self) -> Facts:
         snap, job = self.snap, self.cubridge.jobs.running
@@ -273,13 +283,15 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         if self.snap is None or self.desk is None or not self.session:
             return
         cursors = {
-            stage.value: row.number
+            stage.value: number
             for stage, pane in self.grid.panes.items()
-            if (row := pane.row) is not None and row.number is not None
+            if (number := pane.line) is not None
         }
+        row = self.grid.leader.row
+        hunk = row.hunk if row is not None and row.kind is RowKind.HEAD else ""
         place = places.Place(
             self.grid.focused_stage.value, self.view.value, self.wish.pair, self.wish.zoom,
-            cursors, dict(self.desk.builder.drafts),
+            cursors, dict(self.desk.builder.drafts), hunk,
         )  # fmt: skip
         if (self.session, place) != self._kept:
             self._kept = (self.session, place)
