@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cubridge_tui.cli import main
 from engine.build.toolchain import Toolchain
 from engine.errors import InputError, LowerError
 from engine.llm.record import Recorder, Replayer
@@ -203,3 +204,30 @@ def test_the_prompt_shows_code_and_regions_alone(work: Adaptation) -> None:
         for mark in (f"/*{region.name}[*/", f"/*]{region.name}*/"):
             bare = bare.replace(mark, "")
     assert "for (int step = 0; step < tiles; ++step) {" in bare
+
+
+def test_the_headless_run_asks_where_the_templates_fail(
+    work: Adaptation, serve: Serve, folder: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """`adapt --lower llm`, in this process, whose templates lack an op."""
+    server, _ = serve(acts.answer("no regions"), acts.answer(answer(lower_task(work))))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    arguments = [
+        "adapt", "--kernel", str(folder), "--spec", "causal", "--json", "--accept",
+        "--store", str(tmp_path / "store.git"),
+    ]  # fmt: skip
+    assert main(arguments) == 1
+    alone = json.loads(capsys.readouterr().out)
+    assert alone["stages"][-1]["verdict"] == "not_run" and alone["attempts"] == []
+    code = main(
+        [*arguments, "--lower", "llm", "--base-url", server.url, "--model", "fake", "--yes"]
+    )
+    shown = capsys.readouterr()
+    assert code == 0, shown.err
+    result = json.loads(shown.out)
+    rows = [(a["for"], a["round"], a["reached"]) for a in result["attempts"]]
+    assert rows == [("lower", 0, "unreadable"), ("lower", 1, "passed")]
+    lowered = [row["verdict"] for row in result["stages"] if row["name"] == "lowered"]
+    assert lowered[0] == "not_run" and lowered[1] in ("pass", "not_run")
+    assert "CUDA source" in shown.err
