@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.gpu.predicted import HELD, OURS
+from engine.gpu.result import unit_of
 from engine.report.bars import Bar, Group
 
 FLOPS = "TFLOP/s = 2 (D + Dv) x kept pairs / time. The line across a bar of ours: the prediction."
@@ -36,7 +37,8 @@ def _bar(row: Mapping[str, Any]) -> Bar:
     beside = "" if ours or "ours_is" not in row else f"  ours is {float(row['ours_is']):.2f} x"
     made = row.get("prediction")
     mark = made.get("tflops") if isinstance(made, Mapping) else None
+    text = f"{float(rate):,.0f} {unit_of(row)}  {float(row['ms']):,.3f} ms{beside}"
     return Bar(
-        name, float(rate), f"{float(rate):,.0f} TFLOP/s  {float(row['ms']):,.3f} ms{beside}", ours,
+        name, float(rate), text, ours,
         mark=float(mark) if isinstance(mark, int | float) else None,
     )  # fmt: skip

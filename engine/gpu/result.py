@@ -9,6 +9,7 @@ from typing import Any
 
 from engine.errors import InputError, Where
 from engine.gpu.predicted import OURS, resources_of, with_predictions
+from engine.gpu.worker.checklist import ALL_PAIRS
 from engine.gpu.worker.results import KIND, SCHEMA, judge, row_key
 from engine.types import Gate, Verdict, VerdictKind
 
@@ -219,9 +220,10 @@ def table(result: Mapping[str, Any]) -> list[str]:
             beside = f"ours is {float(row['ours_is']):.2f} x" if "ours_is" in row else ""
             if row.get("name") == OURS:
                 beside = _beside_ours(row)
+            rate = f"{float(row['tflops']):7.1f} {unit_of(row)}"
             out.append(
                 f"  {row.get('name')!s:<22} {float(row['ms']):9.3f} ms "
-                f"(IQR {float(row['iqr_ms']):.3f})  {float(row['tflops']):7.1f} TFLOP/s  {beside}"
+                f"(IQR {float(row['iqr_ms']):.3f})  {rate}  {beside}"
             )
         for row in rows:
             if row not in timed:
@@ -229,10 +231,15 @@ def table(result: Mapping[str, Any]) -> list[str]:
     return out
 
 
+def unit_of(row: Mapping[str, Any]) -> str:
+    """What a rate counts: where no recipe says which pairs are kept, those that are not, too."""
+    return "TFLOP/s of all pairs" if row.get("mask") == ALL_PAIRS else "TFLOP/s"
+
+
 def _beside_ours(row: Mapping[str, Any]) -> str:
     matmul = row.get("matmul_tflops")
     words = []
-    if isinstance(matmul, int | float) and matmul:
+    if isinstance(matmul, int | float) and matmul and row.get("mask") != ALL_PAIRS:
         words.append(f"{100 * float(row['tflops']) / float(matmul):.0f}% of the measured matmul")
     words.append(f"{100 * float(row.get('of_floor', 0)):.0f}% of the card's measured floor")
     made = row.get("prediction")

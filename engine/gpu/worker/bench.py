@@ -254,6 +254,7 @@ def time_whole(
         "sizes": whole.sizes,
         "flops": own,
         "pairs": whole.mask.pairs,
+        "mask": whole.mask.kind,
     }
     if whole.sizes != entry.sizes:
         row["note"] = f"on {label(whole.sizes)}, which fits; compared by TFLOP/s"

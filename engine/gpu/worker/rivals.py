@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from engine.cuir.nodes import Binary, Expr, Name, Num, walk_expr
 from engine.cuir.scalar import evaluate
+from engine.gpu.worker.checklist import ALL_PAIRS
 from engine.gpu.worker.specrun import SpecRun
 from engine.spec.oracle import environment
 from engine.spec.recipe import Recipe
@@ -27,7 +28,6 @@ from engine.spec.recipe import Recipe
 Contestant = Callable[[Mapping[str, Tensor]], Tensor]
 DENSE_BYTES = 4 << 30
 UNREAD_SPEC = "no rule reads this spec, so nothing says how this rival would compute it"
-ALL_PAIRS = "all pairs: no recipe says which are kept"
 BACKENDS = {
     "SDPA FlashAttention-2": SDPBackend.FLASH_ATTENTION,
     "SDPA cuDNN": SDPBackend.CUDNN_ATTENTION,

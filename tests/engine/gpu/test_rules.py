@@ -63,6 +63,15 @@ def test_a_yardstick_that_overflows_excuses_nobody() -> None:
     assert not judge_output(o, exact, low, size, live, 2.0).ok
 
 
+def test_one_rounding_of_the_weights_is_allowed_where_nothing_else_rounds() -> None:
+    """One key: O is V, which PyTorch gives exactly; weights rounded before they are normalised
+    cost one unit, a wrong weight more."""
+    exact = torch.full((1, 1, 1, 8), 3.609375, dtype=torch.float64)
+    low, live = exact.to(torch.bfloat16), torch.ones(1, 1, 1, dtype=torch.bool)
+    assert judge_output((exact - 2**-6).bfloat16(), exact, low, exact, live, 2.0).ok
+    assert not judge_output((exact - 3 * 2**-6).bfloat16(), exact, low, exact, live, 2.0).ok
+
+
 def test_rows_without_keys_take_no_part() -> None:
     exact, low, size, live = _case(4)
     o = exact.to(torch.bfloat16)

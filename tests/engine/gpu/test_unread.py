@@ -187,6 +187,50 @@ def test_a_sink_passes_and_a_dropped_one_or_a_wrong_mask_does_not(tmp_path: Path
     assert rows_of(shifted)["keep sets"]["verdict"] == "fail"
 
 
+NORMALISED_SPEC = CAUSAL_SPEC.replace(
+    '    scores = scores.masked_fill(future, float("-inf"))\n'
+    "    return torch.softmax(scores, dim=-1).to(q.dtype) @ v\n",
+    "    weights = torch.sigmoid(scores).masked_fill(future, 0.0)\n"
+    "    total = weights.sum(-1, keepdim=True).clamp(min=1e-20)\n"
+    "    return (weights / total).to(q.dtype) @ v\n",
+)
+
+
+class Normalised(Fake):
+    """Rounds the weights before their sum divides them: one key alone then costs a rounding."""
+
+    def attend(self, fields: Mapping[str, Any], q: Any, k: Any, v: Any, o: Any) -> None:
+        hq, hkv, nq, nk = (fields[n] for n in ("Hq", "Hkv", "Nq", "Nk"))
+        head = torch.arange(hq) // (hq // hkv)
+        s = q.float() @ k.float()[:, head].transpose(-1, -2) * fields["scale"]
+        i, j = torch.arange(nq)[:, None], torch.arange(nk)[None, :]
+        p = torch.sigmoid(s).masked_fill(~self.keep(i, j, nq, nk), 0.0)
+        total = p.sum(-1, keepdim=True).clamp(min=1e-20)
+        o.copy_(p.to(q.dtype).float() @ v.float()[:, head] / total)
+        fields["lse"].zero_()
+
+
+def test_weights_that_are_normalised_last_pass_and_a_mask_one_off_does_not(tmp_path: Path) -> None:
+    assert "sigmoid" in NORMALISED_SPEC
+    right = unread(tmp_path, Normalised(), NORMALISED_SPEC)
+    for check in ALL:
+        check(right)
+    rows = rows_of(right)
+    assert {n for n, r in rows.items() if r["verdict"] != "pass"} == {"lse", "recipe"}, rows
+    assert rows["independence"]["notes"]["rows that must not move"] > 100
+    assert rows["empty rows"]["verdict"] == "pass"
+    for off in (1, -1):
+        shifted = Normalised(keep=_shifted(off))
+        for check, name in ((check_keep_sets, "keep sets"), (check_independence, "independence")):
+            wrong = unread(tmp_path, shifted, NORMALISED_SPEC)
+            check(wrong)
+            assert rows_of(wrong)[name]["verdict"] == "fail", (off, name)
+
+
+def _shifted(off: int) -> Callable[[torch.Tensor, torch.Tensor, int, int], torch.Tensor]:
+    return lambda i, j, nq, nk: j <= i + nk - nq + off
+
+
 def test_a_vector_is_drawn_of_both_signs(tmp_path: Path) -> None:
     """A kernel that takes |sink| for sink is right on positive ones only."""
     found = sink_subject(tmp_path)
