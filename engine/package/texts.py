@@ -26,8 +26,8 @@ _LEVELS = {
     Level.NONE: "**Nothing is proven about this kernel**: its gates have not passed.",
 }
 _BY_SPEC = (
-    "No rule reads this spec: its own function judged the kernel alone, element by element and by "
-    "the weights that it gives one-hot V."
+    "No rule reads this spec: its own function judged the kernel alone, element by element and, "
+    "where its output is linear in V, by the weights that it gives one-hot V."
 )
 _NO_LSE = "Its log-sum-exp was compared with nothing, since only a recipe says what it is."
 _DTYPE_WORDS = {
