@@ -11,6 +11,8 @@ from engine.cuir.check import check
 from engine.cuir.execute import Limits, Schedule, explore, run_program
 from engine.cuir.nodes import Module
 from engine.lift import lift, load_package
+from engine.transfer.rules import apply, plan
+from tests.engine.transfer.recipes import recipe
 
 torch.set_num_threads(1)
 FEW = Limits(sm_count=3)
@@ -75,3 +77,20 @@ def test_no_order_of_the_warpgroups_breaks_it(head: int) -> None:
     given = inputs(head, 1, 2, 1, 200, 300)  # more work than blocks: stages and turns carry over
     explored = explore(module(head), given, budget=30, limits=Limits(sm_count=1))
     assert explored.findings == ()
+
+
+@pytest.mark.parametrize("head", [64, 128])
+def test_no_order_breaks_warpgroups_that_pass_tiles_over(head: int) -> None:
+    """Causal by the rules: the first rows of a block let its last tiles go by, turns included."""
+    base = module(head)
+    *_, (_, causal) = apply(base, plan(base, recipe("x * 0.125", "j <= i + (Nk - Nq)")).steps)
+    given = inputs(head, 1, 2, 1, 400, 430)
+    explored = explore(causal, given, budget=20, limits=Limits(sm_count=1))
+    assert explored.findings == ()
+    outcome = run_program(causal, given, "exact", Schedule(1), FEW)
+    q, k, v = (given[name].double() for name in "qkv")
+    scores = q @ k.transpose(-2, -1) * given["scale"]
+    i, j = torch.arange(400)[:, None], torch.arange(430)[None, :]
+    scores = scores.masked_fill(j > i + 30, -torch.inf)
+    o = torch.softmax(scores, -1) @ v
+    assert ((outcome.outputs["o"] - o).abs()).max() < 1e-10 * o.abs().max()
