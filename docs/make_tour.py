@@ -127,8 +127,9 @@ with a counterexample.
 """)  # fmt: skip
     await tour.press("w")
     await tour.picture("why", "Why a gate failed", """
-`w` (or enter) brings every pane to the first wrong op, with the pair where it shows, what was
-expected, what came out, and the clause of the recipe.
+`w` (or enter) brings every pane to what made it fail: first the hunk that was rejected, on `w`
+again the op that the gate names; with the pair where it shows, what was expected, what came out,
+and the clause of the recipe. `a` takes the hunk after all, `u` undoes the latest decision.
 """)  # fmt: skip
     await tour.press("escape", "m")
     while app.screen.sizes["Nq"] < 190:  # the failing run itself has five rows

@@ -1,0 +1,205 @@
+"""One adaptation in tmux by keyboard alone, killed in the middle, at three sizes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.build.toolchain import find_toolchain
+from engine.errors import MissingTool
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [
+    pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
+    pytest.mark.skipif(
+        "PYTEST_XDIST_WORKER" in os.environ,
+        reason="drives a terminal in real time: run it alone, with -n0",
+    ),
+]
+
+
+class Tmux:
+    """A shell in a tmux of its own."""
+
+    def __init__(self, columns: int, rows: int, cwd: Path, environment: dict[str, str]) -> None:
+        self.mark = f"tmux-test-{uuid.uuid4().hex}"
+        given = {
+            **environment, "CUBRIDGE_TEST_MARK": self.mark, "PYTHONPATH": str(ROOT), "PS1": "$ ",
+        }  # fmt: skip
+        words = [w for name, value in given.items() for w in ("-e", f"{name}={value}")]
+        self._tmux(
+            "new-session", "-d", "-x", str(columns), "-y", str(rows), "-c", str(cwd), *words,
+            "/bin/sh",
+        )  # fmt: skip
+
+    def _tmux(self, *words: str) -> str:
+        done = subprocess.run(
+            ["tmux", "-L", self.mark, "-f", "/dev/null", *words],
+            capture_output=True, text=True, check=True, timeout=20,
+        )  # fmt: skip
+        return done.stdout
+
+    @property
+    def text(self) -> str:
+        return self._tmux("capture-pane", "-p")
+
+    def wait_for(self, pattern: str, seconds: float = 60.0) -> str:
+        """The screen once it shows a pattern."""
+        deadline = time.monotonic() + seconds
+        while not re.search(pattern, text := self.text):
+            assert time.monotonic() < deadline, f"{pattern!r} never came:\n{text}"
+            time.sleep(0.1)
+        return text
+
+    def type(self, *keys: str) -> None:
+        """Keys, each after a glance at the screen."""
+        for key in keys:
+            time.sleep(0.4)
+            self._tmux("send-keys", *(["-l", key] if len(key) == 1 else [key]))
+        time.sleep(0.3)
+
+    def line(self, text: str, end: str = "Enter") -> None:
+        """A line of text and its end."""
+        self._tmux("send-keys", "-l", text)
+        time.sleep(0.2)
+        self._tmux("send-keys", end)
+
+    def app(self, *words: str) -> None:
+        command = " ".join([sys.executable, "-P", "-m", "cubridge_tui", *words])
+        self.line(f"clear; {command}; echo ENDED=$?")
+
+    def processes(self) -> dict[int, str]:
+        """The app's processes that live: those with our mark, but for tmux and its shell."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdecimal():
+                continue
+            try:
+                if self.mark.encode() in (entry / "environ").read_bytes():
+                    words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    if words.strip() not in ("/bin/sh", ""):
+                        found[int(entry.name)] = words
+            except OSError:
+                continue
+        return found
+
+    def close(self) -> None:
+        subprocess.run(["tmux", "-L", self.mark, "kill-server"], check=False, timeout=20)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def shell(request: pytest.FixtureRequest, tmp_path: Path, cache: Path) -> Iterator[Tmux]:
+    columns, rows = request.param
+    home = {n: str(tmp_path / n.lower()) for n in ("XDG_CONFIG_HOME", "XDG_STATE_HOME")}
+    environment = {
+        **home, "XDG_CACHE_HOME": str(cache), "CUBRIDGE_STORE": str(tmp_path / "store.git"),
+        "GIT_AUTHOR_NAME": "Ana", "GIT_AUTHOR_EMAIL": "ana@example.org",
+        "GIT_COMMITTER_NAME": "Ana", "GIT_COMMITTER_EMAIL": "ana@example.org",
+    }  # fmt: skip
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    subprocess.run(["git", "init", "-q", str(mine)], check=True)
+    tmux = Tmux(columns, rows, mine, environment)
+    yield tmux
+    tmux.close()
+    for pid in tmux.processes():
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("shell", [(80, 24), (120, 40), (200, 60)], indirect=True)
+def test_one_adaptation_by_keyboard_alone(shell: Tmux, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    try:
+        find_toolchain()
+    except MissingTool:
+        pytest.skip("no nvcc here: without it G3 does not pass")
+    shell.app()
+    shell.wait_for("s adapts flash_fwd_sm80 to softcap_causal")
+    shell.type("s")
+    shell.wait_for("Lift the source and run G1")
+    shell.type("s")
+    shell.wait_for("G1 ?✓", 120)
+    shell.type("s")
+    shell.wait_for("Decide on")
+    shell.type("A")
+    shell.wait_for("Run G2")
+    # Reject the hunk of the mask.
+    shell.type("/")
+    shell.line("and j <= i")
+    shell.wait_for(r"[1-9]\d* lines match")
+    shell.type("x")
+    shell.wait_for("undo reject rules/h|every hunk is decided")
+    shell.type("s")
+    shell.wait_for("G2 ?✗", 180)
+    shell.type("w")
+    shown = shell.wait_for("here ▶ +rules/h")
+    hunk = re.search(r"rules/(h\d+)", shown)
+    assert hunk and "counterexample" in shown
+    shell.type("Escape")
+    shell.wait_for(f"▶{hunk[1]} ")
+    # Killed in the middle, it opens at the same place.
+    time.sleep(4)
+    app = next(pid for pid, words in shell.processes().items() if "-m cubridge_tui" in words)
+    os.kill(app, signal.SIGKILL)
+    shell.wait_for("ENDED=137")
+    shell.line("stty sane; tput rmcup", "C-j")  # the terminal is still raw: enter is no line end
+    shell.app()
+    shell.wait_for("enter opens the session")
+    shell.type("Enter")
+    shell.wait_for(f"▶{hunk[1]} ")
+    assert re.search("G2 ?✗", shell.text)
+    shell.type("u")
+    shell.wait_for("undone: rejected rules/")
+    shell.type("s")
+    shell.wait_for("G2 ?✓", 180)
+    shell.type("s")
+    shell.wait_for("G3 ?✓", 300)
+    shell.type("K")
+    shell.wait_for("accept at cpu-verified")
+    shell.type("A")
+    shell.wait_for("Accepted at cpu-verified")
+    shell.type("C")
+    shell.wait_for("Commit the lowered kernel into your own repository")
+    shell.type("Enter")
+    shell.wait_for("commits exactly this")
+    shell.type("C")
+    shell.wait_for("committed as")
+    shell.type("Escape", "Escape")
+    shown = shell.wait_for("level cpu-verified")
+    assert re.search(r"G1 ?✓.*G2 ?✓.*G3 ?✓.*G4 ?–", shown)
+    begin = time.monotonic()
+    shell.type("q")
+    shell.wait_for("ENDED=0", 10)
+    assert time.monotonic() - begin < 6
+    # The terminal is as it was: no other screen, echo on, and nothing of the app is left.
+    shell.line("echo back again")
+    assert shell.text.count("back again") == 2
+    deadline = time.monotonic() + 3
+    while shell.processes() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert shell.processes() == {}
+    shell.line("clear; git log --oneline | cat; git status --short | cat")
+    assert "softcap_causal" in shell.wait_for("softcap_causal")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "cubridge_tui", "sessions", "list", "--json"],
+        capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "CUBRIDGE_STORE": str(tmp_path / "store.git"), "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    (session,) = json.loads(done.stdout)["sessions"]
+    assert session["accepted"] == "cpu-verified" and session["level"] == "cpu-verified"
