@@ -18,6 +18,7 @@ from engine.cuir.nodes import (
     Num,
     Select,
     Stmt,
+    walk_expr,
 )
 from engine.spec.recipe import Recipe
 from engine.transfer.match import Attention, Site
@@ -47,9 +48,9 @@ def replace_softmax(
     # A masked score is -inf. Where the score is x times a positive factor plus the rest, -inf stays
     # -inf and one map computes both; otherwise the score is computed before the mask.
     if not _keeps_minus_infinity(score, words.scale, factor):
-        module = insert_score(module, found, cheap(body))
+        module = insert_score(module, found, _cheap_weight(body))
         body = X
-    value = cheap(substitute(weight, {"s": body}))
+    value = _cheap_weight(substitute(weight, {"s": body}))
     if not _vanishes_at_minus_infinity(recipe.weight):
         value = Select(Compare("==", X, NEG_INF), Num(0.0), value)
     kernel = module.function(found.kernel)
@@ -72,6 +73,13 @@ def replace_softmax(
     module = map_function(module, found.kernel, lambda f: drop_newly_dead(f, was_read))
     lse = found.fields.get("lse")
     return replace(module, fields=tuple(f for f in module.fields if f.name != lse))
+
+
+def _cheap_weight(expr: Expr) -> Expr:
+    """`expr` in fewer instructions. No softmax follows, so that small values count by their own
+    size: tanh stays exact, whose other form is right to an absolute error alone."""
+    tanh = any(isinstance(e, Call) and e.fn == "tanh" for e in walk_expr(expr))
+    return expr if tanh else cheap(expr)
 
 
 def _is_exponential(stmt: Stmt, score: str, vectors: frozenset[str]) -> bool:

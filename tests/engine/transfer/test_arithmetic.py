@@ -129,3 +129,11 @@ def test_a_scale_that_the_host_computes_with_leaves_it_too(kernel: str) -> None:
     base = parse_module(text.replace(made, "    scaled = args.scale * LOG2E\n" + made))
     *_, (_, target) = apply(base, plan(base, VARIANTS["alibi_causal"]).steps)
     assert "    scaled = LOG2E\n" in print_module(target)
+
+
+def test_tanh_stays_exact_where_no_softmax_follows() -> None:
+    base = lifted("flash_fwd_sm80")
+    for wanted in (recipe("x * 0.125", weight="tanh(s)"), recipe("tanh(x)", weight="s * s")):
+        *_, (_, target) = apply(base, plan(base, wanted).steps)
+        text = print_module(target)
+        assert "tanh(" in text and "rcp_approx(1.0 + exp2_approx" not in text
