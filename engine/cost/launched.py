@@ -26,6 +26,7 @@ from engine.errors import InputError
 WAITING = "waiting for results"
 L2 = "L2 bandwidth"
 MOST_BLOCKS = 1 << 20
+MOST_PREPARING = 256  # blocks that are walked of a kernel without matmuls
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class Launched:
         self.module, self.facts, self.launch = module, facts, launch
         self.sizes, self.card, self.flops, self.notes = sizes, card, flops, notes
         self.by_itself: dict[Op, tuple[float, float]] = {}
+        self.ramps: dict[Step, float] = {}
         device = {"shared_limit": facts.shared_block, "sm_count": card.multiprocessors}
         functions = {f.name: f for f in module.functions if f.kind == "device"}
         self.values = Values(functions, device)
@@ -134,10 +136,14 @@ class Launched:
             )
         walkers = self.walkers()
         tallies: list[list[Tally]] = []
-        for number in range(launch.blocks):
+        matmuls = any(has_steps(role.nodes) for role in self.roles)
+        # What only prepares (tile lists) is walked for some blocks, each standing for those after.
+        stride = 1 if matmuls else -(-launch.blocks // MOST_PREPARING)
+        for number in range(0, launch.blocks, stride):
             env = self.env(_index(number, launch.grid))
             made = {walker: walker.block(env) for walker in dict.fromkeys(walkers)}
-            tallies.append([made[walker] for walker in walkers])
+            repeats = min(stride, launch.blocks - number)
+            tallies += [[made[walker] for walker in walkers]] * repeats
         self.guess(tallies)
         resident = min(self.residency.blocks, -(-launch.blocks // card.multiprocessors))
         groups = max(self.computing(tallies), 1)
@@ -256,7 +262,7 @@ class Launched:
                 if step not in times:
                     times[step] = step_time(step, chains, card)
                 own += count * times[step]
-                ramp = max(ramp, alone(step, card))
+                ramp = max(ramp, self.first(step))
                 moved += count * sum(op.demand.l2 for op in step)
             if tally.steps or len(self.roles) == 1:
                 longest = max(longest, own)
@@ -264,6 +270,12 @@ class Launched:
         # what else is resident.
         begin = (card.latency_dram + ramp) / resident
         return max(longest + begin, resident * moved / card.l2_bytes)
+
+    def first(self, step: Step) -> float:
+        """Cycles of a step that finds nothing to run beside."""
+        if step not in self.ramps:
+            self.ramps[step] = alone(step, self.card)
+        return self.ramps[step]
 
     def of(self, op: Op) -> tuple[float, float]:
         """Cycles that an op takes alone, and cycles that it waits for results."""
