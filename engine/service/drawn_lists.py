@@ -24,7 +24,7 @@ from engine.cuir.nodes import (
 from engine.cuir.scalar import Env, Fn
 from engine.errors import CuirError
 from engine.service.device_scalars import DeviceScalars, constants_of
-from engine.transfer.rewrite import stmt_exprs
+from engine.transfer.rewrite import stmt_exprs, substitute
 
 _BLOCK, _GRID = "$block", "$grid"
 Place = tuple[int, ...]
@@ -42,7 +42,7 @@ class DrawnLists:
         self._args = {**arguments, field: self._load}
         self._kernels = [
             (_Runner(functions, consts, self._held), kernel, given, grid)
-            for kernel, given, grid in _launches(module, attention)
+            for kernel, given, grid in _launches(module, attention, consts)
         ]
         self._names = DeviceScalars(functions, consts)
         self._next = 0
@@ -78,21 +78,21 @@ class DrawnLists:
 
 
 def _launches(
-    module: Module, attention: str
+    module: Module, attention: str, constants: Mapping[str, Any]
 ) -> list[tuple[Function, tuple[Expr, ...], tuple[Expr, ...]]]:
     """Kernel, constants and grid of every launch but the attention's, with host names resolved."""
     out = []
     for host in (f for f in module.functions if f.kind == "host"):
         values: dict[str, Expr] = {}
         for _, stmt in walk_block(host.body, (host.name,)):
-            if isinstance(stmt, Assign):
-                values[stmt.target] = stmt.value
+            if isinstance(stmt, Assign) and stmt.target not in constants:
+                values[stmt.target] = substitute(stmt.value, values)
             for expr in stmt_exprs(stmt):
                 match expr:
                     case Call("run", (Index(Name(name), given), *_), kwargs) if name != attention:
                         grid = dict(kwargs)["grid"]
                         items = grid.items if isinstance(grid, Tuple) else ()
-                        sizes = tuple(values.get(getattr(i, "id", ""), i) for i in items)
+                        sizes = tuple(substitute(i, values) for i in items)
                         out.append((module.function(name), given, sizes))
     return out
 
@@ -183,6 +183,8 @@ class _Runner(DeviceScalars):
 
     def _statement(self, stmt: Stmt) -> Callable[[Env], tuple[bool, Any]]:
         match stmt:
+            case Do(Call("put_bits")):
+                return lambda env: (False, None)  # another writing of the mask; nobody draws it
             case Do(Call("put", (Index() as dst, value))):
                 place, number = self._place(dst), self.compile(value)
 

@@ -4,7 +4,7 @@ visit, one keeps the masks of partial tiles as bits.
 A block is one warp. In `class_tiles` several blocks share a block of rows: each looks at every n-th
 candidate tile. The extremes of what the mask loads, over the rows and over a tile's keys, decide
 most candidates; of the others the pairs are looked at, until some are kept and some are not. In
-`mask_tiles` a block makes the bits of an eighth of a tile's rows.
+`mask_tiles` a block makes the bits of eight of a tile's rows at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from engine.cuir.nodes import (
     Stmt,
     Tuple,
     walk_block,
-    walk_expr,
 )
 from engine.transfer import schedule as intervals
 from engine.transfer.linear import tidy
@@ -49,8 +48,8 @@ from engine.transfer.rules.lists import (
     HEADS,
     KEYS,
     PARTIAL,
-    PARTS,
     QUERIES,
+    SHARE,
     SKIP,
     WARP,
     Area,
@@ -177,10 +176,10 @@ def _classes(
     may_hold = intervals.possible(bounded, spans, variables)
     must_hold = intervals.certain(bounded, spans, variables)
     whole = intervals.normal(Bool("and", Compare("<=", beyond, KEYS), must_hold))
-    pairs = substitute(_loads_first(predicate), {ROW.id: Call("min", (ROW, last))})
+    pairs = substitute(predicate, {ROW.id: Call("min", (ROW, last))})
     looked = Call(
         "class_of",
-        (Lambda(("i", "j"), Bool("and", pairs, Compare("<", KEY, KEYS))),),
+        (Lambda(("i", "j"), _unbranched(Bool("and", pairs, Compare("<", KEY, KEYS)))),),
         (("at", Tuple((place.first, first_key))),),
         (place.rows, place.keys),
     )
@@ -215,30 +214,19 @@ def _views(words: Words, predicate: Expr) -> Block:
     return tuple(view_of(i) for i in words.tensors if i.name in read)
 
 
-def _loads_first(predicate: Expr) -> Expr:
-    """The predicate with the conditions that load most in front, in every chain of conditions: no
-    branch then keeps a load waiting."""
+def _unbranched(predicate: Expr) -> Expr:
+    """The predicate with all of its conditions looked at, whatever the first ones say: no branch
+    keeps a load waiting, and no load is left out for one pair of many."""
     if not isinstance(predicate, Bool):
         return predicate
-    op = predicate.op
-    ordered = sorted(map(_loads_first, _chain(predicate, op)), key=lambda a: -len(_loads(a)))
-    out = ordered[0]
-    for one in ordered[1:]:
-        out = Bool(op, out, one)
-    return out
+    return Compare("!=", _bitwise(predicate), Num(0))
 
 
-def _chain(expr: Expr, op: str) -> list[Expr]:
-    if isinstance(expr, Bool) and expr.op == op:
-        return [*_chain(expr.left, op), *_chain(expr.right, op)]
-    return [expr]
-
-
-def _loads(expr: Expr) -> set[Index]:
-    """What the first condition of an expression loads, which is what it loads in any case."""
-    while isinstance(expr, Bool):
-        expr = expr.left
-    return {n for n in walk_expr(expr) if isinstance(n, Index)}
+def _bitwise(expr: Expr) -> Expr:
+    if not isinstance(expr, Bool):
+        return expr
+    op = "&" if expr.op == "and" else "|"
+    return Binary(op, _bitwise(expr.left), _bitwise(expr.right))
 
 
 def _before(end: Expr, size: Expr) -> Expr:
@@ -290,20 +278,20 @@ def _masks(
         Name(fresh(n)) for n in ("pieces", "piece", "slot", "row", "n")
     )
     predicate = substitute(keep, {**words.sizes, "b": place.batch, "h": place.head})
-    inside = Bool("and", _loads_first(predicate), Compare("<", KEY, KEYS))
+    inside = _unbranched(Bool("and", predicate, Compare("<", KEY, KEYS)))
     place_of_bits = bits_at(
         place.lists, (place.batch, place.head, place.first), place.consts, slot, row
     )
-    share = Binary("//", place.rows, Num(PARTS))
+    parts = Binary("//", place.rows, Num(SHARE))
     put = Call(
         "put_bits",
         (place_of_bits, Lambda(("i", "j"), inside)),
         (("at", Tuple((Binary("+", place.first, row), Binary("*", tile, place.keys)))),),
-        (share, place.keys),
+        (Num(SHARE), place.keys),
     )
     body: Block = (
-        Assign(slot.id, Binary("//", piece, Num(PARTS))),
-        Assign(row.id, Binary("*", Binary("%", piece, Num(PARTS)), share)),
+        Assign(slot.id, Binary("//", piece, parts)),
+        Assign(row.id, Binary("*", Binary("%", piece, parts), Num(SHARE))),
         Assign(tile.id, place.read(Area.PARTIALS, slot)),
         Do(put),
         If(
@@ -316,7 +304,7 @@ def _masks(
     statements: Block = (
         *_views(words, predicate),
         *_block(place, fresh),
-        Assign(pieces.id, Binary("*", held, Num(PARTS))),
+        Assign(pieces.id, Binary("*", held, parts)),
         For(piece.id, first, pieces, lanes, body),
     )
     return _kernel(module, found, place.lists.masks, place.consts, statements)

@@ -55,8 +55,8 @@ from engine.transfer.rewrite import (
 )
 from engine.transfer.rules.inputs import is_view
 
-LANES = 32  # blocks that share a block of rows' candidates
-PARTS = 8  # blocks that share a tile's bits; its rows are a multiple of 8
+LANES = 64  # blocks that share a block of rows' candidates, or its tiles' bits
+SHARE = 8  # rows whose bits a block makes at a time: one word for each lane
 WORDS = 4  # of bits for each row of a tile
 WARP = 32
 ARGS, SUCCESS = Name("args"), Name("success")
@@ -285,7 +285,7 @@ def mask_by_bits(module: Module, found: Attention, lists: Lists) -> Module:
     slot = Name(fresh("slot"))
 
     def edit(stmts: Block) -> Block:
-        return tuple(_by_bits(s, found, lists, slot) for s in stmts)
+        return _by_bits(stmts, found, lists, slot)
 
     edited = map_blocks(kernel.body, edit)
     if edited == kernel.body:
@@ -306,28 +306,39 @@ def _schedule_consts(body: Block, found: Attention) -> tuple[str, ...]:
     return ()
 
 
-def _by_bits(stmt: Stmt, found: Attention, lists: Lists, slot: Name) -> Stmt:
-    match stmt:
-        case If(Unary("not", Call(full, args, (), params)), (*before, last), ()) if (
-            full == found.schedule.full
-        ):
-            pass
-        case _:
-            return stmt
-    match last:
-        case Assign(score, Call("keep", (Name(name), *_), kwargs)) if score == name:
-            where = dict(kwargs)["at"]
-        case _:
-            return stmt
+def _by_bits(stmts: Block, found: Attention, lists: Lists, slot: Name) -> Block:
+    """A tile's class is asked for as soon as the tile is known, so that the mask need not wait."""
+    at = next((n for n, stmt in enumerate(stmts) if _masks_partial(stmt, found)), None)
+    known = [
+        n for n, stmt in enumerate(stmts[:at])
+        if isinstance(stmt, Assign) and isinstance(stmt.value, Call)
+        and stmt.value.fn == found.schedule.index
+    ]  # fmt: skip
+    if at is None or not known:
+        return stmts
+    mask = stmts[at]
+    assert isinstance(mask, If) and isinstance(mask.cond, Unary)
+    full, (*before, last) = mask.cond.operand, mask.then
+    assert isinstance(full, Call) and isinstance(last, Assign) and isinstance(last.value, Call)
+    where = dict(last.value.kwargs)["at"]
     assert isinstance(where, Tuple)
-    consts = tuple(p.id for p in params[:2] if isinstance(p, Name))
-    below = tidy(Binary("-", where.items[0], args[3]))
-    row = tidy(Binary("+", Binary("%", args[3], Name(consts[0])), below))
-    bits = bits_at(lists, (args[1], args[2], args[3]), consts, slot, row)
-    masked = Assign(score, Call("keep_bits", (Name(score), bits)))
-    other: Block = (*before, last)
-    choice = If(Compare(">=", slot, Num(0)), (masked,), other)
-    return If(stmt.cond, (Assign(slot.id, Call(lists.slot, args, (), params[:2])), choice))
+    consts = tuple(p.id for p in full.params[:2] if isinstance(p, Name))
+    row = Binary("%", full.args[3], Name(consts[0]))
+    below = tidy(Binary("-", where.items[0], full.args[3]))
+    bits = bits_at(lists, full.args[1:4], consts, slot, tidy(Binary("+", row, below)))
+    masked = Assign(last.target, Call("keep_bits", (Name(last.target), bits)))
+    choice = If(Compare(">=", slot, Num(0)), (masked,), (*before, last))
+    partial = If(mask.cond, (choice,))
+    asked = Assign(slot.id, Call(lists.slot, full.args, (), full.params[:2]))
+    first = known[-1] + 1
+    return (*stmts[:first], asked, *stmts[first:at], partial, *stmts[at + 1 :])
+
+
+def _masks_partial(stmt: Stmt, found: Attention) -> bool:
+    match stmt:
+        case If(Unary("not", Call(full)), (*_, Assign(score, Call("keep", (Name(name), *_)))), ()):
+            return full == found.schedule.full and score == name
+    return False
 
 
 # --- the host -----------------------------------------------------------------------------------
@@ -359,6 +370,7 @@ def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
 
     heads = Binary("*", BATCHES, HEADS) if lists.per_head else BATCHES
     tiles = Call("ceil_div", (KEYS, lists.keys))
+    shares = Call("min", (Binary("*", Num(4), lanes), Num(LANES)))
     build: Block = (
         Assign(blocks.id, Binary("*", Call("ceil_div", (QUERIES, lists.rows)), heads)),
         Assign(lanes.id, Call("max", (Num(1), Call("min", (tiles, Num(LANES)))))),
@@ -366,7 +378,7 @@ def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
         _or_return(classed),
         Assign(listed.id, run(lists.lists, blocks)),
         _or_return(listed),
-        Assign(masked.id, run(lists.masks, blocks, lanes)),
+        Assign(masked.id, run(lists.masks, blocks, shares)),
         _or_return(masked),
     )
     statement = If(Compare("==", Attr(ARGS, lists.planned), Num(0)), build)
