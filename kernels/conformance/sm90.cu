@@ -253,6 +253,23 @@ __global__ void dense_kernel(const Case c) {
   to_plain(kept, static_cast<float*>(c.out2), N);
 }
 
+// put_bits of whether the ints of a matrix (extent[0] x extent[1]) from (r0, c0) on are not 0, by each
+// warp a quarter of the rows, to the words at b; then keep_bits of a tile of 0.5 by them.
+template <int N>
+__global__ void bits_kernel(const Case c) {
+  using Acc = WgmmaAcc<64, N>;
+  const auto flags = gmem<int>(c.tensor, c.extent[0], c.extent[1]);
+  const TensorArg vector = {const_cast<void*>(c.b), {1, 0, 0, 0}};
+  const auto words = gmem<int>(vector, 4 * 64);
+  const int row = threadIdx.x / 32 * 16;
+  put_bits<16, N>(words.tile(4 * row), at(c.r0 + row, c.c0),
+                  [&](int i, int j) { return flags(i, j) != 0; });
+  __threadfence_block();
+  __syncthreads();
+  const auto kept = keep_bits(fill<Acc>(0.5f), words.tile(0));
+  to_plain(kept, static_cast<float*>(c.out), N);
+}
+
 // ---- entry points ---------------------------------------------------------------------------
 
 template <auto Kernel, int THREADS>
@@ -305,4 +322,8 @@ int tile(const Case& c) {
 template <typename E, int N, int UNUSED>
 int dense(const Case& c) {
   return go<dense_kernel<E, N>, 128>(1024, c);
+}
+template <typename T, int N, int UNUSED>
+int bits(const Case& c) {
+  return go<bits_kernel<N>, 128>(1024, c);
 }

@@ -98,6 +98,8 @@ def checks() -> Iterator[Check]:
     for element in DENSE_ELEMENTS:
         for shape in TILES:
             yield Check("load_tile", "dense", element, shape)
+    for columns in (64, 80, 112, 128):
+        yield Check("put_bits, keep_bits", "bits", "bf16", (columns, 0))
 
 
 def unit(wanted: list[Check]) -> str:
@@ -344,6 +346,24 @@ def check_dense(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str
     return ""
 
 
+def check_bits(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
+    import torch
+
+    for rows, cols, r0, c0 in ((200, 400, 64, 112), (90, 141, 64, 100), (20, 30, 64, 64)):
+        flags = (torch.rand(rows, cols, device="cuda") < 0.5).int()
+        words = torch.full((4 * 64,), 99, device="cuda", dtype=torch.int32)
+        out = torch.full((64, n), math.nan, device="cuda")
+        case = Case(tensor=tensor_arg(flags), b=pointer(words), out=pointer(out), r0=r0, c0=c0)
+        case.extent = (ctypes.c_int * 4)(rows, cols, 0, 0)
+        call(case)
+        seen = torch.zeros(64, n, device="cuda")
+        inside = flags[r0 : r0 + 64, c0 : c0 + n].float()
+        seen[: inside.shape[0], : inside.shape[1]] = inside
+        if not torch.equal(out, torch.where(seen > 0, 0.5, -math.inf)):
+            return f"keep_bits: {rows} x {cols} from {r0}, {c0}"
+    return ""
+
+
 MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "load": check_load,
     "store_box": check_store_box,
@@ -353,6 +373,7 @@ MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "gemm_loaded": check_gemm_shared,
     "tile": check_tile,
     "dense": check_dense,
+    "bits": check_bits,
 }
 
 
