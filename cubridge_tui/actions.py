@@ -68,6 +68,10 @@ def on_hunk(facts: Facts) -> str:
     )
 
 
+def some_open(facts: Facts) -> str:
+    return "" if facts.open else "every hunk is decided: x and a change a decision, u undoes it"
+
+
 def all_decided(facts: Facts) -> str:
     return "decide on every hunk first: your text starts from the decisions" if facts.open else ""
 
@@ -233,7 +237,7 @@ ACTIONS: tuple[Action, ...] = (
     _A("reject-hunk", ("x",), "Reject the hunk under the cursor", "reject", ADAPTATION, "Review",
        deciding, 13),
     _A("accept-origin", ("A",), "Accept every undecided hunk of this origin", "accept all",
-       ADAPTATION, "Review", every(writable, idle, has_hunks, showable), 14),
+       ADAPTATION, "Review", every(writable, idle, has_hunks, some_open, showable), 14),
     _A("undo", ("u",), "Undo the latest decision", "undo", ADAPTATION, "Review",
        every(writable, idle, can_undo), 15, undo_word),
     _A("redo", ("U", "ctrl+r"), "Redo the decision undone last", "", ADAPTATION, "Review",

@@ -110,7 +110,7 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     lines = [f"{verdict.gate} {verdict.kind}  ({verdict.seconds:.1f} s)", "", verdict.reason, ""]
     found = suspects(snap, verdict)
     for number, suspect in enumerate(found):
-        lines.append(f"{'here ▶' if number == at else 'also'}     {suspect.words}")
+        lines.append(f"{'here ▶' if number == at else 'also':<10} {suspect.words}")
     if not found:
         lines.append("where      the gate names no op, and every hunk was accepted as proposed")
     clause = clause_of(snap, found[at] if found else None)

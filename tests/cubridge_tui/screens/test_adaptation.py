@@ -412,7 +412,7 @@ async def test_why_goes_to_the_rejected_hunk_first_then_to_the_op_and_offers_the
         assert f"w goes to {name}, which you rejected" in d.text
         await d.press("w")
         assert f"here ▶     {name}" in d.text
-        assert "also     the gate names the op flash_fwd/16" in d.text
+        assert "also       the gate names the op flash_fwd/16" in d.text
         await asyncio.sleep(0.35)
         await d.press("escape")
         row = d.screen.grid.leader.row
