@@ -34,7 +34,7 @@ from engine.types import VerdictKind
 Progress = Callable[[str], None]
 _SIZE = struct.Struct(">Q")
 _TICK = 0.05
-_GRACE = 0.6  # seconds that the process has to end its compilers
+_GRACE = 2.5  # seconds that the process has at most to end its compilers
 
 
 def judge_apart(
@@ -116,7 +116,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             with contextlib.suppress(OSError):
                 stream.close()
     try:
-        process.wait(2 * _GRACE)
+        process.wait(_GRACE + 0.5)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -163,8 +163,19 @@ def _watch(requests: BinaryIO, cancel: threading.Event) -> None:
     """The parent closed our input, or is gone: end the compilers, then this process."""
     requests.read()
     cancel.set()
-    time.sleep(_GRACE)
+    deadline = time.monotonic() + _GRACE
+    while _has_children() and time.monotonic() < deadline:
+        time.sleep(0.02)
     os._exit(1)
+
+
+def _has_children() -> bool:
+    """Whether a process that this one started still runs (Linux says so; elsewhere: assume it)."""
+    try:
+        tasks = Path("/proc/self/task")
+        return any((task / "children").read_text().strip() for task in tasks.iterdir())
+    except OSError:
+        return True
 
 
 if __name__ == "__main__":

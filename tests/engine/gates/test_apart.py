@@ -85,3 +85,23 @@ def test_a_cancel_ends_it_with_its_compilers(
     while processes_of(mark) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_of(mark) == []
+
+
+def test_a_cancel_while_it_lifts_ends_it_at_once() -> None:
+    package = find_kernel("flash_fwd_sm80")
+    options = choose_options(package)
+    lifted = lift(package, options.specialisation, options.arch)
+    cancel = threading.Event()
+    cancelled: list[float] = []
+
+    def progress(text: str) -> None:
+        if "lifting" in text and not cancelled:
+            cancelled.append(time.monotonic())
+            cancel.set()
+
+    with pytest.raises(Interrupted):
+        judge_apart(
+            package, lifted, lifted.module, package.source, options.arch,
+            cancel=cancel, progress=progress,
+        )  # fmt: skip
+    assert time.monotonic() - cancelled[0] < 2
