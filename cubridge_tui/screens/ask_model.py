@@ -142,7 +142,8 @@ class ModelScreen(ActionScreen):
     def present(self) -> None:
         """Bring everything to the present state."""
         snap = self.snap
-        self.query_one(StageBar).show(snap.state, snap.title, self.size.width)
+        key = actions.key_of("model-send", self.cubridge.actions)
+        self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
         self.query_one(Banner).say(self.state.problem)
         self._list()
         if not self._showing:
@@ -369,7 +370,7 @@ class ModelScreen(ActionScreen):
                 state.result = run(desk, ready, live)
             finally:
                 snap = desk.snapshot()
-                self.app.call_later(owner.show, snap)
+                owner.shown_between(snap)
             return snap
 
         def done(outcome: Outcome) -> None:
@@ -399,7 +400,7 @@ class ModelScreen(ActionScreen):
             return "model: no answer became a target; t gives it a line, s asks again"
         count = len(result.proposal.hunks)
         passed = "passes" if result.passed else "the best one, which does not pass"
-        return f"{result.proposal.id}: {count} hunks to decide on ({passed})"
+        return f"{result.proposal.id}: {count} hunk{'s' * (count != 1)} to decide on ({passed})"
 
     def _finished(self, outcome: Outcome) -> None:
         self.state.problem = self.state.problem if outcome.error is not None else ""

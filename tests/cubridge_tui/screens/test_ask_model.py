@@ -282,3 +282,19 @@ async def test_without_a_server_the_screen_says_what_to_do(
         await d.press("s")
         await settled(d.app, d.pilot)
         assert "127.0.0.1:9" in d.line("status") + d.text
+
+
+async def test_a_run_goes_on_while_its_screen_is_closed(
+    proposed: Proposed, serve: Callable[..., Server], module: Module
+) -> None:
+    server = serve(acts.slow(1.0, acts.answer(edit(module, "2.0"))))
+    async with Asked(proposed[1]) as d:
+        await d.key("s")
+        await d.key("escape")
+        assert "model" in d.text and "ctrl+c" in d.text
+        await d.until(lambda: not d.app.jobs.busy)
+        await d.settle()
+        assert len(server.asked) == 1
+        assert "Decide on 1 hunk" in d.text
+        await d.press("M")
+        assert "c1r0   ✓ passed" in d.pane("attempts")
