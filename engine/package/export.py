@@ -6,6 +6,7 @@ packages is data (`package.json`), the public function in `__init__.py`, and the
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import keyword
@@ -31,12 +32,13 @@ from engine.build.units import (
 from engine.cuir.nodes import walk_expr
 from engine.cuir.printer import print_expr
 from engine.errors import InputError, StoreError
+from engine.package.runtime._expr import NotAnExpression, evaluate
 from engine.package.texts import init_text, license_text, ninja_text, readme_text
 from engine.package.vendor import vendored
 from engine.spec.recipe import Recipe
 from engine.spec.signature import Asked, Signature, recipe_of, signature_of, signature_to_json
 from engine.spec.text import recipe_to_json
-from engine.transfer.binding import Binding
+from engine.transfer.binding import SIZES, Binding
 from engine.types import Level, Verdict, sha256_of
 
 SCHEMA = 1
@@ -165,6 +167,7 @@ def package_json(content: Content, name: str) -> dict[str, Any]:
     for item in inputs:
         if not item.name.isidentifier() or keyword.iskeyword(item.name):
             raise InputError(f"the input {item.name!r} cannot be a parameter's name")
+    _check_numbers(content, [i.name for i in inputs if not i.dims])
     hashes = {
         "kernel": sha256_of(content.source),
         "headers": sha256_of(b"".join(n.encode() + b"\0" + d for n, d in content.headers)),
@@ -219,6 +222,27 @@ def _mask_inputs(recipe: Recipe | None, inputs: Sequence[str]) -> list[str]:
         return []
     read = {getattr(e, "id", "") for e in walk_expr(recipe.keep)}
     return [name for name in inputs if name in read]
+
+
+def _check_numbers(content: Content, scalars: Sequence[str]) -> None:
+    """Every number that the package computes for a field is one that its code can say.
+
+    Raises `InputError` at export, rather than an error at the first call.
+    """
+    dims = {d for t in content.binding.tensors for d in t.source_dims if d.isidentifier()}
+    names = dict.fromkeys((*SIZES, *dims), 64) | dict.fromkeys(scalars, 1.0)
+    for row in content.binding.scalars:
+        text = print_expr(row.value)
+        try:
+            with contextlib.suppress(ArithmeticError):  # these sizes may be no sizes of the spec's
+                evaluate(text, names)
+        except NotAnExpression as error:
+            raise InputError(
+                f"the field {row.field} is {text}, which a package cannot compute: {error}",
+                fix="write it with arithmetic, comparisons and the functions of docs/cuir.md",
+            ) from None
+        except ValueError:  # a number outside of a function's domain, likewise
+            continue
 
 
 def _asked(content: Content) -> bytes:

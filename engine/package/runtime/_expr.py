@@ -43,17 +43,31 @@ _FUNCTIONS: dict[str, Any] = {
     "abs": abs,
     "min": min,
     "max": max,
-    "float": float,
-    "int": int,
+    "sigmoid": lambda x: 1.0 / (1.0 + math.exp(-x)),
+    "rcp": lambda x: 1.0 / x,
+    "sin": math.sin,
+    "cos": math.cos,
+    "erf": math.erf,
+    "fma": lambda a, b, c: a * b + c,
+    # Numbers are held in float64 until the struct takes them.
+    **dict.fromkeys(("float", "f32", "f16", "bf16"), float),
+    **dict.fromkeys(("int", "i32", "i64"), int),
+    "bool": bool,
     "ceil_div": lambda a, b: -(-a // b),
     "floor_div": operator.floordiv,
     "floor_mod": operator.mod,
 }
+_FUNCTIONS |= {f"{n}_approx": _FUNCTIONS[n] for n in ("exp2", "log2", "rcp", "tanh")}
 _CONSTANTS = {"LOG2E": math.log2(math.e), "LN2": math.log(2.0), "inf": math.inf}
 
 
+class NotAnExpression(ValueError):
+    """What is neither arithmetic nor one of the functions and names."""
+
+
 def evaluate(text: str, names: dict[str, Any]) -> Any:
-    """The value of `text` where `names` gives its free names. ValueError for what it cannot say."""
+    """The value of `text` where `names` gives its free names. `NotAnExpression` for what it cannot
+    say, Python's own errors for numbers that a function does not take."""
     if text in names:
         return names[text]
     return _value(_parsed(text), {**_CONSTANTS, **names})
@@ -86,4 +100,6 @@ def _value(node: ast.expr, names: dict[str, Any]) -> Any:
             return _value(node.body if _value(node.test, names) else node.orelse, names)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
             return _FUNCTIONS[name](*(_value(item, names) for item in node.args))
-    raise ValueError(f"{ast.unparse(node)} is not an expression over {', '.join(sorted(names))}")
+    raise NotAnExpression(
+        f"{ast.unparse(node)} is not an expression over {', '.join(sorted(names))}"
+    )

@@ -141,10 +141,14 @@ def in_low_precision(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
             return out
 
 
+class NotForTheseSizes(ValueError):
+    """Sizes that the spec is not for, so that nothing can be compared there."""
+
+
 def make_inputs(
     sizes: dict[str, int], seed: int, kind: str, dtype: torch.dtype
 ) -> dict[str, torch.Tensor]:
-    """Inputs for a check, on the CPU; ValueError for sizes that the spec is not for."""
+    """Inputs for a check, on the CPU; `NotForTheseSizes` where the spec is for others."""
     with _vendor():
         inputs = importlib.import_module("engine.spec.inputs")
         errors = importlib.import_module("engine.errors")
@@ -152,12 +156,12 @@ def make_inputs(
         try:
             made: dict[str, torch.Tensor] = inputs.make_inputs(wanted, sizes, seed, kind, dtype)
         except errors.InputError as error:
-            raise ValueError(str(error)) from None
+            raise NotForTheseSizes(str(error)) from None
         if unread():
             redrawn = importlib.import_module("engine.spec.unread").integers_redrawn
             made = redrawn(wanted, made, sizes, seed, runs)
             if sizes["Nk"] and not runs(made):
-                raise ValueError("the spec's function does not run at these sizes")
+                raise NotForTheseSizes("the spec's function does not run at these sizes")
         return made
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from engine.cuir.parser import parse_expr
+from engine.cuir.scalar import CASTS, FUNCTIONS
 from tests.engine.package.conftest import (
     Import,
     binding,
@@ -306,9 +309,30 @@ def test_expressions_are_read_not_run(full: ModuleType) -> None:
     assert evaluate("Nq % 4", names) == -3
     assert evaluate("floor_div(Nq, 2)", names) == -4
     assert evaluate("1 if Nq == -7 and not D < 3 else 0", names) == 1
+    assert evaluate("rsqrt(f32(D))", names) == 0.125  # a model's own scale
     for wrong in ("__import__('os')", "D.real", "Nk", "[1]", "'x'", "lambda: 0", "sqrt(x=1)"):
         with pytest.raises(ValueError, match="is not an expression"):
             evaluate(wrong, names)
+
+
+def test_a_package_can_say_what_cuir_can(full: ModuleType) -> None:
+    evaluate = importlib.import_module("full_attention._expr").evaluate
+    for name, function in FUNCTIONS.items():
+        for given in itertools.product((0.5, 2.0), repeat=3):
+            args = given[: next(n for n in (1, 2, 3) if _takes(function.number, n))]
+            names = dict(zip("abc", args, strict=False))
+            text = f"{name}({', '.join(names)})"
+            assert evaluate(text, names) == pytest.approx(float(function.number(*args)), 1e-12)
+    for cast in CASTS:
+        assert evaluate(f"{cast}(a)", {"a": 1}) == 1
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    try:
+        function(*[0.5] * count)
+    except TypeError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -12,10 +13,12 @@ from typing import Any
 import pytest
 import torch
 
+from engine.cuir.parser import parse_expr
+from engine.errors import InputError
 from engine.package.export import Content, export, package_json
 from engine.spec.recipe import Input
 from engine.spec.signature import Signature, signature_from_json, signature_to_json
-from engine.transfer.binding import TensorField
+from engine.transfer.binding import ScalarField, TensorField
 from engine.types import Level
 from tests.engine.package.conftest import FIELDS, HEADS, QKV, Import, binding, content
 
@@ -78,6 +81,17 @@ def test_what_it_says_of_itself(made: Content, tmp_path: Path) -> None:
     assert package_json(bare, "x")["op"] != package_json(made, "x")["op"]
 
 
+def test_a_number_that_the_package_cannot_compute_is_refused_at_export(made: Content) -> None:
+    for right in ("rsqrt(f32(D))", "1 / (D - 64)", "sqrt(D - 128)"):  # other sizes have values
+        scale = ScalarField("scale", parse_expr(right))
+        package_json(replace(made, binding=replace(made.binding, scalars=(scale,))), "x")
+    for wrong in ("unknown_function(D)", "nowhere * 2"):
+        field = ScalarField("scale", parse_expr(wrong))
+        binding = replace(made.binding, scalars=(field,))
+        with pytest.raises(InputError, match="a package cannot compute"):
+            package_json(replace(made, binding=binding), "x")
+
+
 def test_a_signature_is_read_back_and_nothing_else_is() -> None:
     data = signature_to_json(SIGNATURE)
     assert signature_from_json(data) == SIGNATURE
@@ -127,6 +141,26 @@ def test_its_check_compares_with_the_function(
     empty = torch.zeros(1, 2, 5, 64)
     assert row(lambda v: {"O": empty}, Nk=0)["passed"]
     assert not row(lambda v: {"O": empty + 1}, Nk=0)["passed"]
+
+
+def test_a_package_that_refuses_what_the_spec_takes_fails_its_check(
+    package: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checker = importlib.import_module("sink_attention.check")
+    spec = importlib.import_module("sink_attention._spec")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
+    monkeypatch.setattr(sys, "argv", ["check"])
+
+    def case(sizes: dict[str, int], *_: object) -> dict[str, Any]:
+        if sizes["Nk"] == 0:
+            raise ValueError("no specialisation")
+        raise spec.NotForTheseSizes("too small")
+
+    monkeypatch.setattr(checker, "run_case", case)
+    assert checker.main() == 1
+    told = capsys.readouterr().out
+    assert "FAIL  B 1 Hq 2 Hkv 2 Nq 5 Nk 0" in told and "skipped  B 2" in told
 
 
 def test_sizes_that_the_function_does_not_take_are_skipped(
