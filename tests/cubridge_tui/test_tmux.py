@@ -22,10 +22,7 @@ from engine.errors import MissingTool
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
-    pytest.mark.skipif(
-        "PYTEST_XDIST_WORKER" in os.environ,
-        reason="drives a terminal in real time: run it alone, with -n0",
-    ),
+    pytest.mark.xdist_group("terminal"),  # in real time: one of these at once
 ]
 
 

@@ -17,10 +17,7 @@ from sessions.store import Store
 from tests.cubridge_tui.terminal import Terminal
 from tests.engine.gates.test_apart import processes_of
 
-pytestmark = pytest.mark.skipif(
-    "PYTEST_XDIST_WORKER" in os.environ,
-    reason="drives a terminal in real time: run it alone, with -n0",
-)
+pytestmark = pytest.mark.xdist_group("terminal")  # in real time: one of these at once
 
 
 def test_quitting_while_nvcc_runs_leaves_nothing(
