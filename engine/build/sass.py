@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 MATRIX_CLASSES = frozenset({"HMMA", "HGMMA", "IMMA", "IGMMA", "QMMA", "QGMMA", "BMMA", "DMMA"})
 """Classes that run on the matrix units. A kernel that loses one has left its fast path."""
@@ -30,6 +30,7 @@ _PTX_CLASSES = (
     (r"st\.local", "STL"),
 )
 _PTX = [(re.compile(pattern), name) for pattern, name in _PTX_CLASSES]
+_PTX_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _SASS_KERNEL = re.compile(r"\s*Function : (\S+)|\.text\.([\w$.]+):")
 _SASS_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_]*)")
 
@@ -54,12 +55,37 @@ def count_sass(text: str) -> dict[str, Mapping[str, int]]:
 def count_ptx(text: str) -> dict[str, Mapping[str, int]]:
     """The same from PTX, for the classes that matter here: what ptxas will emit them as."""
     out: dict[str, Mapping[str, int]] = {}
-    for entry in re.finditer(r"\.entry\s+([\w$]+)(.*?)^\}", text, re.DOTALL | re.MULTILINE):
+    for name, body in _entries(text):
         counts: Counter[str] = Counter()
-        for line in entry[2].splitlines():
-            for pattern, name in _PTX:
+        for line in body:
+            for pattern, instruction in _PTX:
                 if pattern.search(line):
-                    counts[name] += 1
+                    counts[instruction] += 1
                     break
-        out[entry[1]] = dict(sorted(counts.items()))
+        out[name] = dict(sorted(counts.items()))
     return out
+
+
+def _entries(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each kernel's symbol and the lines from there to its closing brace.
+
+    Braces are counted, not looked for in the first column: inline assembly may write blocks of its
+    own, and vector operands stand in braces too.
+    """
+    name, depth, opened = "", 0, False
+    lines: list[str] = []
+    for whole in text.splitlines():
+        line = whole.split("//", 1)[0]
+        if not name:
+            if found := _PTX_ENTRY.search(line):
+                name, lines, depth, opened = found[1], [], 0, False
+                line = line[found.end() :]
+            else:
+                continue
+        lines.append(line)
+        depth += line.count("{") - line.count("}")
+        opened = opened or "{" in line
+        if (opened and depth <= 0) or (not opened and line.rstrip().endswith(";")):
+            if opened:  # else a declaration without a body
+                yield name, lines
+            name = ""

@@ -117,3 +117,30 @@ def test_sass_of_both_disassemblers() -> None:
         /*0000*/                   EXIT ;                             /* 0x00000a00ff017624 */
 """
     assert count_sass(cuobjdump) == {"_Z1aPf": {"LDL": 1}, "_Z1bPf": {"EXIT": 1}}
+
+
+def test_a_block_of_inline_assembly_does_not_end_a_kernel() -> None:
+    text = """
+.visible .entry declared(
+    .param .u64 declared_param_0
+);
+.visible .entry first(
+    .param .align 8 .b8 first_param_0[264]
+)
+.maxntid 128, 1, 1
+{
+    // begin inline asm
+    {
+  .reg .pred p;
+  @p ld.global.f32 %f1, [%rd1];
+}
+    // end inline asm }}
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2}, {%r1}, {%r2}, {%f1, %f2};
+    ret;
+}
+.visible .entry second()
+{
+    ld.local.u32 %r1, [%rd1];
+}
+"""
+    assert count_ptx(text) == {"first": {"HMMA": 1}, "second": {"LDL": 1}}
