@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import add_json, add_store
+
+# How the log tells a step (sessions/replay.py), and how a list does: without hashes.
+_STEPS = (
+    (r"(\w+): (\S+) is now [0-9a-f]{12}", r"wrote \2"),
+    (r"(\w+): removed (\S+)", r"removed \2"),
+    (r"accepted, ([\w-]+)(?: \(lowered [0-9a-f]{12}\))?", r"accepted as \1"),
+    (r"kept transcript (.+) \([0-9a-f]{12}\)(.*)", r"kept the transcript \1\2"),
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,12 +49,28 @@ def _list(store: Any, args: argparse.Namespace) -> int:
         ]  # fmt: skip
         show_json({"store": str(store.path), "sessions": rows})
         return 0
+    width = max((len(s.id) for s in found), default=0)
     for s in found:
         mark = "  DAMAGED" if s.damaged else ""
-        show(f"{s.id}  {s.level.value:<13} {s.updated[:16].replace('T', ' ')}  {s.last_step}{mark}")
+        when = s.updated[:16].replace("T", " ")
+        show(f"{s.id:<{width}}  {s.level.value:<13} {when}  {step_words(s.last_step)}{mark}")
     if not found:
         say(f"no sessions in {store.path}")
     return 0
+
+
+def step_words(step: str) -> str:
+    """The last step of a session as a list shows it: what was done, without the hashes that the
+    log's own line has (`sessions show` has them)."""
+    if not step:
+        return "nothing yet"
+    for told, listed in _STEPS:
+        if (found := re.fullmatch(told, step)) is not None:
+            return found.expand(listed)
+    if step.startswith("inputs changed: "):
+        changed = re.sub(r" [0-9a-f]{12}(?=,|$)", "", step.removeprefix("inputs changed: "))
+        return f"changed the {changed}"
+    return step
 
 
 def _show(store: Any, args: argparse.Namespace) -> int:

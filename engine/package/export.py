@@ -210,6 +210,8 @@ def package_json(content: Content, name: str) -> dict[str, Any]:
         "grouped": signature.grouped if recipe is None else "Hkv" in print_expr(recipe.kv_head),
         # Where nobody can say what the weights are, a scale is held to what a softmax needs.
         "softmax": recipe is None or recipe.weight is None,
+        # Whether q, k and v are read by the TMA, which takes fewer layouts.
+        "tma": b"tensor_map<" in content.source,
         "asked": "signature.json" if recipe is None else "recipe.json",
         "spec": f"spec/{_file_name(content.spec_name)}",
         "spec_options": dict(content.spec_options),

@@ -32,8 +32,10 @@ _BY_SPEC = (
 _NO_LSE = "Its log-sum-exp was compared with nothing, since only a recipe says what it is."
 _DTYPE_WORDS = {
     "T": "q's dtype", "f16": "float16", "bf16": "bfloat16", "f32": "float32",
-    "i32": "int32 or int64", "i64": "int32 or int64 (values are read as 32 bits)", "bool": "bool",
+    "i32": "int32", "i64": "int32 (an int64 tensor is refused: convert it where it fits)",
+    "bool": "bool",
 }  # fmt: skip
+_TMA = ", and start and stride by multiples of 16 bytes elsewhere (the TMA reads them)"
 _NUMBER_TYPES = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 
 
@@ -50,11 +52,26 @@ def _plan_use(info: Mapping[str, Any], call: str) -> str:
     )
 
 
+def _plan_words(info: Mapping[str, Any]) -> str:
+    """The README's paragraph about what a plan holds; empty where there are no plans."""
+    if info["binding"].get("workspace") is None:
+        return ""
+    reads = ", ".join(f"`{name}`" for name in info["mask_inputs"])
+    return f"""
+A plan keeps the tensors that the mask reads ({reads}) and is for these objects alone, as long as
+they do not change: an equal copy, another tensor or a change in place is a ValueError. Changes that
+PyTorch does not count (through `.data`, by another library's kernel, by the replay of a CUDA graph)
+cannot be seen: take a new plan after one. Inference tensors are refused, for PyTorch counts none of
+their changes. Fill a plan before a CUDA graph is captured, and keep it as long as the graph.
+"""
+
+
 _PLAN = """
     Which tiles hold a kept pair depends on the inputs, and each call finds out first. A `plan`, a
     `Plan()` of the caller's, keeps that from its first call on, for calls with the same sizes and
-    the same unchanged inputs of the mask (ValueError where they are others). A call with a plan is
-    for running: torch.compile and torch.export do not trace it.
+    the very tensors that the mask reads, unchanged (ValueError where they are others). Changes that
+    PyTorch does not count (`.data`, other libraries' kernels) are the caller's to avoid. A call
+    with a plan is for running: torch.compile and torch.export do not trace it.
 """
 
 
@@ -171,7 +188,7 @@ def readme_text(
     if info["grouped"]:
         limits.append("Hq is a multiple of Hkv")
     limits += [
-        "q, k and v have contiguous rows (any strides elsewhere)",
+        "q, k and v have contiguous rows" + (_TMA if info["tma"] else " (any strides elsewhere)"),
         "forward only, no dropout",
     ]
     return f"""# {name}
@@ -200,7 +217,7 @@ import {name}  # with the folder that holds {name} on sys.path
 
 out = {name}.attention({call}){second}{_plan_use(info, call)}
 ```
-
+{_plan_words(info)}
 | input | what |
 |---|---|
 {table}

@@ -15,10 +15,10 @@ DTYPES = {
     "bf16": torch.bfloat16,
     "f32": torch.float32,
     "i32": torch.int32,
-    "i64": torch.int64,
+    "i64": torch.int32,  # kernels read integers of 32 bits, whatever the spec declares
     "bool": torch.bool,
 }
-_INTEGERS = (torch.int32, torch.int64)
+_ALIGNED = 16  # bytes: of what the TMA reads, the start and every stride but the last
 _SIZES = {name.lower(): name for name in ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")}
 
 
@@ -40,12 +40,13 @@ class Checks:
         self.specialisations = [
             self._fixed(key, binding) for key, binding in info["specialisations"].items()
         ]
-        # Where the contiguous dimension of q, k and v is.
-        self.rows = [
-            (row["source"], row["dims"][-1], axes(row["source_dims"], row["dims"])[-1])
+        # Of q, k and v where the kernel's dimensions are, the contiguous one last.
+        self.tiles = [
+            (row["source"], row["dims"], axes(row["source_dims"], row["dims"]))
             for row in info["binding"]["tensors"]
             if not row["output"] and row["dims"][-1] in ("D", "Dv")
         ]
+        self.rows = [(source, dims[-1], places[-1]) for source, dims, places in self.tiles]
 
     def _fixed(
         self, key: str, binding: dict[str, str]
@@ -73,8 +74,8 @@ class Checks:
                     raise TypeError(f"{name} must be a number, not {type(value).__name__}")
                 continue
             wanted = element if kind is None else kind
-            if value.dtype != wanted and not (value.dtype in _INTEGERS and wanted in _INTEGERS):
-                raise TypeError(f"{name} must have dtype {wanted}, not {value.dtype}")
+            if value.dtype != wanted:
+                raise TypeError(_other_dtype(name, value.dtype, wanted))
             if value.device != device:
                 raise ValueError(f"{name} is on {value.device}, {self.query} on {device}")
             shape = value.shape
@@ -135,6 +136,37 @@ class Checks:
                 raise ValueError(f"{row['field']} must be finite, not {value}")
             if row["field"] == "scale" and self.info["softmax"] and value <= 0:
                 raise ValueError(f"scale must be positive, not {value}: it is folded into exp2")
+
+    def refused_layout(self, values: dict[str, Any]) -> str | None:
+        """Which of q, k and v the TMA cannot read, why, and what to call; None where it can read
+        all. For a launch that was refused: other kernels take any start and strides."""
+        for source, dims, places in self.tiles:
+            tensor = values[source]
+            if tensor.numel() and tensor.data_ptr() % _ALIGNED:
+                return (
+                    f"{source} starts {tensor.data_ptr() % _ALIGNED} bytes past a multiple of "
+                    f"{_ALIGNED} bytes, which the kernel's TMA cannot read: call {source}.clone()"
+                )
+            for dim, place in zip(dims[:-1], places[:-1], strict=True):
+                if place is None or tensor.shape[place] <= 1:
+                    continue
+                stride, size = tensor.stride(place), tensor.element_size()
+                if stride * size % _ALIGNED:
+                    return (
+                        f"{source} has stride {stride} along {dim}; the kernel's TMA needs a "
+                        f"multiple of {_ALIGNED // size} elements: call {source}.contiguous()"
+                    )
+        return None
+
+
+def _other_dtype(name: str, found: torch.dtype, wanted: torch.dtype) -> str:
+    said = f"{name} must have dtype {wanted}, not {found}"
+    if wanted == torch.int32 and found == torch.int64:
+        said += (
+            f": the kernel reads 32 bits and nothing here looks at the values. "
+            f"Pass {name}.to(torch.int32) if they all lie within -2**31 and 2**31 - 1"
+        )
+    return said
 
 
 def _said(sizes: dict[str, Any]) -> str:

@@ -10,9 +10,15 @@ import torch
 
 from . import build as building
 
+LAYOUT_REFUSED = 12  # the status of a launch whose tensors the TMA cannot take; nothing ran
+
 _loaded: dict[str, ctypes.CDLL] = {}  # by arch
 _of_device: dict[int, ctypes.CDLL] = {}
 _lock = threading.Lock()
+
+
+class LayoutRefused(RuntimeError):
+    """The kernel cannot read a tensor that lies as it does."""
 
 
 def arch_of(capability: tuple[int, int], archs: list[str]) -> str:
@@ -71,10 +77,12 @@ def load(path: str, struct: type[ctypes.Structure]) -> ctypes.CDLL:
 
 
 def launch(loaded: ctypes.CDLL, args: Any, specialisation: str, stream: int) -> None:
-    """Launch on a stream; RuntimeError with CUDA's own text where that fails."""
+    """Launch on a stream; RuntimeError with CUDA's own text where that fails, a `LayoutRefused`
+    where the kernel cannot read a tensor's layout."""
     status = loaded.cubridge_launch(
         ctypes.addressof(args), ctypes.sizeof(args), specialisation.encode(), stream
     )
     if status:
         text = loaded.cubridge_error_text(status).decode()
-        raise RuntimeError(f"the launch of {specialisation} failed: {text} (status {status})")
+        kind = LayoutRefused if status == LAYOUT_REFUSED else RuntimeError
+        raise kind(f"the launch of {specialisation} failed: {text} (status {status})")

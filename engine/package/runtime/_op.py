@@ -10,7 +10,7 @@ import torch
 from ._args import Filler
 from ._checks import DTYPES, Checks
 from ._expr import evaluate
-from ._library import arch_of, launch, library
+from ._library import LayoutRefused, arch_of, launch, library
 from ._plan import SLOTS, Plan, Workspaces
 from .build import package
 
@@ -62,7 +62,12 @@ class Operator:
         if missing:
             from ._spec import tables
 
-            made = tables({i["name"]: values[i["name"]] for i in self.inputs if not i["derive"]})
+            sources = {i["name"]: values[i["name"]] for i in self.inputs if not i["derive"]}
+            if plan is None or not set(missing) & set(self.workspaces.masking):
+                made = tables(sources)
+            else:
+                shaped = [i["name"] for i in self.inputs if i["role"] != "extra"]
+                made = plan.tables(sources, shaped, tables)
             given |= {name: made[name] for name in missing}
         return self.call(*given.values(), plan=plan)
 
@@ -92,10 +97,6 @@ class Operator:
         query = values[self.checks.query]
         outputs = self._empty(query, sizes)
         made_for = {} if plan is None else self.workspaces.call(values, sizes, specialisation)
-        for item in self.inputs:
-            # The kernel reads 32-bit integers.
-            if item["dims"] and values[item["name"]].dtype == torch.int64:
-                values[item["name"]] = values[item["name"]].to(torch.int32)
         with torch.cuda.device(query.device):
             space = self.workspaces.space
             if space is not None:
@@ -113,7 +114,13 @@ class Operator:
                 outputs_and_more = outputs
             args = self.filler.fill({**values, **outputs_and_more}, names)
             loaded = library(query.device, self.filler.struct)
-            launch(loaded, args, specialisation, torch.cuda.current_stream().cuda_stream)
+            try:
+                launch(loaded, args, specialisation, torch.cuda.current_stream().cuda_stream)
+            except LayoutRefused:
+                said = self.checks.refused_layout(values)
+                if said is None:
+                    raise
+                raise ValueError(said) from None
             if space is not None and plan is not None and not held:
                 plan.fill(made_for, workspace)
         return tuple(outputs.values())

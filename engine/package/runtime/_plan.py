@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,38 +13,105 @@ from ._expr import evaluate
 SLOTS = 16  # tiles of a block of rows whose mask is kept as bits
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """An input as a plan was filled with it.
+
+    The tensor itself is kept, so that no other can come to lie at its address. `version` counts
+    the changes in place that PyTorch sees; `place` is its address, sizes, strides and dtype.
+    """
+
+    value: Any
+    version: int
+    place: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, name: str, value: Any) -> Held:
+        """`value` as it is now. ValueError where changes of it could not be seen."""
+        if not isinstance(value, torch.Tensor):
+            return cls(value, 0, ())
+        if value.is_inference():
+            raise ValueError(
+                f"a plan cannot hold {name}, an inference tensor: PyTorch does not count its "
+                f"changes in place. Make it outside of torch.inference_mode(), or pass "
+                f"{name}.clone() made inside `with torch.inference_mode(False)`"
+            )
+        return cls(value, value._version, _place(value))
+
+    def still(self, value: Any) -> bool:
+        """Whether `value` is the very input, unchanged."""
+        if not isinstance(self.value, torch.Tensor):
+            return not isinstance(value, torch.Tensor) and bool(self.value == value)
+        same = self.value is value and self.value._version == self.version
+        return same and _place(self.value) == self.place
+
+
+def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+@dataclass(slots=True, eq=False)
 class Plan:
     """What a call found out about a mask, for later calls with the same mask.
 
     A new plan is empty. The first call that is given it fills it; later calls must have the same
-    sizes and the very inputs that the mask reads, unchanged: anything else is a ValueError. q, k
-    and v may be others. `Plan` objects are not for several threads at once.
+    sizes and the very tensors that the mask reads (the same objects, which the plan keeps alive),
+    unchanged: anything else is a ValueError. q, k and v may be others. A change that PyTorch does
+    not count (through `.data`, by another library's kernel, by the replay of a CUDA graph) cannot
+    be seen: after one, take a new plan. A CUDA graph that holds a planned call reads the plan's
+    memory at each replay: keep the plan as long. `Plan` objects are not for several threads at
+    once.
     """
 
-    _made_for: dict[str, Any] = field(default_factory=dict)
+    _made_for: dict[str, Held] = field(default_factory=dict)
     _workspace: torch.Tensor | None = None
     _ready: torch.cuda.Event | None = None
+    _from: dict[str, Held] = field(default_factory=dict)  # what the tables were made from
+    _tables: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @property
     def filled(self) -> bool:
         """Whether a call has filled it."""
         return self._workspace is not None
 
-    def check(self, call: Mapping[str, Any]) -> None:
+    def check(self, call: Mapping[str, Held]) -> None:
         """ValueError where `call` is not what the plan was made for."""
-        for name, value in call.items():
-            if self._made_for.get(name) != value:
-                raise ValueError(
-                    f"the plan was made for another {name}: use a new Plan() for this call"
-                )
+        for name, now in call.items():
+            held = self._made_for.get(name)
+            if held is not None and held.still(now.value):
+                continue
+            said = f"the plan was made for another {name}"
+            if held is not None and isinstance(held.value, torch.Tensor):
+                said = f"{said} (equal values in another tensor do not count)"
+                if held.value is now.value:
+                    said = f"{name} has changed since the plan was made"
+            raise ValueError(f"{said}: use a new Plan() for this call")
 
-    def fill(self, call: Mapping[str, Any], workspace: torch.Tensor) -> None:
+    def tables(
+        self,
+        inputs: Mapping[str, Any],
+        shaped: Collection[str],
+        make: Callable[[dict[str, Any]], dict[str, torch.Tensor]],
+    ) -> dict[str, torch.Tensor]:
+        """The tables that the spec makes of `inputs`: those of the call that filled the plan where
+        the inputs are the same, else new ones. Of the inputs `shaped` only the shapes count."""
+        now = {
+            name: Held.of(name, tuple(value.shape) if name in shaped else value)
+            for name, value in inputs.items()
+        }
+        if self._tables and all(self._from[name].still(held.value) for name, held in now.items()):
+            return self._tables
+        made = make(dict(inputs))
+        if not self.filled:
+            self._from, self._tables = now, made
+        return made
+
+    def fill(self, call: Mapping[str, Held], workspace: torch.Tensor) -> None:
         """Keep what a launch on the current stream writes to `workspace`."""
         self._made_for, self._workspace = dict(call), workspace
         self._ready = torch.cuda.current_stream(workspace.device).record_event()
 
-    def take(self, call: Mapping[str, Any]) -> torch.Tensor:
+    def take(self, call: Mapping[str, Held]) -> torch.Tensor:
         """The workspace, ready for a launch on the current stream.
 
         While a CUDA graph is captured nothing is waited for: what fills a plan comes before.
@@ -78,19 +145,9 @@ class Workspaces:
 
     def call(
         self, values: dict[str, Any], sizes: dict[str, Any], specialisation: str
-    ) -> dict[str, Any]:
-        """What a plan depends on, by the words of an error."""
-        out: dict[str, Any] = dict(sizes)
-        out["dtype or head size"] = specialisation
-        for name in self.masking:
-            out[name] = identity(values[name])
-        return out
-
-
-def identity(value: Any) -> Any:
-    """A number itself; of a tensor where it lies and how often it was changed in place."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    version = None if value.is_inference() else value._version
-    place = (str(value.device), value.data_ptr(), tuple(value.shape), value.stride())
-    return (*place, value.dtype, version)
+    ) -> dict[str, Held]:
+        """What a plan depends on, by the words of an error. ValueError where an input is one whose
+        changes cannot be seen."""
+        out: dict[str, Any] = {**sizes, "dtype or head size": specialisation}
+        out |= {name: values[name] for name in self.masking}
+        return {name: Held.of(name, value) for name, value in out.items()}

@@ -78,20 +78,36 @@ def tables(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     key = (first.device, *(tuple(t.shape) for t in inputs.values()))
     if plain and key in _tables:
         return _tables[key]
-    with _vendor():
+    extra = {i["name"] for i in info["inputs"] if i["role"] == "extra"}
+    # A table is no inference tensor, whatever its caller's mode: a plan may hold it.
+    with torch.inference_mode(False), torch.no_grad(), _vendor():
         derived = importlib.import_module("engine.spec.derived")
-        given = {name: t.detach().cpu() for name, t in inputs.items()}
-        if plain:
-            given = {name: torch.empty(t.shape, device="meta") for name, t in inputs.items()}
+        given = {
+            name: t.detach().cpu() if name in extra else torch.empty(t.shape, device="meta")
+            for name, t in inputs.items()
+        }
         made = derived.derive_inputs(spec_path(), asked(), given, info["spec_options"])
-    kinds = {"f32": torch.float32, "i32": torch.int32, "i64": torch.int32, "bool": torch.bool}
-    out = {}
-    for item in info["inputs"]:
-        if item["derive"]:
-            out[item["name"]] = made[item["name"]].to(kinds[item["dtype"]]).to(first.device)
+        out = {}
+        for item in info["inputs"]:
+            if item["derive"]:
+                name = item["name"]
+                out[name] = for_kernel(name, made[name], item["dtype"]).to(first.device)
     if plain:
         _tables[key] = out
     return out
+
+
+def for_kernel(name: str, value: torch.Tensor, dtype: str) -> torch.Tensor:
+    """A table or a drawn input in the type that the kernel reads.
+
+    ValueError for an integer that 32 bits do not hold: looks at the values, so they are on the CPU.
+    """
+    kinds = {"f32": torch.float32, "i32": torch.int32, "i64": torch.int32, "bool": torch.bool}
+    kind = kinds.get(dtype, value.dtype)
+    made = value.to(kind)
+    if kind == torch.int32 and not torch.equal(made.to(value.dtype), value):
+        raise ValueError(f"{name} holds integers that do not fit the 32 bits that the kernel reads")
+    return made
 
 
 def in_float64(inputs: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -30,7 +30,11 @@ def run_case(
 ) -> dict[str, Any]:
     """One case: its largest error, what is allowed, and whether it passes."""
     given = _spec.make_inputs(sizes, seed, kind, dtype)
-    on_device = {name: t.to(device) for name, t in given.items()}
+    kinds = {i["name"]: i["dtype"] for i in package()["inputs"]}
+    on_device = {
+        name: _spec.for_kernel(name, t, kinds.get(name, "T")).to(device)
+        for name, t in given.items()
+    }
     results = operator().call_named(on_device)
     torch.cuda.synchronize()
     if _spec.unread() and not sizes["Nk"]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
+import weakref
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -110,12 +112,108 @@ def test_a_plan_for_another_call_is_refused(package: ModuleType, launches: list[
     with pytest.raises(ValueError, match="another dtype or head size"):
         package.attention(**(inputs(dtype=torch.float16) | {"doc_q": given["doc_q"],
                              "doc_k": given["doc_k"]}), plan=held)  # fmt: skip
-    with pytest.raises(ValueError, match="another doc_k"):
+    with pytest.raises(ValueError, match=r"another doc_k \(equal values in"):
         package.attention(**{**given, "doc_k": given["doc_k"].clone()}, plan=held)
+    two = {name: t.repeat(2, *[1] * (t.dim() - 1)) for name, t in given.items()}
+    with pytest.raises(ValueError, match="another B"):
+        package.attention(**two, plan=held)
     given["doc_q"][0, 5] = 3
-    with pytest.raises(ValueError, match="another doc_q"):
+    with pytest.raises(ValueError, match="doc_q has changed since the plan was made: use a"):
         package.attention(**given, plan=held)
     assert len(launches) == 1
+
+
+def test_a_plan_is_not_taken_for_what_lies_at_an_old_address(
+    package: ModuleType, launches: list[Any]
+) -> None:
+    """As where the allocator gives a freed block to the next batch's ids: same address, sizes,
+    strides and count of changes, another tensor."""
+    given, held = inputs(), package.Plan()
+    memory = given["doc_k"].numpy()
+    given["doc_k"] = torch.from_numpy(memory)
+    package.attention(**given, plan=held)
+    other = torch.from_numpy(memory)
+    assert (other.data_ptr(), other._version) == (given["doc_k"].data_ptr(), 0)
+    with pytest.raises(ValueError, match="another doc_k"):
+        package.attention(**{**given, "doc_k": other}, plan=held)
+    package.attention(**given, plan=held)
+    assert len(launches) == 2
+
+
+def test_a_plan_keeps_what_the_mask_reads_alive(package: ModuleType, launches: list[Any]) -> None:
+    given, held = inputs(), package.Plan()
+    package.attention(**given, plan=held)
+    alive = {name: weakref.ref(tensor) for name, tensor in given.items()}
+    given.clear()
+    gc.collect()
+    assert {name for name, ref in alive.items() if ref() is not None} == {"doc_q", "doc_k"}
+    del held
+    gc.collect()
+    assert not any(ref() is not None for ref in alive.values())
+
+
+@pytest.mark.parametrize("how", ["view", "no_grad", "inference_mode", "resize", "data"])
+def test_a_change_in_place_is_seen(package: ModuleType, launches: list[Any], how: str) -> None:
+    given, held = inputs(), package.Plan()
+    documents = given["doc_q"]
+    package.attention(**given, plan=held)
+    if how == "view":
+        documents[0].view(-1)[:3].fill_(9)
+    elif how == "data":  # other memory under the same object
+        documents.data = documents.clone()
+    else:
+        modes = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
+        with modes.get(how, contextlib.nullcontext)():
+            documents.transpose_(0, 1).transpose_(0, 1) if how == "resize" else documents.add_(1)
+    with pytest.raises(ValueError, match="doc_q has changed"):
+        package.attention(**given, plan=held)
+
+
+def test_inference_tensors_are_refused(package: ModuleType, launches: list[Any]) -> None:
+    held = package.Plan()
+    with torch.inference_mode():
+        given = inputs()
+        with pytest.raises(ValueError, match="doc_q, an inference tensor: PyTorch does not count"):
+            package.attention(**given, plan=held)
+        assert not held.filled and not launches
+        package.attention(**given)  # without a plan they serve
+        with torch.inference_mode(False):  # what the message says to do
+            fixed = {name: given[name].clone() for name in ("doc_q", "doc_k")}
+        for _ in range(2):  # q, k and v may be inference tensors
+            package.attention(**{**given, **fixed}, plan=held)
+    assert [args.planned for args, _ in launches] == [0, 0, 1]
+
+
+def test_a_plan_keeps_the_tables_that_it_was_filled_with(package: ModuleType) -> None:
+    """A table that the spec makes of other inputs is made again for others only."""
+    made: list[dict[str, Any]] = []
+
+    def make(inputs: dict[str, Any]) -> dict[str, torch.Tensor]:
+        made.append(inputs)
+        return {"ids": torch.zeros(3)}
+
+    q, lengths = torch.zeros(1, 2, 3, 4), torch.ones(2)
+    held = package.Plan()
+    ids = held.tables({"q": q, "lengths": lengths, "n": 3}, ["q"], make)["ids"]
+    assert held.tables({"q": q + 1, "lengths": lengths, "n": 3}, ["q"], make)["ids"] is ids
+    assert len(made) == 1
+    for change in ({"lengths": lengths.clone()}, {"q": q[:, :1]}, {"n": 4}):
+        held = package.Plan()
+        held.tables({"q": q, "lengths": lengths, "n": 3}, ["q"], make)
+        given = {"q": q, "lengths": lengths, "n": 3} | change
+        assert held.tables(given, ["q"], make)["ids"] is not ids
+    lengths.add_(1)
+    held = package.Plan()
+    first = held.tables({"lengths": lengths}, [], make)
+    lengths.add_(1)
+    assert held.tables({"lengths": lengths}, [], make) is not first
+
+
+def test_a_package_with_plans_says_what_they_hold(package: ModuleType) -> None:
+    readme = Path(package.__file__ or "").with_name("README.md").read_text(encoding="utf-8")
+    for said in ("(`doc_q`, `doc_k`)", "`.data`", "Inference tensors are refused", "int32"):
+        assert said in readme
+    assert "`.data`" in (package.attention.__doc__ or "")
 
 
 def test_a_plan_is_filled_before_a_capture(

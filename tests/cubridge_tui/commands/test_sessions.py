@@ -1,0 +1,67 @@
+"""`sessions list`: a session's last step in words."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from cubridge_tui.commands import sessions
+from engine.types import Gate, Level, Stage, Verdict, VerdictKind, sha256_of
+from sessions.events import (
+    Accepted,
+    ArtifactSet,
+    Body,
+    Event,
+    InputsSet,
+    Note,
+    TranscriptAdded,
+    VerdictGiven,
+)
+from sessions.replay import describe
+from sessions.store import Store
+from tests.sessions.conftest import artifact_set, created
+
+SHA = sha256_of("some text")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (ArtifactSet(Stage.TARGET, "target.cuir", SHA), "wrote target.cuir"),
+        (ArtifactSet(Stage.LOWERED, "kernel.cu", None), "removed kernel.cu"),
+        (Accepted(Level.CPU_VERIFIED, {"lowered": SHA}), "accepted as cpu-verified"),
+        (Accepted(Level.OVERRIDDEN, {}), "accepted as overridden"),
+        (InputsSet({"spec": SHA, "kernel": SHA}), "changed the kernel, spec"),
+        (TranscriptAdded("talk-1", SHA, "p1"), "kept the transcript talk-1 about p1"),
+        (VerdictGiven(Verdict(Gate.G1, VerdictKind.PASS, "19 runs")), "G1 passed: 19 runs"),
+        (Note("looked at deadbeefcafe"), "note: looked at deadbeefcafe"),
+    ],
+)
+def test_a_step_is_told_in_words(body: Body, words: str) -> None:
+    """From the log's own line, as the function that writes it has it."""
+    step = describe(Event("e1", "2026-01-02T03:04:05Z", "ana", body))
+    assert sessions.step_words(step) == words
+
+
+def test_a_session_without_a_step() -> None:
+    assert sessions.step_words("") == "nothing yet"
+
+
+def test_the_list_is_in_columns_without_hashes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store.git"
+    store = Store.open(path)
+    for title in ("short", "a much longer title"):
+        with store.writer(store.create(created(title), actor="ana")) as writer:
+            event, artifact = artifact_set(Stage.TARGET, title, "target.cuir")
+            writer.append([event], [artifact], actor="ana")
+    arguments = argparse.Namespace(action="list", session=None, store=path, json=False)
+    assert sessions.run(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert len({line.index("wrote target.cuir") for line in lines}) == 1
+    assert not re.search(r"[0-9a-f]{12}", "".join(lines))
