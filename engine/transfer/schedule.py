@@ -419,8 +419,3 @@ def _readable(op: str, difference: Expr) -> Expr:
     left = Linear(tuple(t for t in form.terms if t[1] > 0), max(form.constant, 0))
     right = Linear(tuple((a, -c) for a, c in form.terms if c < 0), max(-form.constant, 0))
     return Compare(op, left.to_expr(), right.to_expr())
-
-
-def evaluate_at(expr: Expr, values: dict[str, int]) -> Expr:
-    """Names replaced by numbers and folded; used by tests and by binding checks."""
-    return tidy(substitute(expr, {k: Num(v) for k, v in values.items()}))

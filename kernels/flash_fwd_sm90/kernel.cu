@@ -150,17 +150,16 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
         wait(q_full[group], round % 2);
 
         // Tiles of which the block's other rows alone keep something: they go by, turns included.
+        // Both waits come before the sync: the elected thread frees a stage for all of its warps.
         for (int step = 0; step < lead; ++step) {
           const int stage = load % STAGES;
           const int parity = load / STAGES % 2;
           wait(k_full[stage], parity);
+          wait(v_full[stage], parity);
           named_sync(wg, 256);
           named_arrive(after, 256);
           if (elect()) {
             arrive(k_empty[stage]);
-          }
-          wait(v_full[stage], parity);
-          if (elect()) {
             arrive(v_empty[stage]);
           }
           load = load + 1;

@@ -10,7 +10,6 @@ from engine.cuir.nodes import (
     Call,
     Expr,
     Field,
-    For,
     Function,
     Module,
     Name,
@@ -22,14 +21,14 @@ from engine.errors import TransferError
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import map_function, stmt_reads, substitute
-from engine.transfer.rules.names import meaning_of
+from engine.transfer.rules.names import meaning_of, own_names
 
 RENAME = "rename the input, or the variable that makes it, in the spec"
 
 
 def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
     have = {f.name for f in module.fields}
-    taken = _names(module, found.kernel)
+    taken = names_in(module, found)
     fields = list(module.fields)
     views: list[Stmt] = []
     for item in used:
@@ -66,19 +65,20 @@ def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
     return map_function(replace(module, fields=tuple(fields)), found.kernel, change)
 
 
-def _names(module: Module, kernel: str) -> set[str]:
-    """Every name that a view in the kernel would hide, or be hidden by."""
+def names_in(module: Module, found: Attention) -> set[str]:
+    """Every name that a view in the kernel, or in the schedule's functions, would hide or be
+    hidden by."""
     names = {"T", "args", *(name for name, _ in module.spec)}
     for function in module.functions:
         names.add(function.name)
         names.update(function.consts)
-    for _, stmt in walk_block(module.function(kernel).body, (kernel,)):
+    kernel = module.function(found.kernel)
+    for _, stmt in walk_block(kernel.body, (kernel.name,)):
         names |= stmt_reads(stmt)
-        if isinstance(stmt, Assign):
-            names.add(stmt.target)
-        elif isinstance(stmt, For):
-            names.add(stmt.var)
-    return names
+    schedule = found.schedule
+    read_there = (schedule.count, schedule.index, schedule.full, schedule.lead)
+    functions = (kernel, *(module.function(name) for name in read_there if name is not None))
+    return names.union(*map(own_names, functions))
 
 
 def view_of(item: Input) -> Assign:

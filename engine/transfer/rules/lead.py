@@ -12,45 +12,48 @@ from engine.cuir.nodes import Assign, Attr, Binary, Call, Expr, Function, Name, 
 from engine.transfer import schedule as intervals
 from engine.transfer.linear import tidy
 from engine.transfer.rewrite import Block, free_names, stmt_exprs
+from engine.transfer.rules.names import Fresh
 
 KEYS, QUERIES = Attr(Name("args"), "Nk"), Attr(Name("args"), "Nq")
 
 
-def passed_over(lead: Function, keep: Expr) -> Function:
+def passed_over(lead: Function, keep: Expr, fresh: Fresh) -> Function:
     """The body of `lead`(args, b, h, q0, row0), with constants for the rows of the block, the keys
     of a tile and the rows from row0 on: how many of the block's first tiles lie behind the last key
     that these rows keep. Only tiles of the range after a prefix are passed over, if there is one.
+    `fresh` gives the names of variables.
     """
     block_rows, tile_keys, own_rows = (Name(c) for c in lead.consts[:3])
     first, own = (Name(p.name) for p in lead.params[3:5])
-    of_block = intervals.key_ranges(keep, intervals.Rows(first, Name("last")), KEYS)
-    of_own = intervals.key_ranges(keep, intervals.Rows(own, Name("own_last")), KEYS)
+    last, own_last, begin, end = (Name(fresh(n)) for n in ("last", "own_last", "begin", "end"))
+    of_block = intervals.key_ranges(keep, intervals.Rows(first, last), KEYS)
+    of_own = intervals.key_ranges(keep, intervals.Rows(own, own_last), KEYS)
 
     def ends(span: intervals.KeyRange) -> Expr:
         """The first tile behind the range; none is below 0."""
-        end = Call("ceil_div", (tidy(Binary("+", span.high, Num(1))), tile_keys))
-        return intervals.maximum(Num(0), end)
+        behind = Call("ceil_div", (tidy(Binary("+", span.high, Num(1))), tile_keys))
+        return intervals.maximum(Num(0), behind)
 
     body: Block
     if of_block.rest is None or of_own.rest is None:
         if of_block.prefix is None or of_own.prefix is None or of_block.rest != of_own.rest:
             return lead
         body = (
-            Assign("end", ends(of_block.prefix)),
-            Return(Binary("-", Name("end"), Call("min", (Name("end"), ends(of_own.prefix))))),
+            Assign(end.id, ends(of_block.prefix)),
+            Return(Binary("-", end, Call("min", (end, ends(of_own.prefix))))),
         )
     else:
-        begin: Expr = Binary("//", of_block.rest.low, tile_keys)
+        start: Expr = Binary("//", of_block.rest.low, tile_keys)
         if of_block.prefix is not None:
-            begin = intervals.maximum(ends(of_block.prefix), begin)
-        stop = Call("max", (ends(of_own.rest), Name("begin")))
+            start = intervals.maximum(ends(of_block.prefix), start)
+        stop = Call("max", (ends(of_own.rest), begin))
         body = (
-            Assign("begin", begin),
-            Assign("end", ends(of_block.rest)),
-            Return(Binary("-", Name("end"), Call("min", (Name("end"), stop)))),
+            Assign(begin.id, start),
+            Assign(end.id, ends(of_block.rest)),
+            Return(Binary("-", end, Call("min", (end, stop)))),
         )
     read = frozenset[str]().union(*(free_names(e) for s in body for e in stmt_exprs(s)))
-    bounds = (("last", first, block_rows), ("own_last", own, own_rows))
+    bounds = ((last.id, first, block_rows), (own_last.id, own, own_rows))
     lasts = tuple(_last(*bound) for bound in bounds if bound[0] in read)
     return replace(lead, body=lasts + body)
 

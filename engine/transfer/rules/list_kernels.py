@@ -53,11 +53,11 @@ from engine.transfer.rules.lists import (
     SKIP,
     WARP,
     Area,
-    Fresh,
     Lists,
     bits_at,
     view_of_lists,
 )
+from engine.transfer.rules.names import Fresh
 from engine.transfer.rules.words import Words
 
 ROW, KEY = intervals.ROW, intervals.KEY

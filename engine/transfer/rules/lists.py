@@ -53,7 +53,8 @@ from engine.transfer.rewrite import (
     stmt_exprs,
     substitute,
 )
-from engine.transfer.rules.inputs import is_view
+from engine.transfer.rules.inputs import is_view, names_in
+from engine.transfer.rules.names import Fresh, locals_for
 
 LANES = 64  # blocks that share a block of rows' candidates, or its tiles' bits
 SHARE = 8  # rows whose bits a block makes at a time: one word for each lane
@@ -130,9 +131,8 @@ def lists_of(module: Module, found: Attention, recipe: Recipe) -> Lists | None:
         return None
     fresh = Fresh(
         {f.name for f in module.fields}
-        | {f.name for f in module.functions}
-        | {i.name for i in recipe.inputs}
-        | {c for f in module.functions for c in f.consts}
+        | {name for i in recipe.inputs for name in (i.name, *i.dims)}
+        | names_in(module, found)
     )
     consts = _launch_consts(module, found)
     rows, keys = _tile_consts(module, found, consts)
@@ -152,20 +152,6 @@ def lists_of(module: Module, found: Attention, recipe: Recipe) -> Lists | None:
         keys=keys,
         consts=tuple(consts.items()),
     )
-
-
-class Fresh:
-    """Names that nothing has yet."""
-
-    def __init__(self, taken: set[str]) -> None:
-        self.taken = set(taken)
-
-    def __call__(self, wanted: str) -> str:
-        name, number = wanted, 2
-        while name in self.taken:
-            name, number = f"{wanted}_{number}", number + 1
-        self.taken.add(name)
-        return name
 
 
 def _launch_consts(module: Module, found: Attention) -> dict[str, Expr]:
@@ -241,7 +227,8 @@ def _passed(module: Module, found: Attention, lists: Lists) -> dict[str, Functio
     block = Binary("//", q0, rows)
     at = (b, h, block) if lists.per_head else (b, block)
     passed = Call(lists.passed, (ARGS, b, h, q0, row), (), tuple(Name(c) for c in lead.consts))
-    first, step = Name("first"), Name("step")
+    fresh = locals_for(module, (lead,), {lists.field, lists.passed, lists.index})
+    first, step = Name(fresh("first")), Name(fresh("step"))
     tile = Index(Name(lists.field), (*at, Binary("+", Num(1), step)))
     count = Index(Name(lists.field), (*at, Num(0)))
     body = (
@@ -281,8 +268,7 @@ def bits_at(
 def mask_by_bits(module: Module, found: Attention, lists: Lists) -> Module:
     """Where the kernel masks a partial tile it takes the bits, if the tile has a slot."""
     kernel = module.function(found.kernel)
-    fresh = Fresh({s.target for _, s in walk_block(kernel.body, ()) if isinstance(s, Assign)})
-    slot = Name(fresh("slot"))
+    slot = Name(Fresh({lists.field} | names_in(module, found))("slot"))
 
     def edit(stmts: Block) -> Block:
         return _by_bits(stmts, found, lists, slot)
@@ -345,13 +331,13 @@ def _masks_partial(stmt: Stmt, found: Attention) -> bool:
 
 
 def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
-    """The argument struct's two fields, and the two launches before the attention's."""
+    """The argument struct's three fields, and the three launches before the attention's."""
     numbers = (Field(lists.planned, "i32"), Field(lists.slots, "i32"))
     fields = (*module.fields, Field(lists.field, "tensor"), *numbers)
     host = module.function(found.host)
     fresh = Fresh(
         {s.target for _, s in walk_block(host.body, ()) if isinstance(s, Assign)}
-        | set(host.consts)
+        | {*host.consts, *(p.name for p in host.params)}
         | {f.name for f in module.functions}
     )
     blocks, lanes = Name(fresh("row_blocks")), Name(fresh("lanes"))

@@ -31,6 +31,7 @@ from engine.transfer.rules.inputs import scalar_inputs, view_of
 from engine.transfer.rules.lead import passed_over
 from engine.transfer.rules.list_kernels import kernels
 from engine.transfer.rules.lists import Lists, from_lists, insert_after, launch_lists
+from engine.transfer.rules.names import locals_for
 from engine.transfer.rules.sites import edit_site
 from engine.transfer.rules.steps import Step
 from engine.transfer.rules.words import Words
@@ -87,7 +88,7 @@ def mask_steps(found: Attention, recipe: Recipe, words: Words, lists: Lists | No
 def _insert_builders(
     module: Module, found: Attention, words: Words, keep: Expr, lists: Lists
 ) -> Module:
-    """The candidates' count and index, and the two kernels, behind the schedule."""
+    """The candidates' count and index, and the three kernels, behind the schedule."""
     names = found.schedule
     count, index = (module.function(n) for n in (names.count, names.index))
     candidates = _ranges(module, found, words, keep, lists.count)
@@ -137,7 +138,7 @@ def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -
     index = module.function(names.index)
     if names.lead is not None and _descends(index):
         lead = module.function(names.lead)
-        new[lead.name] = _with_views(passed_over(lead, words.of_schedule(keep, lead)), words)
+        new[lead.name] = _passed_over(module, lead, words, keep)
     return _replaced(module, new)
 
 
@@ -148,8 +149,12 @@ def _candidate_lead(
     if found.schedule.lead is None or not _descends(module.function(found.schedule.index)):
         return ()
     lead = module.function(found.schedule.lead)
-    passed = _with_views(passed_over(lead, words.of_schedule(keep, lead)), words)
-    return (replace(passed, name=lists.passed),)
+    return (replace(_passed_over(module, lead, words, keep), name=lists.passed),)
+
+
+def _passed_over(module: Module, lead: Function, words: Words, keep: Expr) -> Function:
+    fresh = locals_for(module, (lead,), words.names)
+    return _with_views(passed_over(lead, words.of_schedule(keep, lead), fresh), words)
 
 
 def _with_views(function: Function, words: Words) -> Function:
@@ -178,22 +183,24 @@ def _ranges(
     tile_rows, tile_keys = (Name(c) for c in count.consts[:2])
     keys = Attr(Name("args"), "Nk")
     queries = Attr(Name("args"), "Nq")
+    fresh = locals_for(module, (count, index, full), words.names)
+    last, begin, prefix, visit = (Name(fresh(n)) for n in ("last", "first", "prefix", "visit"))
 
     def rows_of(function: Function) -> intervals.Rows:
         first = Name(function.params[3].name)
-        return intervals.Rows(first, Name("last"))
+        return intervals.Rows(first, last)
 
     def last_row(function: Function) -> Assign:
         # A third constant says how many rows are asked about, where not the whole block's.
         first = Name(function.params[3].name)
         rows = Name(function.consts[2]) if len(function.consts) > 2 else tile_rows
         value = Binary("-", Call("min", (Binary("+", first, rows), queries)), Num(1))
-        return Assign("last", value)
+        return Assign(last.id, value)
 
     def finish(function: Function, body: Block) -> Function:
         read = frozenset[str]().union(*(free_names(e) for s in body for e in stmt_exprs(s)))
         body = tuple(view_of(i) for i in words.tensors if i.name in read) + body
-        return replace(function, body=((last_row(function),) if "last" in read else ()) + body)
+        return replace(function, body=((last_row(function),) if last.id in read else ()) + body)
 
     ranges = intervals.key_ranges(words.of_schedule(keep, count), rows_of(count), keys)
     new: dict[str, Function] = {}
@@ -222,9 +229,9 @@ def _ranges(
         ranges_i = intervals.key_ranges(words.of_schedule(keep, index), rows_of(index), keys)
         assert ranges_i.rest is not None
         if ranges.prefix is None:
-            beyond = Binary("-", ends(ranges.rest.high), Name("first"))
+            beyond = Binary("-", ends(ranges.rest.high), begin)
             body: Block = (
-                Assign("first", tile_of(ranges.rest.low)),
+                Assign(begin.id, tile_of(ranges.rest.low)),
                 Return(intervals.maximum(zero, beyond)),
             )
             new[count.name] = finish(count, body)
@@ -232,21 +239,19 @@ def _ranges(
             new[index.name] = finish(index, (Return(Binary("+", first, step)),))
         else:
             assert ranges_i.prefix is not None
-            prefix = Name("prefix")
             first = intervals.maximum(prefix, tile_of(ranges.rest.low))
-            beyond = Binary("-", ends(ranges.rest.high), Name("first"))
+            beyond = Binary("-", ends(ranges.rest.high), begin)
             body = (
-                Assign("prefix", tiles_until(ranges.prefix.high)),
-                Assign("first", first),
+                Assign(prefix.id, tiles_until(ranges.prefix.high)),
+                Assign(begin.id, first),
                 Return(Binary("+", prefix, intervals.maximum(zero, beyond))),
             )
             new[count.name] = finish(count, body)
             first_i = intervals.maximum(prefix, tile_of(ranges_i.rest.low))
-            visit = Name("visit")
             later = Binary("+", first_i, Binary("-", visit, prefix))
             body = (
-                Assign("prefix", tiles_until(ranges_i.prefix.high)),
-                Assign("visit", step),
+                Assign(prefix.id, tiles_until(ranges_i.prefix.high)),
+                Assign(visit.id, step),
                 Return(Select(Compare("<", visit, prefix), visit, later)),
             )
             new[index.name] = finish(index, body)

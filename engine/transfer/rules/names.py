@@ -1,4 +1,5 @@
-"""Names that an input of a spec, or one of its dimensions, cannot bear in a kernel.
+"""Names that an input of a spec, or one of its dimensions, cannot bear in a kernel, and those that
+are free for what a rule adds.
 
 Such an input becomes a field of the argument struct and a variable of the kernel. There a word of
 C++ does not compile, and the name of an operation would hide the operation from the statements that
@@ -7,6 +8,9 @@ use it. A test holds these lists against the words of the lifter and of the cata
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
+
+from engine.cuir.nodes import Assign, For, Function, Module, walk_block
 from engine.cuir.ops import OPS
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS
 
@@ -64,3 +68,36 @@ def meaning_of(name: str) -> str | None:
     if not name.isascii():
         return "no name that every C++ compiler takes"
     return None
+
+
+class Fresh:
+    """Names that nothing has yet."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.taken = set(taken)
+
+    def __call__(self, wanted: str) -> str:
+        name, number = wanted, 2
+        while name in self.taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self.taken.add(name)
+        return name
+
+
+def locals_for(module: Module, functions: Iterable[Function], more: Set[str]) -> Fresh:
+    """Names for variables that a rule adds to `functions`: neither a name of the module, nor of
+    their own, nor one of `more` (those of the spec's inputs, which the functions may read)."""
+    taken = {f.name for f in module.functions} | {f.name for f in module.fields} | more
+    taken |= {c for f in module.functions for c in f.consts} | {"args", "T"}
+    return Fresh(taken.union(*map(own_names, functions)))
+
+
+def own_names(function: Function) -> set[str]:
+    """The names of a function's parameters, constants and variables."""
+    out = {p.name for p in function.params} | set(function.consts)
+    for _, stmt in walk_block(function.body, (function.name,)):
+        if isinstance(stmt, Assign):
+            out.add(stmt.target)
+        elif isinstance(stmt, For):
+            out.add(stmt.var)
+    return out

@@ -42,6 +42,8 @@ class Words:
         # A scalar input may be the scale: the caller passes it, so it is as good as a constant.
         self.tensors = tuple(i for i in recipe.extra() if i.dims)
         self.scalars = {i.name for i in recipe.extra() if not i.dims}
+        # What a variable of a function that reads inputs must not be called.
+        self.names = frozenset(n for i in recipe.inputs for n in (i.name, *i.dims))
         if "Dv" not in self.sizes and "D" in self.sizes:
             self.sizes["Dv"] = self.sizes["D"]
 

@@ -24,7 +24,7 @@ from engine.transfer.fill import UNFILLED, fill_arguments
 from engine.transfer.ranges import reads_pairs, with_ranges
 from engine.transfer.rewrite import map_function
 from engine.transfer.rules import apply, plan
-from engine.transfer.rules.lists import Fresh
+from engine.transfer.rules.names import Fresh
 from engine.transfer.schedule import KEY, ROW, certain, factored, possible
 from engine.transfer.workspace import launch_constants
 from tests.engine.transfer.recipes import lifted, recipe
