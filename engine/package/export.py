@@ -256,10 +256,13 @@ def _asked(content: Content) -> bytes:
 
 
 def _used(name: str, content: Content) -> bool:
-    """Whether the kernel is given the input at all: one whose values change nothing is not asked
-    for twice, but q, k and v always are."""
+    """Whether a call needs the input: q, k and v, what the kernel is given, and what the spec needs
+    to make a table of the kernel's. One whose values change nothing is not asked for."""
     item = next(i for i in content.asked.inputs if i.name == name)
     if item.role != "extra":
+        return True
+    tables = [i.name for i in content.asked.inputs if i.derive]
+    if not item.derive and any(_used(table, content) for table in tables):
         return True
     names = {getattr(e, "id", "") for s in content.binding.scalars for e in walk_expr(s.value)}
     return name in names or any(t.source == name for t in content.binding.tensors)

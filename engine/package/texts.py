@@ -52,6 +52,20 @@ def _plan_use(info: Mapping[str, Any], call: str) -> str:
     )
 
 
+def _table_words(inputs: Sequence[Input], plans: bool) -> str:
+    """The README's sentence about tables that the spec makes of inputs; empty without any."""
+    tables = [f"`{i.name}`" for i in inputs if i.derive]
+    sources = [f"`{i.name}`" for i in inputs if i.role == "extra" and not i.derive and i.dims]
+    if not tables or not sources:
+        return ""
+    once = ", or use a plan, which keeps what its mask reads" if plans else ""
+    return (
+        f"\nWhere {', '.join(tables)} is not given, the spec's own code makes it of "
+        f"{', '.join(sources)}, on the CPU\nand in every call, which waits for the GPU and "
+        f"cannot be traced: give it{once}.\n"
+    )
+
+
 def _plan_words(info: Mapping[str, Any]) -> str:
     """The README's paragraph about what a plan holds; empty where there are no plans."""
     if info["binding"].get("workspace") is None:
@@ -82,7 +96,7 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
     ordered = sorted(inputs, key=lambda i: i.derive is not None)
     params = ", ".join(map(_parameter, ordered))
     names = ", ".join(i.name for i in inputs)
-    lines = [f"    {i.name}: {_quoted(_describe(i))}" for i in ordered]
+    lines = [f"    {i.name}: {_quoted(_describe(i, info))}" for i in ordered]
     if any(i.derive for i in inputs):
         names = "{" + ", ".join(f'"{i.name}": {i.name}' for i in inputs) + "}"
     function = "call_named" if names.startswith("{") else "call"
@@ -150,14 +164,19 @@ def _quoted(text: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text).replace("\\", "/").replace('"', "'")
 
 
-def _describe(item: Input) -> str:
+def _describe(item: Input, info: Mapping[str, Any]) -> str:
     if not item.dims:
         return "a number"
     made = ""
     if item.derive:
         line = item.derive.split(":")[0]
         made = f"; where it is not given, line {line} of the spec makes it"
-    return f"[{', '.join(item.dims)}], {_DTYPE_WORDS.get(item.dtype, item.dtype)}{made}"
+    words = _DTYPE_WORDS.get(item.dtype, item.dtype)
+    if item.dtype in ("i32", "i64") and not any(
+        row["source"] == item.name for row in info["binding"]["tensors"]
+    ):
+        words = "int32 or int64, read by the spec's own code alone"
+    return f"[{', '.join(item.dims)}], {words}{made}"
 
 
 def readme_text(
@@ -173,7 +192,7 @@ def readme_text(
     recipe = recipe_of(asked)
     call = ", ".join(i.name for i in inputs if not i.derive)
     key = next(iter(info["specialisations"]))
-    table = "\n".join(f"| `{i.name}` | {_describe(i)} |" for i in inputs)
+    table = "\n".join(f"| `{i.name}` | {_describe(i, info)} |" for i in inputs)
     archs = ", ".join(info["archs"])
     options = "".join(f", `{k} = {v}`" for k, v in info["spec_options"].items())
     lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
@@ -217,7 +236,7 @@ import {name}  # with the folder that holds {name} on sys.path
 
 out = {name}.attention({call}){second}{_plan_use(info, call)}
 ```
-{_plan_words(info)}
+{_plan_words(info)}{_table_words(inputs, info["binding"].get("workspace") is not None)}
 | input | what |
 |---|---|
 {table}

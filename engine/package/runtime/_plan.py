@@ -18,7 +18,8 @@ class Held:
     """An input as a plan was filled with it.
 
     The tensor itself is kept, so that no other can come to lie at its address. `version` counts
-    the changes in place that PyTorch sees; `place` is its address, sizes, strides and dtype.
+    the changes in place that PyTorch sees; `place` is its address, sizes, strides and dtype, and
+    empty for a number.
     """
 
     value: Any
@@ -26,24 +27,29 @@ class Held:
     place: tuple[Any, ...]
 
     @classmethod
-    def of(cls, name: str, value: Any) -> Held:
-        """`value` as it is now. ValueError where changes of it could not be seen."""
-        if not isinstance(value, torch.Tensor):
-            return cls(value, 0, ())
-        if value.is_inference():
-            raise ValueError(
-                f"a plan cannot hold {name}, an inference tensor: PyTorch does not count its "
-                f"changes in place. Make it outside of torch.inference_mode(), or pass "
-                f"{name}.clone() made inside `with torch.inference_mode(False)`"
-            )
-        return cls(value, value._version, _place(value))
+    def of(cls, value: Any) -> Held:
+        """`value` as it is now."""
+        if isinstance(value, torch.Tensor):
+            return cls(value, value._version, _place(value))
+        return cls(value, 0, ())
 
     def still(self, value: Any) -> bool:
         """Whether `value` is the very input, unchanged."""
-        if not isinstance(self.value, torch.Tensor):
-            return not isinstance(value, torch.Tensor) and bool(self.value == value)
-        same = self.value is value and self.value._version == self.version
-        return same and _place(self.value) == self.place
+        held = self.value
+        if not self.place:  # a number; a tensor compared with one is no bool
+            return (held == value) is True
+        return held is value and held._version == self.version and _place(held) == self.place
+
+
+def countable(name: str, value: Any) -> Any:
+    """`value`. ValueError for a tensor whose changes could not be seen."""
+    if isinstance(value, torch.Tensor) and value.is_inference():
+        raise ValueError(
+            f"a plan cannot hold {name}, an inference tensor: PyTorch does not count its changes "
+            f"in place. Make it outside of torch.inference_mode(), or pass {name}.clone() made "
+            "inside `with torch.inference_mode(False)`"
+        )
+    return value
 
 
 def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -74,16 +80,16 @@ class Plan:
         """Whether a call has filled it."""
         return self._workspace is not None
 
-    def check(self, call: Mapping[str, Held]) -> None:
+    def check(self, call: Mapping[str, Any]) -> None:
         """ValueError where `call` is not what the plan was made for."""
-        for name, now in call.items():
+        for name, value in call.items():
             held = self._made_for.get(name)
-            if held is not None and held.still(now.value):
+            if held is not None and held.still(value):
                 continue
             said = f"the plan was made for another {name}"
             if held is not None and isinstance(held.value, torch.Tensor):
                 said = f"{said} (equal values in another tensor do not count)"
-                if held.value is now.value:
+                if held.value is value:
                     said = f"{name} has changed since the plan was made"
             raise ValueError(f"{said}: use a new Plan() for this call")
 
@@ -96,22 +102,24 @@ class Plan:
         """The tables that the spec makes of `inputs`: those of the call that filled the plan where
         the inputs are the same, else new ones. Of the inputs `shaped` only the shapes count."""
         now = {
-            name: Held.of(name, tuple(value.shape) if name in shaped else value)
+            name: tuple(value.shape) if name in shaped else countable(name, value)
             for name, value in inputs.items()
         }
-        if self._tables and all(self._from[name].still(held.value) for name, held in now.items()):
+        if self._tables and all(self._from[name].still(value) for name, value in now.items()):
             return self._tables
         made = make(dict(inputs))
         if not self.filled:
-            self._from, self._tables = now, made
+            self._from = {name: Held.of(value) for name, value in now.items()}
+            self._tables = made
         return made
 
-    def fill(self, call: Mapping[str, Held], workspace: torch.Tensor) -> None:
+    def fill(self, call: Mapping[str, Any], workspace: torch.Tensor) -> None:
         """Keep what a launch on the current stream writes to `workspace`."""
-        self._made_for, self._workspace = dict(call), workspace
+        self._made_for = {name: Held.of(value) for name, value in call.items()}
+        self._workspace = workspace
         self._ready = torch.cuda.current_stream(workspace.device).record_event()
 
-    def take(self, call: Mapping[str, Held]) -> torch.Tensor:
+    def take(self, call: Mapping[str, Any]) -> torch.Tensor:
         """The workspace, ready for a launch on the current stream.
 
         While a CUDA graph is captured nothing is waited for: what fills a plan comes before.
@@ -145,9 +153,10 @@ class Workspaces:
 
     def call(
         self, values: dict[str, Any], sizes: dict[str, Any], specialisation: str
-    ) -> dict[str, Held]:
+    ) -> dict[str, Any]:
         """What a plan depends on, by the words of an error. ValueError where an input is one whose
         changes cannot be seen."""
         out: dict[str, Any] = {**sizes, "dtype or head size": specialisation}
-        out |= {name: values[name] for name in self.masking}
-        return {name: Held.of(name, value) for name, value in out.items()}
+        for name in self.masking:
+            out[name] = countable(name, values[name])
+        return out

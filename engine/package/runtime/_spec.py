@@ -66,13 +66,14 @@ def asked() -> Any:
         return importlib.import_module("engine.spec.text").recipe_from_json(data)
 
 
-def tables(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def tables(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """The tables that the spec builds itself, at these inputs' sizes and of the kernel's types.
 
     Runs the spec's own code. Where it takes no other tensor than q, k and v, a table is made once
     for each set of sizes.
     """
     info = package()
+    inputs = {name: torch.as_tensor(value) for name, value in inputs.items()}
     first = next(iter(inputs.values()))
     plain = all(i["role"] != "extra" or i["derive"] for i in info["inputs"])
     key = (first.device, *(tuple(t.shape) for t in inputs.values()))

@@ -22,11 +22,26 @@ from engine.transfer.rules import apply, plan
 from engine.transfer.workspace import constants_by_arch
 from tests.engine.package.conftest import Import, content
 
+# The mask reads a table that the spec makes of another input.
+STARTS = """
+import torch
+from torch import Tensor
+from jaxtyping import Float, Int64
 
-def document_content(root: Path) -> Content:
-    """Document attention on the sm_80 kernel, as the rules carry it."""
+def attention(
+    q: Float[Tensor, "B H Nq D"], k: Float[Tensor, "B H Nk D"], v: Float[Tensor, "B H Nk D"],
+    starts: Int64[Tensor, "B Nk"],
+):
+    ids = torch.cumsum(starts, dim=-1)
+    scores = q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5
+    keep = ids[:, None, : q.shape[2], None] == ids[:, None, None, :]
+    return torch.softmax(scores.masked_fill(~keep, float("-inf")), dim=-1) @ v
+"""
+
+
+def carried(root: Path, spec: Path) -> Content:
+    """A spec on the sm_80 kernel, as the rules carry it."""
     package = load_package(root / "kernels" / "flash_fwd_sm80")
-    spec = root / "kernels" / "specs" / "document.py"
     lifted = lift(package, package.specialisations[-1], package.archs[0])
     recipe = read_recipe(spec)
     planned = plan(lifted.module, recipe)
@@ -46,11 +61,15 @@ def document_content(root: Path) -> Content:
 
 @pytest.fixture(scope="module")
 def package(root: Path, import_package: Import) -> ModuleType:
-    return import_package(document_content(root), "documents")
+    return import_package(carried(root, root / "kernels" / "specs" / "document.py"), "documents")
 
 
 @pytest.fixture
 def launches(package: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    return launches_of(package, monkeypatch)
+
+
+def launches_of(package: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The argument structs of the launches; tensors are on the CPU."""
     op = importlib.import_module(f"{package.__name__}._op")
     seen: list[Any] = []
@@ -207,6 +226,38 @@ def test_a_plan_keeps_the_tables_that_it_was_filled_with(package: ModuleType) ->
     first = held.tables({"lengths": lengths}, [], make)
     lengths.add_(1)
     assert held.tables({"lengths": lengths}, [], make) is not first
+
+
+def test_a_mask_over_a_table_that_the_spec_makes(
+    root: Path, import_package: Import, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "starts.py"
+    spec.write_text(STARTS)
+    package = import_package(carried(root, spec), "of_starts")
+    seen = launches_of(package, monkeypatch)
+    starts = (torch.arange(96) % 40 == 0).long().expand(2, 96).contiguous()
+    q = torch.zeros(2, 2, 96, 128, dtype=torch.bfloat16)
+    held = package.Plan()
+    package.attention(q, q, q, starts)  # makes the table in the call
+    for _ in range(2):
+        package.attention(q + 1, q, q, starts, plan=held)
+    assert [args.planned for args, _ in seen] == [0, 0, 1]
+    assert seen[1][0].ids.data == seen[2][0].ids.data  # the plan's own table
+    with torch.inference_mode():  # a table made here can be held all the same
+        package.attention(q, q, q, starts, plan=package.Plan())
+    with pytest.raises(ValueError, match="another ids"):
+        package.attention(q, q, q, starts.clone(), plan=held)
+    starts[0, 3] = 1
+    with pytest.raises(ValueError, match="another ids"):
+        package.attention(q, q, q, starts, plan=held)
+    with pytest.raises(TypeError, match=r"ids must have dtype torch\.int32, not torch\.int64"):
+        package.attention(q, q, q, starts, starts.cumsum(-1))
+    with pytest.raises(ValueError, match="ids holds integers that do not fit"):
+        package.attention(q, q, q, starts * 2**32)
+    readme = Path(package.__file__ or "").with_name("README.md").read_text(encoding="utf-8")
+    assert "Where `ids` is not given, the spec's own code makes it of `starts`" in readme
+    assert "| `starts` | [B, Nk], int32 or int64, read by the spec's own code alone |" in readme
+    assert "| `ids` | [B, Nk], int32; where it is not given, line" in readme
 
 
 def test_a_package_with_plans_says_what_they_hold(package: ModuleType) -> None:
