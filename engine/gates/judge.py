@@ -104,13 +104,20 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
         unreached = beyond(written(subject))
     if unreached:
         passed += f"; {unreached}"
-    details: dict[str, Any] = {"runs": done}
+    rows = done
+    if failure is None:
+        from engine.gates.judge_spec import drawn
+        from engine.gates.starve import starved
+
+        failure, late = starved(subject, _inputs if read else drawn, report)
+        rows = [*done, *late]
+    details: dict[str, Any] = {"runs": rows}
     if failure is not None:
         details |= failure.details()
-        if payload.get("explain") and done:
+        if payload.get("explain") and rows:
             from engine.gates.explain import explained
 
-            details |= explained(subject, deck, done[-1], failure)
+            details |= explained(subject, deck, rows[-1], failure)
     return {
         "ok": failure is None,
         "reason": failure.reason if failure is not None else passed.format(len(done)),

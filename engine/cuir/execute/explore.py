@@ -1,10 +1,11 @@
 """Runs a program under many schedules.
 
-Small pipelines: every schedule that departs at most `delays` times from "the first part that can go
-on goes on" (delay-bounded scheduling, Emmi, Qadeer and Rakamaric 2011), which finds most ordering
-bugs with one or two departures. What the budget leaves goes to random schedules. The vector clocks
-find an unordered access in any one of them; exploration is for what depends on the order itself:
-phases, arrivals, deadlocks.
+First each part is starved once: it goes on only where no other can. Then, for small pipelines,
+every schedule that departs at most `delays` times from "the first part that can go on goes on"
+(delay-bounded scheduling, Emmi, Qadeer and Rakamaric 2011), which finds most ordering bugs with one
+or two departures, but not a part that is late all the time. What the budget leaves goes to random
+schedules. The vector clocks find an unordered access in any one of them; exploration is for what
+depends on the order itself: phases, arrivals, deadlocks.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def explore(
     limits: Limits | None = None,
     stop_at_finding: bool = True,
 ) -> Exploration:
-    """At most `budget` runs of `module`, taking turns first, then systematic, then random."""
+    """At most `budget` runs of `module`: taking turns first, then with each part starved, then
+    systematic, then random."""
     found: dict[tuple[str, tuple[str | int, ...]], Finding] = {}
     bad: tuple[Schedule, Outcome] | None = None
 
@@ -63,6 +65,11 @@ def explore(
 
     first = run(Schedule(0, parts))
     runs = 1
+    for starved in range(first.coverage.parts):
+        if runs == budget or (bad and stop_at_finding):
+            break
+        run(Schedule(0, parts, starve=starved))
+        runs += 1
     queue: deque[dict[int, int]] = deque([{}])
     while queue and runs < budget and not (bad and stop_at_finding):
         choices = queue.popleft()

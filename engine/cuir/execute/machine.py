@@ -63,6 +63,10 @@ class BlockMachine:
                 part.frames.append(Frame(code, inner, None, 0))
                 unit.parts.append(part)
                 self.parts.append(part)
+        program.coverage.parts = max(program.coverage.parts, count)
+        starve = program.schedule.starve
+        # Blocks are numbered from 1.
+        self.starved = None if starve is None else (starve + program.block - 1) % count
         self.first_barrier_agent = 3 * count + units
         self.register_pool = 0  # what lower_registers has given back, in registers
         self.barriers: dict[int, Any] = {}
@@ -119,12 +123,22 @@ class BlockMachine:
             decisions.append(options)
         if schedule.choices is not None:
             return schedule.choices.get(number, 0) % options
+        if self.starved is not None:
+            return self.without(self.starved, able, options)
         if schedule.seed == 0:
             self.turn += 1
             return self.turn % options
         weights = [self.pace[p.index] for p in able]
         weights += [self.pace[-1]] * len(self.transfers)
         return self.random.choices(range(options), weights)[0]
+
+    def without(self, starved: int, able: list[Part], options: int) -> int:
+        """Bulk copies first, then all parts but one in turn, and that one when no other can."""
+        if len(able) < options:
+            return len(able)
+        self.turn += 1
+        others = [n for n, part in enumerate(able) if part.index != starved]
+        return others[self.turn % len(others)] if others else 0
 
     def advance(self, part: Part) -> None:
         """Runs `part` until others may have seen what it did, or until it has to wait."""

@@ -26,12 +26,16 @@ class Schedule:
 
     Seed 0 takes turns; any other seed picks at random, each block with its own paces. `parts`
     simulated warps make up one unit (a warpgroup, or the whole block). With `choices` the first
-    part that can goes on, but at the decisions that it names: how `explore` steers.
+    part that can goes on, but at the decisions that it names: how `explore` steers. With `starve`
+    one part of each block goes on only where no other can, and bulk copies land at once: part
+    `starve` of the first block, the next part of the next one, and so on in turn. A warp that is
+    late for a phase of a barrier shows there.
     """
 
     seed: int = 0
     parts: int = 2
     choices: Mapping[int, int] | None = None
+    starve: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,8 @@ class Visit:
 class Coverage:
     """What ran: how often each op, which tiles were loaded, how many decisions a schedule took.
 
-    `unwritten` counts the rows of each written field that no block wrote.
+    `unwritten` counts the rows of each written field that no block wrote. `parts` is the number of
+    simulated warps of the largest block.
     """
 
     ops: dict[Path, int] = field(default_factory=dict)
@@ -66,6 +71,7 @@ class Coverage:
     launches: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     decisions: list[int] = field(default_factory=list)
     unwritten: dict[str, int] = field(default_factory=dict)
+    parts: int = 0
 
 
 class Program:
