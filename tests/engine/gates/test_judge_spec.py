@@ -77,7 +77,7 @@ def test_a_right_target_passes_and_says_what_was_not_compared() -> None:
     assert found["ok"], found["reason"]
     assert "LSE is not compared" in found["reason"] and "one-hot V" in found["reason"]
     modes = {row["mode"] for row in found["details"]["runs"]}
-    assert modes == {"exact", "typed", "weights"}
+    assert modes == {"exact", "typed", "weights", "a late warp"}
 
 
 def test_a_wrong_one_fails_with_its_weights() -> None:
@@ -129,7 +129,7 @@ def test_a_spec_that_runs_nowhere_is_no_pass(tmp_path: Path) -> None:
 def test_one_case_more_is_judged() -> None:
     case = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 11, "Nk": 13, "modes": ["exact"]}
     found = judged(BASE, ROOT / "kernels/specs/full.py", cases=[case])
-    assert found["ok"] and "Nq 11, Nk 13" in found["details"]["runs"][-1]["case"]
+    assert found["ok"] and "Nq 11, Nk 13" in found["details"]["runs"][-2]["case"]
 
 
 def test_weights_of_relu_that_are_zero_are_not_removed_pairs() -> None:
