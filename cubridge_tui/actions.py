@@ -90,7 +90,7 @@ def can_redo(facts: Facts) -> str:
 
 
 def has_failure(facts: Facts) -> str:
-    return "" if facts.failed else "no gate has failed"
+    return "" if facts.failed or facts.unmeant else "no gate has failed"
 
 
 def can_accept(facts: Facts) -> str:
@@ -154,11 +154,24 @@ def can_word(facts: Facts) -> str:
     return "the answer is still coming" if facts.asking == "running" else ""
 
 
+def some_topics(facts: Facts) -> str:
+    return not_running(facts) or ("" if facts.topics > 1 else "there is nothing else to ask for")
+
+
 def answered(facts: Facts) -> str:
     return "" if facts.attempts else "no answer came yet"
 
 
 deciding = every(writable, idle, on_hunk, showable)
+
+
+def can_edit(facts: Facts) -> str:
+    """A hunk's text, or the meaning of the opaque op under the cursor."""
+    return every(writable, idle)(facts) if facts.opaque and not facts.hunk else deciding(facts)
+
+
+def edit_word(facts: Facts) -> str:
+    return "write meaning" if facts.opaque and not facts.hunk else "edit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +224,8 @@ ACTIONS: tuple[Action, ...] = (
        "Stages", every(writable, idle, can_step), 2),
     _A("cancel", ("ctrl+c",), "Cancel what is running", "cancel", ADAPTATION, "Stages",
        running, 0),
-    _A("why", ("w", "enter"), "Why a gate failed: every pane goes to the op", "why", ADAPTATION,
-       "Stages", has_failure, 3),
+    _A("why", ("w", "enter"), "Why a gate failed or was not run: every pane goes to the op", "why",
+       ADAPTATION, "Stages", has_failure, 3),
     _A("override", ("O",), "Override a failed gate in your name, with a reason", "", ADAPTATION,
        "Stages", every(writable, idle)),
     _A("accept-kernel", ("K",), "Accept the kernel: shows what and at which level; then package it",
@@ -220,8 +233,9 @@ ACTIONS: tuple[Action, ...] = (
        lambda f: "package, commit" if f.accepted else "accept kernel"),
     _A("take-in", ("exclamation_mark",), "Take in what changed on disk", "take in", ADAPTATION,
        "Stages", every(writable, idle, changed_on_disk), 5),
-    _A("ask-model", ("M",), "Ask a model for the edit: shows what would be sent, and where", "",
-       ADAPTATION, "Stages", every(writable, has_lifted)),
+    _A("ask-model", ("M",), "Ask a model for the edit, meanings of opaque ops, or a lowering: "
+       "shows what would be sent, and where", "", ADAPTATION, "Stages",
+       every(writable, has_lifted)),
     _A("gpu", ("v",), "Verify on a GPU: run, pack or import; results beside the rivals", "GPU",
        ADAPTATION, "Stages", has_lowered, 19),
     _A("fork", ("F",), "Go on in a copy of this session, also where another one writes it", "fork",
@@ -244,9 +258,10 @@ ACTIONS: tuple[Action, ...] = (
        every(writable, idle, can_redo)),
     _A("comment", ("c",), "Comment on the hunk (kept with its decision)", "", ADAPTATION, "Review",
        deciding),
-    _A("edit", ("e",), "Edit the hunk's text here", "edit", ADAPTATION, "Review", deciding, 16),
-    _A("edit-outside", ("E",), "Edit the hunk's text in $EDITOR", "", ADAPTATION, "Review",
-       deciding),
+    _A("edit", ("e",), "Edit the hunk's text here; on an opaque op, write its meaning", "edit",
+       ADAPTATION, "Review", can_edit, 16, edit_word),
+    _A("edit-outside", ("E",), "Edit the hunk's text, or the op's meaning, in $EDITOR", "",
+       ADAPTATION, "Review", can_edit),
     _A("write", ("W",), "Write a proposal of your own: the whole target in $EDITOR", "", ADAPTATION,
        "Review", every(writable, idle, has_hunks, all_decided)),
     _A("view", ("d",), "Target and lowered as text, as hunks of ops, as lines", "diff", ADAPTATION,
@@ -352,6 +367,8 @@ ACTIONS: tuple[Action, ...] = (
        "a line", MODEL, "Model", can_word, 2),
     _A("model-stop", ("x",), "No more rounds: the best answer becomes the proposal", "stop here",
        MODEL, "Model", waiting, 3),
+    _A("model-topic", ("w",), "Ask for something else: a step of meanings, the edit, a lowering",
+       "ask for", MODEL, "Model", some_topics, 4),
     _A("model-rounds", ("n",), "How many repairs, and how many answers from scratch", "rounds",
        MODEL, "Model", not_running, 4),
     _A("model-server", ("m",), "Another server or model", "server", MODEL, "Model", not_running, 5),

@@ -6,18 +6,23 @@ a kernel is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cubridge_tui.model.next_step import Step, owed
 from cubridge_tui.model.snapshot import Builder, Snapshot
-from engine.errors import CuBridgeError, CuirError, InputError
+from engine.errors import CuBridgeError, CuirError, InputError, LowerError
 from engine.service.adaptation import Adaptation, Beginning, beginning, start
 from engine.service.bench import Bench, find_kernel
+from engine.service.decisions import redo_group, undo_group
 from engine.service.inputs import MODULES, inputs_of, modules_text, spec_modules
+from engine.service.kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
+from engine.service.llm_lower import decide_lowering
+from engine.service.meanings import decide_meanings, settle_meanings
 from engine.service.options import choose_options
 from engine.service.person import propose_by_person
+from engine.service.written_meaning import write_meaning, written_text
 from engine.types import (
     Artifact,
     Decision,
@@ -28,7 +33,7 @@ from engine.types import (
     VerdictKind,
     sha256_of,
 )
-from sessions.events import ArtifactSet, InputsSet, TranscriptAdded
+from sessions.events import ArtifactSet, Event, HunkDecided, InputsSet, TranscriptAdded
 from sessions.newborn import NewSession
 from sessions.writer import Writer
 
@@ -92,8 +97,8 @@ class Desk:
 
     def run(self, shown: Callable[[Snapshot], None]) -> Snapshot:
         """Step after step, to the first decision or failure; `shown` gets each state."""
-        while (step := owed(self.work.state).step) not in (None, Step.ACCEPT):
-            self._take(step)
+        while (now := owed(self.work.state)).action == "step":
+            self._take(now.step)
             shown(self.snapshot())
         return self.snapshot()
 
@@ -117,7 +122,12 @@ class Desk:
             case Step.JUDGE_TARGET:
                 self.work.judge_target()
             case Step.LOWER:
-                self.work.judge_lowered(self.work.lower())
+                try:
+                    lowering = self.work.lower()
+                except LowerError as error:
+                    self.work.cannot_lower(error)
+                    return
+                self.work.judge_lowered(lowering)
 
     def override(self, gate: Gate, reason: str) -> Snapshot:
         """A person takes the responsibility for a gate, with a reason."""
@@ -142,9 +152,21 @@ class Desk:
 
     def decide(self, name: str, kind: DecisionKind, comment: str = "") -> Snapshot:
         """Accept or reject a hunk (`proposal/hunk`)."""
-        self.work.decide(Decision(name, kind, self.actor, comment))
+        self.record(Decision(name, kind, self.actor, comment))
         self.builder.drafts.pop(name, None)
         return self.snapshot()
+
+    def record(self, *decisions: Decision) -> None:
+        """Record decisions at one stroke; what they are about is made again from them all."""
+        for about, decide in (
+            (ABOUT_MEANINGS, lambda *d: decide_meanings(self.work, *d)),
+            (ABOUT_LOWERINGS, lambda *d: decide_lowering(self.work, *d)),
+            ("", self.work.decide),
+        ):
+            mine = [d for d in decisions if d.target.startswith(about)]
+            decisions = tuple(d for d in decisions if d not in mine)
+            if mine:
+                decide(*mine)
 
     def accept_rest(self, *proposals: Proposal) -> Snapshot:
         """Accept what is undecided of some proposals, at one stroke that is undone at once."""
@@ -158,21 +180,35 @@ class Desk:
                 Decision(name, DecisionKind.ACCEPTED, self.actor)
                 for name in ([proposal.id] if whole and open_ else names)
             ]
-        if made:
-            self.work.decide(*made)
+        self.record(*made)
         return self.snapshot()
 
     def edit(self, name: str, text: str) -> Snapshot:
         """Replace a hunk's text; one that does not parse stays a draft with its error."""
         decision = Decision(name, DecisionKind.EDITED, self.actor, replacement=text)
         try:
-            self.work.decide(decision)
+            self.record(decision)
             self.builder.drafts.pop(name, None)
         except CuBridgeError as error:
-            if not isinstance(error, CuirError) and "does not parse" not in error.message:
+            meaning = name.startswith(ABOUT_MEANINGS) and isinstance(error, InputError)
+            unread = isinstance(error, CuirError) or "does not parse" in error.message
+            if not (meaning or unread):
                 self.builder.drafts[name] = (text, str(error))
                 raise
             self.builder.drafts[name] = (text, str(error))
+        return self.snapshot()
+
+    def meaning_text(self, op: str) -> tuple[str, str]:
+        """The text of a meaning to write by hand, and why the last one was not taken."""
+        return self.builder.drafts.get(op) or (written_text(self.work, op), "")
+
+    def write_meaning(self, op: str, text: str) -> Snapshot:
+        """Give an opaque op a meaning of the person's own; one that cannot be read is a draft."""
+        try:
+            write_meaning(self.work, op, text)
+            self.builder.drafts.pop(op, None)
+        except (InputError, CuirError) as error:
+            self.builder.drafts[op] = (text, str(error))
         return self.snapshot()
 
     def propose(self, text: str) -> Snapshot:
@@ -181,12 +217,22 @@ class Desk:
         return self.snapshot()
 
     def undo(self) -> Snapshot:
+        group = undo_group(self.writer.events, self.work.state.undo)
         self.work.undo()
+        self._settle(group)
         return self.snapshot()
 
     def redo(self) -> Snapshot:
+        group = redo_group(self.writer.events, self.work.state.redo)
         self.work.redo()
+        self._settle(group)
         return self.snapshot()
+
+    def _settle(self, group: Sequence[Event]) -> None:
+        """The lifted stage is no draft: it is made again where meanings were decided otherwise."""
+        made = (e.body.decision.target for e in group if isinstance(e.body, HunkDecided))
+        if any(target.startswith(ABOUT_MEANINGS) for target in made):
+            settle_meanings(self.work)
 
     # --- the world outside -----------------------------------------------------------------------
 

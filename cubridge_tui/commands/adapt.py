@@ -163,6 +163,7 @@ def _lower(work: Adaptation, stages: _Stages, model: ModelRun | None) -> bool:
         verdict = work.judge_lowered(work.lower())
     except LowerError as error:
         why = str(error)
+        work.cannot_lower(error)
         stages.add("lowered", "G3", "not_run", why, time.monotonic() - begin)
     else:
         stages.gate("lowered", verdict)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.model.linediff import opcodes, unified
 from cubridge_tui.model.rows import PaneText, Row, RowKind
+from cubridge_tui.model.topics import Topic
 from cubridge_tui.text.cells import split_lines
 
 if TYPE_CHECKING:
     from cubridge_tui.model.live import Live
     from cubridge_tui.model_desk import Ready
-    from engine.llm.types import Message
+    from engine.cuir.nodes import Module
+    from engine.llm.types import Message, Reply, Request
     from engine.transfer.llm.loop import Attempt
+    from engine.transfer.llm.rounds import Trial
 
 
 class Look(StrEnum):
@@ -26,11 +30,57 @@ class Look(StrEnum):
     PROMPT = "prompt"
 
 
-def attempt_rows(attempts: Sequence[Attempt], marked: int = -1) -> tuple[Row, ...]:
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One part of an answer about opaque ops or regions: its name, what is there, what is said."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One answer, whatever it was asked for; `module` or `parts` where it could be read."""
+
+    id: str
+    passed: bool
+    reached: str
+    reason: str
+    request: Request
+    reply: Reply
+    words: str = ""
+    op: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    module: Module | None = None
+    parts: tuple[Said, ...] = ()
+    language: str = "cuir"
+
+    @classmethod
+    def of_attempt(cls, a: Attempt) -> Answered:
+        """An answer to the question for an edit."""
+        return cls(
+            a.id, a.passed, a.reached.name.lower(), a.reason, a.request, a.reply, a.words, a.op,
+            a.details, a.module,
+        )  # fmt: skip
+
+    @classmethod
+    def of_trial(
+        cls, name: str, trial: Trial[Any], parts: Sequence[Said], language: str
+    ) -> Answered:
+        """An answer to the question for meanings or for a lowering."""
+        out = trial.outcome
+        return cls(
+            f"{name}{trial.round}", out.passed, out.reached, out.reason, trial.request,
+            trial.reply, "", out.op, out.details, None, tuple(parts), language,
+        )  # fmt: skip
+
+
+def attempt_rows(attempts: Sequence[Answered], marked: int = -1) -> tuple[Row, ...]:
     """The list: id, how far it got, why no further, what it took."""
     return tuple(
         Row(
-            f"{a.id:<6} {_mark(a)} {a.reached.name.lower():<10} {a.reply.seconds:5.1f} s"
+            f"{a.id:<6} {_mark(a)} {a.reached:<10} {a.reply.seconds:5.1f} s"
             f" {_tokens(a):>14}  {a.reason}",
             number=i,
             sign="◆" if i - 1 == marked else " ",
@@ -39,18 +89,18 @@ def attempt_rows(attempts: Sequence[Attempt], marked: int = -1) -> tuple[Row, ..
     )
 
 
-def _mark(attempt: Attempt) -> str:
+def _mark(attempt: Answered) -> str:
     return "✓" if attempt.passed else "✗"
 
 
-def _tokens(attempt: Attempt) -> str:
+def _tokens(attempt: Answered) -> str:
     used = attempt.reply.usage
     if used.prompt is None and used.answer is None:
         return "tokens unknown"
     return f"{used.prompt or 0}+{used.answer or 0} tok"
 
 
-def shown(attempt: Attempt, look: Look, base: str) -> PaneText:
+def shown(attempt: Answered, look: Look, base: str) -> PaneText:
     """An attempt; `base` is the target that it edits, as text."""
     title = f"{attempt.id}  {look.value}"
     if look is Look.EDIT:
@@ -67,11 +117,13 @@ def shown(attempt: Attempt, look: Look, base: str) -> PaneText:
     return PaneText(tuple(rows), "", title, "the answer is empty")
 
 
-def _edit(attempt: Attempt, base: str, title: str) -> PaneText:
+def _edit(attempt: Answered, base: str, title: str) -> PaneText:
     from engine.cuir.printer import print_module
 
+    if attempt.parts:
+        return PaneText(_parts(attempt), attempt.language, title)
     if attempt.module is None:
-        return PaneText((), "cuir", title, f"it became no module: {attempt.reason}")
+        return PaneText((), "cuir", title, f"nothing could be read from it: {attempt.reason}")
     old, new = split_lines(base), split_lines(print_module(attempt.module))
     rows = unified(old, new, opcodes(old, new), {}, {}, {}, {}, {})
     made = tuple(
@@ -80,8 +132,20 @@ def _edit(attempt: Attempt, base: str, title: str) -> PaneText:
     return PaneText(made, "cuir", title)
 
 
-def _verdict(attempt: Attempt) -> list[str]:
-    lines = [f"{attempt.id}: {attempt.reached.name.lower()}", "", attempt.reason, ""]
+def _parts(attempt: Answered) -> tuple[Row, ...]:
+    """Op by op, or region by region: what is there, and what the answer says."""
+    rows: list[Row] = []
+    for said in attempt.parts:
+        rows.append(Row(said.name, RowKind.HEAD, None, "model"))
+        for text, kind in ((said.before, RowKind.DEL), (said.after, RowKind.ADD)):
+            origin = "model" if kind is RowKind.ADD else "expert"
+            lines = text.rstrip("\n").split("\n") if text else []
+            rows += [Row(line, kind, None, origin) for line in lines]
+    return tuple(rows)
+
+
+def _verdict(attempt: Answered) -> list[str]:
+    lines = [f"{attempt.id}: {attempt.reached}", "", attempt.reason, ""]
     if attempt.words:
         lines += ["the model's own reason", f"  {attempt.words}", ""]
     if attempt.op:
@@ -114,10 +178,12 @@ def ready_text(ready: Ready) -> PaneText:
     """What would be sent, and where: read before the key that sends it."""
     out = ready.outgoing
     manner = out.manner or ready.settings.manner
+    candidates = ready.asking.candidates if ready.topic is Topic.EDIT else 1
     lines = [
+        f"asks for   {ready.topic.words}",
         f"to         {out.place}   ({manner})",
         f"model      {out.model}",
-        f"requests   at most {out.requests}: {ready.asking.candidates} from scratch, each with up "
+        f"requests   at most {out.requests}: {candidates} from scratch, each with up "
         f"to {ready.asking.rounds} repairs",
         f"bytes      {out.bytes} in the first request:",
         *(f"           {p.bytes:>8}  {p.name}" for p in out.parts),

@@ -14,7 +14,8 @@ class Facts:
     `undo` and `redo` say in a few words what would be undone and made again;
     `changed` names what changed on disk; `accepted`, `lifted`, `lowered`, `recipe` and
     `times` say whether there are any; `asking` is how far a model's run is (ready, running,
-    waiting, done), `attempts` counts its answers.
+    waiting, done), `attempts` counts its answers, `topics` what could be asked for;
+    `opaque` is the opaque op under the cursor, `unmeant` counts those without meaning.
     """
 
     job: str = ""
@@ -37,3 +38,6 @@ class Facts:
     lifted: bool = False
     asking: str = ""
     attempts: int = 0
+    topics: int = 0
+    opaque: str = ""
+    unmeant: int = 0

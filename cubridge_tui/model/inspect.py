@@ -59,6 +59,7 @@ def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
     if found is not None:
         module, path, stmt = found
         lines += _of_statement(module, path, stmt, snap.constants)
+        lines += _of_opaque(snap, key)
     elif key[1][:1] == (FIELDS,):
         lines.append("what       a field of the argument struct")
     else:
@@ -68,6 +69,28 @@ def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
         loop = "/".join(map(str, around.loop[1])) if around.loop is not None else "none"
         lines += [f"loop       {loop}", f"worker     {'/'.join(map(str, around.worker[1]))}"]
     lines += ["", *_where(snap, key), "", *_cause(snap, row, stage)]
+    return lines
+
+
+def _of_opaque(snap: Snapshot, key: Key) -> list[str]:
+    """What is known of an opaque op, and what has been said of it."""
+    op = snap.opaque_at(key)
+    if op is None:
+        return []
+    lines = [
+        f"opaque     {op.id}, line {op.line} of the source: {op.reason}",
+        *(f"  text     {line}" for line in op.text.split("\n")),
+        f"  reads    {', '.join(op.reads) or 'nothing'}",
+        f"  writes   {', '.join(op.writes) or 'nothing'}",
+    ]
+    for proposal, hunk, decision in snap.meanings:
+        if hunk.id == op.id:
+            state = decision.kind.value if decision is not None else "undecided"
+            edited = decision.replacement if decision is not None else None
+            text = (hunk.after if edited is None else edited).split("\n")
+            lines.append(f"{hunk.clause:<10} {hunk.origin.value}, {state}, {proposal.id}")
+            lines += [f"  {line}" for line in text]
+    lines.append(f"meaning    {'assumed until G4 passes' if op.meant else 'none: G1 cannot run'}")
     return lines
 
 

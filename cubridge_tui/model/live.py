@@ -9,21 +9,23 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from cubridge_tui.model.topics import Topic
 from engine.llm.types import Heard, Kind, Message
 
 if TYPE_CHECKING:
-    from engine.transfer.llm.loop import Attempt
+    from cubridge_tui.model.attempts import Answered
 
 _TICK = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What the person wants: where to ask, how often, in which words.
+    """What the person wants: for what to ask, where, how often, in which words.
 
     `prompt` is a first prompt as the person edited it, in place of the one that is made.
     """
 
+    topic: Topic | None = None  # what the session's state asks for
     url: str = ""
     model: str = ""
     instruction: str = ""
@@ -37,9 +39,9 @@ class Live:
     """A run as it goes: what came of the running answer, the attempts, and whether it waits."""
 
     cancel: threading.Event
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[Answered] = field(default_factory=list)
     note: str = ""
-    waiting: Attempt | None = None
+    waiting: Answered | None = None
     began: float = 0.0
     first: float = 0.0  # when the running answer's first text came
     _parts: list[str] = field(default_factory=list)
@@ -94,10 +96,10 @@ class Live:
             f"{(written + thought) // 4} tokens, {per:.0f} a second"
         )
 
-    def attempted(self, attempt: Attempt) -> None:
+    def attempted(self, attempt: Answered) -> None:
         self.attempts.append(attempt)
 
-    def steer(self, attempt: Attempt) -> str | None:
+    def steer(self, attempt: Answered) -> str | None:
         """Wait for the person's line for the next round; None ends the rounds."""
         self.waiting = attempt
         try:

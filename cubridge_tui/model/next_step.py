@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from cubridge_tui.model.meanings import open_meanings, step_word, wanted_step
 from engine.service.kinds import edits
+from engine.service.lowerings import present_lowering
 from engine.types import DecisionKind, Gate, Level, Stage, Verdict, VerdictKind
 from sessions.state import SessionState
 
@@ -31,8 +33,36 @@ class Owed:
 
 
 def undecided(state: SessionState) -> int:
-    """Hunks without a decision."""
+    """Hunks without a decision: of meanings, of the target, of the lowered source."""
+    return open_meanings(state) + _open_edits(state) + open_regions(state)
+
+
+def _open_edits(state: SessionState) -> int:
     return sum(state.decision(p.id, h.id) is None for p in edits(state.proposals) for h in p.hunks)
+
+
+def open_regions(state: SessionState) -> int:
+    """Undecided hunks of the lowering that was written for the present target."""
+    found = present_lowering(state)
+    return sum(state.decision(found.id, h.id) is None for h in found.hunks) if found else 0
+
+
+def unmeant(state: SessionState) -> int:
+    """Opaque ops for want of whose meaning G1 was not run."""
+    verdict = state.verdict(Gate.G1)
+    if verdict is None or verdict.kind is not VerdictKind.NOT_RUN:
+        return 0
+    count = verdict.details.get("opaque", 0)
+    return count if isinstance(count, int) else 0
+
+
+def unlowered(state: SessionState) -> Verdict | None:
+    """G3's verdict where the templates could not write the present target."""
+    verdict = state.verdict(Gate.G3)
+    if verdict is None or verdict.kind is not VerdictKind.NOT_RUN:
+        return None
+    told = bool(verdict.details.get("unlowered"))
+    return verdict if told and not state.stage(Stage.LOWERED).artifacts else None
 
 
 def first_failed(state: SessionState) -> Verdict | None:
@@ -44,28 +74,50 @@ def owed(state: SessionState) -> Owed:
     """What the person owes next."""
     failed = first_failed(state)
     lifted = state.verdict(Gate.G1)
-    if not state.stage(Stage.LIFTED).artifacts or _open(lifted):
+    if not state.stage(Stage.LIFTED).artifacts:
+        return Owed("Lift the source and run G1", "step", Step.LIFT)
+    meanings = open_meanings(state)
+    if meanings:
+        return _decide(meanings, "meaning")
+    wanted = wanted_step(state)
+    if wanted is not None:
+        words = f"Meanings, {step_word(wanted)}: M asks a model, e on the op writes one by hand"
+        return Owed(words, "ask-model", None, f"the meanings are not complete: {words}")
+    if _open(lifted):
         return Owed("Lift the source and run G1", "step", Step.LIFT)
     if failed is not None and failed.gate is Gate.G1:
         return _failure(failed)
     if not edits(state.proposals) or state.outdated(Stage.TARGET):
+        opaque = unmeant(state)
+        if opaque:
+            ops = f"{opaque} ops have" if opaque > 1 else "1 op has"
+            words = f"{ops} no meaning: M asks a model, e writes it, w goes there; s goes on so"
+            return Owed(words, "ask-model", Step.PROPOSE)
         words = "Read the spec (this runs its code) and let the rules propose"
         return Owed(words, "step", Step.PROPOSE)
-    count = undecided(state)
+    count = _open_edits(state)
     if count:
-        hunks = f"{count} hunk{'s' * (count != 1)}"
-        words = f"Decide on {hunks}: a accepts, x rejects, A accepts all"
-        return Owed(words, "accept-hunk", None, f"{hunks} still undecided: a, x or A")
+        return _decide(count, "hunk")
     target = state.verdict(Gate.G2)
     if _open(target):
         return Owed("Run G2: does the target compute the spec?", "step", Step.JUDGE_TARGET)
     if failed is not None and failed.gate is Gate.G2:
         return _failure(failed, culprit(state))
     lowered = state.verdict(Gate.G3)
-    if not state.stage(Stage.LOWERED).artifacts or _open(lowered):
+    regions = open_regions(state)
+    if regions:
+        return _decide(regions, "region")
+    if unlowered(state) is not None:
+        words = "The templates cannot write this target: M lets a model write the lowering"
+        return Owed(words, "ask-model", None, words)
+    untold = lowered is not None and bool(lowered.details.get("unlowered"))
+    if not state.stage(Stage.LOWERED).artifacts or _open(lowered) or untold:
         return Owed("Lower to CUDA and run G3", "step", Step.LOWER)
     if failed is not None:
-        return _failure(failed)
+        found = _failure(failed)
+        if failed.gate is Gate.G3:
+            return replace(found, words=f"{found.words}; M lets a model write the lowering")
+        return found
     if state.acceptance is not None and state.acceptance_is_current:
         words = f"Accepted, {state.accepted_level}: K shows the package and commit steps"
         return Owed(words, "accept-kernel", None, "the kernel is accepted")
@@ -95,6 +147,12 @@ def accept_blocked(state: SessionState) -> str:
     return "no level yet: " + ", ".join(reasons)
 
 
+def _decide(count: int, what: str) -> Owed:
+    things = f"{count} {what}{'s' * (count != 1)}"
+    words = f"Decide on {things}: a accepts, x rejects, A accepts all"
+    return Owed(words, "accept-hunk", None, f"{things} still undecided: a, x or A")
+
+
 def _word(verdict: Verdict | None) -> str:
     return "has not run" if verdict is None else verdict.kind.value.replace("_", " ")
 
@@ -116,4 +174,5 @@ def culprit(state: SessionState) -> str:
 
 def _failure(verdict: Verdict, suspect: str = "") -> Owed:
     words = f"{verdict.gate} failed: w goes to {suspect or 'the op that it names'}"
-    return Owed(words, "why", None, f"{verdict.gate} failed: mend the target first (w says why)")
+    what = "a meaning" if verdict.gate is Gate.G1 and verdict.assumed else "the target"
+    return Owed(words, "why", None, f"{verdict.gate} failed: mend {what} first (w says why)")

@@ -29,7 +29,7 @@ def as_markdown(snap: Snapshot) -> str:
             at = f" (line {', '.join(map(str, clause.lines))})" if clause.lines else ""
             out.append(f"- **{_cell(clause.kind)}**: {_cell(clause.words)}{at}")
     out += ["", "## Hunks"]
-    for proposal, hunk, decision in snap.hunks:
+    for proposal, hunk, decision in snap.all_hunks:
         word = WORDS[decision.kind if decision else None]
         out += ["", f"### {proposal.id}/{hunk.id}: {_cell(hunk.title)}", ""]
         out.append(f"{hunk.origin.value}, {word}. {_cell(hunk.reason)}")
@@ -49,7 +49,7 @@ def lowered_patch(snap: Snapshot) -> list[str]:
     """The lowered source as a unified diff."""
     panes = snap.panes[View.TEXT]
     before = [r.text for r in panes[Stage.SOURCE].rows]
-    after = [r.text for r in panes[Stage.LOWERED].rows]
+    after = [r.text for r in panes[Stage.LOWERED].rows if r.number is not None]
     if not after:
         return []
     made = difflib.unified_diff(before, after, "a/kernel.cu", "b/kernel.cu", lineterm="")

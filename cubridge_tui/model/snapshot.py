@@ -7,12 +7,14 @@ what depends on content hashes only, so a decision costs what it changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from cubridge_tui.model import linediff
 from cubridge_tui.model.links import Links, lifted_name, link, namer, with_keys
+from cubridge_tui.model.meanings import Decided, OpaqueNote, about_meanings, meaning_rows
+from cubridge_tui.model.meanings import opaque_notes as notes_of
 from cubridge_tui.model.review import (
     Review,
     gives,
@@ -22,6 +24,7 @@ from cubridge_tui.model.review import (
     review_rows,
 )
 from cubridge_tui.model.rows import Key, PaneText, Row, RowKind, plain_rows
+from cubridge_tui.model.written import decided_regions, written_rows
 from cubridge_tui.text.cells import split_lines
 from engine.cuir.nodes import Module
 from engine.cuir.parser import Parsed, parse_module, parse_with_tables
@@ -31,11 +34,13 @@ from engine.lift import lift_source
 from engine.lift.provenance import Lifted
 from engine.service.decisions import in_words, redo_group, undo_group
 from engine.service.inputs import spec_moved
+from engine.service.kinds import edits
+from engine.service.lowerings import lower_task
 from engine.service.work import BINDING, LIFTED, LOWERED, SOURCE, TARGET, Work
 from engine.spec.recipe import Recipe
 from engine.transfer.binding import Binding
 from engine.transfer.review import compose
-from engine.types import Decision, Hunk, Proposal, Stage, sha256_of
+from engine.types import Decision, Gate, Hunk, Proposal, Stage, sha256_of
 from sessions.state import SessionState
 from sessions.writer import Writer
 
@@ -58,6 +63,8 @@ class Snapshot:
     `diff_blocked` says why nothing may be decided now (the difference cannot be shown as it is);
     `changed` what changed on disk since the session took it in; `drafts` are hunk name -> (text,
     error) of edits that do not parse; `undo_words` and `redo_words` say what would be undone.
+    `hunks` are those of the target, `meanings` those about the opaque ops, `regions` those of the
+    lowering that was written for this target.
     """
 
     session: str
@@ -84,14 +91,31 @@ class Snapshot:
     target_names: Callable[[tuple[str | int, ...]], Key] = lifted_name
     undo_words: str = ""
     redo_words: str = ""
+    opaque: tuple[OpaqueNote, ...] = ()
+    meanings: tuple[Decided, ...] = ()
+    regions: tuple[Decided, ...] = ()
+
+    @property
+    def all_hunks(self) -> tuple[Decided, ...]:
+        """Every hunk that can be decided on, in pipeline order."""
+        return (*self.meanings, *self.hunks, *self.regions)
 
     def decision(self, name: str) -> Decision | None:
         """The standing decision about `proposal/hunk`."""
-        return next((d for p, h, d in self.hunks if f"{p.id}/{h.id}" == name), None)
+        return next((d for p, h, d in self.all_hunks if f"{p.id}/{h.id}" == name), None)
 
     def hunk(self, name: str) -> tuple[Proposal, Hunk] | None:
         """The hunk that `proposal/hunk` names."""
-        return next(((p, h) for p, h, _ in self.hunks if f"{p.id}/{h.id}" == name), None)
+        return next(((p, h) for p, h, _ in self.all_hunks if f"{p.id}/{h.id}" == name), None)
+
+    def blocked(self, hunk: str) -> str:
+        """Why a hunk may not be decided on now: a difference that is not shown as it is."""
+        found = self.hunk(hunk)
+        return self.diff_blocked if found is None or edits((found[0],)) else ""
+
+    def opaque_at(self, key: Key | None) -> OpaqueNote | None:
+        """The opaque op that a row with this key shows, or stands in."""
+        return next((op for op in self.opaque if op.holds(key)), None)
 
 
 class Builder:
@@ -122,9 +146,14 @@ class Builder:
         links, names = self._links(
             lifted, lifted_text, target, target_text, lowered, lowered_text, stale
         )
+        opaque = self._opaque() if lifted_text is not None else ()
+        meanings, regions = about_meanings(state), decided_regions(state)
         panes, blocked = self._panes(
             source or "", lifted_text, target_text, lowered_text, lifted, links, names
         )
+        self._with_meanings(panes, opaque, meanings)
+        if regions:
+            self._with_regions(panes, source or "", lowered_text, links, regions)
         writer = self.work.session
         waiting = writer.pending if isinstance(writer, Writer) else ()
         return Snapshot(
@@ -154,7 +183,53 @@ class Builder:
             target_names=names,
             undo_words=in_words(state, undo_group(writer.events, state.undo)),
             redo_words=in_words(state, redo_group(writer.events, state.redo)),
+            opaque=opaque,
+            meanings=meanings,
+            regions=regions,
         )
+
+    # --- meanings and written lowerings ----------------------------------------------------------
+
+    def _opaque(self) -> tuple[OpaqueNote, ...]:
+        key = ("opaque", self.work.state.hashes.get("source"), self.work.state.hashes.get("lifted"))
+        found: tuple[OpaqueNote, ...] = self._keep(key, lambda: notes_of(self.work))
+        return found
+
+    def _with_meanings(
+        self, panes: dict[View, Panes], opaque: tuple[OpaqueNote, ...],
+        meanings: tuple[Decided, ...],
+    ) -> None:  # fmt: skip
+        """The lifted pane with its opaque ops marked, and beside each what is said of it."""
+        if not opaque:
+            return
+        gpu = self.work.state.verdict(Gate.G4)
+        proven = gpu is not None and gpu.passed
+        left = sum(not op.meant for op in opaque)
+        words = [f"{left} of {len(opaque)} opaque ops without meaning"] if left else []
+        if left < len(opaque) and not proven:
+            words.append(f"{len(opaque) - left} assumed")
+        for view, by_stage in panes.items():
+            pane = by_stage[Stage.LIFTED]
+            rows = meaning_rows(pane.rows, opaque, meanings, self.drafts, proven)
+            made = replace(pane, rows=rows, title=f"{pane.title}  {', '.join(words)}".rstrip())
+            panes[view] = {**by_stage, Stage.LIFTED: made}
+
+    def _with_regions(
+        self, panes: dict[View, Panes], source: str, lowered: str | None, links: Links,
+        regions: tuple[Decided, ...],
+    ) -> None:  # fmt: skip
+        """The lowered pane as the expert's source with every written region beside its place."""
+        state = self.work.state
+        key = ("regions", state.hashes.get("lifted"), state.hashes.get("target"))
+        task = self._keep(key, lambda: lower_task(self.work))
+        rows = written_rows(task, source, regions, links, self.drafts, lowered)
+        left = sum(d is None for _, _, d in regions)
+        origin = regions[0][0].origin.value
+        words = f"written by a {origin}" + (f", {left} undecided" if left else "")
+        for view, by_stage in panes.items():
+            pane = by_stage[Stage.LOWERED]
+            made = replace(pane, rows=rows, title=f"{pane.title}  [{words}]")
+            panes[view] = {**by_stage, Stage.LOWERED: made}
 
     # --- texts -----------------------------------------------------------------------------------
 

@@ -1,4 +1,6 @@
-"""Asking a model for the edit: what would be sent, the answer as it comes, every attempt's verdict.
+"""Asking a model for the edit, for meanings of opaque ops or for a lowering.
+
+What would be sent, the answer as it comes, every attempt's verdict.
 
 Nothing leaves the machine before the person has seen where it goes and how much it is, and has
 pressed the key that sends it. The run belongs to the session's screen: it goes on while this one
@@ -17,6 +19,7 @@ from textual.timer import Timer
 from cubridge_tui import actions
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.attempts import (
+    Answered,
     Look,
     attempt_rows,
     prompt_text,
@@ -28,6 +31,7 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.live import Asking, Live
 from cubridge_tui.model.rows import PaneText, Row
 from cubridge_tui.model.snapshot import Snapshot
+from cubridge_tui.model.topics import Topic, topics
 from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.screens.dialogs import Prompt
 from cubridge_tui.widgets.code_pane import CodePane
@@ -36,10 +40,8 @@ from cubridge_tui.widgets.stage_bar import StageBar
 from engine.errors import CuBridgeError
 
 if TYPE_CHECKING:
-    from cubridge_tui.model_desk import Ready
+    from cubridge_tui.model_desk import Ready, Result
     from cubridge_tui.screens.adaptation.evidence import EvidenceActions
-    from engine.service.llm import Result
-    from engine.transfer.llm.loop import Attempt
 
 JOB = "model"
 LOOK_SECONDS = 0.1  # how often a stream is looked at
@@ -55,13 +57,14 @@ class ModelState:
     live: Live | None = None
     result: Result | None = None
     base: str = ""  # the target that was edited, as text
+    asked: Topic = Topic.EDIT  # what the latest run asks for
     problem: str = ""
     about: Any = None  # the session's state that `ready` was made for
-    held: Attempt | None = None
+    held: Answered | None = None
     look: Look = Look.ANSWER
 
     @property
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[Answered]:
         return self.live.attempts if self.live is not None else []
 
 
@@ -135,7 +138,15 @@ class ModelScreen(ActionScreen):
             read_only=self.snap.read_only,
             asking=self._stage(),
             attempts=len(self.state.attempts),
+            topics=len(topics(self.snap)),
         )
+
+    @property
+    def topic(self) -> Topic:
+        """What is asked for: what the person chose, while it can be, else what the state asks."""
+        there = topics(self.snap)
+        chosen = self.state.asking.topic
+        return chosen if chosen in there else there[0]
 
     # --- showing ---------------------------------------------------------------------------------
 
@@ -177,13 +188,14 @@ class ModelScreen(ActionScreen):
         if stage == "running" and live is not None:
             line = live.note or self.cubridge.jobs.line
             pace = live.pace() if live.began else ""
-            parts = [(" asking ", "title"), (f"{pace}  {line}", "dim")]
+            parts = [(f" asking for {state.asked.short} ", "title"), (f"{pace}  {line}", "dim")]
         elif stage == "waiting" and live is not None and live.waiting is not None:
             words = f"  sends what the gates found about {live.waiting.id}"
             parts += [(key, "key"), (words, "title"), ("; t adds a line, x stops here", "dim")]
         elif stage == "ready" and state.ready is not None:
             out = state.ready.outgoing
-            words = f"  sends {out.bytes} bytes to {out.place}, model {out.model}"
+            words = f"  asks for {state.ready.topic.short}: sends {out.bytes} bytes to {out.place}"
+            words += f", model {out.model}"
             parts += [(key, "key"), (words, "title")]
         elif stage == "done" and state.result is not None and state.result.proposal is not None:
             parts += [("esc", "key"), ("  decide on its hunks", "title")]
@@ -205,13 +217,13 @@ class ModelScreen(ActionScreen):
     def _prepare(self) -> None:
         """Make the prompt; the engine's part is loaded on the jobs' thread."""
         self.state.ready, self.state.problem = None, ""
-        desk, asking = self.owner.open_desk, self.state.asking
+        desk, asking, topic = self.owner.open_desk, self.state.asking, self.topic
         about = self.snap.state
 
         def work() -> Ready:
             from cubridge_tui.model_desk import prepare
 
-            return prepare(desk, asking)
+            return prepare(desk, asking, topic)
 
         def done(outcome: Outcome) -> None:
             if outcome.error is not None:
@@ -220,8 +232,7 @@ class ModelScreen(ActionScreen):
                 self.state.ready, self.state.about = outcome.value, about
             self.seen_at = self._now()
             if self.is_attached:
-                if self._showing != "attempt":
-                    self._showing = ""
+                self._showing = ""  # what would be sent is seen before it is
                 self.present()
 
         self.cubridge.jobs.submit("prompt", work, done, quiet=True)
@@ -277,6 +288,14 @@ class ModelScreen(ActionScreen):
         """Ask otherwise: a new prompt, and so another look at what would be sent."""
         self.state.asking = replace(self.state.asking, prompt=None, **changes)
         self._prepare()
+
+    def do_model_topic(self) -> None:
+        """The next thing that can be asked for."""
+        there = topics(self.snap)
+        following = there[(there.index(self.topic) + 1) % len(there)]
+        self._showing = ""
+        self._ask(topic=following)
+        self.say(f"asks for {following.words}")
 
     def do_model_rounds(self) -> None:
         asking = self.state.asking
@@ -359,13 +378,16 @@ class ModelScreen(ActionScreen):
         desk, owner = self.owner.open_desk, self.owner
         live = Live(self.cubridge.cancel)
         state.live, state.result, state.ready, state.held = live, None, None, None
+        state.asked = ready.topic
+        state.asking = replace(state.asking, topic=None, prompt=None)
         state.base = self.snap.target_text or ""
 
         def work() -> Snapshot:
             from cubridge_tui.model_desk import run
             from engine.cuir.printer import print_module
 
-            state.base = print_module(desk.work.compose())
+            if ready.topic is Topic.EDIT:
+                state.base = print_module(desk.work.compose())
             try:
                 state.result = run(desk, ready, live)
             finally:
@@ -397,7 +419,8 @@ class ModelScreen(ActionScreen):
         if outcome.cancelled or result is None:
             return "model: cancelled; the answers that came are kept"
         if result.proposal is None:
-            return "model: no answer became a target; t gives it a line, s asks again"
+            what = {Topic.EDIT: "a target", Topic.LOWER: "a lowering"}.get(result.topic, "meanings")
+            return f"model: no answer became {what}; t gives it a line, s asks again"
         count = len(result.proposal.hunks)
         passed = "passes" if result.passed else "the best one, which does not pass"
         return f"{result.proposal.id}: {count} hunk{'s' * (count != 1)} to decide on ({passed})"
@@ -448,7 +471,7 @@ class ModelScreen(ActionScreen):
 
     # --- attempts --------------------------------------------------------------------------------
 
-    def _attempt(self) -> Attempt | None:
+    def _attempt(self) -> Answered | None:
         attempts = self.state.attempts
         at = self.upper.cursor
         return attempts[at] if 0 <= at < len(attempts) else None
@@ -508,6 +531,7 @@ class ModelScreen(ActionScreen):
 
     def do_model_close(self) -> None:
         self.dismiss(None)
+        self.owner.tell()  # a run that goes on is said there at once
         result = self.state.result
         if result is not None and result.proposal is not None:
             self.owner.show_proposal()

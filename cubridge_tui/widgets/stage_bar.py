@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 
 from cubridge_tui.widgets.line import Line, Part
-from engine.types import Gate, Level, Stage, VerdictKind
+from engine.types import Gate, Level, Stage, VerdictKind, open_assumptions
 from sessions.state import SessionState
 
 MARKS = {
@@ -68,8 +68,12 @@ def _gates(state: SessionState, names: bool, words: bool, tight: bool = False) -
 
 def _level(state: SessionState, key: str, words: bool) -> list[Part]:
     level = state.level
+    assumed = len(open_assumptions(state.verdicts))
     style = {Level.NONE: "dim", Level.OVERRIDDEN: "overridden"}.get(level, "pass")
     parts: list[Part] = [("level ", "dim"), (f"{level} ", style)]
+    if assumed:
+        word = f"{assumed} meaning{'s' * (assumed != 1)} assumed " if words else f"≈{assumed} "
+        parts = [(word, "stale"), *parts]
     if state.acceptance is not None:
         current = state.acceptance_is_current
         if words:

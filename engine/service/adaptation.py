@@ -14,7 +14,7 @@ from pathlib import Path
 
 from engine.cuir.ids import assign
 from engine.cuir.printer import print_module
-from engine.errors import StoreError
+from engine.errors import LowerError, StoreError
 from engine.gates.g3 import Lowering
 from engine.lift.meanings import released
 from engine.lift.package import KernelPackage
@@ -24,6 +24,7 @@ from engine.service.decisions import redo_group, undo_group
 from engine.service.export import package_archive
 from engine.service.inputs import inputs_of, modules_text, spec_modules
 from engine.service.options import Options
+from engine.service.spec_names import refuse_taken_names
 from engine.service.work import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TARGET, Work
 from engine.spec.text import recipe_to_json
 from engine.transfer.review import propose
@@ -132,6 +133,7 @@ class Adaptation(Work):
         self.bench.progress("reading the spec")
         recipe = self.read_recipe(self.spec, self.options.spec)
         base = self.lifted.module
+        refuse_taken_names(base, recipe, self.spec, self.options.spec)
         planned = plan(base, recipe)
         trail = list(apply(base, planned.steps))
         proposed = released(base, legal(trail[-1][1] if trail else base))
@@ -185,6 +187,19 @@ class Adaptation(Work):
         lowering = self.make_lowering()
         self._set([Artifact.of(Stage.LOWERED, LOWERED, lowering.source)])
         return lowering
+
+    def cannot_lower(self, error: LowerError) -> Verdict:
+        """Record that the templates cannot write the target: G3 was not run, for this reason.
+
+        A lowered source of another target goes, so that nobody takes it for this one's.
+        """
+        if self.state.stage(Stage.LOWERED).artifacts:
+            gone = ArtifactSet(Stage.LOWERED, LOWERED, None)
+            self.writer.append([gone], actor=self.actor)
+        details = {"unlowered": True}
+        begin = time.monotonic()
+        found = self.verdict(Gate.G3, VerdictKind.NOT_RUN, begin, str(error), details)
+        return self.give(found)
 
     def judge_lowered(self, lowering: Lowering | None = None) -> Verdict:
         return self.give(self.weigh_lowered(lowering))

@@ -161,7 +161,11 @@ class ModelLower:
 
 
 def decide_lowering(work: Adaptation, *decisions: Decision) -> None:
-    """Record decisions on hunks of written lowerings; the lowered source is made again."""
+    """Record decisions on hunks of written lowerings; the lowered source is made again.
+
+    Where none of it stands any more, there is no lowered source until the target is lowered again.
+    """
+    stood = written_lowering(work) is not None
     lowering = written_lowering(work, decisions)
     bodies: list[HunkDecided | ArtifactSet] = [HunkDecided(d) for d in decisions]
     blobs: list[bytes] = []
@@ -169,7 +173,14 @@ def decide_lowering(work: Adaptation, *decisions: Decision) -> None:
         artifact = Artifact.of(Stage.LOWERED, LOWERED, lowering.source)
         bodies.append(ArtifactSet(artifact.stage, artifact.name, artifact.sha256))
         blobs.append(artifact.data)
+    else:  # what the templates wrote stays; one stroke of decisions ends with its text in the log
+        kept = None if stood or work.state.outdated(Stage.LOWERED) else _lowered_hash(work)
+        bodies.append(ArtifactSet(Stage.LOWERED, LOWERED, kept))
     work.writer.append(bodies, blobs, actor=work.actor)
+
+
+def _lowered_hash(work: Adaptation) -> str | None:
+    return work.state.stage(Stage.LOWERED).artifacts.get(LOWERED)
 
 
 def accept_lowering(work: Adaptation, proposal: Proposal) -> None:

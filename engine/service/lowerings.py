@@ -29,6 +29,7 @@ from engine.types import (
 
 if TYPE_CHECKING:
     from engine.service.work import Work
+    from sessions.state import SessionState
 
 
 def lower_task(work: Work, why: str = "", instruction: str = "") -> LowerTask:
@@ -77,12 +78,24 @@ def _composed(work: Work, texts: dict[str, str]) -> Lowered:
 
 def subject_text(work: Work) -> str:
     """What a written lowering is for, as the session keeps it beside its proposal."""
+    return _subject(work.state)
+
+
+def _subject(state: SessionState) -> str:
     data = {
         "schema": 1,
-        "lifted": sha256_of(work.lifted.source),
-        "target": work.state.stage(Stage.TARGET).artifacts.get("target.cuir", ""),
+        "lifted": state.stage(Stage.SOURCE).artifacts.get("kernel.cu", ""),
+        "target": state.stage(Stage.TARGET).artifacts.get("target.cuir", ""),
     }
     return json.dumps(data, indent=2) + "\n"
+
+
+def present_lowering(state: SessionState) -> Proposal | None:
+    """The latest written lowering for the present source and target, decided on or not."""
+    subject = sha256_of(_subject(state))
+    names = {t.name for t in state.transcripts if t.sha256 == subject}
+    found = (p for p in reversed(state.proposals) if subject_name(p.id) in names)
+    return next(found, None)
 
 
 def _belongs(work: Work, proposal: Proposal) -> bool:

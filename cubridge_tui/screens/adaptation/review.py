@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from cubridge_tui.editor import edit_outside
-from cubridge_tui.model.next_step import undecided
+from cubridge_tui.model.next_step import owed, undecided
 from cubridge_tui.model.proposals import proposal_line, proposal_rows
 from cubridge_tui.model.report import as_markdown
 from cubridge_tui.model.rows import RowKind
@@ -17,7 +17,7 @@ from cubridge_tui.screens.hunk_editor import HunkEditor
 from cubridge_tui.screens.picker import Picker
 from cubridge_tui.screens.recipe import RecipeScreen
 from engine.errors import CuBridgeError
-from engine.types import DecisionKind, Stage
+from engine.types import DecisionKind, Hunk, Origin
 
 WHOLE = "target"  # the name that a draft of the whole target has
 
@@ -32,9 +32,9 @@ class ReviewActions(Shared):
         self._hunk(-1)
 
     def _hunk(self, step: int) -> None:
-        """The next hunk in the leading pane; panes without any hand over to the target."""
+        """The next hunk in the leading pane; panes without any hand over to the one with some."""
         if not self.grid.leader.next_hunk(step):
-            self.grid.lead(Stage.TARGET)
+            self.grid.lead(self.stage_to_decide())
             self.place_panes()
             if not self.grid.leader.next_hunk(step):
                 self.say("there is no hunk to go to", "stale")
@@ -63,12 +63,18 @@ class ReviewActions(Shared):
             self.to_undecided()
             self.say(f"{left} hunk{'s' * (left != 1)} left")
         else:
-            self.say("every hunk is decided; s runs the gate")
+            self.say(f"every hunk is decided; {self._goes_on()}")
         self.seen_at = time.monotonic()
+
+    def _goes_on(self) -> str:
+        """The key of what comes next, in a few words."""
+        assert self.snap is not None
+        asks = owed(self.snap.state).action == "ask-model"
+        return "M asks for the next step" if asks else "s runs the gate"
 
     def to_undecided(self) -> None:
         assert self.snap is not None
-        open_ = {f"{p.id}/{h.id}" for p, h, d in self.snap.hunks if d is None}
+        open_ = {f"{p.id}/{h.id}" for p, h, d in self.snap.all_hunks if d is None}
         rows = self.grid.leader.content.rows
         count = len(rows)
         here = self.grid.leader.cursor
@@ -85,7 +91,7 @@ class ReviewActions(Shared):
             return
         assert self.snap is not None
         found = self.snap.hunk(self.current_hunk())
-        proposals = {p.id: p for p, _, d in self.snap.hunks if d is None}
+        proposals = {p.id: p for p, _, d in self.snap.all_hunks if d is None}
         if found is not None:
             proposals = {k: p for k, p in proposals.items() if p.origin is found[0].origin}
         if not proposals:
@@ -143,6 +149,7 @@ class ReviewActions(Shared):
         name = self.current_hunk()
         found = self.snap.hunk(name)
         if found is None:
+            self._write_meaning(outside=False)
             return
         error = self.snap.drafts.get(name, ("", ""))[1]
         editor = HunkEditor(found[1], self._hunk_text(name), error)
@@ -150,6 +157,9 @@ class ReviewActions(Shared):
 
     def do_edit_outside(self) -> None:
         name = self.current_hunk()
+        if not name:
+            self._write_meaning(outside=True)
+            return
         before = self._hunk_text(name)
         try:
             text = edit_outside(self.app, self.cubridge.config["editor"], before)
@@ -160,6 +170,49 @@ class ReviewActions(Shared):
             self.say("the text came back unchanged: nothing was decided")
         else:
             self._edited(name, text)
+
+    def _write_meaning(self, outside: bool) -> None:
+        """The meaning of the opaque op under the cursor, by hand: what stands of it to begin."""
+        op, desk = self.current_opaque(), self.open_desk
+        if op is None:
+            return
+        begun: list[tuple[str, str]] = []
+
+        def given(text: str | None) -> None:
+            if text is not None:
+                self.job("meaning", lambda: desk.write_meaning(op.id, text), told, quiet=True)
+
+        def told() -> None:
+            assert self.snap is not None
+            draft = self.snap.drafts.get(op.id)
+            if draft is not None:
+                self.say(f"kept as a draft, not applied: {draft[1]}".replace("\n", " "), "fail")
+            else:
+                self.say(f"{op.id} means what you wrote, assumed until G4; {self._goes_on()}")
+
+        def ready() -> None:
+            text, error = begun[0]
+            if not outside:
+                hunk = Hunk(
+                    op.id, "Write what this opaque op means", op.reason, "", op.text, text,
+                    (op.id,), Origin.PERSON,
+                )  # fmt: skip
+                self.app.push_screen(HunkEditor(hunk, text, error), given)
+                return
+            try:
+                after = edit_outside(self.app, self.cubridge.config["editor"], text)
+            except CuBridgeError as error_:
+                self.say(str(error_).replace("\n", " "), "fail")
+                return
+            if after == text:
+                self.say("the text came back unchanged: nothing was decided")
+            else:
+                given(after)
+
+        def begin() -> None:
+            begun.append(desk.meaning_text(op.id))
+
+        self.job("meaning", begin, ready, quiet=True)
 
     def do_write(self) -> None:
         """The whole target in $EDITOR; what comes back is a proposal, decided on like any other."""

@@ -16,7 +16,15 @@ from cubridge_tui.desk import Desk
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.layout import PANES, Wish, layout
-from cubridge_tui.model.next_step import accept_blocked, first_failed, owed, undecided
+from cubridge_tui.model.meanings import open_meanings
+from cubridge_tui.model.next_step import (
+    accept_blocked,
+    first_failed,
+    open_regions,
+    owed,
+    undecided,
+    unmeant,
+)
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.screens.adaptation.evidence import EvidenceActions
@@ -45,7 +53,7 @@ def _facts_of(snap: Snapshot) -> Facts:
         step_blocked=step.blocked or ("" if step.step else step.words),
         diff_blocked=snap.diff_blocked,
         accept_blocked=accept_blocked(state),
-        hunks=len(snap.hunks),
+        hunks=len(snap.all_hunks),
         open=undecided(state),
         undo=snap.undo_words,
         redo=snap.redo_words,
@@ -55,6 +63,7 @@ def _facts_of(snap: Snapshot) -> Facts:
         lowered=bool(state.stage(Stage.LOWERED).artifacts),
         recipe=snap.recipe is not None,
         lifted=bool(state.stage(Stage.LIFTED).artifacts),
+        unmeant=unmeant(state),
     )
 
 
@@ -209,7 +218,13 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             return Facts(job=job)
         if self._facts[0] is not snap:
             self._facts = (snap, _facts_of(snap))
-        return replace(self._facts[1], job=job, hunk=self.current_hunk(), search=self.words)
+        hunk, here = self.current_hunk(), self.current_opaque()
+        target = bool(hunk) or not (open_meanings(snap.state) or open_regions(snap.state))
+        return replace(
+            self._facts[1], job=job, hunk=hunk, search=self.words,
+            opaque=here.id if here is not None else "",
+            diff_blocked=snap.blocked(hunk) if target else "",
+        )  # fmt: skip
 
     def tell(self) -> None:
         """Stage bar, banner, decision line, strip and footer for the present state."""

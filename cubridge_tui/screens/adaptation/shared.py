@@ -7,10 +7,12 @@ from typing import Any
 
 from cubridge_tui.desk import Desk
 from cubridge_tui.model.layout import Wish, layout
+from cubridge_tui.model.meanings import OpaqueNote
 from cubridge_tui.model.rows import Key
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.screens.base import ActionScreen
 from cubridge_tui.widgets.pane_grid import PaneGrid
+from engine.types import Stage
 
 
 class Shared(ActionScreen):
@@ -52,11 +54,22 @@ class Shared(ActionScreen):
     def do_undo(self) -> None:
         raise NotImplementedError
 
+    def stage_to_decide(self) -> Stage:
+        """The pane where hunks wait for a decision, the earliest one; the target's otherwise."""
+        snap = self.snap
+        if snap is not None:
+            if any(d is None for _, _, d in snap.meanings):
+                return Stage.LIFTED
+            if not any(d is None for _, _, d in snap.hunks):
+                if any(d is None for _, _, d in snap.regions):
+                    return Stage.LOWERED
+                if snap.meanings and not snap.hunks:
+                    return Stage.LIFTED
+        return Stage.TARGET
+
     def show_proposal(self) -> None:
         """The latest proposal's first hunk that nobody decided on."""
-        from engine.types import Stage
-
-        self.grid.lead(Stage.TARGET)
+        self.grid.lead(self.stage_to_decide())
         self.place_panes()
         self.grid.leader.go_to(0)
         self.to_undecided()
@@ -87,6 +100,12 @@ class Shared(ActionScreen):
         """The hunk under the leading cursor (`proposal/hunk`), or empty."""
         row = self.grid.leader.row
         return row.hunk if row is not None else ""
+
+    def current_opaque(self) -> OpaqueNote | None:
+        """The opaque op under the leading cursor, where the text is the expert's."""
+        if self.snap is None or self.grid.focused_stage not in (Stage.SOURCE, Stage.LIFTED):
+            return None
+        return self.snap.opaque_at(self.current_key())
 
     def remark(self) -> None:
         """Mark the op under the cursor in every pane."""

@@ -6,7 +6,8 @@ from functools import partial
 
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.layout import PANES
-from cubridge_tui.model.next_step import Step, first_failed, owed, undecided
+from cubridge_tui.model.links import lifted_name
+from cubridge_tui.model.next_step import Step, first_failed, owed, undecided, unlowered, unmeant
 from cubridge_tui.model.verdicts import Suspect, suspects, verdict_lines
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
@@ -45,9 +46,29 @@ class StageActions(Shared):
         failed = first_failed(self.snap.state)
         if failed is not None:
             self.say(f"{failed.gate} failed: {failed.reason}", "fail")
+        elif step is Step.LIFT and unmeant(self.snap.state):
+            self._to_opaque()
+        elif unlowered(self.snap.state) is not None:
+            self.say(owed(self.snap.state).words, "stale")
         elif step is Step.PROPOSE:
             self.grid.leader.go_to(0)
             self.grid.leader.next_hunk(1)
+
+    def _to_opaque(self) -> None:
+        """Every pane to the first opaque op without meaning; again: to the next one."""
+        assert self.snap is not None
+        verdict = self.snap.state.verdict(Gate.G1)
+        left = [op for op in self.snap.opaque if not op.meant]
+        if not left or verdict is None:
+            return
+        here = self.current_opaque()
+        at = next((n for n, op in enumerate(left) if here is not None and op.id == here.id), -1)
+        op = left[(at + 1) % len(left)]
+        self.grid.lead(Stage.LIFTED)
+        self.place_panes()
+        self.visit(lifted_name(op.path), leader=True)
+        words = f"{op.id}, line {op.line}, is opaque: {op.reason}; M asks a model, e writes it"
+        self.say(f"G1 was not run: {words}", "stale")
 
     def do_run(self) -> None:
         desk = self.open_desk
@@ -62,9 +83,11 @@ class StageActions(Shared):
         stage = furthest if furthest in PANES else Stage.LOWERED
         if failed is not None:
             stage = {Gate.G1: Stage.LIFTED, Gate.G2: Stage.TARGET}.get(failed.gate, Stage.LOWERED)
-        self.grid.lead(stage)
+        self.grid.lead(self.stage_to_decide() if undecided(state) else stage)
         self.place_panes()
-        if undecided(state):
+        if owed(state).action == "ask-model" and unmeant(state):
+            self._to_opaque()
+        elif undecided(state):
             self.grid.leader.go_to(0)
             self.to_undecided()
         self.remark()
@@ -103,6 +126,7 @@ class StageActions(Shared):
         assert self.snap is not None
         failed = first_failed(self.snap.state)
         if failed is None:
+            self._to_opaque()
             return
         found = suspects(self.snap, failed)
         which = f"{failed.gate} {failed.reason} {failed.subject}"
