@@ -212,11 +212,18 @@ class _FunctionMatch:
         self, old: tuple[Stmt, ...], old_at: Path, new: tuple[Stmt, ...], new_at: Path
     ) -> None:
         """Pair the statements of two blocks in order, then what is inside the pairs."""
+
+        def equal(i: int, j: int) -> bool:
+            # Inside a pair that was moved, a statement may have found its partner elsewhere before.
+            free = (*old_at, i) not in self.pairs and (*new_at, j) not in self.taken
+            return free and old[i] == new[j]
+
         first, last = 0, 0
         if not self.known:
-            while first < min(len(old), len(new)) and old[first] == new[first]:
+            shorter = min(len(old), len(new))
+            while first < shorter and equal(first, first):
                 first += 1
-            while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
+            while last < shorter - first and equal(len(old) - 1 - last, len(new) - 1 - last):
                 last += 1
         found = [(i, i) for i in range(first)]
         found += self.middle(old, old_at, new, new_at, first, last)

@@ -187,6 +187,25 @@ def test_applying_the_diff_gives_the_new_module(data: st.DataObject) -> None:
     )
 
 
+def test_a_statement_that_found_its_partner_is_not_paired_again() -> None:
+    """Equal statements inside a loop that moves, one of which pairs with one outside of it."""
+    head = "specialisation(arch='sm_80')\n\n\nclass Args:\n    a: i32\n\n\n@host\ndef t():\n"
+    loop = ["for a in range(args.a):", "    pass"]
+    old = parse_module(head + _indented(["return", "return", *loop, *_LOOP]))
+    inner = [_LOOP[0], _LOOP[1], "    sync()", _LOOP[2]]
+    new = parse_module(head + _indented([*loop, "if args.a:", *("    " + x for x in inner)]))
+    found = diff(old, new)
+    assert len(set(found.pairs.values())) == len(found.pairs)
+    assert apply(found, old) == new
+
+
+_LOOP = ("for a in range(0):", "    return", "    a = 0")
+
+
+def _indented(lines: list[str]) -> str:
+    return "".join(f"    {line}\n" for line in lines)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_part_of_the_hunks_can_be_applied(data: st.DataObject) -> None:
