@@ -16,9 +16,10 @@ from engine.child.client import ChildFailed
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.errors import StoreError
+from engine.errors import StoreError, TransferError
 from engine.gates.apart import judge_apart
 from engine.gates.g3 import G3, Lowering, judge_lowered
+from engine.gates.unlike import Fault, cannot_carry, unfilled_field
 from engine.lift import lift
 from engine.lift.meanings import assumed, read_meanings, with_meanings
 from engine.lift.provenance import Lifted
@@ -168,7 +169,14 @@ class Work:
             reason = "the kernel declares no reference to compare with"
             return self.verdict(Gate.G1, VerdictKind.NOT_RUN, begin, reason, {})
         recipe = self.read_recipe(reference, {})
-        planned = plan(lifted.module, recipe)
+        try:
+            planned = plan(lifted.module, recipe)
+        except TransferError as error:
+            differs = cannot_carry(lifted.module, error)
+            if differs is not None:
+                return self._unlike(begin, lifted, differs)
+            reason = f"the kernel cannot be compared with its reference: {error.message}"
+            return self.verdict(Gate.G1, VerdictKind.NOT_RUN, begin, reason, {})
         if planned.steps:
             reason = (
                 "the lifted kernel is not its own declared reference: the rules would "
@@ -177,8 +185,21 @@ class Work:
             return self.verdict(Gate.G1, VerdictKind.FAIL, begin, reason, {})
         return self._judge(Gate.G1, begin, lifted.module, recipe, planned.binding, reference, {})
 
+        differs = unfilled_field(lifted.module, planned.binding)
+        if differs is not None:
+            return self._unlike(begin, lifted, differs)
     def weigh_target(self) -> Verdict:
         """G2: the target equals the person's function."""
+    def _unlike(self, begin: float, lifted: Lifted, fault: Fault) -> Verdict:
+        """G1 fails at a statement of the source, before anything is run."""
+        span = lifted.provenance.get(fault.path)
+        reason = fault.reason.replace("the spec", "the kernel's own reference")
+        details: dict[str, Any] = {"op": "/".join(map(str, fault.path))}
+        if span is not None:
+            details["line"] = span.start_line
+            reason = f"{SOURCE}:{span.start_line}: {reason}"
+        return self.verdict(Gate.G1, VerdictKind.FAIL, begin, reason, details)
+
         self.bench.progress("G2: running the target CuIR against the spec")
         begin = time.monotonic()
         recipe = self.recipe
