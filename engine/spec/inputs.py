@@ -8,11 +8,12 @@ from typing import Literal
 
 import torch
 
-from engine.cuir.nodes import Expr, Index, Name, walk_expr
+from engine.cuir.nodes import Binary, Expr, Index, Name, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import InputError
 from engine.scalar_algebra.evaluate import evaluate
+from engine.spec.draws import ANY_IDS, FLAGS, IDS, Draw, in_turn
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, Described, recipe_of
 
@@ -32,6 +33,7 @@ def make_inputs(
     seed: int,
     kind: Kind = "random",
     dtype: torch.dtype = torch.float64,
+    turn: int = 0,
 ) -> dict[str, torch.Tensor]:
     """Tensors by name in the spec's layout; derived inputs are not among them.
 
@@ -39,8 +41,9 @@ def make_inputs(
     dtype "T" have `dtype` and hold values that it can represent. `kind`: "peaked" multiplies q
     by 10, "one-hot" makes v the identity over keys (repeated past Dv), "bias-inf" puts -inf into
     float extras of two and more dimensions, "strided" gives tensors whose rows lie apart. Integer
-    extras over rows are document numbers: sorted, in ragged runs; others are lengths where a recipe
-    says that they index nothing. Raises `InputError` for sizes that the spec does not allow.
+    extras over rows are document numbers: sorted, in ragged runs, or as `turn` has it (see
+    `engine.spec.draws`), and flags likewise; others are lengths where a recipe says that they index
+    nothing. Raises `InputError` for sizes that the spec does not allow.
     """
     broken = violated(asked, sizes)
     if broken is not None:
@@ -56,8 +59,21 @@ def make_inputs(
         if _is_length(item, asked):
             out[item.name] = _lengths(item, shape, sizes, generator)
         else:
-            out[item.name] = _values(item, shape, generator, kind, dtype)
+            out[item.name] = _values(item, shape, generator, kind, dtype, asked, turn)
     return out
+
+
+def ways_of(item: Input, asked: Asked) -> tuple[Draw, ...]:
+    """The ways in which an integer over rows may be drawn: below 0 only where a recipe says that it
+    indexes and shifts nothing, and no table is built from it."""
+    recipe = recipe_of(asked)
+    if recipe is None or any(i.derive is not None for i in recipe.inputs):
+        return ANY_IDS
+    nodes = [n for e in (*recipe.expressions(), recipe.kv_head) for n in walk_expr(e)]
+    places = [i for n in nodes if isinstance(n, Index) for i in n.index]
+    shifts = [n for n in nodes if isinstance(n, Binary) and n.op in ("<<", ">>")]
+    limited = [n for e in (*places, *shifts) for n in walk_expr(e)]
+    return ANY_IDS if Name(item.name) in limited else IDS
 
 
 def _is_length(item: Input, asked: Asked) -> bool:
@@ -86,12 +102,20 @@ def extent(dim: str, sizes: Mapping[str, int]) -> int:
 
 
 def _values(
-    item: Input, shape: list[int], generator: torch.Generator, kind: Kind, dtype: torch.dtype
+    item: Input,
+    shape: list[int],
+    generator: torch.Generator,
+    kind: Kind,
+    dtype: torch.dtype,
+    asked: Asked,
+    turn: int,
 ) -> torch.Tensor:
+    batched = turn > 0 and item.dims[:1] == ("B",)
     if item.dtype == "bool":
-        return torch.rand(shape, generator=generator) < 0.7
+        return in_turn(FLAGS, shape, generator, turn, batched)
     if item.dtype in ("i32", "i64"):
-        return _documents(shape, generator, torch.int32 if item.dtype == "i32" else torch.int64)
+        drawn = in_turn(ways_of(item, asked), shape, generator, turn, batched)
+        return drawn.to(torch.int32 if item.dtype == "i32" else torch.int64)
     target = (
         dtype if item.dtype == "T" else torch.float64 if dtype == torch.float64 else torch.float32
     )
@@ -104,14 +128,6 @@ def _values(
         value[torch.rand(shape, generator=generator) < 0.25] = -math.inf
     value = value.to(target)
     return _spread(value) if kind == "strided" and len(shape) >= 2 else value
-
-
-def _documents(shape: list[int], generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
-    """Sorted runs of ragged length along the last dimension, a different draw per leading index."""
-    if not shape:
-        return torch.zeros((), dtype=dtype)
-    starts = torch.rand(shape, generator=generator) < min(0.5, 4.0 / max(shape[-1], 1))
-    return starts.cumsum(-1).to(dtype)
 
 
 def _identity(item: Input, shape: list[int]) -> torch.Tensor:

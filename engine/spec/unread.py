@@ -43,9 +43,19 @@ def places(like: Tensor, sizes: Sizes, generator: torch.Generator) -> Tensor:
 
 
 def documents(like: Tensor, sizes: Sizes, generator: torch.Generator) -> Tensor:
-    """Few different numbers, in sorted runs: documents, segments, classes."""
+    """Few different numbers: documents, segments, classes. The seed says how: sorted
+    runs, runs in no order, one number, no runs. Never below 0, for any of them may be an index."""
     values = torch.randint(0, 3, like.shape, generator=generator)
-    return (values.sort(-1).values if like.dim() else values).to(like.dtype)
+    if not like.dim():
+        return values.to(like.dtype)
+    match generator.initial_seed() // len(DRAWS) % 4:
+        case 0:
+            values = values.sort(-1).values
+        case 1:
+            values = (values.sort(-1).values + 1) % 3
+        case 2:
+            values = values[..., :1].expand(like.shape)
+    return values.to(like.dtype)
 
 
 DRAWS: Sequence[Draw] = (lengths, documents, places)

@@ -230,7 +230,7 @@ class ExpressionCompiler(Compiler):
                         "out_of_bounds", path, "reads inside the view of "
                         f"{value.field.name} and outside its tensor", env[PART].index,
                     )  # fmt: skip
-                if value.field.owner is not None:
+                if value.field.owner is not None or value.field.unfilled:
                     read_of_written(env[PART], path, value, at)
                 return value.load(at)
             if kind is Shared and value.type.stages is not None and len(at) == 1:

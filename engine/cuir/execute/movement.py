@@ -52,9 +52,12 @@ def touch_tile(
             )  # fmt: skip
             stop = min(stop, real[len(tile.index)])
     data = view.data[tile.index] if tile.index else view.data
+    if not write and view.field.unfilled:
+        view.field.owners(len(tile.index) == len(view.shape) - 1)
     if not write and view.field.owner is not None and stop > start:
         owner = view.field.owner[tile.index] if tile.index else view.field.owner
         _one_block(part, view, owner[start:stop], "reads")
+        _filled(part, part.path, view, owner[start:stop])
     return data, start, max(start, stop)
 
 
@@ -70,12 +73,26 @@ def _one_block(part: Any, view: Gmem, owner: Tensor, does: str) -> None:
         )  # fmt: skip
 
 
+def _filled(part: Any, path: int, view: Gmem, owner: Tensor) -> None:
+    """What no block has written may not be read where nothing lay before."""
+    if view.field.unfilled and bool((owner == 0).any()):
+        part.program.report(
+            "unwritten_read", path, f"reads elements of {view.field.name} that nothing has written",
+            part.index,
+        )  # fmt: skip
+
+
 def read_of_written(part: Any, path: int, view: Gmem, at: list[Any]) -> None:
-    """An element load of a field that some block wrote: not in this launch, unless this block."""
-    owner, program = view.field.owner, part.program
+    """An element load of a field that some block writes: written before, and not in this launch
+    unless by this block."""
+    program = part.program
+    if view.field.unfilled:
+        view.field.owners(True)
+    owner = view.field.owner
     if owner is None:
         return
     found = torch.as_tensor(gather(owner, at[: owner.dim()], "exact"))
+    _filled(part, path, view, found)
     if bool(((found > program.launch_first) & (found != program.block)).any()):
         program.report(
             "global_race", path,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -129,10 +129,13 @@ def run_program(
     *,
     observer: Observer | None = None,
     entry: str | None = None,
+    unfilled: Collection[str] = (),
 ) -> Outcome:
     """Runs `module`'s host function on `inputs`: one value per field of its argument struct.
 
     Tensors may have any strides; outputs are given as tensors of their shape and are not changed.
+    `unfilled` names written fields that hold nothing of the caller's (a workspace): a read of one
+    of their elements that no block wrote before is a finding.
     Raises `CuirError` for a module without a host function or a field without a value.
     """
     facts = arch_facts(arch_name(module))
@@ -151,7 +154,7 @@ def run_program(
         )
     program = Program(facts, mode, compiler.paths, compiler.codes, schedule, limits, observer)
     program.module = module
-    args = _arguments(module, inputs, program)
+    args = _arguments(module, inputs, program, unfilled)
     hosts = [f for f in module.functions if f.kind == "host"]
     if entry is not None:
         hosts = [f for f in hosts if f.name == entry]
@@ -187,7 +190,10 @@ def run_program(
 
 
 def _arguments(
-    module: Module, inputs: Mapping[str, Tensor | int | float], program: Program
+    module: Module,
+    inputs: Mapping[str, Tensor | int | float],
+    program: Program,
+    unfilled: Collection[str],
 ) -> dict[str, Any]:
     written = written_fields(module)
     args: dict[str, Any] = {}
@@ -210,6 +216,7 @@ def _arguments(
         made = TensorField(field.name, data)
         if field.name in written:
             made.written = True
+            made.unfilled = field.name in unfilled
             # Whole numbers have no NaN: a workspace starts with what the caller left in it.
             made.data = data.clone(memory_format=torch.contiguous_format)
             if floats:

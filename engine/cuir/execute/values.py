@@ -59,16 +59,18 @@ class TensorField:
     """A tensor of the argument struct.
 
     `data` holds the mode's floats (values of T kept exactly representable in T in typed mode) or
-    int64; `owner` numbers the block that last wrote each row, 0 for none.
+    int64; `owner` numbers the block that last wrote each row, 0 for none. `unfilled`: it holds
+    nothing before a block writes it.
     """
 
-    __slots__ = ("data", "low", "name", "owner", "written")
+    __slots__ = ("data", "low", "name", "owner", "unfilled", "written")
 
     def __init__(self, name: str, data: Tensor) -> None:
         self.name = name
         self.data = data
         self.owner: Tensor | None = None
         self.written = False
+        self.unfilled = False
         self.low: str | None = None  # the element type that a view declares
 
     def declare(self, dtype: str, mode: Mode) -> None:

@@ -13,7 +13,7 @@ from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
 from engine.gpu.worker.guarded import PLAIN, Guarded, Layout, bits, guarded, guarded_copy
 from engine.transfer.binding import SLOTS, Binding, TensorField
-from engine.transfer.fill import permuted
+from engine.transfer.fill import UNFILLED, permuted
 
 Launch = Callable[[Mapping[str, Any]], int]
 """Values by field of the argument struct (tensors as views in the kernel's order) -> status."""
@@ -25,7 +25,8 @@ class Call:
 
     `inputs` are the kernel's own copies by the spec's names, `outputs` are the spec's outputs by
     role ("O", "LSE"), `workspace` is what the kernel fills for itself and `planned` the field that
-    says whether it holds that already.
+    says whether it holds that already; `lies` is the word that a launch finds in all of it, for a
+    caller's workspace holds anything.
     """
 
     launch: Launch
@@ -34,21 +35,28 @@ class Call:
     outputs: dict[str, Guarded]
     workspace: Guarded | None = None
     planned: str = ""
+    lies: int = UNFILLED
     _before: dict[str, Tensor] = field(default_factory=dict)
 
-    def run(self, *, held: bool = False) -> int:
+    def run(self, *, held: bool = False, left: bool = False) -> int:
         """Fill the outputs with NaN, launch, and wait. The status is 0 or a cudaError_t.
 
-        `held` launches with the workspace as the last launch left it; else it is overwritten first.
+        The workspace is overwritten first; `left` leaves in it what the last launch left, and so
+        does `held`, which tells the launch to go by it.
         """
-        for output in self.outputs.values():
-            output.buffer.fill_(0xFF)
-        if self.workspace is not None and not held:
-            self.workspace.buffer.fill_(0xFF)
+        self.blank(workspace=not held and not left)
         self._before = {n: g.buffer.clone() for n, g in self.inputs.items()}
         status = self.launch(self.held if held else self.fields)
         synchronise(next(iter(self.outputs.values())).buffer.device)
         return status
+
+    def blank(self, *, workspace: bool = True) -> None:
+        """Fill the outputs with NaN, and the workspace with what `lies` in it."""
+        for output in self.outputs.values():
+            output.buffer.fill_(0xFF)
+        if self.workspace is not None and workspace:
+            self.workspace.buffer.fill_(0xFF)
+            self.workspace.tensor.fill_(self.lies)
 
     @property
     def held(self) -> dict[str, Any]:
@@ -91,11 +99,12 @@ def make_call(
     dtype: torch.dtype,
     layouts: Mapping[str, Layout] | None = None,
     constants: Mapping[str, int] | None = None,
+    slots: int = SLOTS,
 ) -> Call:
     """Copy the inputs under guard, make the outputs, fill the fields.
 
     `layouts` gives the memory layout by the spec's input name or output role, `constants` those of
-    the launcher that the workspace's size depends on.
+    the launcher that the workspace's size depends on, `slots` how many tiles have their mask in it.
     """
     layouts = layouts or {}
     device = next(v.device for v in inputs.values() if isinstance(v, Tensor))
@@ -121,11 +130,17 @@ def make_call(
     call = Call(launch, fields, kept, outputs)
     space = binding.workspace
     if space is not None:
-        known = {**(constants or {}), **sizes, space.slots: SLOTS}
+        known = {**(constants or {}), **sizes, space.slots: slots}
         shape = [int(evaluate(parse_expr(d, "dimension"), known)) for d in space.dims]
         call.workspace, call.planned = guarded(shape, torch.int32, device), space.planned
-        fields |= {space.field: call.workspace.tensor, space.planned: 0, space.slots: SLOTS}
+        fields |= {space.field: call.workspace.tensor, space.planned: 0, space.slots: slots}
     return call
+
+
+def words_that_lie(slots: int) -> tuple[int, ...]:
+    """What a workspace may hold beforehand that lists would believe: no kept pair, only kept pairs,
+    the first slot that is not there, and -1."""
+    return (0, 2, 3 + slots, UNFILLED)
 
 
 def stored(item: TensorField, dtype: torch.dtype) -> torch.dtype:

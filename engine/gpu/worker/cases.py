@@ -6,6 +6,7 @@ stands in the recipe: a deck that ends before the window does cannot see a wrong
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,11 @@ LARGEST_CONSTANT = 4096
 
 @dataclass(frozen=True)
 class Case:
-    """One run. `values`: flat (normal draws), peaked (q times 8), shifted (q times 3, v plus 3)."""
+    """One run. `values`: flat (normal draws), peaked (q times 8), shifted (q times 3, v plus 3).
+
+    `turn`: how integers over rows and flags are drawn, see `engine.spec.draws`; 0 as they are
+    timed: sorted runs, independent flags. `slots` of a workspace, None for as many as ever.
+    """
 
     B: int
     Hq: int
@@ -26,6 +31,8 @@ class Case:
     Nk: int
     values: str = FLAT
     seed: int = 0
+    turn: int = 0
+    slots: int | None = None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -33,6 +40,8 @@ class Case:
 
     def __str__(self) -> str:
         shape = f"B{self.B} heads {self.Hq}/{self.Hkv} Nq {self.Nq} Nk {self.Nk}"
+        if self.slots is not None:
+            shape += f" slots {self.slots}"
         return shape if self.values == FLAT else f"{shape} {self.values}"
 
 
@@ -48,7 +57,18 @@ _SHORT = ((1, 1), (113, 203), (129, 127), (307, 256), (512, 512), (1, 300))
 
 
 def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
-    """Integers of the recipe that may be a window, a prefix or a block."""
+    """Integers of the recipe that may be a window, a prefix or a block, and that the deck reaches
+    past. One of no more than 2 is inside every case."""
+    return tuple(c for c in integers_in(expressions) if 2 < c <= LARGEST_CONSTANT)
+
+
+def beyond(expressions: Iterable[Expr]) -> tuple[int, ...]:
+    """The integers that no run reaches past: a verdict names them."""
+    return tuple(c for c in integers_in(expressions) if c > LARGEST_CONSTANT)
+
+
+def integers_in(expressions: Iterable[Expr]) -> tuple[int, ...]:
+    """The magnitudes of whole numbers that stand in the expressions, from the smallest on."""
     found = {
         abs(node.value)
         for expr in expressions
@@ -57,7 +77,7 @@ def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
         and isinstance(node.value, int)
         and not isinstance(node.value, bool)
     }
-    return tuple(sorted(c for c in found if 2 < c <= LARGEST_CONSTANT))
+    return tuple(sorted(found))
 
 
 def around(values: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
@@ -83,12 +103,12 @@ def accuracy_deck(expressions: Iterable[Expr], short: bool) -> tuple[Case, ...]:
         hq, hkv = _HEADS[n % len(_HEADS)]
         if nq * nk > 1 << 21:
             hq, hkv = 2, 1
-        base = Case(1 + n % 2, hq, hkv, nq, nk, FLAT, 1000 + n)
+        base = Case(1 + n % 2, hq, hkv, nq, nk, FLAT, 1000 + n, 2 * n)
         if nq == 0 or nk == 0:
             cases.append(base)
             continue
         other = PEAKED if n % 3 else SHIFTED
-        cases += [base, replace(base, values=other, seed=5000 + n)]
+        cases += [base, replace(base, values=other, seed=5000 + n, turn=2 * n + 1)]
     return tuple(cases)
 
 
@@ -105,13 +125,35 @@ def probe_deck(expressions: Iterable[Expr], short: bool) -> tuple[Case, ...]:
     sizes = list(dict.fromkeys(sizes))
     heads = ((2, 1), (4, 2), (3, 3))
     return tuple(
-        Case(2 if n % 3 == 1 else 1, *heads[n % 3], nq, nk, FLAT, 9000 + n)
+        Case(2 if n % 3 == 1 else 1, *heads[n % 3], nq, nk, FLAT, 9000 + n, n)
         for n, (nq, nk) in enumerate(sizes)
+    )
+
+
+MOST_TILES = 70  # of keys: more than the lists' kernels have warps for one block of rows
+MOST_PAIRS = 1 << 24
+SLOTS_TRIED = (None, 1, 0)
+
+
+def list_deck(tile: int | None, square: bool) -> tuple[Case, ...]:
+    """The cases of tile lists, for tiles of `tile` keys: many more tiles than slots, and few slots.
+
+    `square` where a spec wants as many rows as keys, which costs the square.
+    """
+    if tile is None:
+        return ()
+    tiles = MOST_TILES if not square else max(2, min(MOST_TILES, math.isqrt(MOST_PAIRS) // tile))
+    n_k = tiles * tile + 3
+    n_q = n_k if square else 70
+    return tuple(
+        Case(1, 1, 1, n_q, n_k, FLAT, 9500 + n, n + 1, slots) for n, slots in enumerate(SLOTS_TRIED)
     )
 
 
 LAYOUT_CASE = Case(2, 4, 2, 150, 210, FLAT, 7000)
 FAR_CASE = Case(2, 4, 2, 70, 133, FLAT, 7050)
-REPEAT_CASE = Case(2, 8, 2, 700, 900, FLAT, 7100)
-INDEPENDENCE_CASES = (Case(1, 4, 2, 200, 200, FLAT, 7200), Case(2, 2, 1, 70, 333, FLAT, 7201))
+REPEAT_CASE = Case(2, 8, 2, 700, 900, FLAT, 7100, turn=1)
+INDEPENDENCE_CASES = (
+    Case(1, 4, 2, 200, 200, FLAT, 7200, turn=2), Case(2, 2, 1, 70, 333, FLAT, 7201, turn=1),
+)  # fmt: skip
 SANITIZER_CASES = (Case(1, 2, 1, 70, 133, FLAT, 7300), Case(1, 2, 2, 130, 65, FLAT, 7301))

@@ -21,6 +21,7 @@ CHECKS: Mapping[str, str] = {
     "rewritten inputs": "new values at old addresses give new results",
     "repeats": "20 launches give the same bits",
     "held lists": "with the tile lists of an earlier launch a launch gives the same bits",
+    "stale lists": "tile lists are made anew, whatever the workspace held before a launch",
     "own kernels": "the profiler sees this kernel's launches and no others",
     "graph": "a launch captured in a CUDA graph gives a launch's bits, also after inputs changed",
     "memcheck": "compute-sanitizer finds no access out of bounds",
@@ -29,7 +30,9 @@ CHECKS: Mapping[str, str] = {
 }
 # Recorded as not run where a tool or memory is missing or nothing was timed: they can fail a
 # result, and their absence does not withhold one.
-OPTIONAL = ("far offsets", "held lists", "graph", "memcheck", "racecheck", "timed outputs")
+OPTIONAL = (
+    "far offsets", "held lists", "stale lists", "graph", "memcheck", "racecheck", "timed outputs",
+)  # fmt: skip
 # Judged on the primary specialisation only.
 PRIMARY_ONLY = ("far offsets", "own kernels", "graph", "memcheck", "racecheck")
 
@@ -42,6 +45,8 @@ NO_LSE = "compared with nothing: only a recipe says what a row's log-sum-exp is"
 NO_LSE_OUTPUT = "the kernel gives no log-sum-exp"
 ALL_PAIRS = "all pairs: no recipe says which are kept"
 NOT_LINEAR = "O is not linear in V, so one-hot V shows no weights"
+
+UNREACHED = "integers that no run reaches past"
 
 REPEATS = 20
 FEWEST = 4  # cases with keys that must have been compared where the function judges alone

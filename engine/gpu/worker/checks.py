@@ -7,21 +7,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from engine.errors import SpecError
 from engine.gpu.worker import cases as deck
-from engine.gpu.worker.calls import Call, synchronise
-from engine.gpu.worker.cases import Case
-from engine.gpu.worker.checklist import FEWEST, NO_LSE, NO_LSE_OUTPUT, NO_RECIPE, REPEATS
+from engine.gpu.worker.calls import Call, synchronise, words_that_lie
+from engine.gpu.worker.checklist import (
+    FEWEST,
+    NO_LSE,
+    NO_LSE_OUTPUT,
+    NO_RECIPE,
+    REPEATS,
+    UNREACHED,
+)
 from engine.gpu.worker.guarded import LAYOUTS
 from engine.gpu.worker.probes import UNRUN, check_independence, check_keep_sets
+from engine.gpu.worker.rows import Tally
 from engine.gpu.worker.rules import FACTOR, FACTOR_TANH, judge_lse, judge_output
 from engine.gpu.worker.specrun import Outcome
 from engine.gpu.worker.subject import Subject
 from engine.spec.oracle import output_as_bhnd
+from engine.transfer.binding import SLOTS
 from engine.transfer.fill import permuted
 
 FAR = 2**31 + 4096  # elements between batches, a multiple of 16 bytes
@@ -31,12 +40,18 @@ COMPARED = "cases with keys"
 
 def check_numbers(subject: Subject) -> None:
     """accuracy, lse, recipe, written, guard bands, inputs, empty rows: the whole deck."""
-    for case in deck.accuracy_deck(subject.expressions, subject.short):
+    tally = subject.tallies["accuracy"]
+    if far := deck.beyond(subject.expressions):
+        tally.notes[UNREACHED] = list(far)
+    cases = (*deck.accuracy_deck(subject.expressions, subject.short), *subject.list_cases)
+    for n, case in enumerate(cases):
         if not subject.fits(case):
-            subject.tallies["accuracy"].count("sizes that the spec excludes", 1)
+            tally.count("sizes that the spec excludes", 1)
             continue
         subject.say(f"numbers: {case}")
         call, inputs = subject.call(case)
+        lying = words_that_lie(SLOTS if case.slots is None else case.slots)
+        call.lies = lying[n % len(lying)]
         run_and_judge(subject, call, inputs, case, "accuracy")
     check_unread(subject)
 
@@ -101,7 +116,7 @@ def judge(
     if call.lse is not None and want.lse is not None:
         t["lse"].case()
         largest = float(want.lse[live].abs().max()) if bool(live.any()) else 0.0
-        share = judge_lse(call.lse, want.lse, live, largest, subject.run.approximate)
+        share = judge_lse(call.lse, want.lse, live, largest, subject.approximate)
         t["lse"].measure(share, case)
         if not share <= 1.0:
             t["lse"].fail(f"{case}: {share:.3g} times the allowed error")
@@ -129,7 +144,7 @@ def judge_live(
             t["recipe"].fail(f"{case}: the recipe and the spec differ by {apart_by:.3g} of the row")
     low = subject.run.low(inputs)
     magnitude = subject.run.magnitude(inputs, exact)
-    factor = FACTOR_TANH if subject.run.approximate else FACTOR
+    factor = FACTOR_TANH if subject.approximate else FACTOR
     found = judge_output(o, exact, low, magnitude, live, factor)
     t[check].measure(max(found.share, found.row_share), case)
     if not found.ok:
@@ -262,7 +277,7 @@ def check_rewritten(subject: Subject) -> None:
         sizes = subject.run.sizes(case, subject.d, subject.dv)
         for seed in (1, 2):
             tally.case()
-            fresh = Case(case.B, case.Hq, case.Hkv, case.Nq, case.Nk, deck.PEAKED, 8000 + seed)
+            fresh = replace(case, values=deck.PEAKED, seed=8000 + seed, turn=seed)
             inputs = subject.run.make_inputs(fresh, sizes, subject.dtype)
             for name, held in call.inputs.items():
                 held.tensor.copy_(inputs[name])
@@ -313,6 +328,48 @@ def check_held(subject: Subject) -> None:
             tally.fail(f"{case}: a launch that was told to keep the lists changed them")
 
 
+def check_stale(subject: Subject) -> None:
+    """Lists are made anew, whatever lay in the workspace: words that lists would believe, and what
+    a launch on other inputs left."""
+    if subject.binding.workspace is None:
+        return
+    fitted = (subject.adapted(deck.REPEAT_CASE), *(c for c in subject.list_cases if c.slots == 1))
+    for case in filter(None, fitted):
+        if not subject.fits(case):
+            continue
+        subject.say(f"stale lists: {case}")
+        with subject.tallies.timed("stale lists") as tally:
+            _stale(subject, case, tally)
+
+
+def _stale(subject: Subject, case: deck.Case, tally: Tally) -> None:
+    call, inputs = subject.call(case)
+    status = call.run()
+    first = call.bits()
+
+    def same(lay: str) -> None:
+        tally.case()
+        if status:
+            tally.fail(f"{case}: the launch returned {status}")
+            return
+        different = sum(int((a != b).sum()) for a, b in zip(first, call.bits(), strict=True))
+        if different:
+            tally.fail(f"{case}: {different} elements differ where the workspace held {lay}")
+
+    for word in words_that_lie(SLOTS if case.slots is None else case.slots):
+        call.lies = word
+        status = status or call.run()
+        same(f"{word} beforehand")
+    sizes = subject.run.sizes(case, subject.d, subject.dv)
+    other = replace(case, values=deck.PEAKED, seed=case.seed + 50, turn=case.turn + 1)
+    others = subject.run.make_inputs(other, sizes, subject.dtype)
+    for values, left in ((others, False), (inputs, True)):
+        for name, held in call.inputs.items():
+            held.tensor.copy_(values[name])
+        status = status or call.run(left=left)
+    same("the lists of other inputs")
+
+
 CHECKS_IN_ORDER: tuple[Callable[[Subject], None], ...] = (
     check_numbers,
     check_layouts,
@@ -322,4 +379,5 @@ CHECKS_IN_ORDER: tuple[Callable[[Subject], None], ...] = (
     check_rewritten,
     check_repeats,
     check_held,
+    check_stale,
 )

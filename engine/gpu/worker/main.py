@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,9 +29,10 @@ from engine.gpu.worker.building import Built, build, find_nvcc
 from engine.gpu.worker.children import Child, Ended, child_command, last_line
 from engine.gpu.worker.device import describe_device
 from engine.gpu.worker.manifest import KERNEL, Job, JobError, arch_for, read_job
-from engine.gpu.worker.mutants import Mutant, mutants_of
+from engine.gpu.worker.mutants import NOT_APPLICABLE, Mutant, mutants_of
 from engine.gpu.worker.options import parser
 from engine.gpu.worker.results import Store, has_lse, write_result
+from engine.gpu.worker.rows import FAIL, NOT_RUN, PASS
 from engine.gpu.worker.sanitizer import sanitizer_rows
 from engine.gpu.worker.trouble import build_row, not_run, trouble_of
 
@@ -106,7 +107,7 @@ class Run:
             text = job.source.read_bytes().decode("utf-8", "surrogateescape")
             for mutant in mutants_of(text, has_lse(job)):
                 if mutant.text is None:
-                    self.add_mutant(work, mutant, False, f"does not apply: {mutant.change}")
+                    self.add_mutant(work, mutant, NOT_RUN, NOT_APPLICABLE)
                     continue
                 folder = job.work / f"mutant-{mutant.name}-{arch}"
                 folder.mkdir(parents=True, exist_ok=True)
@@ -206,7 +207,7 @@ class Run:
         """A broken kernel must be rejected, by one of the checks that exist for it."""
         built = made.result()
         if not built.ok:
-            self.add_mutant(work, mutant, False, f"does not compile: {last_line(built.log)}")
+            self.add_mutant(work, mutant, FAIL, f"does not compile: {last_line(built.log)}")
             return
         rows, end = self.child_rows(work.job, built.library, work.job.primary, True)
         failing = [r["check"] for r in rows if r["verdict"] == "fail"]
@@ -216,12 +217,12 @@ class Run:
         reason = f"rejected by {', '.join(failing)}" if failing else "accepted by every check"
         if failing and not seen:
             reason += f"; none of {', '.join(mutant.seen_by)} saw it"
-        self.add_mutant(work, mutant, bool(seen), reason)
+        self.add_mutant(work, mutant, PASS if seen else FAIL, reason)
 
-    def add_mutant(self, work: Work, mutant: Mutant, rejected: bool, reason: str) -> None:
+    def add_mutant(self, work: Work, mutant: Mutant, verdict: str, reason: str) -> None:
         row = {
             "mutant": mutant.name, "specialisation": work.job.primary, "change": mutant.change,
-            "verdict": "pass" if rejected else "fail", "reason": reason,
+            "verdict": verdict, "reason": reason,
         }  # fmt: skip
         work.store.add("self_test", row)
         self.say(f"{work.job.name} mutant {mutant.name}: {row['verdict']}, {reason}")
@@ -314,6 +315,12 @@ class Run:
         self.compilers.shutdown(wait=False, cancel_futures=True)
 
 
+def self_test_missed(result: Mapping[str, Any]) -> bool:
+    """Whether a mutant was accepted, or none of a self-test's mutants applied."""
+    verdicts = [row["verdict"] for row in result["self_test"]]
+    return FAIL in verdicts or (bool(verdicts) and PASS not in verdicts)
+
+
 def main(arguments: list[str], folder: Path) -> int:
     options = parser().parse_args(arguments)
     folders = [*([] if options.only else [folder]), *options.jobs]
@@ -350,11 +357,13 @@ def main(arguments: list[str], folder: Path) -> int:
     for job, result in zip(jobs, results, strict=True):
         run.say(f"{job.name}: {result['verdict']}: {result['reason']}")
         for row in result["self_test"]:
-            if row["verdict"] != "pass":
+            if row["verdict"] == FAIL:
                 run.say(f"{job.name}: the self-test missed the mutant {row['mutant']}")
+            elif row["verdict"] == NOT_RUN:
+                run.say(f"{job.name}: mutant {row['mutant']}: {row['reason']}")
     run.compilers.shutdown(wait=False, cancel_futures=True)
     run.builders.shutdown(wait=False, cancel_futures=True)
-    missed = any(row["verdict"] != "pass" for r in results for row in r["self_test"])
+    missed = any(map(self_test_missed, results))
     if any(r["verdict"] == "fail" for r in results) or missed:
         return 1
     passed = all(r["verdict"] == "pass" for r in results) or options.bench_only

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.gpu.worker.checklist import BY_SPEC, UNREAD, required
+from engine.gpu.worker.checklist import BY_SPEC, UNREACHED, UNREAD, required
 from engine.gpu.worker.manifest import Job
 
 SCHEMA = 1
@@ -164,6 +164,10 @@ def judge(
     note = f"; not run: {', '.join(extras)}" if extras else ""
     if not read:
         note = f"; {BY_SPEC}{note}"
+    notes = rows.get((primary, "accuracy"), {}).get("notes")
+    far = notes.get(UNREACHED) if isinstance(notes, Mapping) else None
+    if isinstance(far, list) and far:
+        note += f"; no run reaches past {', '.join(str(c) for c in far)}"
     if len(keys) < len(declared):
         note += f"; of {len(declared)} specialisations only {', '.join(keys)}"
     return "pass", f"{len(rows)} checks on {cases} cases{note}"

@@ -2,8 +2,9 @@
 
 FlashAttention's own tests accept an error of at most twice that of PyTorch running the same
 function in the same precision, plus the rounding of the result (three times where the score is
-capped by tanh). The same rule is applied a second time to errors relative to each row's natural
-size, sum_j |w_ij v_j|, since a mask bug in rows of small values hides behind the largest element.
+capped by the hardware's approximate tanh). The same rule is applied a second time to errors
+relative to each row's natural size, sum_j |w_ij v_j|, since a mask bug in rows of small values
+hides behind the largest element.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ from engine.cuir.scalar import evaluate
 from engine.errors import SpecError
 from engine.gpu.worker.cases import FLAT, PEAKED, SHIFTED, Case
 from engine.spec.derived import derive_inputs
-from engine.spec.inputs import extent
+from engine.spec.draws import FLAGS, in_turn
+from engine.spec.inputs import extent, ways_of
 from engine.spec.load import load_function, surroundings
 from engine.spec.oracle import Expected, canonical_layout, expected, output_as_bhnd, run_wide
 from engine.spec.program import (
@@ -118,7 +119,7 @@ class SpecRun:
             if item.derive is not None:
                 continue
             shape = Shapes(sizes).of(item.dims)
-            value = self._draw(item, shape, generator)
+            value = self._draw(item, shape, generator, case.turn)
             if item.role == "q":
                 value = value * gain
             elif item.role == "v":
@@ -157,9 +158,14 @@ class SpecRun:
             out |= {name: value.to(self.device) for name, value in found.items()}
         return out
 
-    def _draw(self, item: Input, shape: list[int], generator: torch.Generator) -> Tensor:
-        """Values as a model brings them: ids sorted in documents, slopes positive, bias normal."""
+    def _draw(self, item: Input, shape: list[int], generator: torch.Generator, turn: int) -> Tensor:
+        """Values as a model brings them: ids sorted in documents, slopes positive, bias normal.
+        From turn 1 on ids and flags as `engine.spec.draws` has them."""
         where: dict[str, Any] = {"device": self.device, "generator": generator}
+        if turn and item.dtype in ("bool", "i32", "i64"):
+            asked = self.recipe or self.signature
+            ways = FLAGS if item.dtype == "bool" else ways_of(item, asked)
+            return in_turn(ways, shape, generator, turn, item.dims[:1] == ("B",))
         if item.dtype == "bool":
             return torch.rand(shape, **where) < 0.8
         if item.dtype in ("i32", "i64"):

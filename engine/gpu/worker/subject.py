@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from engine.cuir.nodes import Expr, Num
 from engine.errors import SpecError
+from engine.gpu.worker import cases as deck
 from engine.gpu.worker.calls import Call, Launch, make_call
 from engine.gpu.worker.cases import Case
 from engine.gpu.worker.guarded import Layout
 from engine.gpu.worker.rows import Tallies
 from engine.gpu.worker.specrun import SpecRun
 from engine.spec.oracle import output_as_bhnd
-from engine.transfer.binding import Binding
+from engine.transfer.binding import SLOTS, Binding
 
 Say = Callable[[str], None]
 LINEAR_CASE = Case(1, 2, 1, 37, 43, seed=7400)
@@ -38,6 +39,7 @@ class Subject:
     tallies: Tallies
     say: Say
     constants: Mapping[str, int] = field(default_factory=dict)
+    fast_tanh: bool = False  # the kernel takes the hardware's approximate tanh
     _linear: bool | None = None
 
     def call(
@@ -46,7 +48,7 @@ class Subject:
         """Arguments for a case, and the spec's inputs that they hold."""
         sizes = self.run.sizes(case, self.d, self.dv)
         inputs = self.run.make_inputs(case, sizes, self.dtype)
-        return self.made(inputs, sizes, layouts), inputs
+        return self.made(inputs, sizes, layouts, case.slots), inputs
 
     def again(self, case: Case, inputs: dict[str, Tensor]) -> Call:
         sizes = self.run.sizes(case, self.d, self.dv)
@@ -57,11 +59,13 @@ class Subject:
         inputs: Mapping[str, Tensor],
         sizes: Mapping[str, int],
         layouts: dict[str, Layout] | None = None,
+        slots: int | None = None,
     ) -> Call:
         """The kernel's arguments for these inputs."""
         return make_call(
-            self.launch, self.binding, inputs, sizes, self.dtype, layouts, self.constants
-        )
+            self.launch, self.binding, inputs, sizes, self.dtype, layouts, self.constants,
+            SLOTS if slots is None else slots,
+        )  # fmt: skip
 
     def o(self, call: Call) -> Tensor:
         """O as [B, Hq, Nq, Dv]."""
@@ -80,6 +84,23 @@ class Subject:
         return tuple(e for e in found if e is not None)
 
     @property
+    def list_cases(self) -> tuple[Case, ...]:
+        """The cases of tile lists; none where the kernel keeps none."""
+        if self.binding.workspace is None:
+            return ()
+        tile = self.constants.get("BN")
+        return tuple(
+            next((c for c in pair if self.fits(c)), pair[0])
+            for pair in zip(deck.list_deck(tile, False), deck.list_deck(tile, True), strict=True)
+        )
+
+    @property
+    def approximate(self) -> bool:
+        """Whether the score goes through the hardware's tanh, which has a relative error of 2^-11:
+        the spec asks for tanh or sigmoid, and this kernel takes that instruction for it."""
+        return self.fast_tanh and self.run.approximate
+
+    @property
     def linear(self) -> bool:
         """Whether O is a sum of rows of V, so that one-hot V shows the weights.
 
@@ -93,8 +114,8 @@ class Subject:
 
     def adapted(self, case: Case) -> Case | None:
         """The case, or its square where the spec demands Nq == Nk, or None where neither fits."""
-        square = Case(case.B, case.Hq, case.Hkv, case.Nq, case.Nq, case.values, case.seed)
-        equal = Case(case.B, case.Hq, case.Hq, case.Nq, case.Nq, case.values, case.seed)
+        square = replace(case, Nk=case.Nq)
+        equal = replace(square, Hkv=case.Hq)
         return next((c for c in (case, square, equal) if self.fits(c)), None)
 
 

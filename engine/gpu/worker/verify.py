@@ -29,6 +29,7 @@ from engine.spec.text import recipe_from_json
 from engine.transfer.binding import Binding
 
 DUMP = "sanitize.json"
+FAST_TANH = ("tanh_approx", "sigmoid_approx", "tanh.approx")
 
 
 def main(arguments: list[str]) -> int:
@@ -77,7 +78,14 @@ def subject_of(job: Job, library: Path, key: str, short: bool) -> Subject:
     return Subject(
         key, run, binding, launch, dtype, d, dv, short, Tallies(key),
         lambda text: tell(event="step", text=text), job.constants.get(arch or "", {}).get(key, {}),
+        takes_fast_tanh(job),
     )  # fmt: skip
+
+
+def takes_fast_tanh(job: Job) -> bool:
+    """Whether the kernel's text, or its CuIR, takes the approximate tanh, or sigmoid through it."""
+    texts = (job.source.read_text(encoding="utf-8", errors="replace"), job.module_text)
+    return any(name in text for name in FAST_TANH for text in texts)
 
 
 def asked_of(job: Job) -> Asked:

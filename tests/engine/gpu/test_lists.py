@@ -12,7 +12,7 @@ import torch
 
 from engine.gpu.worker import cases
 from engine.gpu.worker.cases import Case
-from engine.gpu.worker.checks import check_held, check_repeats
+from engine.gpu.worker.checks import check_held, check_numbers, check_repeats, check_stale
 from engine.gpu.worker.graphs import check_graph
 from engine.gpu.worker.subject import Subject
 from engine.transfer.binding import SLOTS, Workspace
@@ -97,6 +97,49 @@ def test_bytes_beside_the_workspace_are_seen(tmp_path: Path) -> None:
     call, _ = made.call(Case(2, 2, 1, 65, 70, seed=1))
     call.run()
     assert call.touched_outside() == {"workspace": 4}
+
+
+def _believes(fake: Fake, fields: Mapping[str, Any]) -> None:
+    """A class that was never written: 0 drops a tile."""
+    if int(fields["lists"][0, 0, 1]) == 0:
+        fields["o"].mul_(0.5)
+
+
+def _remembers(fake: Fake, fields: Mapping[str, Any]) -> None:
+    """A list that is made once."""
+    lists = fields["lists"]
+    if int(lists[0, 0, 0]) != 7:
+        lists[0, 0, 0] = 7
+        fake.memory["q"] = fields["q"].clone()
+    fields["o"].add_(float((fake.memory["q"] != fields["q"]).any()))
+
+
+def test_what_the_workspace_held_does_not_matter(tmp_path: Path) -> None:
+    made = with_lists(tmp_path, lambda fake, fields: None)
+    check_stale(made)
+    row = made.tallies["stale lists"].row()
+    assert row["verdict"] == "pass" and row["cases"] == 10
+
+
+@pytest.mark.parametrize("broken", [_believes, _remembers])
+def test_lists_that_believe_what_lay_there_fail(
+    tmp_path: Path, broken: Callable[[Fake, Mapping[str, Any]], None]
+) -> None:
+    made = with_lists(tmp_path, broken)
+    check_stale(made)
+    assert made.tallies["stale lists"].row()["verdict"] == "fail"
+
+
+def test_the_numbers_are_judged_on_many_tiles_and_few_slots(tmp_path: Path) -> None:
+    seen: set[tuple[int, int, int]] = set()
+
+    def look(fake: Fake, fields: Mapping[str, Any]) -> None:
+        word = int(fields["lists"][0, 0, 0]) if fields["lists"].numel() else 0
+        seen.add((fields["Nk"], fields["slots"], word))
+
+    check_numbers(with_lists(tmp_path, look))
+    assert {(n, slots) for n, slots, _ in seen} >= {(70 * 32 + 3, s) for s in (SLOTS, 1, 0)}
+    assert {word for _, _, word in seen} >= {0, 2, 3 + SLOTS, -1}
 
 
 def _replayed(launch: Callable[[], int]) -> Callable[[], None]:

@@ -18,6 +18,7 @@ from engine.gpu.worker import building, main, sanitizer
 from engine.gpu.worker.building import build, resources
 from engine.gpu.worker.checklist import required
 from engine.gpu.worker.children import Child, last_line
+from engine.gpu.worker.main import self_test_missed
 from engine.gpu.worker.manifest import read_job
 from engine.gpu.worker.mutants import mutants_of
 from engine.gpu.worker.options import parser
@@ -339,6 +340,38 @@ def test_mutants_change_one_thing_of_every_bundled_kernel(name: str) -> None:
             assert "log2(" in new and old.count("log(") == new.count("log2(")
         if mutant == "scale":
             assert "args.scale" not in text
+
+
+LISTS = """class_tiles list_tiles
+  return lists(b, q0 / BM, 1 + n) == 2;
+  return lists(b, q0 / BM, 1 + n) - 3;
+      kind = class_of<BM, BN>(at(q0, first_key), [&](int i, int j) {
+        return doc_k(b, j) == doc_q(b, i);
+      });
+    put(lists.tile(b, row_block, 1 + ceil_div(args.Nk, BN) + n), kind);
+    put_bits<8, BN>(lists.tile(b, 4 * row), at(q0 + row, n * BN), [&](int i, int j) {
+      return doc_k(b, j) == doc_q(b, i);
+    });
+        s = keep(s, k, q, at(q0, n * BN),
+            [&](int k, int q, int i, int j) {
+          return j < args.Nk && k == q;
+        });
+"""
+
+
+def test_mutants_of_a_kernel_that_makes_tile_lists() -> None:
+    made = {m.name: m.text or "" for m in mutants_of(LISTS)}
+    assert made["mask"].count("(j + 1)") == 3
+    assert ") != 0;" in made["full"] and ") - 2;" in made["slot"]
+    assert "if (n % 2 == 0) put(" in made["classes"]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "missed"),
+    [([], False), (["pass", "not_run"], False), (["not_run"], True), (["pass", "fail"], True)],
+)
+def test_a_self_test_of_nothing_is_missed(verdicts: list[str], missed: bool) -> None:
+    assert self_test_missed({"self_test": [{"verdict": v} for v in verdicts]}) is missed
 
 
 def test_a_mutation_that_does_not_apply_is_no_mutant() -> None:
