@@ -18,7 +18,6 @@ from engine.service.bench import Bench, find_kernel
 from engine.service.decisions import redo_group, undo_group
 from engine.service.inputs import MODULES, inputs_of, modules_text, spec_modules
 from engine.service.kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
-from engine.service.llm_lower import decide_lowering
 from engine.service.meanings import decide_meanings, settle_meanings
 from engine.service.options import choose_options
 from engine.service.person import propose_by_person
@@ -158,15 +157,17 @@ class Desk:
 
     def record(self, *decisions: Decision) -> None:
         """Record decisions at one stroke; what they are about is made again from them all."""
-        for about, decide in (
-            (ABOUT_MEANINGS, lambda *d: decide_meanings(self.work, *d)),
-            (ABOUT_LOWERINGS, lambda *d: decide_lowering(self.work, *d)),
-            ("", self.work.decide),
-        ):
-            mine = [d for d in decisions if d.target.startswith(about)]
-            decisions = tuple(d for d in decisions if d not in mine)
-            if mine:
-                decide(*mine)
+        parts: dict[str, list[Decision]] = {ABOUT_MEANINGS: [], ABOUT_LOWERINGS: [], "": []}
+        for decision in decisions:
+            parts[next(a for a in parts if decision.target.startswith(a))].append(decision)
+        if parts[ABOUT_MEANINGS]:
+            decide_meanings(self.work, *parts[ABOUT_MEANINGS])
+        if parts[ABOUT_LOWERINGS]:
+            from engine.service.llm_lower import decide_lowering  # the model's loop, 0.1 s
+
+            decide_lowering(self.work, *parts[ABOUT_LOWERINGS])
+        if parts[""]:
+            self.work.decide(*parts[""])
 
     def accept_rest(self, *proposals: Proposal) -> Snapshot:
         """Accept what is undecided of some proposals, at one stroke that is undone at once."""
