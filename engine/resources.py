@@ -7,7 +7,10 @@ libraries. Both give the same names and the same hashes, from any current folder
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import stat
 import tomllib
 from pathlib import Path
 
@@ -108,9 +111,9 @@ def spec_path(name_or_path: str) -> Path:
     """
     if "/" in name_or_path or name_or_path.endswith(".py"):
         path = Path(name_or_path).expanduser()
-        if not path.is_file():
+        if not os.path.isfile(path):  # false, too, where it may not be looked at
             raise InputError(
-                f"there is no spec file {name_or_path}",
+                _not_a_file(path, name_or_path),
                 fix="give the path of a Python file, or a name that `cubridge specs list` shows",
             )
         return path.resolve()
@@ -121,6 +124,28 @@ def spec_path(name_or_path: str) -> Path:
             fix=f"name one of: {', '.join(names) or '(none)'}; or give the path of a .py file",
         )
     return specs_dir() / f"{name_or_path}.py"
+
+
+def _not_a_file(path: Path, name: str) -> str:
+    """What stands where a spec's file should: the words of the error."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return f"{name} is a symbolic link that leads back to itself"
+        if error.errno == errno.ENAMETOOLONG:
+            return f"the name of the spec file is too long: {name[:40]}..."
+        if error.errno in (errno.EACCES, errno.EPERM):
+            return f"{name} may not be read: {error.strerror}"
+        if path.is_symlink():
+            return f"{name} is a symbolic link to {path.readlink()}, which does not exist"
+        return f"there is no spec file {name}"
+    except ValueError:  # a NUL in it
+        return f"no file can be called {name!r}"
+    kinds = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"),
+             (stat.S_ISSOCK, "a socket"))  # fmt: skip
+    what = next((words for test, words in kinds if test(mode)), "a device")
+    return f"{name} is {what}, not a spec file"
 
 
 def content_hash(path: Path) -> str:

@@ -177,7 +177,8 @@ class Child:
                 if time.monotonic() > deadline:
                     raise self._stopped(
                         job, f"ran for more than {job.seconds:g} s and was stopped",
-                        "remove the loop, or build the tensor with torch ops",
+                        "shorten what runs at that line: torch ops for a Python loop, names for "
+                        "dimensions that are fixed at large numbers",
                     )  # fmt: skip
                 used = resident(process.pid)
                 if used > self._memory_limit:
@@ -210,7 +211,12 @@ class Child:
                 code = None
             log = read_log(self._log)
         self.close()
-        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        ended = "ended"
+        if code is None:  # it still runs, and cannot be heard any more
+            ended = "cut off"
+            how = "it closed the file descriptors that answers go through"
+        else:
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if not job.began:
             tail = last_words(log)
             return ChildFailed(
@@ -219,12 +225,12 @@ class Child:
             )
         tail = last_words(log)
         fix = "remove what ends or crashes Python: os._exit, a signal, an extension that faults"
+        if code is None:
+            fix = "remove what closes files that the spec has not opened, such as os.close"
         if code == -signal.SIGKILL:
             fix = "if the machine ran out of memory, make the tensors that the spec builds smaller"
-        return job.failure(
-            f"{job.subject} ended the process that ran it ({how})" + (f": {tail}" if tail else ""),
-            log, fix,
-        )  # fmt: skip
+        what = f"{job.subject} {ended} the process that ran it ({how})"
+        return job.failure(what + (f": {tail}" if tail else ""), log, fix)
 
 
 @dataclass(slots=True)

@@ -11,11 +11,13 @@ Command = Callable[[dict[str, Any], Report], dict[str, Any]]
 
 
 def recipe(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """Trace a spec: {"path", "options"} -> {"recipe"}."""
+    """Trace a spec: {"path", "options"} -> {"recipe"}; "head_sizes" may add pairs (D, Dv)."""
     from engine.spec import read_recipe, recipe_to_json
 
     report("tracing the spec")
-    return {"recipe": recipe_to_json(read_recipe(Path(payload["path"]), payload.get("options")))}
+    sizes = [(int(d), int(dv)) for d, dv in payload.get("head_sizes", ())]
+    made = read_recipe(Path(payload["path"]), payload.get("options"), sizes)
+    return {"recipe": recipe_to_json(made)}
 
 
 def judge(payload: dict[str, Any], report: Report) -> dict[str, Any]:

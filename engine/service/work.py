@@ -139,10 +139,12 @@ class Work:
     # --- gates -----------------------------------------------------------------------------------
 
     def read_recipe(self, path: Path, options: Mapping[str, Any]) -> Recipe:
-        """Trace a spec in the child."""
+        """Trace a spec in the child, and check it at the kernel's own head sizes."""
+        built = {int(s["D"]) for s in self.package.specialisations if s.get("D", "").isdigit()}
+        head_sizes = [(d, d) for d in sorted(built)]
         answer = self.bench.child.call(
             "recipe",
-            {"path": str(path), "options": dict(options)},
+            {"path": str(path), "options": dict(options), "head_sizes": head_sizes},
             cancel=self.bench.cancel,
             progress=self.bench.progress,
         )
@@ -183,13 +185,11 @@ class Work:
                 + planned.steps[0].title.lower()
             )
             return self.verdict(Gate.G1, VerdictKind.FAIL, begin, reason, {})
-        return self._judge(Gate.G1, begin, lifted.module, recipe, planned.binding, reference, {})
-
         differs = unfilled_field(lifted.module, planned.binding)
         if differs is not None:
             return self._unlike(begin, lifted, differs)
-    def weigh_target(self) -> Verdict:
-        """G2: the target equals the person's function."""
+        return self._judge(Gate.G1, begin, lifted.module, recipe, planned.binding, reference, {})
+
     def _unlike(self, begin: float, lifted: Lifted, fault: Fault) -> Verdict:
         """G1 fails at a statement of the source, before anything is run."""
         span = lifted.provenance.get(fault.path)
@@ -200,6 +200,8 @@ class Work:
             reason = f"{SOURCE}:{span.start_line}: {reason}"
         return self.verdict(Gate.G1, VerdictKind.FAIL, begin, reason, details)
 
+    def weigh_target(self) -> Verdict:
+        """G2: the target equals the person's function."""
         self.bench.progress("G2: running the target CuIR against the spec")
         begin = time.monotonic()
         recipe = self.recipe
@@ -214,7 +216,7 @@ class Work:
         return found if moved is None else self._moved_on(Gate.G2, begin, moved)
 
     def _moved_on(self, gate: Gate, begin: float, moved: str) -> Verdict:
-        reason = f"{moved} on disk is no longer that of this session: restore it, or take it in"
+        reason = f"{moved} changed on disk: restore what this session has, or take the change in"
         return self.verdict(gate, VerdictKind.NOT_RUN, begin, reason, {})
 
     def make_lowering(self) -> Lowering:

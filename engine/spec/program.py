@@ -32,10 +32,18 @@ class Program:
     def run(self, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner) -> torch.Tensor:
         """The spec's output from a fresh module. Call it inside `load.surroundings`."""
         with written_out(self.source, mods_runner):
-            return self._run(inputs, mods_runner)
+            return self._call(load_function(self.source, self.varied), inputs, mods_runner)
 
-    def _run(self, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner) -> torch.Tensor:
-        function = load_function(self.source, self.varied)
+    def call(
+        self, function: Any, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner
+    ) -> torch.Tensor:
+        """`run` with a function that `load.load_function` gave before."""
+        with written_out(self.source, mods_runner):
+            return self._call(function, inputs, mods_runner)
+
+    def _call(
+        self, function: Any, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner
+    ) -> torch.Tensor:
         scalars = {
             s.name: self.varied.get(s.value, s.value) if type(s.value) is int else s.value
             for s in self.source.scalars

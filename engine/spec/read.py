@@ -26,8 +26,9 @@ from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import Read, output_names, read_all, role_names
 from engine.spec.recipe import Input, Recipe
 from engine.spec.sizes import Domain
-from engine.spec.source import read_source
+from engine.spec.source import EXAMPLE, TensorParameter, read_source
 from engine.spec.tables import Form, closed_form, with_forms
+from engine.spec.taken import check_names, meaning
 from engine.spec.trace import Leaf
 from engine.spec.validate import validate_recipe
 
@@ -35,18 +36,26 @@ OWN_NAMES = ("x", "s", *INDEX_NAMES, *SIZE_NAMES)
 """What the expressions of a recipe mean by themselves: dot product, score, places, sizes."""
 
 _OUTPUT_NAMES = {"b": "B", "h": "Hq", "i": "Nq"}
+HeadSizes = Sequence[tuple[int, int]]
 _TABLE_DTYPE = {"float": "f32", "int": "i32", "bool": "bool"}
 
 
-def read_recipe(path: Path, options: Mapping[str, object] | None = None) -> Recipe:
+def read_recipe(
+    path: Path,
+    options: Mapping[str, object] | None = None,
+    head_sizes: HeadSizes = (),
+) -> Recipe:
     """The recipe of the spec at `path`, with its scalars overridden by `options`.
+
+    It is held against the spec's own function at (D, Dv) of `head_sizes` too, beside those that
+    kernels usually have.
 
     Runs the user's code: call it in a child process only. Raises `SpecError`.
     """
     source = read_source(Path(path), options or {})
     program = program_of(source)
     with surroundings(source), _one_thread():
-        return _within_some_domain(program)
+        return _within_some_domain(program, head_sizes)
 
 
 @contextmanager
@@ -60,12 +69,12 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _within_some_domain(program: Program) -> Recipe:
+def _within_some_domain(program: Program, head_sizes: HeadSizes) -> Recipe:
     """Read for any lengths; where the spec itself fails there, for Nq <= Nk, then for Nq == Nk."""
     failure: SpecError | None = None
     for domain in Domain:
         try:
-            return _read_or_vary(program, domain)
+            return _read_or_vary(program, domain, head_sizes)
         except SpecError as error:
             if error.__cause__ is None:  # not raised by the user's code
                 raise failure or error from None
@@ -74,21 +83,24 @@ def _within_some_domain(program: Program) -> Recipe:
     raise failure
 
 
-def _read_or_vary(program: Program, domain: Domain) -> Recipe:
+def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Recipe:
     """Read with the spec's large integers varied beside the sizes; where it cannot run or be read
     so, as it stands."""
     for varied in variations(program):
         try:
-            return _read_within(program, domain, varied)
+            return _read_within(program, domain, head_sizes, varied)
         except SpecError:
             continue
-    return _read_within(program, domain)
+    return _read_within(program, domain, head_sizes)
 
 
-def _read_within(program: Program, domain: Domain, varied: Sequence[Program] = ()) -> Recipe:
+def _read_within(
+    program: Program, domain: Domain, head_sizes: HeadSizes, varied: Sequence[Program] = ()
+) -> Recipe:
     read = read_all(program, domain, varied)
     recipe = _recipe(program, read, domain)
-    outcome = validate_recipe(program, recipe, domain)
+    integers = frozenset(v for at in varied for v in at.varied)
+    outcome = validate_recipe(program, recipe, domain, integers, head_sizes)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
     first = read.traced[0]
     clauses = clauses_of(recipe, first.lines, first.trace.kinds)
@@ -153,7 +165,7 @@ def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]
             continue
         kind = read.traced[0].trace.kinds[name]
         given = _named_at(program, first.line)
-        if given is not None and given not in taken:
+        if given is not None and given not in taken and meaning(given) is None:
             taken.add(given)
             forms[name] = Form(partial(build.load, given))
             read.traced[0].trace.kinds[given] = kind
@@ -211,6 +223,10 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
                 f"rename it: {', '.join(OWN_NAMES)} are taken",
             )  # fmt: skip
         dims = [renamed.get(d, d) for d in t.dims]
+        if role == "extra":
+            check_names(program.source, t.name, dims, t.line)
+        else:
+            _check_dims(program, t)
         if role == "q":
             # One name for both lengths or head counts: q's own dimensions keep the query's.
             dims[reading.q.index.index(Name(outputs["i"]))] = "Nq"
@@ -218,6 +234,17 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
                 dims[reading.q.index.index(Name(outputs["h"]))] = "Hq"
         out.append(Input(t.name, role, t.dtype, tuple(dims)))  # type: ignore[arg-type]
     return tuple(out)
+
+
+def _check_dims(program: Program, tensor: TensorParameter) -> None:
+    """Each dimension of q, k and v plays a part of its own, so it needs a name of its own."""
+    named = [d for d in tensor.dims if not d.isdigit()]
+    twice = next((d for d in named if named.count(d) > 1), None)
+    if twice is not None:
+        raise program.source.error(
+            f"two dimensions of {tensor.name} are called {twice}", tensor.line,
+            f'give each its own name, as in {EXAMPLE}; lengths that are equal belong to two inputs',
+        )  # fmt: skip
 
 
 def _renamed(program: Program, read: Read) -> dict[str, str]:

@@ -154,3 +154,23 @@ def test_equal_hashes_mean_equal_folders(
         return resources.content_hash(folder)
 
     assert (hashed(left) == hashed(right)) == (left == right)
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "a.py").symlink_to("b.py")
+    (tmp_path / "b.py").symlink_to("a.py")
+    (tmp_path / "dangling.py").symlink_to("gone.py")
+    for name, words in (
+        ("pipe.py", "is a named pipe, not a spec file"),
+        ("folder.py", "is a folder, not a spec file"),
+        ("a.py", "is a symbolic link that leads back to itself"),
+        ("dangling.py", r"is a symbolic link to gone\.py, which does not exist"),
+        ("x" * 400 + ".py", "is too long"),
+        ("nul\0.py", "no file can be called"),
+    ):
+        with pytest.raises(InputError, match=words):
+            resources.spec_path(str(tmp_path / name))
+    with pytest.raises(InputError, match="is a device, not a spec file"):
+        resources.spec_path("/dev/null")

@@ -11,6 +11,7 @@ import pytest
 
 from engine.errors import SpecError, Where
 from engine.spec import read_recipe
+from engine.spec.declared import declared
 from engine.spec.source import read_source
 
 HEAD = """\
@@ -143,3 +144,42 @@ def test_not_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00\x81")
     with pytest.raises(SpecError, match="UTF-8"):
         read_recipe(path)
+
+
+@pytest.mark.parametrize("dims", ["B H N N", "B B N D", "B D N D"])
+def test_one_name_for_two_dimensions_of_an_input(dims: str, read: Callable[..., object]) -> None:
+    inputs = ", ".join(f'{n}: Float[Tensor, "{dims}"]' for n in "qkv")
+    with pytest.raises(SpecError, match="two dimensions of q are called") as caught:
+        read(
+            "import torch\nfrom jaxtyping import Float\nfrom torch import Tensor\n"
+            f"def attention({inputs}):\n    return (q @ k.mT).softmax(-1) @ v\n"
+        )
+    assert caught.value.where is not None
+    assert caught.value.where.line == 4
+    assert "its own name" in str(caught.value.fix)
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [("template", "word of C"), ("blockIdx", "CUDA's own headers"), ("größe", "every C"),
+     ("gmem", "operation of CuIR")],
+)  # fmt: skip
+def test_an_input_that_cannot_bear_its_name_in_a_kernel(
+    name: str, meaning: str, write: Callable[[str], Path]
+) -> None:
+    path = write(HEAD + f', {name}: Float[Tensor, "Hq 1 1"]):\n'
+                 f"    return (q @ k.mT + {name}).softmax(-1) @ v\n")  # fmt: skip
+    with pytest.raises(SpecError, match=f"the input {name} cannot be called so.*{meaning}") as e:
+        read_recipe(path)
+    assert e.value.where == Where(str(path), 7)
+    assert e.value.fix == "rename it in the spec"
+    with pytest.raises(SpecError, match=f"the input {name} cannot be called so"):
+        declared(read_source(path, {}))
+
+
+def test_a_square_extra_input_is_no_such_mistake(write: Callable[[str], Path]) -> None:
+    path = write(
+        HEAD.replace("Nq", "N").replace("Nk", "N") + ', bias: Float[Tensor, "N N"]):\n'
+        "    return (q @ k.mT + bias).softmax(-1) @ v\n"
+    )
+    assert read_recipe(path).extra()[0].name == "bias"

@@ -1,0 +1,144 @@
+"""One run of the spec's own function held against its recipe, element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from engine.errors import SpecError, Where
+from engine.spec.derived import derived_values
+from engine.spec.oracle import (
+    Expected,
+    canonical_layout,
+    expected,
+    output_as_bhnd,
+    run_wide,
+    vmapped_mods,
+    widened,
+)
+from engine.spec.program import Program
+from engine.spec.reading import random_inputs
+from engine.spec.recipe import EmptyRows, Recipe
+from engine.spec.sizes import dimension_values, slots
+from engine.spec.trace import Widen
+from engine.spec.watch import Watch, WatchSizes
+
+TOLERANCE = 1e-10  # of the largest magnitude in the row
+
+
+class Misread(SpecError):
+    """The recipe that was read does not compute what the spec computes."""
+
+
+def dims_at(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The value of every dimension name of the spec."""
+    slot = slots(program.tensors)
+    return dimension_values(list(slot), slot, sizes)
+
+
+def compare(
+    program: Program,
+    recipe: Recipe,
+    sizes: Mapping[str, int],
+    peak: float,
+    seed: int,
+    watch: Watch | None = None,
+) -> set[EmptyRows]:
+    """How the spec fills rows that keep no key, at `sizes`; `watch` notes what it compares.
+
+    Raises `Misread` at the first difference, `SpecError` for what the spec itself raises.
+    """
+    dims = dims_at(program, sizes)
+    inputs = random_inputs(program.tensors, dims, seed)
+    q = next(i.name for i in recipe.inputs if i.role == "q")
+    inputs[q] = inputs[q] * peak
+    given = {t.name: widened(inputs[t.name]).clone() for t in program.tensors}
+    theirs = output_as_bhnd(recipe, _run(program, given, dims, watch))
+    _check_unwritten(program, inputs, given)
+    ours = expected(recipe, {**inputs, **derived_values(program, recipe, inputs)})
+    if theirs.shape != ours.o.shape:
+        raise differs(program, f"the output has the shape {tuple(theirs.shape)}", dims)
+    hold(program, theirs, ours, dims)
+    return _fills(theirs, ours, canonical_layout(recipe, "v", inputs), recipe)
+
+
+def _run(
+    program: Program,
+    inputs: Mapping[str, torch.Tensor],
+    dims: Mapping[str, int],
+    watch: Watch | None,
+) -> torch.Tensor:
+    if watch is None:
+        return run_wide(program, inputs)
+    before = {n: t.clone() for n, t in inputs.items()}
+    try:
+        with WatchSizes(program, inputs, dims, watch), Widen():  # type: ignore[no-untyped-call]
+            return program.run(inputs, vmapped_mods)
+    except SpecError:
+        if watch.forced:
+            raise
+        return run_wide(program, before)  # a library may refuse integers that are not plain
+
+
+def _check_unwritten(
+    program: Program, before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]
+) -> None:
+    for name, tensor in after.items():
+        if not torch.equal(tensor, widened(before[name])):
+            raise SpecError(
+                f"the spec writes into its input {name}",
+                where=Where(str(program.source.path), program.source.line),
+                fix=f"compute a new tensor: {name} = {name} * 2, not {name} *= 2 or {name}.mul_(2)",
+            )
+
+
+def hold(program: Program, theirs: torch.Tensor, ours: Expected, dims: Mapping[str, int]) -> None:
+    """Raises `Misread` where [B, Hq, Nq, Dv] of the spec and of its recipe differ."""
+    kept = ~ours.empty[..., None]
+    both = theirs.isnan() & ours.o.isnan() & kept
+    if bool(both.any()):
+        b, h, i, d = (int(n) for n in both.nonzero()[0])
+        raise SpecError(
+            f"the spec gives NaN for ordinary inputs, so no kernel can be held against it: at "
+            f"{shown(dims)}, row {i} of head {h}",
+            where=Where(str(program.source.path), program.source.line),
+            fix="look for a division by zero, inf - inf, or a root of a negative number",
+        )
+    scale = ours.o.abs().amax(-1, keepdim=True).clamp(min=1e-300)
+    wrong = (((theirs - ours.o).abs() > TOLERANCE * scale) | theirs.isnan()) & kept
+    if bool(wrong.any()):
+        b, h, i, d = (int(n) for n in wrong.nonzero()[0])
+        gap = (
+            f"{float(theirs[b, h, i, d]):.6g} in the spec, {float(ours.o[b, h, i, d]):.6g} as read"
+        )
+        raise differs(program, f"row {i} of head {h} is {gap}", dims)
+
+
+def _fills(theirs: torch.Tensor, ours: Expected, v: torch.Tensor, recipe: Recipe) -> set[EmptyRows]:
+    """How the spec fills the rows that keep nothing."""
+    rows = ours.empty
+    if not bool(rows.any()):
+        return set()
+    got = theirs[rows]
+    if bool(got.isnan().all()):
+        return {"nan"}
+    if bool((got == 0).all()):
+        return {"zero"}
+    group = theirs.shape[1] // v.shape[1]
+    mean = v.to(torch.float64).mean(-2, keepdim=True).repeat_interleave(group, 1).expand_as(theirs)
+    if bool(((got - mean[rows]).abs() <= 1e-9).all()):
+        return {"mean"}
+    return {"spec-defined"}
+
+
+def shown(dims: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in dims.items())
+
+
+def differs(program: Program, what: str, dims: Mapping[str, int]) -> Misread:
+    return Misread(
+        f"the rules misread this spec: at {shown(dims)}, {what}",
+        where=Where(str(program.source.path), program.source.line),
+        fix="write the variant more plainly, or use --transfer llm",
+    )
