@@ -14,7 +14,7 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.rows import PaneText
 from cubridge_tui.model.snapshot import Snapshot
 from cubridge_tui.screens.base import ActionScreen, bindings
-from cubridge_tui.screens.dialogs import Prompt
+from cubridge_tui.screens.dialogs import Confirm, Prompt
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import KeyBar, Line
 from cubridge_tui.widgets.stage_bar import StageBar
@@ -22,6 +22,9 @@ from engine.types import Level
 
 if TYPE_CHECKING:
     from cubridge_tui.screens.adaptation import AdaptationScreen
+
+# A folder with such a name is most likely a path that was typed onto another one.
+FILES = frozenset({".cu", ".cuh", ".h", ".hpp", ".c", ".cc", ".cpp", ".py", ".cuir", ".txt", ".md"})
 
 
 class AcceptScreen(ActionScreen):
@@ -125,15 +128,51 @@ class AcceptScreen(ActionScreen):
         self.app.push_screen(Prompt("Write the kernel package to this folder:", default), given)
 
     def do_commit_to_repository(self) -> None:
+        self._ask_where(str(Path.cwd() / f"{self.snap.session}.cu"))
+
+    def _ask_where(self, default: str) -> None:
+        title = "Commit the lowered kernel into your own repository, as this file:"
+        self.app.push_screen(Prompt(title, default, unfit), self._commit_as)
+
+    def _commit_as(self, text: str | None) -> None:
+        if text is None:
+            return
+        path = Path(text.strip()).expanduser()
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._show_plan(path)
+            else:
+                self._ask_where(text)
+
+        odd = odd_parent(path)
+        if odd is None:
+            self._show_plan(path)
+        else:
+            self.app.push_screen(
+                Confirm(f"{odd.name} looks like a file's name: make a folder of it?"), answered
+            )
+
+    def _show_plan(self, path: Path) -> None:
         from cubridge_tui.screens.commit import CommitScreen
 
-        def given(text: str | None) -> None:
-            if text:
-                self.app.push_screen(CommitScreen(self.adaptation, Path(text).expanduser()))
-
-        default = str(Path.cwd() / f"{self.snap.session}.cu")
-        title = "Commit the lowered kernel into your own repository, as this file:"
-        self.app.push_screen(Prompt(title, default), given)
+        self.app.push_screen(CommitScreen(self.adaptation, path))
 
     def do_close(self) -> None:
         self.app.pop_screen()
+
+
+def unfit(text: str) -> str:
+    """Why a typed path cannot be the file to commit as; empty where it can."""
+    if not text.strip():
+        return "a path is needed, such as kernels/softcap.cu"
+    path = Path(text.strip()).expanduser()
+    if path.is_dir():
+        return f"{path.name or path} is a folder: name a file in it"
+    file = next((parent for parent in path.parents if parent.is_file()), None)
+    return f"{file.name} is a file: nothing can be put below it" if file is not None else ""
+
+
+def odd_parent(path: Path) -> Path | None:
+    """The innermost folder of a path that is not there yet and whose name is like a file's."""
+    return next((p for p in path.parents if p.suffix in FILES and not p.exists()), None)

@@ -7,6 +7,8 @@ import textwrap
 import time
 from collections.abc import Callable, Sequence
 
+from rich.highlighter import Highlighter
+from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -16,6 +18,7 @@ from textual.widgets import Input
 
 from cubridge_tui.model.rows import PaneText, Row, RowKind
 from cubridge_tui.screens.base import GRACE
+from cubridge_tui.text.sanitise import visible
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
 
@@ -86,13 +89,25 @@ def wrapped(row: Row, width: int) -> list[Row]:
     return [Row(piece, row.kind, None, row.origin, row.hunk, row.key) for piece in pieces]
 
 
-class Prompt(ModalScreen[str | None], inherit_bindings=False):
-    """One line of text; None when the person leaves."""
+class _Visible(Highlighter):
+    """The input's text as glyphs: what was pasted into it is never obeyed by the terminal."""
 
+    def highlight(self, text: Text) -> None:
+        text.plain = visible(text.plain)
+
+
+class Prompt(ModalScreen[str | None], inherit_bindings=False):
+    """One line of text; None when the person leaves.
+
+    A text that is there already is selected: typing replaces it, a cursor key keeps it.
+    """
+
+    # The input is compact (one row, no border): Textual's own border on focus leaves no row for
+    # the text, and a rule that only names `Prompt Input` is weaker than that one's `:focus`.
     DEFAULT_CSS = """
     Prompt { align: center bottom; background: $background 0%; }
     Prompt > Vertical { width: 100%; height: 4; background: $panel; }
-    Prompt Input { border: none; height: 1; background: $surface; margin: 0 1; }
+    Prompt Input { background: $surface; margin: 0 1; }
     """
     BINDINGS = [Binding("escape,ctrl+c", "dismiss(None)", "leave", show=False)]
 
@@ -105,13 +120,16 @@ class Prompt(ModalScreen[str | None], inherit_bindings=False):
     def compose(self) -> ComposeResult:
         with Vertical():
             yield Line(id="title")
-            yield Input(self._value, max_length=LONGEST_INPUT, select_on_focus=False)
+            yield Input(self._value, max_length=LONGEST_INPUT, compact=True, highlighter=_Visible())
             yield Line(id="why")
             yield Line(id="hint")
 
     def on_mount(self) -> None:
         self.query_one("#title", Line).put([(f" {self._title}", "title")])
         keys = [(" enter", "key"), (" does it  ", "dim"), ("esc", "key"), (" leaves", "dim")]
+        if self._value:
+            keys += [("  typing", "key"), (" replaces it  ", "dim"), ("end", "key")]
+            keys += [(" adds to it", "dim")]
         self.query_one("#hint", Line).put(keys)
         self.query_one(Input).cursor_blink = False
         self.query_one(Input).focus()

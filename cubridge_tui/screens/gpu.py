@@ -279,7 +279,7 @@ class GpuScreen(ActionScreen):
     def do_gpu_export(self) -> None:
         name = f"{self.owner.session}-times.png"
         self.app.push_screen(
-            Prompt("Write the bars to (.png or .svg):", name, _named), self._export
+            Prompt("Write the bars to (.png or .svg):", name, _picture), self._export
         )
 
     def _export(self, text: str | None) -> None:
@@ -313,5 +313,9 @@ class GpuScreen(ActionScreen):
 
 
 def _named(text: str) -> str:
+    return "" if text.strip() else "a path is needed"
+
+
+def _picture(text: str) -> str:
     known = Path(text.strip()).suffix in (".png", ".svg")
     return "" if known else "a name that ends in .png or .svg"
