@@ -9,6 +9,7 @@ narration. Exit codes: 0 all gates that ran passed, 1 a gate failed, 2 wrong usa
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         code = dispatch(words)
         sys.stdout.flush()
-        return code
+        return _written(code)
     except BrokenPipeError:
         # The interpreter flushes once more at exit; give it somewhere to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -80,6 +81,31 @@ def main(arguments: list[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else USAGE_ERROR
     except Exception as error:
         return report(error)
+
+
+def _written(code: int) -> int:
+    """The exit code, not 0 where a result was written to a standard output that is closed."""
+    if code == 0 and isinstance(sys.stdout, _Nowhere) and sys.stdout.lost:
+        print(
+            "cubridge: standard output is closed: the result was not written\n"
+            "  fix: leave it open, or send it to a file",
+            file=sys.stderr,
+        )
+        return USAGE_ERROR
+    return code
+
+
+class _Nowhere(io.StringIO):
+    """Stands for a standard output that was closed: keeps nothing, but knows that it was asked."""
+
+    lost = False
+
+    def write(self, text: str) -> int:
+        self.lost = self.lost or bool(text)
+        return len(text)
+
+    def fileno(self) -> int:
+        return 1  # which goes nowhere, too
 
 
 def dispatch(words: list[str]) -> int:
@@ -150,7 +176,8 @@ def _open_missing_streams() -> None:
             if made != number:
                 os.dup2(made, number)
                 os.close(made)
-            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
+            stream = _Nowhere() if number == 1 else open(number, mode, closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
 
 
 def report(error: Exception) -> int:
@@ -165,7 +192,10 @@ def report(error: Exception) -> int:
         say(f"cubridge: {error.filename}: {error.strerror}")
         return USAGE_ERROR
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        say("cubridge: there is no space left for what is written\n  fix: free some")
+        say(
+            "cubridge: there is no space left for what is written\n"
+            "  fix: free space on that disk, or send standard output elsewhere"
+        )
         return USAGE_ERROR
     if os.environ.get("CUBRIDGE_TRACEBACK"):
         import traceback

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,11 +76,15 @@ def load(git: GitDir, session: str) -> Loaded:
         parent = git.parent(commit)
         if parent is not None:
             queue.insert(0, parent)
-    if not seen and tip is None:
+    if not seen and tip is None and ref not in git.logged(SESSIONS):
         raise StoreError(f"there is no session {session}", fix="cubridge sessions list")
+    own = f"git -C {shlex.quote(str(git.path))}"
+    file = git.path / ref  # git writes no ref over a broken one
+    broken = f"rm {shlex.quote(str(file))} and " if tip is None and file.exists() else ""
     raise StoreError(
         f"session {session} is damaged and no earlier state of it can be read",
-        fix=f"git -C {git.path} fsck --lost-found shows what is left",
+        fix=f"{own} fsck --lost-found names commits that are left; {broken}{own} update-ref {ref} "
+        "COMMIT makes one the latest state",
     )
 
 

@@ -100,6 +100,8 @@ class _Parser:
             line = getattr(error, "lineno", None)
             column = getattr(error, "offset", None)
             reason = getattr(error, "msg", None) or str(error)
+            if isinstance(error, RecursionError | MemoryError):  # often without a word
+                reason = "an expression is nested too deeply to be read"
             raise CuirError(f"not CuIR: {reason}", where=Where(file, line, column)) from None
 
     def fail(self, node: ast.AST, message: str, fix: str | None = None) -> NoReturn:

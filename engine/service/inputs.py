@@ -91,7 +91,7 @@ def check_kernel(work: Work) -> None:
     moved = kernel_moved(work)
     if moved is not None:
         raise InputError(
-            f"{moved} on disk is no longer what session {work.session.id} adapts",
+            f"{moved} changed on disk after session {work.session.id} took it",
             fix="restore it, or start a new session",
         )
 

@@ -127,7 +127,12 @@ def test_sessions_that_do_not_exist(cubridge: Run) -> None:
 
 @pytest.mark.parametrize(
     ("streams", "code", "errors"),
-    [(">&-", 0, ""), ("2>&-", 0, ""), ("<&- >&- 2>&-", 0, ""), (">/dev/full", 2, "no space left")],
+    [
+        (">&-", 2, "standard output is closed"),
+        ("2>&-", 0, ""),
+        ("<&- >&- 2>&-", 2, ""),
+        (">/dev/full", 2, "send standard output elsewhere"),
+    ],
 )
 def test_streams_that_are_closed_or_full(streams: str, code: int, errors: str) -> None:
     program = "import sys; from cubridge_tui.cli import main; sys.exit(main(['kernels', 'list']))"

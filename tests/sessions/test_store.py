@@ -477,6 +477,27 @@ def test_a_session_of_which_nothing_is_left_is_one_clear_error(store: Store, ses
     assert summary.damaged and summary.id == session
 
 
+def test_a_session_without_ref_and_log_can_be_recovered(
+    store: Store, session: str, git: Callable[..., str]
+) -> None:
+    (store.path / f"{SESSIONS}{session}").write_text("")
+    (store.path / "logs" / f"{SESSIONS}{session}").write_text("")
+    (summary,) = store.sessions()
+    assert summary.damaged and "damaged" in summary.last_step
+    with pytest.raises(StoreError, match="is damaged") as caught:
+        store.load(session)
+    fix = caught.value.fix or ""
+    assert "fsck --lost-found" in fix and f"update-ref {SESSIONS}{session} COMMIT" in fix
+    assert f"rm {store.path / SESSIONS / session}" in fix
+    (store.path / f"{SESSIONS}{session}").unlink()
+    (commit,) = (
+        line.split()[-1] for line in git("fsck", "--lost-found").splitlines()
+        if line.startswith("dangling commit")
+    )  # fmt: skip
+    git("update-ref", f"{SESSIONS}{session}", commit)
+    assert store.load(session).notices == ()
+
+
 @pytest.mark.parametrize("how", ["empty", "gone", "truncated"])
 def test_a_damaged_content_costs_only_itself(
     store: Store, session: str, git: Git, how: str

@@ -167,3 +167,8 @@ def test_what_is_not_cuir_is_refused_with_its_place(text):
     with pytest.raises(CuirError) as error:
         parse_module(text, "x.cuir")
     assert str(error.value).startswith(f"x.cuir:{REFUSED[text]}:"), str(error.value)
+
+
+def test_an_expression_nested_without_end_says_so() -> None:
+    with pytest.raises(CuirError, match="nested too deeply"):
+        parse_module("x = " + "-" * 100_000 + "1")
