@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cubridge_tui.model.builder import Builder
 from cubridge_tui.model.next_step import Step, owed
-from cubridge_tui.model.snapshot import Builder, Snapshot
+from cubridge_tui.model.snapshot import Snapshot
 from engine.errors import CuBridgeError, CuirError, InputError, LowerError
 from engine.service.adaptation import Adaptation, Beginning, beginning, start
 from engine.service.bench import Bench, find_kernel
 from engine.service.decisions import redo_group, undo_group
-from engine.service.inputs import MODULES, inputs_of, modules_text, spec_modules
+from engine.service.inputs import MODULES, inputs_of, modules_text, spec_modules, spec_moved
 from engine.service.kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
 from engine.service.meanings import decide_meanings, settle_meanings
 from engine.service.options import choose_options
@@ -113,6 +114,12 @@ class Desk:
         return self.snapshot()
 
     def _take(self, step: Step | None) -> None:
+        moved = spec_moved(self.work)
+        if step is Step.PROPOSE and moved is not None:
+            raise InputError(
+                f"{moved} changed on disk: the session has it as it was",
+                fix="! takes the change in; or restore it",
+            )
         match step:
             case Step.LIFT:
                 self.work.lift()

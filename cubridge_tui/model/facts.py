@@ -10,7 +10,7 @@ class Facts:
     """A text that is not empty is the reason why something cannot be done.
 
     `job` is what runs now; `hunk` the hunk under the cursor; `open` counts undecided hunks;
-    `failed` is the first gate that failed;
+    `failed` is the first gate that failed, `refused` the step that ended with an error;
     `undo` and `redo` say in a few words what would be undone and made again;
     `changed` names what changed on disk; `accepted`, `lifted`, `lowered`, `recipe` and
     `times` say whether there are any; `asking` is how far a model's run is (ready, running,
@@ -30,6 +30,7 @@ class Facts:
     redo: str = ""
     accepted: bool = False
     failed: str = ""
+    refused: str = ""
     search: str = ""
     changed: str = ""
     lowered: bool = False

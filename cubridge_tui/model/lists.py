@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +18,18 @@ from sessions.store import SessionSummary, Store
 LARGEST_SPEC = 1_000_000  # bytes of a Python file that is looked at
 MOST_FILES = 200
 _ENTRIES = ("attention", "attention_mods")
+_BEGINS = re.compile(rb"^\s*(async\s+)?def\s+attention(_mods)?\b", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """A spec file: what it is called in the list, and where it is."""
+    """A spec file: what it is called in the list, and where it is; `problem`: why it is none."""
 
     label: str
     path: Path
     words: str
     bundled: bool
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Lists:
             return [Row(f"{k:<20} {words}") for k, words in self.kernels]
         if name == "specs":
             width = max((len(s.label) for s in self.specs), default=0)
-            return [Row(f"{s.label:<{width}}  {s.words}") for s in self.specs]
+            return [Row(f"{s.label:<{width}}  {s.problem or s.words}") for s in self.specs]
         return [_session_row(s) for s in self.sessions]
 
     def title(self, name: str) -> str:
@@ -93,10 +96,17 @@ def _own_specs(folder: Path) -> list[Spec]:
     found = []
     with contextlib.suppress(OSError):
         for path in sorted(folder.glob("*.py"))[:MOST_FILES]:
-            with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
+            with contextlib.suppress(OSError, ValueError, RecursionError):
                 if path.stat().st_size > LARGEST_SPEC:
                     continue
-                tree = ast.parse(path.read_bytes())
+                text = path.read_bytes()
+                try:
+                    tree = ast.parse(text)
+                except SyntaxError as error:
+                    if _BEGINS.search(text):  # it would be a spec: missing, it would be a riddle
+                        why = one_line(f"does not parse: line {error.lineno}: {error.msg}")
+                        found.append(Spec(f"./{path.name}", path, "", False, why))
+                    continue
                 names = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
                 if names & set(_ENTRIES):
                     words = (ast.get_docstring(tree) or "").split("\n")[0]

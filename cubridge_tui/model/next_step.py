@@ -130,6 +130,25 @@ def owed(state: SessionState) -> Owed:
     return Owed(words, "accept-kernel", Step.ACCEPT)
 
 
+def owed_now(state: SessionState, changed: str = "", refused: str = "") -> Owed:
+    """What the person owes next, with what changed on disk and the step that was refused last.
+
+    A step never reads another file than the one that the session records.
+    """
+    found = owed(state)
+    if found.step in (None, Step.ACCEPT):
+        return found
+    judged = state.verdict(Gate.G2)
+    written = found.step is Step.LOWER and judged is not None and judged.passed
+    if changed and not (written and changed == "spec"):
+        words = f"The {changed} changed on disk: ! takes it in, or restore it"
+        return Owed(words, "take-in", None, words)
+    if refused:
+        words = f"{refused} did not work: w shows why and the fix; s tries again"
+        return Owed(words, "why", found.step)
+    return found
+
+
 def accept_blocked(state: SessionState) -> str:
     """Why the kernel cannot be accepted now; empty when it can."""
     if state.acceptance is not None and state.acceptance_is_current:

@@ -16,7 +16,7 @@ from engine.cuir.diff import Diff, EditKind, diff, hunks
 from engine.cuir.nodes import Module, Path
 from engine.cuir.parser import Parsed, parse_block, parse_module, parse_with_tables
 from engine.cuir.printer import print_module, print_stmts
-from engine.errors import CuirError
+from engine.errors import CuBridgeError, CuirError
 from engine.types import Decision, DecisionKind, Hunk, Proposal
 
 WORDS = {
@@ -246,3 +246,30 @@ def renumbered(rows: Sequence[Row], target: Sequence[Key | None]) -> tuple[Row, 
         else r
         for r in rows
     )
+
+
+def same_program(rows: tuple[Row, ...], target: str) -> bool:
+    """Whether the taken rows are the target up to how conversions are written."""
+    from engine.lower.legal import legal
+
+    try:
+        return print_module(legal(parse_module(taken_text(rows), "shown"))) == target
+    except CuBridgeError:
+        return False
+
+
+def hunks_by_op(
+    rows: tuple[Row, ...], hunks: tuple[tuple[Proposal, Hunk, Decision | None], ...]
+) -> tuple[dict[Key, str], dict[Key, str], dict[str, str]]:
+    """Op -> hunk, op -> origin, hunk -> head line, from the review's rows."""
+    hunk_of: dict[Key, str] = {}
+    origins: dict[Key, str] = {}
+    for row in rows:
+        if row.key is None or not row.hunk:
+            continue
+        if row.kind is RowKind.ADD and row.number is not None:
+            hunk_of[row.key], origins[row.key] = row.hunk, row.origin
+        elif row.kind is RowKind.DEL and row.number is None:
+            hunk_of.setdefault(row.key, row.hunk)
+    heads = {f"{p.id}/{h.id}": head_of(h, d) for p, h, d in hunks}
+    return hunk_of, origins, heads

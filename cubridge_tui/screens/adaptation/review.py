@@ -50,7 +50,7 @@ class ReviewActions(Shared):
         self._decide(DecisionKind.REJECTED)
 
     def _decide(self, kind: DecisionKind, comment: str = "") -> None:
-        if self.too_soon():
+        if self.too_soon("the hunk"):
             return
         name, desk = self.current_hunk(), self.open_desk
         self.job("decide", lambda: desk.decide(name, kind, comment), self._decided, quiet=True)
@@ -61,9 +61,11 @@ class ReviewActions(Shared):
         left = undecided(self.snap.state)
         if left:
             self.to_undecided()
-            self.say(f"{left} hunk{'s' * (left != 1)} left")
+            words = f"{left} hunk{'s' * (left != 1)} left"
         else:
-            self.say(f"every hunk is decided; {self._goes_on()}")
+            words = f"every hunk is decided; {self._goes_on()}"
+        dropped = self.dropped_words("the hunk")  # while the decision was being taken
+        self.say(f"{words}; {dropped}" if dropped else words, "stale" if dropped else "dim")
         self.seen_at = time.monotonic()
 
     def _goes_on(self) -> str:
@@ -87,7 +89,7 @@ class ReviewActions(Shared):
 
     def do_accept_origin(self) -> None:
         """Everything undecided of the origin under the cursor (of all, when it is on no hunk)."""
-        if self.too_soon():
+        if self.too_soon("the hunk"):
             return
         assert self.snap is not None
         found = self.snap.hunk(self.current_hunk())

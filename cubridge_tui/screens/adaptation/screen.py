@@ -16,12 +16,11 @@ from cubridge_tui.desk import Desk
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.layout import PANES, Wish, layout
-from cubridge_tui.model.meanings import open_meanings
 from cubridge_tui.model.next_step import (
+    Owed,
     accept_blocked,
     first_failed,
-    open_regions,
-    owed,
+    owed_now,
     undecided,
     unmeant,
 )
@@ -46,7 +45,7 @@ LOOK_SECONDS = 3.0  # how often files on disk, other writers and unsaved events 
 def _facts_of(snap: Snapshot) -> Facts:
     """What conditions ask about a snapshot, whatever the cursor and the jobs do."""
     state = snap.state
-    step = owed(state)
+    step = owed_now(state, snap.changed)
     failed = first_failed(state)
     return Facts(
         read_only=snap.read_only,
@@ -128,6 +127,8 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
                 return
             if isinstance(outcome.value, Snapshot):
                 self.show(outcome.value)
+            if not quiet:
+                self.refusal = outcome if outcome.error is not None else None
             if outcome.error is not None:
                 self.failed(outcome)
             elif outcome.cancelled:
@@ -166,7 +167,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             self.job("look", desk.snapshot, quiet=True)
 
     seen_disk: tuple[Any, ...] = ()
-    _barred: tuple[Snapshot | None, int] = (None, 0)
+    _barred: tuple[Snapshot | None, int, str] = (None, 0, "")
     _facts: tuple[Snapshot | None, Facts] = (None, Facts())  # those of a snapshot, asked often
 
     def _disk(self) -> tuple[Any, ...]:
@@ -219,12 +220,20 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         if self._facts[0] is not snap:
             self._facts = (snap, _facts_of(snap))
         hunk, here = self.current_hunk(), self.current_opaque()
-        target = bool(hunk) or not (open_meanings(snap.state) or open_regions(snap.state))
+        others = (*snap.meanings, *snap.regions)
+        target = bool(hunk) or all(d is not None for _, _, d in others)
         return replace(
-            self._facts[1], job=job, hunk=hunk, search=self.words,
+            self._facts[1], job=job, hunk=hunk, refused=self._refused, search=self.words,
             opaque=here.id if here is not None else "",
             diff_blocked=snap.blocked(hunk) if target else "",
         )  # fmt: skip
+
+    @property
+    def _refused(self) -> str:
+        return self.refusal.name if self.refusal is not None else ""
+
+    def _owed(self, snap: Snapshot) -> Owed:
+        return owed_now(snap.state, snap.changed, self._refused)
 
     def tell(self) -> None:
         """Stage bar, banner, decision line, strip and footer for the present state."""
@@ -232,12 +241,10 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             return
         snap, jobs = self.snap, self.cubridge.jobs
         if snap is not None:
-            shown = (snap, self.size.width)
-            if (
-                shown[0] is not self._barred[0] or shown[1] != self._barred[1]
-            ):  # a job's progress changes nothing of it
+            shown = (snap, self.size.width, self._refused)
+            if shown != self._barred:  # a job's progress changes nothing of it
                 self._barred = shown
-                key = actions.key_of(owed(snap.state).action, self.cubridge.actions)
+                key = actions.key_of(self._owed(snap).action, self.cubridge.actions)
                 self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
             self.query_one(Banner).say(self._banner(snap))
         left: list[Part] = []
@@ -245,7 +252,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             left = [(f" {jobs.running} ", "title"), (jobs.line, "dim")]
             self.query_one("#decision", Line).put(left, [("ctrl+c", "key"), (" cancels ", "dim")])
         elif snap is not None:
-            step = owed(snap.state)
+            step = self._owed(snap)
             key = actions.key_of(step.action, self.cubridge.actions)
             if snap.read_only:
                 left = [(" Read-only: ", "stale"), (step.words, "dim")]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cubridge_tui.desk import Desk
+from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.layout import Wish, layout
 from cubridge_tui.model.meanings import OpaqueNote
 from cubridge_tui.model.rows import Key
@@ -25,6 +26,7 @@ class Shared(ActionScreen):
     view: View
     words: str
     grid: PaneGrid
+    refusal: Outcome | None = None  # the step that ended with an error, until one works
 
     def job(
         self,

@@ -48,8 +48,8 @@ class StageActions(Shared):
             self.say(f"{failed.gate} failed: {failed.reason}", "fail")
         elif step is Step.LIFT and unmeant(self.snap.state):
             self._to_opaque()
-        elif unlowered(self.snap.state) is not None:
-            self.say(owed(self.snap.state).words, "stale")
+        elif (told := unlowered(self.snap.state)) is not None:
+            self.say(told.reason.replace("\n", " "), "stale")
         elif step is Step.PROPOSE:
             self.grid.leader.go_to(0)
             self.grid.leader.next_hunk(1)
@@ -91,7 +91,8 @@ class StageActions(Shared):
             self.grid.leader.go_to(0)
             self.to_undecided()
         self.remark()
-        self.say(owed(state).words)
+        told = unlowered(state)
+        self.say(told.reason.replace("\n", " ") if told is not None else owed(state).words)
 
     def do_back(self) -> None:
         index = PANES.index(self.grid.focused_stage)
@@ -124,6 +125,10 @@ class StageActions(Shared):
     def do_why(self) -> None:
         """Bring every pane to what made the first failed gate fail; again: to the next suspect."""
         assert self.snap is not None
+        if self.refusal is not None and self.refusal.error is not None:
+            lines = str(self.refusal.error).split("\n")
+            self.app.push_screen(TextDialog(f"{self.refusal.name} did not work", lines))
+            return
         failed = first_failed(self.snap.state)
         if failed is None:
             self._to_opaque()
@@ -205,6 +210,7 @@ class StageActions(Shared):
         self.app.push_screen(AcceptScreen(self))
 
     def do_take_in(self) -> None:
+        self.refusal = None  # what was refused is what the session has no more
         self.job("take in", self.open_desk.take_in, quiet=True)
 
     def do_fork(self) -> None:

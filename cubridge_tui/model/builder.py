@@ -1,0 +1,386 @@
+"""Makes snapshots of a session, off the UI thread; keeps what depends on content hashes only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from cubridge_tui.model import linediff
+from cubridge_tui.model.links import Links, lifted_name, link, namer, with_keys
+from cubridge_tui.model.meanings import Decided, OpaqueNote, about_meanings, meaning_rows
+from cubridge_tui.model.meanings import opaque_notes as notes_of
+from cubridge_tui.model.next_step import unlowered
+from cubridge_tui.model.review import (
+    Review,
+    gives,
+    hunks_by_op,
+    renumbered,
+    review,
+    review_rows,
+    same_program,
+)
+from cubridge_tui.model.rows import Key, PaneText, Row, RowKind, plain_rows
+from cubridge_tui.model.snapshot import Panes, Snapshot, View
+from cubridge_tui.model.written import decided_regions, written_rows
+from cubridge_tui.text.cells import split_lines
+from engine.cuir.nodes import Module
+from engine.cuir.parser import Parsed, parse_module, parse_with_tables
+from engine.errors import CuBridgeError
+from engine.lift import lift_source
+from engine.lift.provenance import Lifted
+from engine.service.decisions import in_words, redo_group, undo_group
+from engine.service.inputs import spec_moved
+from engine.service.lowerings import lower_task
+from engine.service.work import BINDING, LIFTED, LOWERED, SOURCE, TARGET, Work
+from engine.transfer.review import compose
+from engine.types import Gate, Proposal, Stage, sha256_of
+from sessions.state import SessionState
+from sessions.writer import Writer
+
+
+class Builder:
+    """Makes snapshots of one session; used by one thread at a time."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.drafts: dict[str, tuple[str, str]] = {}
+        self._kept: dict[tuple[Any, ...], Any] = {}
+
+    def snapshot(self) -> Snapshot:
+        """The session as it stands now."""
+        work, state = self.work, self.work.state
+        created = state.created
+        assert created is not None
+        source = self._artifact(Stage.SOURCE, SOURCE)
+        lifted_text = self._artifact(Stage.LIFTED, LIFTED)
+        target_text = self._artifact(Stage.TARGET, TARGET)
+        lowered_text = self._artifact(Stage.LOWERED, LOWERED)
+        stale: dict[Stage, str] = {}
+        lifted = work.lifted if lifted_text is not None else None
+        lowered = self._relift(lowered_text, stale)
+        for stage in (Stage.LIFTED, Stage.TARGET, Stage.LOWERED):
+            changed = state.outdated(stage)
+            if changed:
+                stale[stage] = f"stale: {changed} changed since this was made"
+        target = self._parsed(target_text)
+        links, names = self._links(
+            lifted, lifted_text, target, target_text, lowered, lowered_text, stale
+        )
+        opaque = self._opaque() if lifted_text is not None else ()
+        meanings, regions = about_meanings(state), decided_regions(state)
+        panes, blocked = self._panes(
+            source or "", lifted_text, target_text, lowered_text, lifted, links, names
+        )
+        self._with_meanings(panes, opaque, meanings)
+        if regions:
+            self._with_regions(panes, source or "", lowered_text, links, regions)
+        writer = self.work.session
+        waiting = writer.pending if isinstance(writer, Writer) else ()
+        return Snapshot(
+            session=writer.id,
+            title=state.title,
+            kernel=created.kernel,
+            spec_name=created.spec,
+            spec_text=self._spec_text(),
+            state=state,
+            panes=panes,
+            links=links,
+            hunks=work.hunks(),
+            recipe=work.recipe,
+            binding=work.binding if BINDING in state.stage(Stage.TARGET).artifacts else None,
+            target_text=target_text or "",
+            target=target.module if target is not None else None,
+            lifted=lifted.module if lifted is not None else None,
+            read_only=(getattr(writer, "read_only", "") or "")
+            if isinstance(writer, Writer)
+            else "",
+            pending=len(waiting),
+            notices=writer.notices,
+            diff_blocked=blocked,
+            changed=changed_on_disk(work),
+            drafts=dict(self.drafts),
+            constants=lifted.constants if lifted is not None else {},
+            target_names=names,
+            undo_words=in_words(state, undo_group(writer.events, state.undo)),
+            redo_words=in_words(state, redo_group(writer.events, state.redo)),
+            opaque=opaque,
+            meanings=meanings,
+            regions=regions,
+        )
+
+    # --- meanings and written lowerings ----------------------------------------------------------
+
+    def _opaque(self) -> tuple[OpaqueNote, ...]:
+        key = ("opaque", self.work.state.hashes.get("source"), self.work.state.hashes.get("lifted"))
+        found: tuple[OpaqueNote, ...] = self._keep(key, lambda: notes_of(self.work))
+        return found
+
+    def _with_meanings(
+        self, panes: dict[View, Panes], opaque: tuple[OpaqueNote, ...],
+        meanings: tuple[Decided, ...],
+    ) -> None:  # fmt: skip
+        """The lifted pane with its opaque ops marked, and beside each what is said of it."""
+        if not opaque:
+            return
+        gpu = self.work.state.verdict(Gate.G4)
+        proven = gpu is not None and gpu.passed
+        left = sum(not op.meant for op in opaque)
+        words = [f"{left} of {len(opaque)} opaque ops without meaning"] if left else []
+        if left < len(opaque) and not proven:
+            words.append(f"{len(opaque) - left} assumed")
+        for view, by_stage in panes.items():
+            pane = by_stage[Stage.LIFTED]
+            rows = meaning_rows(pane.rows, opaque, meanings, self.drafts, proven)
+            made = replace(pane, rows=rows, title=f"{pane.title}  {', '.join(words)}".rstrip())
+            panes[view] = {**by_stage, Stage.LIFTED: made}
+
+    def _with_regions(
+        self, panes: dict[View, Panes], source: str, lowered: str | None, links: Links,
+        regions: tuple[Decided, ...],
+    ) -> None:  # fmt: skip
+        """The lowered pane as the expert's source with every written region beside its place."""
+        state = self.work.state
+        key = ("regions", state.hashes.get("lifted"), state.hashes.get("target"))
+        task = self._keep(key, lambda: lower_task(self.work))
+        rows = written_rows(task, source, regions, links, self.drafts, lowered)
+        left = sum(d is None for _, _, d in regions)
+        origin = regions[0][0].origin.value
+        words = f"written by a {origin}" + (f", {left} undecided" if left else "")
+        for view, by_stage in panes.items():
+            pane = by_stage[Stage.LOWERED]
+            made = replace(pane, rows=rows, title=f"{pane.title}  [{words}]")
+            panes[view] = {**by_stage, Stage.LOWERED: made}
+
+    # --- texts -----------------------------------------------------------------------------------
+
+    def _keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if key not in self._kept:
+            if len(self._kept) > 64:
+                self._kept.clear()
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def _artifact(self, stage: Stage, name: str) -> str | None:
+        sha = self.work.state.stage(stage).artifacts.get(name)
+        if sha is None:
+            return None
+        text: str = self._keep(("text", sha), lambda: self.work.text(stage, name))
+        return text
+
+    def _parsed(self, text: str | None) -> Parsed | None:
+        if text is None:
+            return None
+        found: Parsed = self._keep(("cuir", sha256_of(text)), lambda: parse_with_tables(text))
+        return found
+
+    def _relift(self, text: str | None, stale: dict[Stage, str]) -> Lifted | None:
+        if text is None:
+            return None
+        options = self.work.options
+        data = text.encode("utf-8", "surrogateescape")
+
+        def make() -> Lifted | str:
+            try:
+                return lift_source(
+                    data, options.specialisation, options.arch, entry=self.work.package.entry
+                )
+            except CuBridgeError as error:
+                return error.message
+
+        found = self._keep(("lift", sha256_of(data)), make)
+        if isinstance(found, str):
+            stale[Stage.LOWERED] = f"no map: {found}"
+            return None
+        assert isinstance(found, Lifted)
+        return found
+
+    def _links(
+        self, lifted: Lifted | None, lifted_text: str | None, target: Parsed | None,
+        target_text: str | None, lowered: Lifted | None, lowered_text: str | None,
+        stale: dict[Stage, str],
+    ) -> tuple[Links, Callable[[tuple[str | int, ...]], Key]]:  # fmt: skip
+        key = ("links", lifted_text, target_text, lowered_text, tuple(stale.items()))
+        both = (target, target_text) if target is not None and target_text is not None else None
+        found: tuple[Links, Callable[[tuple[str | int, ...]], Key]] = self._keep(
+            key,
+            lambda: link(
+                lifted, lifted_text or "", self._parsed(lifted_text), both, lowered, stale
+            ),
+        )
+        return found
+
+    def _spec_text(self) -> str:
+        """The spec as the session took it in, else as it is on the disk."""
+        wanted = self.work.state.hashes.get("spec")
+        for kept in self.work.state.transcripts:
+            if kept.sha256 == wanted:
+                return self.work.session.content(kept.sha256).decode("utf-8", "replace")
+        try:
+            return self.work.spec.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            return f"# {self.work.spec}: {error.strerror}\n"
+
+    # --- panes -----------------------------------------------------------------------------------
+
+    def _panes(
+        self,
+        source: str,
+        lifted_text: str | None,
+        target_text: str | None,
+        lowered_text: str | None,
+        lifted: Lifted | None,
+        links: Links,
+        names: Callable[[tuple[str | int, ...]], Key],
+    ) -> tuple[dict[View, Panes], str]:
+        src = split_lines(source)
+        plain_source = with_keys(plain_rows(src, "expert"), Stage.SOURCE, links)
+        lifted_lines = split_lines(lifted_text or "")
+        plain_lifted = with_keys(plain_rows(lifted_lines, "expert"), Stage.LIFTED, links)
+        reviewed, made, blocked = self._review(lifted, target_text, links, names)
+        hunk_of, origins, heads = hunks_by_op(reviewed, self.work.hunks())
+        target_lines = split_lines(target_text or "")
+        by_lines, left_lifted = self._against(
+            lifted_lines, target_lines, Stage.LIFTED, Stage.TARGET, links, origins, hunk_of, heads
+        )
+        by_lines = linediff.with_every_hunk(by_lines, reviewed)
+        lowered_lines = split_lines(lowered_text or "")
+        lowered_ops, left_source = self._against(
+            src, lowered_lines, Stage.SOURCE, Stage.LOWERED, links, origins, hunk_of, heads
+        )
+        lowered_flat = tuple(r for r in lowered_ops if r.kind is not RowKind.HEAD)
+        has_target, has_lowered = target_text is not None, lowered_text is not None
+        rows: dict[View, dict[Stage, tuple[Row, ...]]] = {
+            View.OPS: {
+                Stage.SOURCE: plain_source,
+                Stage.LIFTED: plain_lifted,
+                Stage.TARGET: reviewed if made else by_lines,
+                Stage.LOWERED: lowered_ops,
+            },
+            View.LINES: {
+                Stage.SOURCE: plain_source,
+                Stage.LIFTED: plain_lifted,
+                Stage.TARGET: by_lines,
+                Stage.LOWERED: lowered_flat,
+            },
+            View.TEXT: {
+                Stage.SOURCE: left_source if has_lowered else plain_source,
+                Stage.LIFTED: left_lifted if has_target else plain_lifted,
+                Stage.TARGET: linediff.marked_new(by_lines),
+                Stage.LOWERED: linediff.marked_new(lowered_flat),
+            },
+        }
+        notes = {
+            Stage.SOURCE: "",
+            Stage.LIFTED: "not lifted yet: s lifts the source and runs G1",
+            Stage.TARGET: "no target yet: s reads the spec and lets the rules propose",
+            Stage.LOWERED: "not lowered yet: s lowers once the target has passed G2",
+        }
+        told = unlowered(self.work.state)
+        if told is not None:
+            notes[Stage.LOWERED] = f"the templates cannot write it: {told.reason}".split("\n")[0]
+        have = {
+            Stage.SOURCE: True,
+            Stage.LIFTED: lifted_text is not None,
+            Stage.TARGET: has_target,
+            Stage.LOWERED: has_lowered,
+        }
+        names_of = {
+            Stage.SOURCE: f"source  {self.work.package.name}/kernel.cu",
+            Stage.LIFTED: "lifted  CuIR",
+            Stage.TARGET: "target  CuIR",
+            Stage.LOWERED: "lowered  kernel.cu",
+        }
+        panes: dict[View, Panes] = {}
+        for view, by_stage in rows.items():
+            panes[view] = {
+                stage: PaneText(
+                    by_stage[stage] if have[stage] else (),
+                    "cuda" if stage in (Stage.SOURCE, Stage.LOWERED) else "cuir",
+                    names_of[stage] + (f"  [{links.stale[stage]}]" if stage in links.stale else ""),
+                    notes[stage],
+                )
+                for stage in by_stage
+            }
+        return panes, blocked
+
+    def _against(
+        self, old: list[str], new: list[str], left: Stage, right: Stage, links: Links,
+        origins: Mapping[Key, str], hunk_of: Mapping[Key, str], heads: Mapping[str, str],
+    ) -> tuple[tuple[Row, ...], tuple[Row, ...]]:  # fmt: skip
+        ops = self._keep(
+            ("ops", sha256_of("\n".join(old)), sha256_of("\n".join(new))),
+            lambda: linediff.opcodes(old, new),
+        )
+        old_keys, new_keys = links.lines.get(left, {}), links.lines.get(right, {})
+        rows = linediff.unified(old, new, ops, old_keys, new_keys, origins, hunk_of, heads)
+        return rows, linediff.marked_old(old, ops, old_keys)
+
+    def _review(
+        self,
+        lifted: Lifted | None,
+        target_text: str | None,
+        links: Links,
+        names: Callable[[tuple[str | int, ...]], Key],
+    ) -> tuple[tuple[Row, ...], bool, str]:
+        """The latest proposal's rows, whether there are any, and why they may not be decided on."""
+        state = self.work.state
+        proposals = self.work.edits
+        if lifted is None or target_text is None or not proposals:
+            return (), False, "there is no proposal to decide on"
+        if state.outdated(Stage.TARGET):
+            return (), False, f"the proposal is stale: {state.outdated(Stage.TARGET)} changed"
+        proposal = proposals[-1]
+        try:
+            made: Review = self._keep(
+                ("review", self._decided(proposals[:-1]), proposal.id, proposal.hunks),
+                lambda: self._make_review(lifted.module, state, proposal),
+            )
+        except CuBridgeError as error:
+            return (), False, f"the difference cannot be shown: {error.message}"
+        drafts = {
+            h.id: self.drafts[name][1]
+            for h in proposal.hunks
+            if (name := f"{proposal.id}/{h.id}") in self.drafts
+        }
+        decided = {
+            h.id: d for h in proposal.hunks if (d := state.decision(proposal.id, h.id)) is not None
+        }
+        rows = review_rows(made, decided, drafts)
+        if not gives(rows, target_text):
+            # The target has C++'s conversions written out, which no hunk's own text shows.
+            if not same_program(rows, target_text):
+                return rows, True, "the hunks as shown are not the target: d shows it line by line"
+            return rows, True, ""
+        keys = links.lines.get(Stage.TARGET, {})
+        by_line = [keys.get(n) for n in range(1, len(rows) + 1)]
+        return renumbered(rows, by_line), True, ""
+
+    def _decided(self, proposals: tuple[Proposal, ...]) -> tuple[Any, ...]:
+        state = self.work.state
+        return tuple((p.id, h.id, state.decision(p.id, h.id)) for p in proposals for h in p.hunks)
+
+    def _make_review(self, base: Module, state: SessionState, latest: Proposal) -> Review:
+        for earlier in self.work.edits[:-1]:
+            decisions = {
+                h.id: d
+                for h in earlier.hunks
+                if (d := state.decision(earlier.id, h.id)) is not None
+            }
+            proposed = parse_module(self.work.proposed_text(earlier), f"{earlier.id}.cuir")
+            base = compose(base, proposed, earlier, decisions)
+        proposed = parse_module(self.work.proposed_text(latest), f"{latest.id}.cuir")
+        lifted = self.work.lifted.module
+        name = lifted_name if base is lifted else namer(lifted, base, lifted_name, "target")
+        return review(base, proposed, latest, name)
+
+
+def changed_on_disk(work: Work) -> str:
+    """What changed on disk since the session took it in: "spec", "kernel", both, or nothing."""
+    changed = []
+    hashes = work.state.hashes
+    if spec_moved(work) is not None:
+        changed.append("spec")
+    if work.package.hashes["package"] != hashes.get("kernel"):
+        changed.append("kernel")
+    return " and ".join(changed)
