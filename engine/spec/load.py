@@ -168,6 +168,8 @@ def explained(source: SpecSource) -> Iterator[None]:
         fix = "the spec must run on the sizes that its annotations allow"
         if isinstance(error, (ImportError, ModuleNotFoundError)):
             fix = "install the module, or put it beside the spec"
+        elif isinstance(error, MemoryError) or "can't allocate memory" in said(error):
+            fix = "build smaller tensors, and give large fixed dimensions names"
         elif isinstance(error, SystemExit):
             fix = "remove what ends Python: a spec only returns its output"
         raise SpecError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -72,6 +73,7 @@ class Program:
 AROUND = ((5, 27, 9, 40), (6, 9, 33, 12), (4, 21, 20, 8))
 SMALL = ((5, 6, 9, 4), (3, 7, 5, 8), (4, 9, 6, 5))
 SMALLEST_VARIED = 8
+MOST_FIXED = 2**24
 
 
 def variations(program: Program) -> list[list[Program]]:
@@ -109,7 +111,14 @@ def varied_name(value: int) -> str:
 
 
 def program_of(source: SpecSource) -> Program:
-    """Raises `SpecError` when q, k and v are not there."""
+    """Raises `SpecError` when q, k and v are not there, or too large to run."""
+    for t in source.tensors:
+        fixed = math.prod(int(d) for d in t.dims if d.isdigit())
+        if fixed > MOST_FIXED:
+            raise source.error(
+                f"{t.name} has {fixed} elements by its numbers alone, and reading runs the spec",
+                t.line, "name its dimensions: the kernel's lengths are free",
+            )  # fmt: skip
     if source.kind == "eager":
         if len(source.tensors) < 3:
             raise source.error(

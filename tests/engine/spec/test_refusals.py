@@ -183,3 +183,18 @@ def test_a_square_extra_input_is_no_such_mistake(write: Callable[[str], Path]) -
         "    return (q @ k.mT + bias).softmax(-1) @ v\n"
     )
     assert read_recipe(path).extra()[0].name == "bias"
+
+
+def test_fixed_sizes_that_are_too_large_to_run(write: Callable[[str], Path]) -> None:
+    path = write(HEAD.replace("B Hq Nq D", "1 1 1000000 128") + "):\n    return q\n")
+    with pytest.raises(SpecError, match="q has 128000000 elements by its numbers alone") as caught:
+        read_recipe(path)
+    assert caught.value.where == Where(str(path), 7)
+
+
+def test_tensors_that_no_memory_holds(write: Callable[[str], Path]) -> None:
+    path = write(HEAD + "):\n    torch.empty(10**7, 10**7)\n    return q\n")
+    with pytest.raises(SpecError, match="allocate") as caught:
+        read_recipe(path)
+    assert caught.value.where == Where(str(path), 8)
+    assert "build smaller tensors" in str(caught.value.fix)
