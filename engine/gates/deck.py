@@ -14,6 +14,7 @@ from engine.cuir.nodes import Expr, Num, walk_expr
 
 MAX_CONSTANT = 8192
 MAX_SQUARE = 2048  # as many rows as keys: both past a constant, which costs its square (3 s)
+MOST_TILES = 66  # `class_tiles` has at most 64 warps for one block of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Case:
     values: Literal["random", "peaked", "bias-inf"] = "random"
     modes: tuple[str, ...] = ("exact", "typed")
     probe_keep: bool = False  # recover the weights with one-hot V
+    turn: int | None = None  # how ids and flags are drawn (`engine.spec.draws`); None: by its place
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -88,6 +90,14 @@ def past(found: Iterable[int]) -> tuple[Case, ...]:
         Case(1, 1, 1, long, 70, modes=("exact",)),
         *((Case(1, 1, 1, square, square, modes=("exact",)),) if both + 3 > 193 else ()),
     )
+
+
+def listed(tile: int | None) -> tuple[Case, ...]:
+    """One block of rows with more tiles of keys, of `tile` keys each, than the kernels that make
+    tile lists have warps for; nothing where a target keeps none."""
+    if tile is None:
+        return ()
+    return (Case(1, 1, 1, 20, MOST_TILES * tile + 3, modes=("exact",), turn=1),)
 
 
 def beyond(found: Iterable[int]) -> str:

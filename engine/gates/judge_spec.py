@@ -31,6 +31,7 @@ from engine.gates.judge import (
     _op,
     _rows_equal,
     hot_like,
+    roundoff,
 )
 from engine.gates.low_precision import run_spec
 from engine.spec.inputs import violated
@@ -175,7 +176,7 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
         chosen = error.abs().masked_select(kept).nan_to_num(missing, missing)
         return float(torch.cat([chosen, zero]).max())
 
-    rounding = worst(want.to(subject.dtype).double() - want, 0.0)
+    rounding = roundoff(subject.dtype) * worst(want, 0.0)
     bound = 2 * worst(plain.double() - want, 0.0) + 2 * rounding
     row |= {"error": worst(got - want, math.inf), "bound": bound}
     if row["error"] > bound:

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cuir.parser import parse_expr
+from engine.resources import specs_dir
 from engine.spec import draws
 from engine.spec.inputs import make_inputs, ways_of
 from engine.spec.read import read_recipe
 from engine.spec.recipe import Input, Recipe
-from tests.engine.gates.test_judge import specs_dir
 
 SIZES = {"B": 2, "Hq": 2, "Hkv": 1, "Nq": 90, "Nk": 90, "D": 64, "Dv": 64}
 
