@@ -40,17 +40,46 @@ class Case:
         return shape if self.values == "random" else f"{shape}, {self.values}"
 
 
-QUICK: tuple[Case, ...] = (
-    Case(1, 2, 1, 5, 7),
-    Case(1, 2, 2, 128, 64, values="peaked"),
-    Case(2, 2, 1, 70, 33, probe_keep=True),
-    Case(1, 4, 2, 129, 200),
-    Case(1, 1, 1, 3, 0, modes=("exact",)),
-    Case(1, 1, 1, 0, 5, modes=("exact",)),
-    Case(1, 1, 1, 1, 130, probe_keep=True),
-    Case(1, 2, 1, 193, 193, values="peaked"),
-    Case(1, 2, 1, 150, 150, probe_keep=True),
-)
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How many query rows and how many keys the kernel takes at a time."""
+
+    rows: int
+    keys: int
+
+
+def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
+    """The quick deck: lengths of whole tiles, one more and one less, in rows and in keys.
+
+    Both neighbours of a whole number of tiles matter: a tile that lacks one key is the one that a
+    predicate off by one takes for full. Long runs have at least two tiles of keys.
+    """
+    at = tiles or Tiles(128, 64)
+    short = max(at.keys - 1, 1)
+    long = _whole(at.keys, 192)  # keys
+    square = _whole(at.keys, 150)
+    return (
+        Case(1, 2, 1, 5, 7),
+        Case(1, 2, 2, at.rows, at.keys, values="peaked"),
+        Case(2, 2, 1, min(70, at.rows + 6), short, probe_keep=True),
+        Case(1, 4, 2, at.rows + 1, long + 8),
+        Case(1, 1, 1, max(at.rows - 1, 1), at.keys + 1),
+        Case(1, 1, 1, 2 * at.rows - 1, 2 * at.keys - 1, modes=("exact",)),
+        Case(1, 1, 1, 3, 0, modes=("exact",)),
+        Case(1, 1, 1, 0, 5, modes=("exact",)),
+        Case(1, 1, 1, 1, 130, probe_keep=True),
+        Case(1, 2, 1, long + 1, long + 1, values="peaked"),
+        Case(1, 2, 1, square - 1, square - 1, probe_keep=True),
+    )
+
+
+def _whole(tile: int, least: int) -> int:
+    """The smallest whole number of tiles that is at least `least`, and two of them."""
+    return tile * max(2, -(-least // tile))
+
+
+QUICK = quick()
+REACH = 193  # what every quick deck is past
 
 
 def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
@@ -69,9 +98,9 @@ def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
     return tuple(sorted(c for c in found if c > 8))
 
 
-def quick_deck(expressions: Iterable[Expr]) -> tuple[Case, ...]:
+def quick_deck(expressions: Iterable[Expr], tiles: Tiles | None = None) -> tuple[Case, ...]:
     """The quick deck, with cases past the constants of the recipe's expressions."""
-    return (*QUICK, *past(constants(expressions)))
+    return (*quick(tiles), *past(constants(expressions)))
 
 
 def past(found: Iterable[int]) -> tuple[Case, ...]:
@@ -80,7 +109,7 @@ def past(found: Iterable[int]) -> tuple[Case, ...]:
     for blocks and prefixes that a row and a key must be past together."""
     within = [c for c in found if c <= MAX_CONSTANT]
     reach = max(within, default=0)
-    if reach + 3 <= 193:
+    if reach + 3 <= REACH:
         return ()
     long = reach + 70
     both = max((c for c in within if c <= MAX_SQUARE), default=0)
@@ -88,7 +117,7 @@ def past(found: Iterable[int]) -> tuple[Case, ...]:
     return (
         Case(1, 1, 1, 70, long, modes=("exact",)),
         Case(1, 1, 1, long, 70, modes=("exact",)),
-        *((Case(1, 1, 1, square, square, modes=("exact",)),) if both + 3 > 193 else ()),
+        *((Case(1, 1, 1, square, square, modes=("exact",)),) if both + 3 > REACH else ()),
     )
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,28 @@ from engine.cuir.execute import Schedule, run_program
 from engine.cuir.nodes import Module, Name, Num, walk_expr
 from engine.cuir.parser import parse_module
 from engine.cuir.scalar import Mode
-from engine.gates.deck import MAX_SQUARE, MOST_TILES, Case, beyond, constants, listed, quick_deck
+from engine.gates.deck import (
+    MAX_SQUARE,
+    MOST_TILES,
+    Case,
+    beyond,
+    constants,
+    listed,
+    past,
+    quick,
+)
 from engine.gates.diagnose import diagnose, lse_path
 from engine.gates.low_precision import run_spec
 from engine.gates.overflow import overflow
+from engine.gates.sizes import (
+    affordable,
+    cases_past,
+    compared,
+    first_met,
+    thresholds,
+    tiles_of,
+    unmet,
+)
 from engine.spec import Input, Recipe, recipe_from_json
 from engine.spec.declared import declared
 from engine.spec.derived import derive_inputs
@@ -98,7 +116,10 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     if read:
         deck = _legal_cases(subject)
         failure, done = judge(subject, report)
-        words = (beyond(constants(subject.recipe.expressions())), _unlisted(subject, deck))
+        words = (
+            beyond(_constants(subject)), unmet(thresholds(subject.module), deck),
+            _unlisted(subject, deck),
+        )  # fmt: skip
         unreached = "; ".join(filter(None, words))
     else:
         from engine.gates.judge_spec import COMPARED, judge_by_spec, legal_deck, written
@@ -106,7 +127,8 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
         deck = legal_deck(subject)
         failure, done = judge_by_spec(subject, report)
         passed += f" ({COMPARED})"
-        unreached = beyond(written(subject))
+        missed = (beyond(written(subject)), unmet(thresholds(subject.module), deck))
+        unreached = "; ".join(filter(None, missed))
     if unreached:
         passed += f"; {unreached}"
     rows = done
@@ -164,6 +186,9 @@ def judge(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[s
     static = check(subject.module)
     if static:
         return Failure(static[0].message, op=_op(static[0].path)), []
+    unfilled = without_value(subject)
+    if unfilled is not None:
+        return unfilled, []
     wide = overflow(subject.module)
     if wide is not None:
         return Failure(wide.message, op=_op(wide.path)), []
@@ -178,19 +203,35 @@ def judge(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[s
             done.append(row)
             if failure is not None:
                 report("finding the first wrong op")
-                return _located(subject, case, number, failure), done
+                return _located(subject, deck, number, failure), done
     return None, done
+
+
+def without_value(subject: Subject) -> Failure | None:
+    """A field of the argument struct that the binding fills with nothing."""
+    binding, space = subject.binding, subject.binding.workspace
+    filled = {t.field for t in binding.tensors} | {s.field for s in binding.sizes}
+    filled |= {s.field for s in binding.scalars}
+    if space is not None:
+        filled |= {space.field, space.planned, space.slots}
+    for index, field in enumerate(subject.module.fields):
+        if field.name not in filled:
+            reason = f"args.{field.name} is filled by no input, output or size of the spec"
+            return Failure(reason, op=_op(("Args", index)))
+    return None
 
 
 def _legal_cases(subject: Subject) -> list[Case]:
     """The quick deck, its cases bent to what the spec allows (Nq == Nk, one head count, ...)."""
-    deck = (*quick_deck(subject.recipe.expressions()), *subject.extra_cases)
+    tiles = tiles_of(subject.module)
+    deck = (*quick(tiles), *past(_constants(subject)), *subject.extra_cases)
     if any(i.name in _biases(subject.recipe) for i in subject.recipe.inputs):
         deck = (*deck, BIAS_CASE)
     if reads_pairs(subject.recipe.keep):
         deck = (*deck, *DATA_CASES)
     lists = listed(_listed_tile(subject))
-    deck = (*deck, *lists)
+    farther = cases_past(thresholds(subject.module), deck, tiles)
+    deck = (*deck, *lists, *farther)
     fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
     out: list[Case] = []
     for case in deck:
@@ -203,10 +244,23 @@ def _legal_cases(subject: Subject) -> list[Case]:
             replace(case, Nq=square, Nk=square, Hkv=case.Hq),
         ):
             if violated(subject.recipe, bent.sizes | fixed) is None:
-                if case not in lists or bent.Nq <= MAX_SQUARE:
+                costly = (case in lists and bent.Nq > MAX_SQUARE) or (
+                    case in farther and not affordable(bent)
+                )
+                if not costly:
                     out.append(bent)
                 break
     return list(dict.fromkeys(out))
+
+
+def _constants(subject: Subject) -> list[int]:
+    """The constants of the recipe, and those that the module compares with and the recipe lacks.
+
+    A rewritten comparison (`<= c - 1`, `< c + 1`) is the recipe's own.
+    """
+    own = constants(subject.recipe.expressions())
+    more = constants(compared(subject.module))
+    return sorted({*own, *(c for c in more if not any(abs(c - o) <= 1 for o in own))})
 
 
 def _listed_tile(subject: Subject) -> int | None:
@@ -352,7 +406,10 @@ def _exact(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
         return found, row
     if case.Nq == 0 or case.Nk == 0:
         # Specs need not run on nothing; the convention is O = 0 and LSE = -inf.
-        return found or _is_nothing(out), row
+        failure = _is_nothing(subject, out, case)
+        if found is not None and failure is not None:
+            failure = replace(failure, op=found.op)
+        return failure or found, row
     want = expected(subject.recipe, inputs)
     spec_o = output_as_bhnd(subject.recipe, oracle(subject.spec, inputs, subject.options))
     # Rows without a kept key: our convention is O = 0; what the spec gives there is its own affair.
@@ -375,13 +432,18 @@ def _exact(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
     return failure or found, row
 
 
-def _is_nothing(out: Mapping[str, Tensor]) -> Failure | None:
+def _is_nothing(subject: Subject, out: Mapping[str, Tensor], case: Case) -> Failure | None:
     """Without keys every row of O is 0 and every LSE is -inf."""
-    if bool((out["O"] != 0).any()):
-        return Failure("without keys O is not 0")
-    if "LSE" in out and not bool(torch.isneginf(out["LSE"]).all()):
-        return Failure("without keys LSE is not -inf")
-    return None
+    o = output_as_bhnd(subject.recipe, out["O"])
+    failure, _ = _rows_equal(o, torch.zeros_like(o), "O without keys")
+    if failure is None and "LSE" in out:
+        lse = out["LSE"]
+        failure, _ = _lse_equal(lse, torch.full_like(lse, -math.inf), "LSE without keys")
+        if failure is not None and (path := lse_path(subject.module)) is not None:
+            failure = replace(failure, op=_op(path))
+    if failure is None:
+        return None
+    return replace(failure, counterexample={**(failure.counterexample or {}), "case": str(case)})
 
 
 def _rows_equal(got: Tensor, want: Tensor, what: str) -> tuple[Failure | None, float]:
@@ -410,7 +472,7 @@ def _rows_equal(got: Tensor, want: Tensor, what: str) -> tuple[Failure | None, f
     return Failure(reason, counterexample=example), worst
 
 
-def _lse_equal(got: Tensor, want: Tensor) -> tuple[Failure | None, float]:
+def _lse_equal(got: Tensor, want: Tensor, what: str = "LSE") -> tuple[Failure | None, float]:
     if want.numel() == 0:
         return None, 0.0
     both = torch.isneginf(got) & torch.isneginf(want)
@@ -422,7 +484,7 @@ def _lse_equal(got: Tensor, want: Tensor) -> tuple[Failure | None, float]:
     b, h, i = (int(x) for x in torch.unravel_index(error.argmax(), error.shape))
     example = {"b": b, "h": h, "i": i, "expected": float(want[b, h, i]), "got": float(got[b, h, i])}
     reason = (
-        f"LSE is wrong: at b={b}, h={h}, i={i} expected {example['expected']:.6g}, "
+        f"{what} is wrong: at b={b}, h={h}, i={i} expected {example['expected']:.6g}, "
         f"got {example['got']:.6g}"
     )
     return Failure(reason, counterexample=example), worst
@@ -533,9 +595,15 @@ def _weights(
     return None, torch.cat(parts, -1)
 
 
-def _located(subject: Subject, case: Case, seed: int, failure: Failure) -> Failure:
-    """The failure with the first wrong op, where the numbers tell it."""
-    if failure.op is not None or case.Nk > MAX_DIAGNOSED:
+def _located(subject: Subject, deck: Sequence[Case], seed: int, failure: Failure) -> Failure:
+    """The failure of a case with the first wrong op, where the numbers or the case tell it."""
+    case = deck[seed]
+    new = first_met(thresholds(subject.module), deck[:seed], case)
+    if new is not None:
+        one, outcome = new
+        reason = f"{failure.reason}; it is the first run with {one.words(outcome)}"
+        return replace(failure, reason=reason, op=_op(one.path))
+    if failure.op is not None or not case.Nk or case.Nk > MAX_DIAGNOSED:
         return failure
     inputs, sizes = _inputs(subject, case, seed)
     fault, got = _weights(subject, inputs, sizes, seed)

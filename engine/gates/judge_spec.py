@@ -20,7 +20,7 @@ from torch import Tensor
 
 from engine.cuir.check import check
 from engine.errors import SpecError
-from engine.gates.deck import QUICK, Case, past
+from engine.gates.deck import Case, past, quick
 from engine.gates.judge import (
     EXACT_TOLERANCE,
     Failure,
@@ -32,8 +32,10 @@ from engine.gates.judge import (
     _rows_equal,
     hot_like,
     roundoff,
+    without_value,
 )
 from engine.gates.low_precision import run_spec
+from engine.gates.sizes import affordable, cases_past, thresholds, tiles_of
 from engine.spec.inputs import violated
 from engine.spec.oracle import as_bhnd, oracle, output_as_bhnd
 from engine.spec.signature import Signature
@@ -52,6 +54,9 @@ def judge_by_spec(subject: Subject, report: Report) -> tuple[Failure | None, lis
     static = check(subject.module)
     if static:
         return Failure(static[0].message, op=_op(static[0].path)), []
+    unfilled = without_value(subject)
+    if unfilled is not None:
+        return unfilled, []
     done: list[dict[str, Any]] = []
     compared = 0
     deck = legal_deck(subject)
@@ -76,10 +81,12 @@ def judge_by_spec(subject: Subject, report: Report) -> tuple[Failure | None, lis
 def legal_deck(subject: Subject) -> list[Case]:
     """The quick deck, cases past the file's integers, and the subject's own cases; bent to what
     the declarations allow."""
-    more = past(written(subject))
+    tiles = tiles_of(subject.module)
+    deck = (*quick(tiles), *past(written(subject)), *subject.extra_cases)
+    farther = cases_past(thresholds(subject.module), deck, tiles)
     fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
     out: list[Case] = []
-    for case in (*QUICK, *more, *subject.extra_cases):
+    for case in (*deck, *farther):
         square = max(case.Nq, case.Nk)
         for bent in (
             case,
@@ -88,7 +95,8 @@ def legal_deck(subject: Subject) -> list[Case]:
             replace(case, Nq=square, Nk=square, Hkv=case.Hq),
         ):
             if violated(subject.recipe, bent.sizes | fixed) is None:
-                out.append(bent)
+                if case not in farther or affordable(bent):
+                    out.append(bent)
                 break
     return list(dict.fromkeys(out))
 
