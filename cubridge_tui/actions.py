@@ -90,7 +90,7 @@ def can_redo(facts: Facts) -> str:
 
 
 def has_failure(facts: Facts) -> str:
-    return "" if facts.failed or facts.unmeant else "no gate has failed"
+    return "" if facts.failed or facts.unmeant or facts.refused else "no gate has failed"
 
 
 def can_accept(facts: Facts) -> str:

@@ -143,6 +143,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         for screen in reversed(self.screen_stack):
             if isinstance(screen, ActionScreen):
                 screen.job_news()
+                if not self.jobs.running:
+                    screen.job_ended()
             if not screen.is_modal:
                 break
 
@@ -181,7 +183,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     def do_log(self) -> None:
         lines = [*self.warnings, *self.jobs.log] or ["nothing has run yet"]
-        self.push_screen(TextDialog("log: what jobs said, newest last", lines))
+        title = "log: what jobs said, newest last"
+        self.push_screen(TextDialog(title, lines, at_end=True))
 
     def do_quit(self) -> None:
         self.exit(0)

@@ -135,6 +135,7 @@ class Jobs:
         self._waiting -= 1
         if not job.quiet:
             self.running = ""
+            self._changed()
         job.done(outcome)
 
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:

@@ -78,7 +78,8 @@ class AcceptScreen(ActionScreen):
         self.refresh_keys()
 
     def job_news(self) -> None:
-        self.say(f"{self.cubridge.jobs.running} {self.cubridge.jobs.line}")
+        if self.cubridge.jobs.running:
+            self.say(f"{self.cubridge.jobs.running} {self.cubridge.jobs.line}")
 
     def on_resize(self) -> None:
         if self.adaptation.snap is not None and self.is_mounted:

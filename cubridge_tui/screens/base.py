@@ -39,6 +39,8 @@ class ActionScreen(Screen[Any], inherit_bindings=False):
     def __init__(self) -> None:
         super().__init__()
         self.seen_at = time.monotonic()
+        self._dropped = 0  # keys in a row that came too soon
+        self._waits = ""  # the message that something runs, which is no more true once it ended
 
     @property
     def cubridge(self) -> CuBridgeApp:
@@ -57,6 +59,7 @@ class ActionScreen(Screen[Any], inherit_bindings=False):
         why = action.when(self.facts())
         if why:
             self.say(why, "stale")
+            self._waits = why if why == actions.idle(self.facts()) else ""
             return
         self.say("")
         name = "do_" + id.replace("-", "_")
@@ -77,12 +80,27 @@ class ActionScreen(Screen[Any], inherit_bindings=False):
     def job_news(self) -> None:
         """The running job said something, or ended."""
 
-    def too_soon(self) -> bool:
+    def job_ended(self) -> None:
+        """No named job runs any more: a message that one does goes."""
+        if self._waits and any(self._waits in s.text for s in self.query("#status").results(Line)):
+            self.say("")
+        self._waits = ""
+
+    def too_soon(self, what: str = "this") -> bool:
         """Whether what the person sees changed so lately that the key was not meant for it."""
         if self.cubridge.jobs.busy or time.monotonic() - self.seen_at < GRACE:
-            self.say("that key came before this was on the screen: look, then press again", "stale")
+            self._dropped += 1
+            self.say(self.dropped_words(what), "stale")
             return True
+        self._dropped = 0
         return False
+
+    def dropped_words(self, what: str = "this") -> str:
+        """That keys were ignored, how many and why; empty when none was."""
+        if not self._dropped:
+            return ""
+        keys = f"{self._dropped} keys " if self._dropped > 1 else ""
+        return f"{keys}ignored: {what} was not on the screen yet; look, then press again"
 
     def on_screen_resume(self) -> None:
         self.seen_at = time.monotonic()

@@ -29,7 +29,7 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
     """Lines to read: help, log, inspector, a verdict's details.
 
     `answers` are keys with words: pressed once the person can have read them, they close the
-    dialog and are its result.
+    dialog and are its result. `at_end` begins at the last line.
     """
 
     DEFAULT_CSS = """
@@ -46,8 +46,11 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
         lines: Sequence[str] | Sequence[Row],
         language: str = "",
         answers: Sequence[tuple[str, str]] = (),
+        *,
+        at_end: bool = False,
     ) -> None:
         super().__init__()
+        self._at_end = at_end
         self._answers = tuple(answers)
         self._asked = time.monotonic()
         self._rows = [r if isinstance(r, Row) else Row(r) for r in lines]
@@ -73,7 +76,11 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
     def on_resize(self) -> None:
         width = max(int(self.size.width * 0.9) - 6, 20)
         rows = [piece for row in self._rows for piece in wrapped(row, width)]
-        self.query_one(CodePane).show(PaneText(rows, self._language, self._title))
+        pane = self.query_one(CodePane)
+        pane.show(PaneText(rows, self._language, self._title))
+        if self._at_end:
+            self._at_end = False
+            pane.go_to(len(rows) - 1)
 
 
 def wrapped(row: Row, width: int) -> list[Row]:

@@ -97,6 +97,11 @@ class StartScreen(ActionScreen):
                 ("enter", "key"),
                 (" opens the session where it was left", ""),
             ]
+        elif kernel and spec and spec.problem:
+            parts = [
+                (" Next: ", "dim"), ("r", "key"), (" looks again, once ", "title"),
+                (f"{spec.label} is mended: it {spec.problem}", "fail"),
+            ]  # fmt: skip
         elif kernel and spec:
             words = f" adapts {kernel} to {spec.label}"
             parts = [
@@ -113,7 +118,8 @@ class StartScreen(ActionScreen):
         self._tell()
 
     def job_news(self) -> None:
-        self.say(f"{self.cubridge.jobs.running}: {self.cubridge.jobs.line}")
+        if self.cubridge.jobs.running:
+            self.say(f"{self.cubridge.jobs.running}: {self.cubridge.jobs.line}")
 
     # --- actions ---------------------------------------------------------------------------------
 
@@ -140,6 +146,9 @@ class StartScreen(ActionScreen):
     def do_begin(self) -> None:
         kernel, spec = self.lists.kernel(self._at("kernels")), self.lists.spec(self._at("specs"))
         if not kernel or spec is None or self._starting:
+            return
+        if spec.problem:
+            self.say(f"{spec.label} {spec.problem}; mend it, then r looks again", "fail")
             return
         self._starting = True
         app = self.cubridge

@@ -114,7 +114,7 @@ async def test_a_key_typed_before_the_next_hunk_was_seen_decides_nothing(
         await d.pilot.press("a")  # when the next hunk has just appeared
         await d.settle()
         assert list(d.decisions().values()).count(DecisionKind.ACCEPTED) == 1
-        assert "before this was on the screen" in d.status()
+        assert "ignored: the hunk was not on the screen yet" in d.status()
 
 
 async def test_linked_panes_mark_the_same_op(proposed: Proposed) -> None:

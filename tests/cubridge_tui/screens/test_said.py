@@ -1,0 +1,157 @@
+"""What the app says where a key or a step did not do what was wanted: all of it, while it is so."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubridge_tui.app import CuBridgeApp
+from cubridge_tui.screens.dialogs import TextDialog
+from engine.errors import SpecError, Where
+from engine.service.bench import Bench, find_kernel, find_spec
+from engine.service.options import choose_options
+from engine.types import DecisionKind, Stage
+from sessions.store import Store
+from tests.cubridge_tui.conftest import screen_text, settled
+from tests.cubridge_tui.made import VARIANTS, TableChild, placed
+from tests.cubridge_tui.screens.test_adaptation import Driver
+
+pytestmark = pytest.mark.usefixtures("no_warm_up")
+
+
+async def test_keys_that_come_too_soon_are_counted_aloud(
+    proposed: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Driver(proposed[1], (80, 24)) as d:
+        await d.press("right_square_bracket")
+        monkeypatch.setattr("cubridge_tui.screens.base.GRACE", 0.15)
+        await asyncio.sleep(0.2)
+        for _ in range(3):
+            await d.pilot.press("a")
+            await asyncio.sleep(0.01)
+        await d.settle()
+        assert list(d.decisions().values()).count(DecisionKind.ACCEPTED) == 1
+        assert "2 keys ignored: the hunk was not on the screen yet" in d.text
+        await asyncio.sleep(0.2)
+        await d.press("a")
+        assert list(d.decisions().values()).count(DecisionKind.ACCEPTED) == 2
+        assert "ignored" not in d.text
+
+
+async def test_that_something_runs_is_said_only_while_it_does(proposed: tuple[Path, str]) -> None:
+    async with Driver(proposed[1]) as d:
+        go_on = threading.Event()
+        d.screen.job("a slow gate", lambda: go_on.wait(10))
+        await d.pilot.pause(0.05)
+        await d.pilot.press("s")
+        assert "a slow gate is running" in d.text
+        go_on.set()
+        await d.settle()
+        assert "is running" not in d.text
+
+
+def own_spec(folder: Path) -> Path:
+    spec = folder / "own.py"
+    spec.write_bytes(find_spec("softcap_causal").read_bytes())
+    return spec
+
+
+async def test_a_changed_spec_is_taken_in_before_anything_is_proposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine.service.adaptation import Adaptation, start
+
+    spec, store = own_spec(tmp_path), Store.open(tmp_path / "store.git")
+    package = find_kernel("flash_fwd_sm80")
+    with Bench(store, child=TableChild(VARIANTS["softcap_causal"])) as bench:  # type: ignore[arg-type]
+        session = start(bench, package, spec, choose_options(package), "tester")
+        with store.writer(session) as writer:
+            Adaptation(bench, writer, "tester").lift()
+    monkeypatch.setenv("CUBRIDGE_STORE", str(store.path))
+    async with Driver(session, (80, 24)) as d:
+        child = d.app.bench.child = TableChild(VARIANTS["softcap_causal"])  # type: ignore[assignment]
+        spec.write_text(spec.read_text() + "\n# mended\n")
+        await d.press("s")  # before the change was noticed: the step itself refuses
+        assert "own.py changed on disk" in d.text
+        assert "recipe" not in child.calls
+        assert "Next: !" in d.text
+        await d.press("s")
+        assert "! takes it in" in d.status()
+        await d.press("w")
+        assert "takes the change in; or restore it" in d.text
+        await d.press("escape", "exclamation_mark")
+        assert "Next: s" in d.text
+        await d.press("s")
+        assert "recipe" in child.calls
+        assert d.decisions()
+
+
+class Refusing(TableChild):
+    """A child that reads no spec."""
+
+    def call(self, name: str, payload: dict[str, Any], **more: Any) -> dict[str, Any]:
+        if name == "recipe":
+            words = "the scores are multiplied by a mask of an unknown kind, " * 3
+            raise SpecError(
+                words + "and that is the end", where=Where("own.py", 12), fix="write torch.where"
+            )
+        return super().call(name, payload, **more)
+
+
+async def test_a_refused_spec_is_read_whole_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = placed(tmp_path / "store.git", Stage.LIFTED)
+    monkeypatch.setenv("CUBRIDGE_STORE", str(tmp_path / "store.git"))
+    async with Driver(session, (80, 24)) as d:
+        d.app.bench.child = Refusing(VARIANTS["softcap_causal"])  # type: ignore[assignment]
+        await d.press("s")
+        assert "Next: w" in d.text.replace("  ", " ")
+        assert "did not work: w shows why and the fix" in d.text
+        await d.press("tab", "w")  # another key later, it can still be read
+        shown = d.text
+        assert "own.py:12" in shown
+        assert "and that is the end" in shown.replace("\n", " ")
+        assert "fix: write torch.where" in shown
+        await d.press("escape")
+        assert "Next: w" in d.text.replace("  ", " ")
+        d.app.bench.child = TableChild(VARIANTS["softcap_causal"])  # type: ignore[assignment]
+        await d.press("s")
+        assert "did not work" not in d.text
+        assert d.decisions()
+
+
+async def test_the_log_opens_at_its_newest_line() -> None:
+    app = CuBridgeApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(app, pilot)
+        app.jobs.log.extend(f"line {n}" for n in range(200))
+        await pilot.press("L")
+        await pilot.pause()
+        assert isinstance(app.screen, TextDialog)
+        assert "line 199" in screen_text(app)
+        assert "line 3 " not in screen_text(app)
+    app.close()
+
+
+async def test_a_spec_that_does_not_parse_is_listed_as_such(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def attention(q, k, v:\n    return q\n")
+    (tmp_path / "other.py").write_text("def something(:\n")
+    app = CuBridgeApp()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(app, pilot)
+        assert "./broken.py" in screen_text(app)
+        assert "does not parse: line 1" in screen_text(app)
+        assert "other.py" not in screen_text(app)
+        await pilot.press("s")
+        await settled(app, pilot)
+        assert "mend it, then r looks again" in screen_text(app)
+        assert app.action_screen is app.screen
+        (tmp_path / "broken.py").write_bytes(find_spec("softcap_causal").read_bytes())
+        await pilot.press("r")
+        assert "does not parse" not in screen_text(app)
+    app.close()
