@@ -52,7 +52,8 @@ def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
     """The quick deck: lengths of whole tiles, one more and one less, in rows and in keys.
 
     Both neighbours of a whole number of tiles matter: a tile that lacks one key is the one that a
-    predicate off by one takes for full. Long runs have at least two tiles of keys.
+    predicate off by one takes for full. Long runs have at least two tiles of keys. How ids are
+    drawn follows from a case's place: new cases go to the end.
     """
     at = tiles or Tiles(128, 64)
     short = max(at.keys - 1, 1)
@@ -63,13 +64,13 @@ def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
         Case(1, 2, 2, at.rows, at.keys, values="peaked"),
         Case(2, 2, 1, min(70, at.rows + 6), short, probe_keep=True),
         Case(1, 4, 2, at.rows + 1, long + 8),
-        Case(1, 1, 1, max(at.rows - 1, 1), at.keys + 1),
-        Case(1, 1, 1, 2 * at.rows - 1, 2 * at.keys - 1, modes=("exact",)),
         Case(1, 1, 1, 3, 0, modes=("exact",)),
         Case(1, 1, 1, 0, 5, modes=("exact",)),
         Case(1, 1, 1, 1, 130, probe_keep=True),
         Case(1, 2, 1, long + 1, long + 1, values="peaked"),
         Case(1, 2, 1, square - 1, square - 1, probe_keep=True),
+        Case(1, 1, 1, max(at.rows - 1, 1), at.keys + 1),
+        Case(1, 1, 1, 2 * at.rows - 1, 2 * at.keys - 1, modes=("exact",)),
     )
 
 
