@@ -58,8 +58,15 @@ def can_step(facts: Facts) -> str:
     return facts.step_blocked
 
 
+def has_proposal(facts: Facts) -> str:
+    return "" if facts.proposed else "there is no proposal yet: s lets the rules propose"
+
+
 def has_hunks(facts: Facts) -> str:
-    return "" if facts.hunks else "there are no hunks yet: the rules have not proposed"
+    """Where the kernel computes the spec as it is, a proposal has none."""
+    if facts.hunks:
+        return ""
+    return has_proposal(facts) or "the proposal has no hunk: there is nothing to change"
 
 
 def on_hunk(facts: Facts) -> str:
@@ -271,9 +278,9 @@ ACTIONS: tuple[Action, ...] = (
     _A("mask", ("m",), "Draw the mask over i and j with its tiles and failing rows", "mask",
        ADAPTATION, "Review", has_recipe, 19),
     _A("proposals", ("P",), "Read every proposal of this session, earlier ones too", "", ADAPTATION,
-       "Review", has_hunks),
+       "Review", has_proposal),
     _A("export-review", ("X",), "Write the review to one Markdown file", "", ADAPTATION, "Review",
-       has_hunks),
+       has_proposal),
     # panes
     _A("next-pane", ("tab",), "Next pane", "", ADAPTATION, "Panes"),
     _A("previous-pane", ("shift+tab",), "Previous pane", "", ADAPTATION, "Panes"),

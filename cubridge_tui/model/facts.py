@@ -12,6 +12,7 @@ class Facts:
     `job` is what runs now; `hunk` the hunk under the cursor; `open` counts undecided hunks;
     `failed` is the first gate that failed, `refused` the step that ended with an error;
     `undo` and `redo` say in a few words what would be undone and made again;
+    `proposed` says whether there is any proposal, which may have no hunk;
     `changed` names what changed on disk; `accepted`, `lifted`, `lowered`, `recipe` and
     `times` say whether there are any; `asking` is how far a model's run is (ready, running,
     waiting, done), `attempts` counts its answers, `topics` what could be asked for;
@@ -24,6 +25,7 @@ class Facts:
     diff_blocked: str = ""
     accept_blocked: str = "no session is open"
     hunks: int = 0
+    proposed: bool = False
     hunk: str = ""
     open: int = 0
     undo: str = ""

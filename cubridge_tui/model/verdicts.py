@@ -90,6 +90,17 @@ def _key_of_hunk(snap: Snapshot, name: str) -> Key | None:
     return before
 
 
+def _lines_of(snap: Snapshot, suspect: Suspect, gate: Gate) -> list[str]:
+    """The suspect op's first line where it stands: the pane's name, the number, the text."""
+    first = {Gate.G1: Stage.LIFTED, Gate.G3: Stage.LOWERED}.get(gate, Stage.TARGET)
+    for stage in dict.fromkeys((first, Stage.TARGET, Stage.LIFTED, Stage.SOURCE)):
+        for row in snap.panes[View.OPS][stage].rows:
+            ours = row.key == suspect.key if suspect.key is not None else row.hunk == suspect.hunk
+            if ours and row.kind is not RowKind.HEAD and row.number is not None:
+                return [f"{stage.value} line {row.number}: {row.text.strip()}"]
+    return []
+
+
 def clause_of(snap: Snapshot, suspect: Suspect | None) -> str:
     """The recipe clause that the suspect serves, in its words."""
     if suspect is None or snap.recipe is None:
@@ -111,6 +122,8 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     found = suspects(snap, verdict)
     for number, suspect in enumerate(found):
         lines.append(f"{'here ▶' if number == at else 'also':<10} {suspect.words}")
+        if number == at:
+            lines += [f"{'':<10} {text}" for text in _lines_of(snap, suspect, verdict.gate)]
     if not found:
         lines.append("where      the gate names no op, and every hunk was accepted as proposed")
     clause = clause_of(snap, found[at] if found else None)

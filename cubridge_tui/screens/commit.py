@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,4 +102,11 @@ class CommitScreen(Screen[None], inherit_bindings=False):
             self._done = False
             line.put([(f" {outcome.error}".replace("\n", " "), "fail")])
         else:
-            line.put([(f" committed as {outcome.value}", "pass")])
+            where = self._plan.branch if self._plan is not None else None
+            done = f" committed as {outcome.value}" + (f" on {where}" if where else "")
+            line.put([(done, "pass")])
+            pane = self.query_one(CodePane)
+            pane.show(replace(pane.content, title="what was committed"))
+            self.query_one("#decision", Line).put(
+                [(" Done: ", "pass"), ("esc", "key"), (" goes back to the kernel", "title")]
+            )

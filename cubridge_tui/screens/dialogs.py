@@ -65,7 +65,7 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
         self.query_one(CodePane).focus()
         self._asked = time.monotonic()
         parts = [p for key, words in self._answers for p in ((key, "key"), (f" {words}  ", "dim"))]
-        self.query_one("#hint", Line).put([*parts, ("esc", "key"), (" closes", "dim")])
+        self.query_one("#hint", Line).put(parts, [("esc", "key"), (" closes ", "dim")])
 
     def on_key(self, event: events.Key) -> None:
         if any(event.key == key for key, _ in self._answers):

@@ -113,7 +113,7 @@ class GpuScreen(ActionScreen):
     def present(self) -> None:
         """Bring everything to the session's present state."""
         snap = self.snap
-        key = actions.key_of("gpu-run", self.cubridge.actions)
+        key = actions.key_of(self._next, self.cubridge.actions)
         self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
         runners = self.query_one("#runners", CodePane)
         text = PaneText(self._runners(), "", "where the GPU is")
@@ -142,6 +142,13 @@ class GpuScreen(ActionScreen):
             for i, (name, text) in enumerate(zip(NAMES, words, strict=True), start=1)
         )
 
+    @property
+    def _next(self) -> str:
+        """The action that leads on: nothing runs on a GPU that is not here."""
+        choice = self.choice.runner
+        nowhere = choice == BY_HAND or (NAMES[choice] == "local" and self.has_gpu is False)
+        return "gpu-pack" if nowhere else "gpu-run"
+
     def _tell(self) -> None:
         if not self.is_attached:
             return
@@ -151,9 +158,11 @@ class GpuScreen(ActionScreen):
             self.query_one("#decision", Line).put(parts, [("ctrl+c", "key"), (" cancels ", "dim")])
         else:
             timed = "verify, then time beside the rivals" if self.choice.timed else "verify only"
-            key = actions.key_of("gpu-run", self.cubridge.actions)
+            key = actions.key_of(self._next, self.cubridge.actions)
             name = NAMES[self.query_one("#runners", CodePane).cursor]
-            words = f"  run the job: {name}" if name != "by hand" else "  pack the job"
+            words = f"  run the job: {name}"
+            if self._next == "gpu-pack":
+                words = "  pack the job, to run where a GPU is"
             parts = [(" Next: ", "dim"), (key, "key"), (words, "title"), (f"  ({timed})", "dim")]
             self.query_one("#decision", Line).put(parts)
         self.refresh_keys()

@@ -130,10 +130,14 @@ class ReplayScreen(ActionScreen):
         return [self.deck] if self.deck is not None else []
 
     def do_replay_step(self) -> None:
+        self._stop()
         self._step(1)
+        self._tell()
 
     def do_replay_back(self) -> None:
+        self._stop()
         self._step(-1)
+        self._tell()
 
     def _step(self, step: int) -> None:
         for deck in self._movers:
@@ -152,6 +156,7 @@ class ReplayScreen(ActionScreen):
         self._jump("stages", -1)
 
     def _jump(self, what: str, direction: int) -> None:
+        self._stop()  # who jumps wants to look at that place
         moved = False
         for deck in self._movers:
             places = deck.tape.decisions if what == "decisions" else deck.tape.stages
@@ -160,6 +165,7 @@ class ReplayScreen(ActionScreen):
             deck.go(there)
         if not moved:
             self.say(f"no {what} {'after' if direction > 0 else 'before'} this step")
+        self._tell()
 
     # --- playing ---------------------------------------------------------------------------------
 

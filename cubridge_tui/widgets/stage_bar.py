@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len
 
+from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.widgets.line import Line, Part
 from engine.types import Gate, Level, Stage, VerdictKind, open_assumptions
 from sessions.state import SessionState
@@ -17,35 +18,34 @@ MARKS = {
     VerdictKind.NOT_RUN: "–",
     VerdictKind.OVERRIDDEN: "!",
 }
+LEAST_TITLE = 16  # columns of a title that tell sessions apart
 NAMES = {Gate.G1: "lifted", Gate.G2: "target", Gate.G3: "lowered", Gate.G4: "verified"}
 
 
 class StageBar(Line):
     """`source ▸ lifted G1 ✓ pass ▸ target G2 ✗ fail ▸ lowered G3 · …   level none  next w`.
 
-    Every mark, the level and the next key are there at any width; words go first.
+    Every mark, the level and the next key are there at any width; words go first, and the
+    session's title is cut but stays wherever there is room for a beginning of it.
     """
 
     def show(
         self, state: SessionState, title: str, width: int, key: str = "", replay: bool = False
     ) -> None:
         """Show a state; `key` makes the next decision."""
-        for left, right in _forms(state, title, key, replay):
-            if sum(cell_len(t) for t, _ in (*left, *right)) <= width:
+        for left, right in _forms(state, key, replay):
+            room = width - sum(cell_len(t) for t, _ in (*left, *right)) - 3
+            if room >= min(cell_len(title), LEAST_TITLE):
+                left.insert(1 if replay else 0, (f" {one_line(title, room)}  ", "title"))
                 break
         self.put(left, right)
 
 
-def _forms(
-    state: SessionState, title: str, key: str, replay: bool
-) -> Iterator[tuple[list[Part], list[Part]]]:
-    """The bar in words, then in fewer and fewer of them."""
+def _forms(state: SessionState, key: str, replay: bool) -> Iterator[tuple[list[Part], list[Part]]]:
+    """The bar without its title, in words, then in fewer and fewer of them."""
     head: list[Part] = [(" REPLAY ", "banner")] if replay else []
     for names, words in ((True, True), (True, False), (False, False)):
-        gates = _gates(state, names, words)
-        if names and words:
-            yield [*head, (f" {title}  ", "title"), *gates], _level(state, key, True)
-        yield [*head, *gates], _level(state, key, names)
+        yield [*head, *_gates(state, names, words)], _level(state, key, names)
     yield [*head, *_gates(state, False, False, tight=True)], _level(state, key, False)
 
 

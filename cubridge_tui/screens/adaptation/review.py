@@ -53,6 +53,10 @@ class ReviewActions(Shared):
         if self.too_soon("the hunk"):
             return
         name, desk = self.current_hunk(), self.open_desk
+        made = self.snap.decision(name) if self.snap is not None else None
+        if made is not None and made.kind is kind:  # nothing that undo would have to take back
+            self.say(f"{name} is {kind} already: c comments, ] goes to the next hunk", "stale")
+            return
         self.job("decide", lambda: desk.decide(name, kind, comment), self._decided, quiet=True)
 
     def _decided(self) -> None:

@@ -53,6 +53,7 @@ def _facts_of(snap: Snapshot) -> Facts:
         diff_blocked=snap.diff_blocked,
         accept_blocked=accept_blocked(state),
         hunks=len(snap.all_hunks),
+        proposed=bool(state.proposals),
         open=undecided(state),
         undo=snap.undo_words,
         redo=snap.redo_words,

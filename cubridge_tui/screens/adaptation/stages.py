@@ -8,6 +8,7 @@ from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.layout import PANES
 from cubridge_tui.model.links import lifted_name
 from cubridge_tui.model.next_step import Step, first_failed, owed, undecided, unlowered, unmeant
+from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.verdicts import Suspect, suspects, verdict_lines
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
@@ -53,6 +54,16 @@ class StageActions(Shared):
         elif step is Step.PROPOSE:
             self.grid.leader.go_to(0)
             self.grid.leader.next_hunk(1)
+        elif step is Step.LOWER:
+            self._to_first_change()
+
+    def _to_first_change(self) -> None:
+        """The leading cursor to the first line that differs, with its op in every pane."""
+        rows = self.grid.leader.content.rows
+        index = next((i for i, row in enumerate(rows) if row.kind is not RowKind.SAME), None)
+        if index is not None:
+            self.grid.leader.go_to(index)
+            self.visit(self.current_key())
 
     def _to_opaque(self) -> None:
         """Every pane to the first opaque op without meaning; again: to the next one."""

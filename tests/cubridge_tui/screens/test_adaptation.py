@@ -412,6 +412,7 @@ async def test_why_goes_to_the_rejected_hunk_first_then_to_the_op_and_offers_the
         assert f"w goes to {name}, which you rejected" in d.text
         await d.press("w")
         assert f"here ▶     {name}" in d.text
+        assert "esc closes" in d.text
         assert "also       the gate names the op flash_fwd/16" in d.text
         await asyncio.sleep(0.35)
         await d.press("escape")
@@ -420,6 +421,9 @@ async def test_why_goes_to_the_rejected_hunk_first_then_to_the_op_and_offers_the
         assert row is not None and row.hunk == name and row.kind is RowKind.HEAD
         await d.press("w")
         assert "here ▶     the gate names the op flash_fwd/16" in d.text
+        snap, key = d.screen.snap, d.screen.grid.leader.row
+        assert snap is not None and key is not None
+        assert f"line {key.number}: {key.text.strip()[:30]}" in d.text
         await asyncio.sleep(0.35)
         await d.press("w")  # round again
         await asyncio.sleep(0.35)
@@ -480,7 +484,7 @@ async def test_the_bar_always_has_every_gate_the_level_and_the_next_key(
             bar = d.text.split("\n")[0]
             assert all(str(g) in bar for g in Gate), bar
             assert "level none" in bar and bar.rstrip().endswith("w"), bar
-            assert "✗" in bar and "…" not in bar
+            assert "✗" in bar and "softcap_causal" in bar
 
 
 async def test_run_ends_on_the_pane_that_it_made(proposed: Proposed) -> None:

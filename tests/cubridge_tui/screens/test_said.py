@@ -17,8 +17,9 @@ from engine.service.options import choose_options
 from engine.types import DecisionKind, Stage
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
-from tests.cubridge_tui.made import VARIANTS, TableChild, placed
+from tests.cubridge_tui.made import TableChild, placed
 from tests.cubridge_tui.screens.test_adaptation import Driver
+from tests.engine.transfer.recipes import VARIANTS
 
 pytestmark = pytest.mark.usefixtures("no_warm_up")
 

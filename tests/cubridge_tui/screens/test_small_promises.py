@@ -1,0 +1,131 @@
+"""Small things that a person meets in the first hour."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubridge_tui.model.rows import RowKind
+from cubridge_tui.screens.accept import AcceptScreen
+from cubridge_tui.screens.replay import ReplayScreen
+from cubridge_tui.widgets.line import Line
+from engine.service.bench import find_kernel
+from engine.types import DecisionKind, Stage
+from sessions.store import Store
+from tests.cubridge_tui.made import PLAIN, TableChild, bench_of, placed
+from tests.cubridge_tui.screens.test_adaptation import Driver
+from tests.engine.transfer.recipes import VARIANTS
+
+pytestmark = pytest.mark.usefixtures("no_warm_up")
+Proposed = tuple[Path, str]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "store.git"
+    monkeypatch.setenv("CUBRIDGE_STORE", str(path))
+    return path
+
+
+async def test_accepting_what_is_accepted_makes_no_step_to_undo(proposed: Proposed) -> None:
+    async with Driver(proposed[1]) as d:
+        await d.press("right_square_bracket", "a", "left_square_bracket")
+        assert d.screen.current_hunk() == "rules/h1"
+        before = Store.open(proposed[0]).load(proposed[1]).commit
+        await d.press("a")
+        assert "rules/h1 is accepted already" in d.text
+        assert Store.open(proposed[0]).load(proposed[1]).commit == before
+        await d.press("x")  # another decision is one
+        assert d.decisions()["h1"] is DecisionKind.REJECTED
+
+
+async def test_a_proposal_without_hunks_is_exported_too(store: Path, tmp_path: Path) -> None:
+    from engine.service.adaptation import Adaptation, start
+    from engine.service.bench import find_spec
+    from engine.service.options import choose_options
+
+    package, opened = find_kernel("flash_fwd_sm80"), Store.open(store)
+    with bench_of(opened) as bench:
+        bench.child.wanted = PLAIN  # type: ignore[attr-defined]
+        session = start(bench, package, find_spec("full"), choose_options(package), "tester")
+        with opened.writer(session) as writer:
+            work = Adaptation(bench, writer, "tester")
+            work.lift()
+            hunks = work.propose_by_rules().hunks
+    async with Driver(session, (120, 40)) as d:
+        assert not hunks
+        await d.press("right_square_bracket")
+        assert "the proposal has no hunk" in d.text
+        await d.press("X")
+        assert "the review is in" in d.status()
+    assert list(tmp_path.glob("*-review.md"))
+
+
+async def test_after_g3_the_lowered_pane_is_at_its_first_change(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from engine.service.adaptation import Adaptation
+    from engine.types import Gate, VerdictKind
+
+    def passed(self: Adaptation, lowering: Any = None) -> Any:
+        return self.give(self.verdict(Gate.G3, VerdictKind.PASS, 0.0, "made for a test", {}))
+
+    monkeypatch.setattr(Adaptation, "judge_lowered", passed)
+    session = placed(store, Stage.TARGET)
+    async with Driver(session, (80, 24)) as d:
+        d.app.bench.child = TableChild(VARIANTS["softcap_causal"])  # type: ignore[assignment]
+        await d.press("s")
+        assert d.screen.grid.focused_stage is Stage.LOWERED
+        row, rows = d.screen.grid.leader.row, d.screen.grid.leader.content.rows
+        first = next(r for r in rows if r.kind is not RowKind.SAME)
+        assert row is not None and row == first
+        assert row.text.strip()[:20] in d.text
+
+
+async def test_without_a_gpu_the_job_is_packed(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.gpu.runners.has_gpu", lambda: False)
+    async with Driver(placed(store), (80, 24)) as d:
+        await d.press("v")
+        line = d.app.screen.query_one("#decision", Line).text
+        assert line.startswith(" Next: p  pack the job")
+        await d.press("j")  # ssh
+        assert d.app.screen.query_one("#decision", Line).text.startswith(" Next: r  run")
+
+
+async def test_the_commit_page_says_that_it_is_done(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    for words in (["init", "-q"], ["config", "user.name", "T"], ["config", "user.email", "t@t.t"]):
+        subprocess.run(["git", *words], cwd=theirs, check=True)
+    monkeypatch.chdir(theirs)
+    async with Driver(placed(store, Stage.VERIFIED), (80, 24)) as d:
+        d.app.push_screen(AcceptScreen(d.screen))
+        await d.settle()
+        await d.press("A", "C", "enter", "C")
+        assert "committed as" in d.text and "what was committed" in d.text
+        assert "commits exactly this" not in d.text
+        assert "esc goes back" in d.text
+    log = subprocess.run(["git", "log", "--oneline"], cwd=theirs, capture_output=True, check=True)
+    assert len(log.stdout.splitlines()) == 1
+
+
+async def test_a_jump_stops_playing(store: Path) -> None:
+    session = placed(store)
+    async with Driver(session) as d:
+        d.app.open_replay(session)
+        await d.settle()
+        screen = d.app.screen
+        assert isinstance(screen, ReplayScreen)
+        for key in ("right_square_bracket", "right_curly_bracket", "b", "s"):
+            screen.decks[0].go(0)
+            await d.press("space")
+            assert screen._timer is not None and "playing" in d.text
+            await d.press(key)
+            assert screen._timer is None and "playing" not in d.text
