@@ -30,7 +30,7 @@ from cubridge_tui.model.live import Live
 from cubridge_tui.model.rows import PaneText, Row
 from cubridge_tui.model.snapshot import Snapshot
 from cubridge_tui.model.topics import Topic
-from cubridge_tui.screens.ask_model_question import ModelState, Question
+from cubridge_tui.screens.ask_model_question import ModelState, Question, in_app
 from cubridge_tui.screens.base import bindings
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
@@ -95,7 +95,7 @@ class ModelScreen(Question):
             return "waiting" if live is not None and live.waiting is not None else "running"
         if self.state.ready is not None:
             return "ready"
-        return "done" if self.state.result is not None else ""
+        return "done" if self.state.result is not None or self.state.unanswered else ""
 
     def facts(self) -> Facts:
         return Facts(
@@ -158,6 +158,9 @@ class ModelScreen(Question):
         elif stage == "done" and state.result is not None and state.result.proposal is not None:
             parts += [("esc", "key"), ("  decide on its hunks", "title")]
             parts += [("; d looks at the answer otherwise, s asks again", "dim")]
+        elif stage == "done" and state.unanswered:
+            parts += [(key, "key"), ("  shows the request again, to send it once more", "title")]
+            parts += [("; m names another server", "dim")]
         elif stage == "done":
             parts += [(key, "key"), ("  shows what asking again would send", "title")]
         elif state.problem:
@@ -210,9 +213,8 @@ class ModelScreen(Question):
             return snap
 
         def done(outcome: Outcome) -> None:
-            state.problem = ""
-            if outcome.error is not None:
-                state.problem = str(outcome.error).replace("\n", " ")
+            state.problem = in_app(outcome.error) if outcome.error is not None else ""
+            state.unanswered = outcome.error is not None
             if owner.is_attached:
                 owner.tell()
                 owner.say(self._ended(outcome), "fail" if outcome.error else "dim")
@@ -229,7 +231,7 @@ class ModelScreen(Question):
         """What a run came to, in a line."""
         result = self.state.result
         if outcome.error is not None:
-            return f"model: {outcome.error}".replace("\n", " ")
+            return f"model: {in_app(outcome.error)}"
         if outcome.cancelled or result is None:
             return "model: cancelled; the answers that came are kept"
         if result.proposal is None:

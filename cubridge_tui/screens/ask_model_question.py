@@ -39,6 +39,7 @@ class ModelState:
     base: str = ""  # the target that was edited, as text
     asked: Topic = Topic.EDIT  # what the latest run asks for
     problem: str = ""
+    unanswered: bool = False  # the latest run ended with an error, such as a server that is down
     about: Any = None  # the session's state that `ready` was made for
     held: Answered | None = None
     look: Look = Look.ANSWER
@@ -46,6 +47,17 @@ class ModelState:
     @property
     def attempts(self) -> list[Answered]:
         return self.live.attempts if self.live is not None else []
+
+
+def in_app(error: CuBridgeError) -> str:
+    """An error in a line; a fix that is a command's option becomes the key that does it here."""
+    fix = error.fix or ""
+    if "--" in fix:
+        fix = "m names a server and a model"
+    elif fix.startswith("export "):  # the app has the environment that it was started with
+        fix = fix.removesuffix(", then try again") + " and start the app again, or m names a server"
+    said = f"{error.where}: {error.message}" if error.where else error.message
+    return " ".join(f"{said}; {fix}".removesuffix("; ").split())
 
 
 class Question(ActionScreen):
@@ -97,7 +109,7 @@ class Question(ActionScreen):
 
     def _prepare(self) -> None:
         """Make the prompt; the engine's part is loaded on the jobs' thread."""
-        self.state.ready, self.state.problem = None, ""
+        self.state.ready, self.state.problem, self.state.unanswered = None, "", False
         desk, asking, topic = self.owner.open_desk, self.state.asking, self.topic
         about = self.snap.state
 
@@ -108,7 +120,7 @@ class Question(ActionScreen):
 
         def done(outcome: Outcome) -> None:
             if outcome.error is not None:
-                self.state.problem = str(outcome.error).replace("\n", " ")
+                self.state.problem = in_app(outcome.error)
             elif outcome.value is not None:
                 self.state.ready, self.state.about = outcome.value, about
             self.seen_at = self._now()

@@ -119,6 +119,22 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+def is_near(url: str) -> bool:
+    """Whether a URL's host is this machine or one of its own network, where servers need no key.
+
+    That is a private address (RFC 1918, RFC 4193, link-local), a name without a dot, or one below
+    `.local`, `.lan`, `.internal` or `.home.arpa`. Nothing is looked up.
+    """
+    host = (urlsplit(url).hostname or "").removesuffix(".")
+    if is_loopback(url):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
+    return address.is_private and not address.is_unspecified
+
+
 def normal_url(url: str) -> str:
     """The base URL as the SDK needs it: scheme, host, a path (`/v1` where none is given).
 
@@ -150,7 +166,7 @@ def load_settings(
     """The settings in force.
 
     Raises:
-        InputError: no model named, no key for a server elsewhere, or a config that is wrong.
+        InputError: no model named, no key for a server that is not near, or a config that is wrong.
     """
     env = os.environ if environ is None else environ
     file = config or config_path(env)
@@ -168,7 +184,7 @@ def load_settings(
             f"{variable} holds what no key has (spaces, control or non-ASCII characters)",
             fix=f"export {variable}=... again, the key alone",
         )
-    if not key and not is_loopback(url):
+    if not key and not is_near(url):
         raise InputError(
             f"no key for {urlsplit(url).hostname}", fix=f"export {variable}=..., then try again"
         )

@@ -298,3 +298,43 @@ async def test_a_run_goes_on_while_its_screen_is_closed(
         assert "Decide on 1 hunk" in d.text
         await d.press("M")
         assert "c1r0   ✓ passed" in d.pane("attempts")
+
+
+async def test_a_server_that_is_down_can_be_asked_again(
+    proposed: Proposed, serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    folder = tmp_path / "xdg_config_home" / "cubridge"
+    folder.mkdir()
+    (folder / "llm.toml").write_text("[limits]\nretries = 0\nconnect_s = 1\n")
+    serve().stop()
+    async with Asked(proposed[1], (80, 24)) as d:
+        await d.key("s")
+        await d.settle()
+        assert "gave no answer" in d.text
+        assert d.line("decision").startswith(" Next: s  shows the request again")
+        assert "s ask again" in d.line("keys")
+        await d.press("s")
+        assert d.model.state.ready is not None
+        assert "sends" in d.line("decision") and "gave no answer" not in d.text
+
+
+async def test_what_is_missing_is_mended_by_a_key_of_the_app(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_BASE_URL", "CUBRIDGE_MODEL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    async with Asked(proposed[1], (120, 40)) as d:
+        assert "no model is named; m names a server and a model" in d.text
+        assert "--model" not in d.text
+
+
+async def test_a_server_of_ones_own_network_needs_no_key(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUBRIDGE_MODEL", "some")
+    async with Asked(proposed[1], (160, 40)) as d:
+        assert "export OPENAI_API_KEY=... and start the app again, or m names a server" in d.text
+        await d.press("m", *"http", "colon", "slash", "slash", *"gpu", "space", *"some", "enter")
+        assert "sends" in d.line("decision") and "gpu" in d.line("decision")

@@ -61,6 +61,12 @@ def test_what_is_missing(tmp_path: Path) -> None:
         load_settings(environ={}, config=none)
     with pytest.raises(InputError, match=r"no key for api\.openai\.com"):
         load_settings(None, "m", {}, none)
+    for near in ("http://10.0.0.7:8000", "http://192.168.1.2", "http://[fd00::1]:80", "http://gpu",
+                 "http://box.local:8000"):  # fmt: skip
+        assert load_settings(near, "m", {}, none).manner == "NOT encrypted, without a key"
+    for far in ("http://8.8.8.8", "https://box.localhost.example", "http://[2001:4860::8888]"):
+        with pytest.raises(InputError, match="no key for"):
+            load_settings(far, "m", {}, none)
     for key in ("two words", "line\nbreak", "schlüssel"):
         with pytest.raises(InputError) as caught:
             load_settings(None, "m", {"OPENAI_API_KEY": key}, none)
