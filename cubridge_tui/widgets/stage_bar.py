@@ -18,7 +18,7 @@ MARKS = {
     VerdictKind.NOT_RUN: "–",
     VerdictKind.OVERRIDDEN: "!",
 }
-LEAST_TITLE = 16  # columns of a title that tell sessions apart
+LEAST_TITLE = 24  # columns of a title that tell sessions apart
 NAMES = {Gate.G1: "lifted", Gate.G2: "target", Gate.G3: "lowered", Gate.G4: "verified"}
 
 
