@@ -484,7 +484,7 @@ async def test_the_bar_always_has_every_gate_the_level_and_the_next_key(
             bar = d.text.split("\n")[0]
             assert all(str(g) in bar for g in Gate), bar
             assert "level none" in bar and bar.rstrip().endswith("w"), bar
-            assert "✗" in bar and "softcap_causal on flash_fwd" in bar
+            assert "✗" in bar and "softcap_causal on " in bar
 
 
 async def test_run_ends_on_the_pane_that_it_made(proposed: Proposed) -> None:
