@@ -41,9 +41,11 @@ class Tmux:
         )  # fmt: skip
 
     def _tmux(self, *words: str) -> str:
+        # A runner of tests may name a size of its own, which the app would believe.
+        inherited = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
         done = subprocess.run(
             ["tmux", "-L", self.mark, "-f", "/dev/null", *words],
-            capture_output=True, text=True, check=True, timeout=20,
+            capture_output=True, text=True, check=True, timeout=20, env=inherited,
         )  # fmt: skip
         return done.stdout
 
