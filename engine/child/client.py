@@ -211,21 +211,21 @@ class Child:
                 code = None
             log = read_log(self._log)
         self.close()
-        ended = "ended"
-        if code is None:  # it still runs, and cannot be heard any more
-            ended = "cut off"
+        tail = last_words(log)
+        ended, closed = "ended", False
+        if code is None or (code == 1 and "Bad file descriptor" in tail):
+            # It still runs and cannot be heard any more, or failed when it tried to answer.
+            ended, closed = "cut off", True
             how = "it closed the file descriptors that answers go through"
         else:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if not job.began:
-            tail = last_words(log)
             return ChildFailed(
                 f"the process that runs specs and CuIR ended before {job.command} began ({how})"
                 + (f": {tail}" if tail else "")
             )
-        tail = last_words(log)
         fix = "remove what ends or crashes Python: os._exit, a signal, an extension that faults"
-        if code is None:
+        if closed:
             fix = "remove what closes files that the spec has not opened, such as os.close"
         if code == -signal.SIGKILL:
             fix = "if the machine ran out of memory, make the tensors that the spec builds smaller"
