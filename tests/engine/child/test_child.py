@@ -106,9 +106,11 @@ def test_a_hang_is_stopped_at_its_line(body: str, child: Child, tmp_path: Path) 
 
 
 def test_a_hang_in_a_gate_is_a_failed_verdict_at_its_line(child: Child, tmp_path: Path) -> None:
-    path = write(tmp_path, "if q.size(-2) == 70: time.sleep(60)")
+    flag = tmp_path / "hang"  # not a size: the reader tries both sides of what asks for one
+    path = write(tmp_path, f"if os.path.exists({str(flag)!r}): time.sleep(60)")
     module = lift("flash_fwd_sm80")
     recipe = child.call("recipe", {"path": path, "options": {}})["recipe"]
+    flag.touch()
     payload = {
         "module": print_module(module), "recipe": recipe, "spec": path, "options": {},
         "binding": plan(module, recipe_from_json(recipe)).binding.to_json(),
