@@ -104,7 +104,7 @@ def test_another_package_on_disk_is_not_judged(
         assert verdict.kind is VerdictKind.NOT_RUN
         assert re.search(rf"\b{named} .*of flash_fwd_sm80 changed on disk", verdict.reason)
     for carried in (contents_of, lambda w: content_of(w, Level.CPU_VERIFIED)):
-        with pytest.raises(InputError, match=rf"\b{named} .*of flash_fwd_sm80 on disk"):
+        with pytest.raises(InputError, match=rf"\b{named} .*of flash_fwd_sm80 changed on disk"):
             carried(work)
     # What was judged stays judged: the session's own content did not change.
     assert (given := work.state.verdict(Gate.G1)) is not None and given.kind is VerdictKind.PASS
@@ -132,7 +132,7 @@ def test_what_a_spec_imports_is_part_of_it(work: Adaptation, own: Path) -> None:
     back = edit(own / "shapes.py", "n_k - n_q", "n_k - n_q + 1")
     second = work.judge_target()
     assert second.kind is VerdictKind.NOT_RUN
-    assert "a module that spec.py imports on disk" in second.reason
+    assert "a module that spec.py imports changed on disk" in second.reason
     work.lower()
     for carried in (contents_of, lambda w: content_of(w, Level.CPU_VERIFIED)):
         with pytest.raises(InputError, match="no longer the spec"):
