@@ -8,6 +8,8 @@ from __future__ import annotations
 from engine.cuir.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
+from engine.gates.deck import quick
+from engine.gates.sizes import tiles_of
 
 
 def id_of(module: Module, line: str) -> str:
@@ -59,7 +61,7 @@ lse = map(m, l, lambda top, sum: sink_log2 * LN2 if top == -inf else top * args.
 def on_deck_only(module: Module) -> str:
     """Right at every Nk of the quick deck, wrong elsewhere, without one comparison or whole
     number that a guard could see."""
-    sizes = (7, 64, 33, 200, 5, 130, 193, 150, 70, 129)
+    sizes = sorted({case.Nk for case in quick(tiles_of(module)) if case.Nk})
     product = " * ".join(f"abs(f32(args.Nk) - {n}.0)" for n in sizes[:2])
     parts = [f"away = min(1.0, {product})"]
     for n in sizes[2:]:
