@@ -392,7 +392,7 @@ def test_without_a_terminal_it_is_one_headless_adaptation(installed: Workshop) -
 def test_test_runs_pytest_in_the_checkout(installed: Workshop) -> None:
     code, lines = dev(installed, "test", "-k", "swizzle", cwd=Path("/"))
     assert (code, lines) == (7, ["python -m pytest -k swizzle", str(installed.root)])
-    assert dev(installed, "test")[1][0] == "python -m pytest -n auto"
+    assert dev(installed, "test")[1][0] == "python -m pytest -n auto --dist loadgroup"
 
 
 def test_lint_runs_all_checks_also_after_one_failed(installed: Workshop) -> None:
