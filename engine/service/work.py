@@ -35,7 +35,17 @@ from engine.spec.text import recipe_from_json, recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.review import compose
 from engine.transfer.rules import plan
-from engine.types import Decision, Gate, Hunk, Proposal, Stage, Verdict, VerdictKind
+from engine.types import (
+    Decision,
+    DecisionKind,
+    Gate,
+    Hunk,
+    Origin,
+    Proposal,
+    Stage,
+    Verdict,
+    VerdictKind,
+)
 from sessions.session import Session
 from sessions.state import SessionState
 
@@ -212,8 +222,38 @@ class Work:
             return self._moved_on(Gate.G2, begin, moved)
         options = self.options.spec
         found = self._judge(Gate.G2, begin, self.target, recipe, self.binding, self.spec, options)
+        if found.kind is VerdictKind.PASS and self._free_hand():
+            found = self._weigh_elsewhere(begin, recipe, found)
         moved = spec_moved(self)  # while it ran: nobody knows then what was judged
         return found if moved is None else self._moved_on(Gate.G2, begin, moved)
+
+    def _free_hand(self) -> bool:
+        """True where what a model or a person wrote stands in the target."""
+        for proposal in self.edits:
+            by_hand = {DecisionKind.EDITED}
+            if proposal.origin is not Origin.RULES:
+                by_hand |= {DecisionKind.ACCEPTED}
+            decisions = (self.state.decision(proposal.id, hunk.id) for hunk in proposal.hunks)
+            if any(d is not None and d.kind in by_hand for d in decisions):
+                return True
+        return False
+
+    def _weigh_elsewhere(self, begin: float, recipe: Recipe | None, found: Verdict) -> Verdict:
+        """The same edit in another specialisation: rules hold in all, a free hand need not."""
+        from engine.service.llm_gates import elsewhere
+
+        other = elsewhere(self, self.target)
+        if other is None:
+            return found
+        key, module = other
+        self.bench.progress(f"G2: running the target as {key}")
+        there = self._judge(
+            Gate.G2, begin, module, recipe, self.binding, self.spec, self.options.spec
+        )
+        if there.kind is VerdictKind.PASS:
+            return found
+        reason = f"as {key}, which is built of the same text: {there.reason}"
+        return replace(there, reason=reason)
 
     def _moved_on(self, gate: Gate, begin: float, moved: str) -> Verdict:
         reason = f"{moved} changed on disk: restore what this session has, or take the change in"
