@@ -332,6 +332,10 @@ def test_an_edit_for_one_head_size_fails_at_another(
     attempt = transfer(work, client).run(0, 1).attempts[0]
     assert attempt.reached is Reached.G2 and attempt.reason.startswith("as f16_128, which is built")
     assert attempt.details["counterexample"]
+    # It became the proposal, being the best there is: accepting it does not help it past G2.
+    work.accept_all(work.state.proposals[-1])
+    verdict = work.judge_target()
+    assert verdict.kind is VerdictKind.FAIL and verdict.reason.startswith("as f16_128")
 
 
 def test_what_goes_anew_is_shown_anew(
