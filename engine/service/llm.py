@@ -15,7 +15,7 @@ from engine.child.client import ChildFailed
 from engine.cuir.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
-from engine.errors import CuBridgeError, InputError, SpecError
+from engine.errors import CuBridgeError, SpecError
 from engine.llm.ask import ask
 from engine.llm.settings import Prices
 from engine.llm.types import (
@@ -32,7 +32,7 @@ from engine.llm.types import (
 from engine.service.adaptation import Adaptation, pretty_json
 from engine.service.llm_examples import accepted_example, offered_examples
 from engine.service.llm_gates import ModelGates
-from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, manual
+from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, agree, manual
 from engine.service.work import BINDING, RECIPE, TARGET
 from engine.spec.declared import declared
 from engine.spec.recipe import Recipe
@@ -233,11 +233,7 @@ class ModelTransfer:
         wanted = frozenset((outgoing.place, outgoing.model, p.name) for p in outgoing.parts)
         if wanted <= self._agreed:
             return
-        if not self.consent(outgoing):
-            raise InputError(
-                f"nothing was sent to {outgoing.place}",
-                fix="look at what would be sent, then agree (--yes in the headless run)",
-            )
+        agree(self.consent, outgoing)
         self._agreed |= wanted
 
     def _ask(self, request: Request) -> Reply:

@@ -16,7 +16,7 @@ from engine.lift.meanings import Meaning, with_meanings
 from engine.llm.ask import ask
 from engine.llm.types import Client, Ending, Listen, Message, Parameters, Reply, Request, deaf
 from engine.service.adaptation import Adaptation
-from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, manual
+from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, agree, manual
 from engine.service.meanings import lift_task, proposal_of, standing, step_of
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, reason_of
 from engine.transfer.llm.lifting import LiftTask, Step, lift_messages, open_ops, read_step
@@ -111,12 +111,7 @@ class ModelLift:
             )
         start = tuple(prompt) if prompt else lift_messages(step, task, manual())
         if not self._agreed:
-            outgoing = self.outgoing(start, (rounds + 1) * len(Step))
-            if not self.consent(outgoing):
-                raise InputError(
-                    f"nothing was sent to {outgoing.place}",
-                    fix="look at what would be sent, then agree (--yes in the headless run)",
-                )
+            agree(self.consent, self.outgoing(start, (rounds + 1) * len(Step)))
             self._agreed = True
         number = 1 + sum(step_of(p) is step for p in work.state.proposals)
         name = f"meaning-{number}-{step.value}"

@@ -11,7 +11,7 @@ from engine.llm.types import Client, Ending, Listen, Message, Parameters, Reply,
 from engine.service.adaptation import Adaptation
 from engine.service.kinds import ABOUT_LOWERINGS
 from engine.service.llm_gates import lowered_line
-from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, manual
+from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, agree, manual
 from engine.service.lowerings import (
     lower_task,
     lowering_proposal,
@@ -98,12 +98,7 @@ class ModelLower:
                 "the target changes nothing of the source", fix="accept a hunk of the target first"
             )
         start = tuple(prompt) if prompt else lower_messages(task, manual())
-        outgoing = self.outgoing(start, rounds + 1)
-        if not self.consent(outgoing):
-            raise InputError(
-                f"nothing was sent to {outgoing.place}",
-                fix="look at what would be sent, then agree (--yes in the headless run)",
-            )
+        agree(self.consent, self.outgoing(start, rounds + 1))
         number = 1 + sum(p.id.startswith(ABOUT_LOWERINGS) for p in work.state.proposals)
         name = f"{ABOUT_LOWERINGS}{number}"
         done: list[LowerTrial] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from engine.errors import InputError
 from engine.resources import docs_dir
 
 MANUAL = "cuir.md"
@@ -48,6 +49,19 @@ Consent = Callable[[Outgoing], bool]
 def manual() -> str:
     """The CuIR manual, as every prompt carries it."""
     return (docs_dir() / MANUAL).read_text(encoding="utf-8")
+
+
+def agree(consent: Consent, outgoing: Outgoing) -> None:
+    """Ask the person before anything goes.
+
+    Raises:
+        InputError: the person did not agree.
+    """
+    if not consent(outgoing):
+        raise InputError(
+            f"nothing was sent to {outgoing.place}",
+            fix="look at what would be sent, then agree (--yes in the headless run)",
+        )
 
 
 def actor_name(model: str) -> str:
