@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -130,18 +130,20 @@ def run_program(
     observer: Observer | None = None,
     entry: str | None = None,
     unfilled: Collection[str] = (),
+    compiler: Callable[[Module, Mode], ProgramCompiler] = ProgramCompiler,
 ) -> Outcome:
     """Runs `module`'s host function on `inputs`: one value per field of its argument struct.
 
     Tensors may have any strides; outputs are given as tensors of their shape and are not changed.
     `unfilled` names written fields that hold nothing of the caller's (a workspace): a read of one
-    of their elements that no block wrote before is a finding.
+    of their elements that no block wrote before is a finding. `compiler` turns the text into code:
+    another one may watch what its expressions give.
     Raises `CuirError` for a module without a host function or a field without a value.
     """
     facts = arch_facts(arch_name(module))
     schedule, limits = schedule or Schedule(), limits or Limits()
     try:
-        compiler = ProgramCompiler(module, mode)
+        compiled = compiler(module, mode)
     except Stopped as stop:
         return Outcome(
             "failed",
@@ -152,7 +154,7 @@ def run_program(
             stop.path,
             stop.reason,
         )
-    program = Program(facts, mode, compiler.paths, compiler.codes, schedule, limits, observer)
+    program = Program(facts, mode, compiled.paths, compiled.codes, schedule, limits, observer)
     program.module = module
     args = _arguments(module, inputs, program, unfilled)
     hosts = [f for f in module.functions if f.kind == "host"]
@@ -160,21 +162,21 @@ def run_program(
         hosts = [f for f in hosts if f.name == entry]
     if not hosts:
         raise CuirError("the module has no host function to run", fix="@host def launch(args): ...")
-    host = Host(program, compiler, args)
-    code = compiler.codes[hosts[-1].name]
+    host = Host(program, compiled, args)
+    code = compiled.codes[hosts[-1].name]
     env: Env = {"args": args, PART: host}
     for param in code.params:
         env.setdefault(param, 0)  # the stream: launches run in order
     for const in code.consts:
-        if const not in compiler.spec_values:
+        if const not in compiled.spec_values:
             raise CuirError(f"the specialisation does not bind {const}",
                             fix=f"specialisation(arch=..., {const}=...)")  # fmt: skip
-        env[const] = compiler.spec_values[const]
+        env[const] = compiled.spec_values[const]
     status: Literal["ran", "failed", "not_run"] = "ran"
     stopped: Stopped | None = None
     returned: int | None = None
     try:
-        result = run_pure(code, env, compiler.paths)
+        result = run_pure(code, env, compiled.paths)
         returned = result if isinstance(result, int) else None
     except Stopped as stop:
         stopped = stop
@@ -182,7 +184,7 @@ def run_program(
     findings = list(program.findings.values())
     if stopped is not None and stopped.finding is not None:
         findings.append(stopped.finding)
-    _finish(program, compiler)
+    _finish(program, compiled)
     return Outcome(
         status, _outputs(program, mode), tuple(findings), program.coverage, returned,
         stopped.path if stopped else None, stopped.reason if stopped else "",
