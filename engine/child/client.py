@@ -14,7 +14,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from engine.child.environment import child_command, child_environment
 from engine.child.memory import default_memory_limit, resident
 from engine.child.postmortem import last_words, line_in, read_log, where_now
 from engine.child.protocol import Broken, encode, next_message
@@ -65,16 +65,12 @@ class Child:
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
-        # The child's own package folder is the only path it gets from us: a user's `engine/` or
-        # `torch.py` in the current folder is never imported (-P keeps the folder out).
-        environment = dict(os.environ)
-        environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
-        environment["PYTHONSAFEPATH"] = "1"
+        environment = child_environment()
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             environment.setdefault(name, "1")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "engine.child.server"],
+            child_command("engine.child.server"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -14,7 +14,6 @@ import selectors
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -22,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from engine.child.environment import child_command, child_environment
 from engine.child.protocol import Broken, encode, next_message
 from engine.child.wire import ChildFailed, describe, rebuild
 from engine.cuir.nodes import Module
@@ -54,14 +54,10 @@ def judge_apart(
         ChildFailed: the process ended without an answer.
     """
     request = pickle.dumps((package, lifted, target, lowered, arch), pickle.HIGHEST_PROTOCOL)
-    environment = dict(os.environ)
-    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
-    environment["PYTHONSAFEPATH"] = "1"
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "engine.gates.apart"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment,
-            start_new_session=True,
+            child_command("engine.gates.apart"), env=child_environment(),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True,
         )  # fmt: skip
         try:
             assert process.stdin is not None
