@@ -1,7 +1,8 @@
 """Run a tool as a child: its own session, low priority, output captured, ended at once on cancel.
 
-A build tool starts processes of its own, ninja even in process groups of their own, so ending a
-child means ending everything in its session.
+A build tool starts processes of its own, ninja even in process groups of their own and a job in
+sessions of their own, so ending a child means ending everything in its session and all that carries
+its mark. When this process is killed outright, a watchdog does the same.
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.build import watchdog
 from engine.errors import Interrupted, MissingTool
 
 NICENESS = 10
 _TICK = 0.05
 _GRACE = 0.5
 _MOST_OUTPUT = 16 << 20
+_HAS_PROC = os.path.exists("/proc/self/environ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +65,12 @@ def run(
     """
     begin = time.monotonic()
     name = os.path.basename(argv[0])
+    mark = f"{_watched()}.{uuid.uuid4().hex}"
     try:
         process = subprocess.Popen(
             argv,
             cwd=cwd,
-            env=dict(environ),
+            env=watchdog.marked(dict(environ), mark),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -78,7 +84,7 @@ def run(
     with suppress(OSError):
         os.setpriority(os.PRIO_PGRP, process.pid, niceness)
     chunks: list[bytes] = []
-    timed_out = False
+    timed_out, ended = False, False
     assert process.stdout is not None
     try:
         with selectors.DefaultSelector() as selector, process.stdout as stream:
@@ -106,10 +112,44 @@ def run(
                 on_line(rest.decode("utf-8", "replace"))
         if not timed_out:
             _wait(process, cancel, name)
+            ended = True
     finally:
         end_session(process)
+        # What a tool that came to its own end has left elsewhere (ssh's shared connection) stays.
+        if not ended and _HAS_PROC:
+            watchdog.end_carriers(mark)
     output = b"".join(chunks).decode("utf-8", "replace")
     return Finished(process.returncode, output, time.monotonic() - begin, timed_out)
+
+
+_watching = threading.Lock()
+_lifeline: tuple[int, str] | None = None  # the pipe's end that the watchdog waits for, the mark
+
+
+def _watched() -> str:
+    """The mark of all that this process runs; the first call starts the watchdog.
+
+    The pipe's end is closed by the kernel when this process ends, and no child inherits it.
+    """
+    global _lifeline
+    with _watching:
+        if _lifeline is None:
+            mark = uuid.uuid4().hex
+            read, write = os.pipe()
+            if _HAS_PROC:
+                command = [sys.executable, "-I", "-S", watchdog.__file__, mark]
+                with suppress(OSError):
+                    subprocess.run(
+                        command,
+                        stdin=read,
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                        start_new_session=True,
+                        check=False,
+                    )
+            os.close(read)
+            _lifeline = write, mark
+        return _lifeline[1]
 
 
 def _wait(process: subprocess.Popen[bytes], cancel: threading.Event | None, name: str) -> None:

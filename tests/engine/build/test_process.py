@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -11,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.build import watchdog
 from engine.build.process import NICENESS, run
 from engine.errors import Interrupted, MissingTool
+
+ROOT = Path(__file__).resolve().parents[3]
 
 # A child that starts a grandchild in a process group of its own, as ninja does, which ignores
 # SIGTERM, and that waits for it.
@@ -30,6 +35,34 @@ child.wait()
 '''
 
 
+# The same, in a session of its own as a GPU job's children are, and one below that, which the
+# session's leader does not wait for.
+SCATTERED = '''
+import os, subprocess, sys, time
+inner = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+low = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], process_group=0)
+print(os.getpid(), low.pid, flush=True)
+print("ready", flush=True)
+time.sleep(600)
+"""
+print(os.getpid(), flush=True)
+subprocess.Popen([sys.executable, "-c", inner], start_new_session=True).wait()
+'''
+# A process that runs it, in a thread that is not its first.
+RUNS = """
+import os, sys, threading
+from pathlib import Path
+from engine.build.process import run
+work = lambda: run([sys.executable, "-c", sys.argv[1]], cwd=Path.cwd(), environ=os.environ,
+                   on_line=lambda line: print(line, flush=True))
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+"""
+
+
 def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
@@ -38,6 +71,13 @@ def alive(pid: int) -> bool:
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[-1].split()[0] not in "ZX"
     return False
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 60
+    while left := [pid for pid in pids if alive(pid)]:
+        assert time.monotonic() < deadline, f"still running: {left}"
+        time.sleep(0.05)
 
 
 def test_output_and_exit_code(tmp_path: Path) -> None:
@@ -79,6 +119,83 @@ def test_a_limit_ends_it(tmp_path: Path) -> None:
     done = run(python(code), cwd=tmp_path, environ=os.environ, limit=0.5)
     assert done.timed_out and not done.ok
     assert done.seconds < 5
+
+
+def test_cancel_ends_what_runs_in_other_sessions(tmp_path: Path) -> None:
+    cancel = threading.Event()
+    pids: list[int] = []
+
+    def see(line: str) -> None:
+        if line == "ready":
+            cancel.set()
+        else:
+            pids.extend(map(int, line.split()))
+
+    with pytest.raises(Interrupted):
+        run(python(SCATTERED), cwd=tmp_path, environ=os.environ, cancel=cancel, on_line=see)
+    assert len(pids) == 3
+    assert not any(map(alive, pids))
+
+
+def test_a_killed_parent_leaves_nothing(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", RUNS, SCATTERED],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        pids: list[int] = []
+        for line in parent.stdout:
+            if line.strip() == "ready":
+                break
+            pids.extend(map(int, line.split()))
+        assert len(pids) == 3 and all(map(alive, pids))
+        parent.send_signal(signal.SIGKILL)
+        wait_until_gone(pids)
+
+
+def test_a_process_that_ends_while_a_thread_runs_something_leaves_nothing(tmp_path: Path) -> None:
+    code = RUNS.replace("thread.join()", "sys.stdin.read(1); os._exit(0)")
+    with subprocess.Popen(
+        [sys.executable, "-c", code, SCATTERED],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        pids: list[int] = []
+        for line in parent.stdout:
+            if line.strip() == "ready":
+                break
+            pids.extend(map(int, line.split()))
+        parent.stdin.close()
+        wait_until_gone(pids)
+
+
+def test_a_run_within_a_run_carries_both_marks() -> None:
+    assert watchdog.marked({"A": "1"}, "x") == {"A": "1", watchdog.VARIABLE: "x"}
+    assert watchdog.marked({watchdog.VARIABLE: "x"}, "y")[watchdog.VARIABLE] == "x y"
+
+
+def test_what_ends_by_itself_leaves_what_it_meant_to_leave(tmp_path: Path) -> None:
+    """ssh's shared connection is one such: a later run uses it."""
+    code = (
+        "import subprocess, sys\n"
+        "words = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "null = subprocess.DEVNULL\n"
+        "to = {'stdin': null, 'stdout': null, 'stderr': null}\n"
+        "p = subprocess.Popen(words, **to, start_new_session=True)\n"
+        "print(p.pid)\n"
+    )
+    left = int(run(python(code), cwd=tmp_path, environ=os.environ).output)
+    try:
+        assert alive(left)
+    finally:
+        os.kill(left, signal.SIGKILL)
 
 
 def test_an_error_in_the_caller_leaves_nothing(tmp_path: Path) -> None:

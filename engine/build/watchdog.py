@@ -1,0 +1,71 @@
+"""Ends what a process started when that process is gone, however it went: SIGKILL included.
+
+A run's processes carry a mark in their environment, which all that they start inherits, in
+whichever session or process group it runs. The watchdog is a process of its own that holds the
+reading end of a pipe: when the last writer is gone it ends everything that carries the mark, and
+takes the folder away that it was told of. It is a script of its own too (the standard library
+alone), so that it can be carried to another machine. Linux only: it reads /proc.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from contextlib import suppress
+
+VARIABLE = "CUBRIDGE_RUN"
+_ROUNDS = 200
+_PAUSE = 0.01
+
+
+def marked(environ: dict[str, str], mark: str) -> dict[str, str]:
+    """The environment of a process of the run `mark`, which may be within another run."""
+    outer = environ.get(VARIABLE, "")
+    return {**environ, VARIABLE: f"{outer} {mark}".strip()}
+
+
+def carriers(mark: str) -> list[int]:
+    """The live processes of this user that carry the mark."""
+    needle = mark.encode()
+    out = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with suppress(OSError), open(f"/proc/{entry.name}/environ", "rb") as stream:
+            # A dead process that nobody has waited for yet has no environment any more.
+            if needle in stream.read():
+                out.append(int(entry.name))
+    return out
+
+
+def end_carriers(mark: str) -> None:
+    """Kill all that carries the mark, and what that starts meanwhile."""
+    for _ in range(_ROUNDS):
+        found = carriers(mark)
+        if not found:
+            return
+        for pid in found:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_PAUSE)
+
+
+def main(mark: str, folder: str = "") -> int:
+    # Not a child of the process that it watches: some parents kill their children when they end.
+    if os.fork():
+        return 0
+    os.setsid()
+    os.chdir("/")
+    while os.read(0, 1):
+        pass
+    end_carriers(mark)
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))
