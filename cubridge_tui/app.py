@@ -44,7 +44,6 @@ class CuBridgeApp(App[int], inherit_bindings=False):
     COMMANDS = {ActionProvider}
     BINDINGS = [Binding("ctrl+q", "act_quit", "quit", show=False, priority=True)]
     CSS = """
-    Screen { background: $background; }
     #stages, #keys { background: $panel; }
     #decision { background: $surface; }
     """

@@ -18,23 +18,33 @@ from textual.widgets import Input
 
 from cubridge_tui.model.rows import PaneText, Row, RowKind
 from cubridge_tui.screens.base import GRACE
+from cubridge_tui.screens.over import sit
 from cubridge_tui.text.sanitise import visible
-from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.widgets.code_pane import CodePane, escaped
 from cubridge_tui.widgets.line import Line
 
 LONGEST_INPUT = 20_000
+FRAME = 3  # rows of a dialog besides its text: the frame and the keys
 
 
 class TextDialog(ModalScreen[str | None], inherit_bindings=False):
     """Lines to read: help, log, inspector, a verdict's details.
 
     `answers` are keys with words: pressed once the person can have read them, they close the
-    dialog and are its result. `at_end` begins at the last line.
+    dialog and are its result, and what they are about stays in sight. `at_end` begins at the last
+    line.
     """
 
     DEFAULT_CSS = """
-    TextDialog { align: center middle; }
-    TextDialog > Vertical { width: 90%; height: 90%; background: $panel; padding: 0 1; }
+    TextDialog { align: center middle; background: $background 50%; }
+    TextDialog.beside { background: $background 0%; }
+    TextDialog > Vertical {
+        width: 90%;
+        height: 90%;
+        background: $panel;
+        border: round $primary;
+        padding: 0 1;
+    }
     """
     BINDINGS = [
         Binding("escape,q,question_mark,f1,i,L,enter", "dismiss(None)", "close", show=False)
@@ -58,10 +68,11 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield CodePane(id="text")
+            yield CodePane(id="text", framed=False)
             yield Line(id="hint")
 
     def on_mount(self) -> None:
+        self.query_one(Vertical).border_title = escaped(self._title)
         self.query_one(CodePane).focus()
         self._asked = time.monotonic()
         parts = [p for key, words in self._answers for p in ((key, "key"), (f" {words}  ", "dim"))]
@@ -77,7 +88,8 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
         width = max(int(self.size.width * 0.9) - 6, 20)
         rows = [piece for row in self._rows for piece in wrapped(row, width)]
         pane = self.query_one(CodePane)
-        pane.show(PaneText(rows, self._language, self._title))
+        pane.show(PaneText(rows, self._language))
+        sit(self, len(rows) + FRAME, beside=bool(self._answers))
         if self._at_end:
             self._at_end = False
             pane.go_to(len(rows) - 1)
@@ -113,7 +125,12 @@ class Prompt(ModalScreen[str | None], inherit_bindings=False):
     # the text, and a rule that only names `Prompt Input` is weaker than that one's `:focus`.
     DEFAULT_CSS = """
     Prompt { align: center bottom; background: $background 0%; }
-    Prompt > Vertical { width: 100%; height: 4; background: $panel; }
+    Prompt > Vertical {
+        width: 100%;
+        height: 5;
+        background: $panel;
+        border-top: solid $primary;
+    }
     Prompt Input { background: $surface; margin: 0 1; }
     """
     BINDINGS = [Binding("escape,ctrl+c", "dismiss(None)", "leave", show=False)]
@@ -154,7 +171,12 @@ class Confirm(ModalScreen[bool], inherit_bindings=False):
 
     DEFAULT_CSS = """
     Confirm { align: center bottom; background: $background 0%; }
-    Confirm > Vertical { width: 100%; height: 2; background: $panel; }
+    Confirm > Vertical {
+        width: 100%;
+        height: 3;
+        background: $panel;
+        border-top: solid $primary;
+    }
     """
 
     def __init__(self, question: str) -> None:

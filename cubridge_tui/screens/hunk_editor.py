@@ -10,10 +10,13 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import TextArea
 
+from cubridge_tui.screens.over import sit
 from cubridge_tui.widgets.line import Line
 from engine.types import Hunk
 
 LONGEST_PASTE = 200_000
+SPARE, LEAST = 3, 8  # lines to write more in, and the fewest of all
+AROUND = 6  # the frame, title, what is replaced, an error, the keys
 
 
 class HunkArea(TextArea):
@@ -40,9 +43,16 @@ class HunkEditor(ModalScreen[str | None], inherit_bindings=False):
     """Gives the new text, or None."""
 
     DEFAULT_CSS = """
-    HunkEditor { align: center middle; }
-    HunkEditor > Vertical { width: 96%; height: 80%; background: $panel; padding: 0 1; }
-    HunkEditor TextArea { height: 1fr; border: none; }
+    HunkEditor { align: center middle; background: $background 50%; }
+    HunkEditor.beside { background: $background 0%; }
+    HunkEditor > Vertical {
+        width: 96%;
+        height: 80%;
+        background: $panel;
+        border: round $primary;
+        padding: 0 1;
+    }
+    HunkEditor TextArea, HunkEditor TextArea:focus { height: 1fr; border: none; padding: 0; }
     """
     BINDINGS = [
         Binding("ctrl+s,f2", "save", "save", show=False, priority=True),
@@ -75,6 +85,11 @@ class HunkEditor(ModalScreen[str | None], inherit_bindings=False):
         area = self.query_one(TextArea)
         area.cursor_blink = False
         area.focus()
+
+    def on_resize(self) -> None:
+        """As high as its text asks for, with room to write more."""
+        lines = self._text.count("\n") + 1
+        sit(self, max(lines + SPARE, LEAST) + AROUND)
 
     def on_too_long(self, message: TooLong) -> None:
         words = f" a paste of {message.size} characters was refused: a hunk is shorter"

@@ -10,7 +10,9 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from cubridge_tui.model.rows import PaneText, Row
-from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.screens.dialogs import FRAME
+from cubridge_tui.screens.over import sit
+from cubridge_tui.widgets.code_pane import CodePane, escaped
 from cubridge_tui.widgets.line import Line
 
 
@@ -18,8 +20,15 @@ class Picker(ModalScreen[str | None], inherit_bindings=False):
     """Rows of (value, words); the chosen value, or None."""
 
     DEFAULT_CSS = """
-    Picker { align: center middle; }
-    Picker > Vertical { width: 90%; height: 60%; background: $panel; padding: 0 1; }
+    Picker { align: center middle; background: $background 50%; }
+    Picker.beside { background: $background 0%; }
+    Picker > Vertical {
+        width: 90%;
+        height: 60%;
+        background: $panel;
+        border: round $primary;
+        padding: 0 1;
+    }
     """
     BINDINGS = [
         Binding("enter", "choose", "choose", show=False),
@@ -32,16 +41,20 @@ class Picker(ModalScreen[str | None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield CodePane(id="list")
+            yield CodePane(id="list", framed=False)
             yield Line(id="hint")
 
     def on_mount(self) -> None:
         pane = self.query_one(CodePane)
         rows = tuple(Row(words, number=i) for i, (_, words) in enumerate(self._rows, start=1))
-        pane.show(PaneText(rows, "", self._title, "there is nothing to choose"))
+        self.query_one(Vertical).border_title = escaped(self._title)
+        pane.show(PaneText(rows, "", "", "there is nothing to choose"))
         pane.focus()
         keys = [("enter", "key"), (" chooses  ", "dim"), ("esc", "key"), (" leaves", "dim")]
         self.query_one("#hint", Line).put(keys)
+
+    def on_resize(self) -> None:
+        sit(self, max(len(self._rows), 2) + FRAME)
 
     def action_choose(self) -> None:
         index = self.query_one(CodePane).cursor

@@ -137,7 +137,7 @@ class CodePane(ScrollView, can_focus=True):
         # A tab is at most four cells; wide characters are counted when they are met.
         longest = max((len(r.text) + 3 * r.text.count("\t") for r in rows), default=0)
         self.virtual_size = Size(longest + self.gutter_width + 1, len(rows))
-        self.border_title = _escaped(content.title)
+        self.border_title = escaped(content.title)
         place = self._same_place(before) if keep_place and before is not None else 0
         self.set_reactive(CodePane.cursor, min(place, max(len(rows) - 1, 0)))
         self.scroll_to(y=max(self.cursor - offset, 0) if place else 0, animate=False, force=True)
@@ -446,11 +446,11 @@ class CodePane(ScrollView, can_focus=True):
             self.release_mouse()
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """A border title is markup: brackets in data are written so that they stay brackets."""
     from cubridge_tui.text.sanitise import one_line
 
     return one_line(text).replace("[", "\\[")
 
 
-__all__ = ["ORIGIN_MARKS", "SIGNS", "CodePane"]
+__all__ = ["ORIGIN_MARKS", "SIGNS", "CodePane", "escaped"]

@@ -1,0 +1,99 @@
+"""Dialogs stand over the screen that they are about: it stays in sight, the cursor's row too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.color import Color
+
+from cubridge_tui.app import CuBridgeApp
+from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
+from cubridge_tui.screens.picker import Picker
+from tests.cubridge_tui.conftest import settled
+from tests.cubridge_tui.screens.test_adaptation import Driver
+from tests.cubridge_tui.widgets.test_themes_paint import contrast
+
+pytestmark = pytest.mark.usefixtures("no_warm_up")
+Proposed = tuple[Path, str]
+SIZES = ((80, 24), (120, 40), (200, 60))
+LINES = [f"line {n} of what there is to read" for n in range(12)]
+
+
+def over(d: Driver) -> dict[str, object]:
+    """Every kind of dialog that a person answers or reads while looking at a pane."""
+    snap = d.screen.snap
+    assert snap is not None
+    return {
+        "question": Confirm("Really?"),
+        "prompt": Prompt("Why?", "because"),
+        "answers": TextDialog("failed", LINES, answers=[("a", "accepts")]),
+        "text": TextDialog("inspector", LINES),
+        "long": TextDialog("failed", LINES * 20, answers=[("a", "accepts")]),
+        "picker": Picker("choose", [("a", "one"), ("b", "two")]),
+    }
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_hunk_that_a_dialog_is_about_stays_in_sight(
+    proposed: Proposed, size: tuple[int, int]
+) -> None:
+    async with Driver(proposed[1], size) as d:
+        for steps in (1, 3):
+            for _ in range(steps):
+                await d.press("right_square_bracket")
+            pane = d.screen.grid.leader
+            assert pane.row is not None
+            words = pane.row.text[:30]
+            mark = f"▶{words}"
+            assert mark in d.text
+            for name, dialog in over(d).items():
+                d.app.push_screen(dialog)  # type: ignore[call-overload]
+                await d.settle()
+                # The cursor's sign goes with the focus; the line itself stays.
+                assert words in d.text, (name, size, d.text)
+                d.app.pop_screen()
+                await d.settle()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_editor_leaves_its_hunk_in_sight(
+    proposed: Proposed, size: tuple[int, int]
+) -> None:
+    async with Driver(proposed[1], size) as d:
+        await d.press("right_square_bracket")
+        row = d.screen.grid.leader.row
+        assert row is not None
+        await d.press("e")
+        assert d.text.count(row.text[:30]) == 2  # the editor's head names it too
+        assert "replaces:" in d.text and "ctrl+s" in d.text
+
+
+async def test_what_is_behind_a_long_text_is_dimmed_and_what_is_over_it_is_not(
+    proposed: Proposed,
+) -> None:
+    async with Driver(proposed[1], (80, 24)) as d:
+        await d.press("question_mark")
+        lines = d.app.screen._compositor.render_strips(d.app.size)
+
+        def readable(words: str) -> float:
+            segment = next(s for line in lines for s in line if words in s.text)
+            style = segment.style
+            assert style is not None and style.color is not None and style.bgcolor is not None
+            assert style.color.triplet is not None and style.bgcolor.triplet is not None
+            return contrast(Color(*style.color.triplet), Color(*style.bgcolor.triplet))
+
+        assert readable("Next: run this stage") > 7
+        assert 2 < readable("softcap_causal on") < 7
+
+
+async def test_the_palette_stands_over_the_screen() -> None:
+    app = CuBridgeApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("ctrl+p")
+        await settled(app, pilot)
+        strips = app.screen._compositor.render_strips(app.size)
+        first = "".join(s.text for s in strips[0])
+        assert "CuBridge" in first
+    app.close()
