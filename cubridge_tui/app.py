@@ -25,6 +25,7 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.screens.base import ActionScreen
 from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.screens.palette import ActionProvider
+from engine.errors import advice
 from sessions.store import Store
 
 if TYPE_CHECKING:
@@ -62,8 +63,9 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         ]  # fmt: skip
         found = themes.find(self.palettes, self.config["theme"])
         if found is None:
-            names = ", ".join(p.name.removeprefix(themes.PREFIX) for p in self.palettes)
-            self.warnings.append(f"there is no theme {self.config['theme']!r}; there are: {names}")
+            names = [p.name.removeprefix(themes.PREFIX) for p in self.palettes]
+            fix = advice(self.config["theme"], names, f"name one of: {', '.join(names)}")
+            self.warnings.append(f"there is no theme {self.config['theme']!r}: {fix}")
         self.palette = found or self.palettes[0]
         super().__init__()
         self.animation_level = "none"

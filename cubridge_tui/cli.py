@@ -12,8 +12,12 @@ import errno
 import io
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from cubridge_tui import __version__
+
+if TYPE_CHECKING:
+    import argparse
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
@@ -41,14 +45,38 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("cubridge_tui.commands.config", "the app's settings and keys, and which file wins"),
     "doctor": ("cubridge_tui.commands.doctor", "what this machine has and what it lacks"),
 }
+# What the app itself takes: option, its value (empty: none), what it does.
+APP_OPTIONS = (
+    ("--store", "STORE", "the folder where sessions are kept (else $CUBRIDGE_STORE, else XDG)"),
+    ("--session", "ID", "open this session, as it was left"),
+    ("--theme", "NAME", "dark, light, high_contrast, colour_blind, or one of your own"),
+    ("--no-mouse", "", "leave the mouse to the terminal"),
+)
+
+
+def app_parser() -> argparse.ArgumentParser:
+    """What `cubridge` takes without a command."""
+    from cubridge_tui.parsing import Parser
+
+    parser = Parser(prog="cubridge", description="the app")
+    for name, value, words in APP_OPTIONS:
+        if value:
+            parser.add_argument(name, metavar=value, help=words)
+        else:
+            parser.add_argument(name, action="store_true", help=words)
+    return parser
 
 
 def usage() -> str:
+    """What `--help` says: the commands, and the options that the app takes."""
+    from cubridge_tui.console import typeable
+
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
+    options = [f"  {f'{name} {value}':<15}{words}" for name, value, words in APP_OPTIONS]
     return "\n".join(
         [
-            "usage: cubridge                                the app",
+            "usage: cubridge [OPTIONS]                      the app",
             "       cubridge [--version] [--help] COMMAND ...",
             "",
             "Carry an expert CUDA attention kernel over to a new variant, one reviewed and proven",
@@ -57,7 +85,10 @@ def usage() -> str:
             "commands:",
             *lines,
             "",
-            "`cubridge COMMAND --help` tells more about one.",
+            "options of the app:",
+            *options,
+            "",
+            typeable("`cubridge adapt --help` tells more about one command, and so do the others."),
         ]
     )
 
@@ -119,21 +150,20 @@ def dispatch(words: list[str]) -> int:
     if not words or name.startswith("--"):
         return start_app(words)
     if name not in COMMANDS:
-        print(usage(), file=sys.stderr)
-        if name:
-            from cubridge_tui.console import say
+        from cubridge_tui.console import say
+        from engine.errors import advice
 
-            say(f"\ncubridge: there is no command {name!r}")
+        fix = advice(name, COMMANDS, "`cubridge --help` lists them")
+        say(f"cubridge: there is no command {name!r}\n  fix: {fix}")
         return USAGE_ERROR
 
-    import argparse
     import importlib
+
+    from cubridge_tui.parsing import Parser
 
     module_name, summary = COMMANDS[name]
     command = importlib.import_module(module_name)
-    parser = argparse.ArgumentParser(
-        prog=f"cubridge {name}", description=summary, allow_abbrev=False
-    )
+    parser = Parser(prog=f"cubridge {name}", description=summary)
     command.configure(parser)
     code: int = command.run(parser.parse_args(rest))
     return code
@@ -141,18 +171,12 @@ def dispatch(words: list[str]) -> int:
 
 def start_app(words: list[str]) -> int:
     """The app, on a terminal; without one, a pointer to the headless command."""
-    import argparse
-
-    parser = argparse.ArgumentParser(prog="cubridge", description="the app", allow_abbrev=False)
-    parser.add_argument("--store", help="where sessions are kept")
-    parser.add_argument("--session", help="open this session")
-    parser.add_argument("--theme", help="the theme to start with")
-    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
-    args = parser.parse_args(words)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+    args = app_parser().parse_args(words)
+    why = no_terminal()
+    if why:
         from cubridge_tui.console import say
 
-        say("cubridge: the app needs a terminal; without one: cubridge adapt --kernel K --spec S")
+        say(f"cubridge: {why}; without one: cubridge adapt --kernel K --spec S")
         return USAGE_ERROR
     from cubridge_tui.app import run
 
@@ -163,6 +187,18 @@ def start_app(words: list[str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def no_terminal() -> str:
+    """Why the app cannot be shown here; empty where it can."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return "the app needs a terminal"
+    if os.environ.get("TERM") == "dumb":
+        return (
+            "the app needs a terminal that can place text, and TERM=dumb says that this one cannot "
+            "(where it can: export TERM=xterm-256color)"
+        )
+    return ""
 
 
 def _open_missing_streams() -> None:

@@ -16,6 +16,9 @@ from typing import Any
 # characters; Co, Cs: what no font shows the same way.
 _HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs"})
 
+# What JSON keeps a sentence of ours under; anything else may be somebody's text.
+_SENTENCES = frozenset({"reason", "fix", "detail", "message", "steps", "notices"})
+
 
 def printable(text: str) -> str:
     """`text` with every character that could steer a terminal or hide text written as an escape."""
@@ -35,15 +38,19 @@ def say(text: str) -> None:
 
 
 def typeable(text: str) -> str:
-    """`text` with `cubridge COMMAND` written as it is started on this machine."""
-    if "cubridge " not in text:
+    """`text` with every `cubridge COMMAND` written as it is started on this machine.
+
+    Texts name commands one way, by the program's own name, and so do sessions, which travel: all
+    that is shown to a person here goes through this, on the terminal, in JSON and in the app.
+    """
+    if "cubridge" not in text:
         return text
     import re
 
     from cubridge_tui.cli import COMMANDS
 
-    ours = rf"(?<![\w./-])cubridge (?=(?:{'|'.join(COMMANDS)})(?![\w-]))"
-    return re.sub(ours, lambda _: own_command() + " ", text)
+    ours = rf"(?<![\w./-])cubridge (?=(?:--help|{'|'.join(COMMANDS)})(?![\w-]))|(?<=`)cubridge(?=`)"
+    return re.sub(ours, lambda m: own_command() + " " * m[0].endswith(" "), text)
 
 
 @cache
@@ -64,10 +71,24 @@ def own_command() -> str:
 
 
 def show(text: str) -> None:
-    """One line of the command's result on standard output."""
+    """One line of the command's result on standard output, in words of ours."""
+    print(printable(typeable(text)))
+
+
+def show_source(text: str) -> None:
+    """A kernel's or a module's text on standard output: no word of it is changed."""
     print(printable(text))
 
 
 def show_json(result: Mapping[str, Any]) -> None:
     """The command's whole result as one JSON object on standard output."""
-    print(json.dumps(result, indent=2, ensure_ascii=True))
+    print(json.dumps(_told(result), indent=2, ensure_ascii=True))
+
+
+def _told(value: Any, key: str = "") -> Any:
+    """A result with the commands in its sentences as they are typed here; its texts as they are."""
+    if isinstance(value, Mapping):
+        return {k: _told(v, k) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_told(v, key) for v in value]
+    return typeable(value) if isinstance(value, str) and key in _SENTENCES else value

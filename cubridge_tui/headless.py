@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import say
-from engine.errors import InputError
+from engine.errors import InputError, StoreError, nearest
 
 if TYPE_CHECKING:
     from sessions.store import Store
@@ -83,6 +83,18 @@ def writing(store: Store, session: str) -> Iterator[Writer]:
                 fix="close the other one, or fork the session",
             )
         yield writer
+
+
+def neither(name: str, error: StoreError) -> InputError:
+    """The error for a name that should be a session's or a bundled kernel's and is none."""
+    from engine.resources import list_kernels
+
+    near = nearest(name, list_kernels())
+    lists = "`cubridge sessions list` and `cubridge kernels list` show what there is"
+    fix = f"do you mean {near}? Else {lists}" if near else lists
+    if not near and error.fix and error.fix.startswith("do you mean"):
+        fix = error.fix
+    return InputError(f"{name} is no session and no bundled kernel ({error.message})", fix=fix)
 
 
 def actor() -> str:

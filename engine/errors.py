@@ -6,7 +6,24 @@ app print `str(error)` and choose the exit code from the class. Nothing else may
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that `name` is most likely a slip of; empty where none is near."""
+    import difflib  # only an error needs it
+
+    names = list(known)
+    folded = {n.casefold().replace("-", "_"): n for n in reversed(names)}
+    found = difflib.get_close_matches(name.casefold().replace("-", "_"), folded, 1, 0.65)
+    return folded[found[0]] if found else ""
+
+
+def advice(name: str, known: Iterable[str], otherwise: str) -> str:
+    """What to do about a name that is none: the nearest known one, else the general words."""
+    near = nearest(name, known)
+    return f"do you mean {near}? Else {otherwise}" if near else otherwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import stat
 import tomllib
 from pathlib import Path
 
-from engine.errors import InputError, MissingTool
+from engine.errors import InputError, MissingTool, advice
 
 PROJECT = "cubridge-tui"
 KERNEL_SOURCE = "kernel.cu"
@@ -94,7 +94,11 @@ def kernel_dir(name: str) -> Path:
     if name not in names:
         raise InputError(
             f"there is no bundled kernel {name!r}",
-            fix=f"name one of: {', '.join(names) or '(none)'}; or give the path of a .cu file",
+            fix=advice(
+                name,
+                names,
+                f"name one of: {', '.join(names) or '(none)'}; or give the path of a .cu file",
+            ),
         )
     return kernels_dir() / name
 
@@ -114,16 +118,33 @@ def spec_path(name_or_path: str) -> Path:
         if not os.path.isfile(path):  # false, too, where it may not be looked at
             raise InputError(
                 _not_a_file(path, name_or_path),
-                fix="give the path of a Python file, or a name that `cubridge specs list` shows",
+                fix=advice(
+                    name_or_path,
+                    _beside(path),
+                    "give the path of a Python file, or a name that `cubridge specs list` shows",
+                ),
             )
         return path.resolve()
     names = list_specs()
     if name_or_path not in names:
         raise InputError(
             f"there is no bundled spec {name_or_path!r}",
-            fix=f"name one of: {', '.join(names) or '(none)'}; or give the path of a .py file",
+            fix=advice(
+                name_or_path,
+                names,
+                f"name one of: {', '.join(names) or '(none)'}; or give the path of a .py file",
+            ),
         )
     return specs_dir() / f"{name_or_path}.py"
+
+
+def _beside(path: Path) -> list[str]:
+    """The Python files of a path's folder, as that path would name them; the bundled specs."""
+    try:
+        files = sorted(p.name for p in path.parent.iterdir() if p.suffix == ".py")
+    except (OSError, ValueError):
+        files = []
+    return [*(str(path.parent / name) for name in files), *list_specs()]
 
 
 def _not_a_file(path: Path, name: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from engine.errors import StoreError
+from engine.errors import StoreError, nearest
 from engine.types import JsonObject, Level
 from sessions.events import Body, Event, Forked, SessionCreated, TitleSet, decode_log, stamp
 from sessions.git_store import (
@@ -245,7 +245,14 @@ class Store:
         if matches:
             some = ", ".join(matches[:5]) + (", ..." if len(matches) > 5 else "")
             raise StoreError(f"{name} could be {some}", fix="type more of the id")
-        raise StoreError(f"there is no session {name}", fix="cubridge sessions list")
+        beginnings = {session[: len(name)]: session for session in reversed(ids)}
+        near = nearest(name, ids) or beginnings.get(nearest(name, beginnings), "")
+        raise StoreError(
+            f"there is no session {name}",
+            fix=f"do you mean {near}? Else cubridge sessions list shows them"
+            if near
+            else "cubridge sessions list",
+        )
 
     def pack(self) -> None:
         """Pack the store's objects into one file; nothing reachable is dropped."""

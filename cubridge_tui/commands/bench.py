@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.commands.verify import add_contents, add_runner, times_of
 from cubridge_tui.console import show, show_json
-from cubridge_tui.headless import add_json, add_store, narrator
+from cubridge_tui.headless import add_json, add_store, narrator, neither
 
 if TYPE_CHECKING:
     from engine.gpu.job import Contents
@@ -112,7 +112,7 @@ def _plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def _contents(bench: Bench, args: argparse.Namespace) -> Contents:
-    from engine.errors import InputError, StoreError
+    from engine.errors import StoreError
     from engine.gpu.session import contents_of, contents_of_kernel
     from engine.resources import list_kernels
     from engine.service.bench import find_kernel
@@ -124,8 +124,5 @@ def _contents(bench: Bench, args: argparse.Namespace) -> Contents:
     try:
         session = bench.store.load(args.what)
     except StoreError as error:
-        raise InputError(
-            f"{args.what} is no session and no bundled kernel ({error.message})",
-            fix="`cubridge sessions list` and `cubridge kernels list` show what there is",
-        ) from None
+        raise neither(args.what, error) from None
     return contents_of(Work(bench, session), args.only, times_of(args))

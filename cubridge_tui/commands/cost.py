@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from cubridge_tui.console import show, show_json
-from cubridge_tui.headless import add_json, add_specialisation, add_store, specialisation
+from cubridge_tui.headless import add_json, add_specialisation, add_store, neither, specialisation
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.cost.card import card
     from engine.cost.plan import constants
     from engine.cost.report import lines
+    from engine.errors import StoreError
     from engine.gpu.worker.shapes import cases_of, label
     from engine.resources import list_kernels
     from engine.service import cost as service
@@ -64,7 +65,10 @@ def run(args: argparse.Namespace) -> int:
         module = service.module_of_kernel(args.what, args.arch, specialisation(args))
     else:
         with Bench(Store.open(args.store)) as bench:
-            module = service.module_of_session(bench, args.what)
+            try:
+                module = service.module_of_session(bench, args.what)
+            except StoreError as error:
+                raise neither(args.what, error) from None
     width = constants(module).get("D", 128)
     plan = {"lengths": args.lengths or [2048, 8192], "shapes": args.shapes}
     cases = cases_of(plan, int(width))

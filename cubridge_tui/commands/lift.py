@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cubridge_tui.console import say, show, show_json
+from cubridge_tui.console import say, show_json, show_source
 from cubridge_tui.headless import add_json, add_specialisation, specialisation
 
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
             }
         )
         return 0
-    show(text.rstrip("\n"))
+    show_source(text.rstrip("\n"))
     for op in opaque:
         say(f"{lifted.file}:{op['line']}: opaque: {op['reason']}")
     return 0

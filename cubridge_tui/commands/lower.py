@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cubridge_tui.console import say, show, show_json
+from cubridge_tui.console import say, show_json, show_source
 from cubridge_tui.headless import actor, add_json, add_store, narrator, writing
 
 FAILED = 1
@@ -46,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
                 }
             )
         elif not args.out:
-            show(lowering.source.decode("utf-8", "replace").rstrip("\n"))
+            show_source(lowering.source.decode("utf-8", "replace").rstrip("\n"))
     return FAILED if verdict.kind is VerdictKind.FAIL else 0

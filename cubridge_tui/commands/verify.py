@@ -27,9 +27,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def add_runner(parser: argparse.ArgumentParser) -> None:
     """Where the GPU is."""
     parser.add_argument(
-        "--runner", choices=["local", "ssh", "command"], default="local", help="default: local"
+        "--runner",
+        choices=["local", "ssh", "command", "ray"],
+        default="local",
+        help="default: local",
     )
-    parser.add_argument("--host", help="the ssh runner's machine (default: $CUBRIDGE_GPU_HOST)")
+    parser.add_argument(
+        "--host",
+        help="the ssh runner's machine (default: $CUBRIDGE_GPU_HOST), or the address of the ray "
+        "runner's cluster (default: $RAY_ADDRESS, else the cluster that this machine is part of)",
+    )
     parser.add_argument("--python", help="the Python with torch that runs the job")
     parser.add_argument(
         "--command",

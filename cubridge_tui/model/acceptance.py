@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cubridge_tui.console import typeable
 from cubridge_tui.model.report import lowered_patch
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot
@@ -43,7 +44,7 @@ def acceptance_rows(snap: Snapshot) -> list[Row]:
         else:
             word = verdict.kind.value.replace("_", " ")
             by = f" by {verdict.by}" if verdict.by else ""
-            rows.append(Row(f"  {gate}  {word:<12} {verdict.reason}{by}"))
+            rows.append(Row(f"  {gate}  {word:<12} {typeable(verdict.reason)}{by}"))
     missing = [g for g in Gate if (v := state.verdict(g)) is None or v.kind is not VerdictKind.PASS]
     if missing:
         rows.append(Row(f"  not proven: {', '.join(missing)}"))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cubridge_tui.console import typeable
 from cubridge_tui.model.rows import Row
 from cubridge_tui.text.sanitise import one_line
 from engine import resources
@@ -57,8 +58,9 @@ class Lists:
         return f"{name} ({count}){where}"
 
     def empty(self, name: str) -> str:
+        whole = typeable("no kernel: the installation is not whole (`cubridge doctor` looks)")
         return {
-            "kernels": "no kernel: the installation is not whole (cubridge doctor)",
+            "kernels": whole,
             "specs": "no spec here: write a Python file with `def attention(q, k, v)`",
             "sessions": "no sessions yet: choose a spec above, then s starts",
         }[name]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from cubridge_tui.console import typeable
 from cubridge_tui.model.linediff import opcodes, unified
 from cubridge_tui.model.rows import PaneText, Row, RowKind, plain_rows
 from cubridge_tui.text.cells import split_lines
@@ -113,7 +114,7 @@ def timeline(tape: Tape) -> tuple[Row, ...]:
     for each in tape.steps:
         event = each.event
         time = plain(event.time)[11:19]
-        text = f"{time}  {plain(event.actor)}: {each.words}"
+        text = f"{time}  {plain(event.actor)}: {typeable(each.words)}"
         rows.append(Row(text, RowKind.SAME, each.number, "", "", None, _sign(each)))
     return tuple(rows)
 

@@ -16,6 +16,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
+from cubridge_tui.console import typeable
 from cubridge_tui.model.rows import PaneText, Row, RowKind
 from cubridge_tui.screens.base import GRACE
 from cubridge_tui.screens.over import sit
@@ -63,7 +64,7 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
         self._at_end = at_end
         self._answers = tuple(answers)
         self._asked = time.monotonic()
-        self._rows = [r if isinstance(r, Row) else Row(r) for r in lines]
+        self._rows = [r if isinstance(r, Row) else Row(typeable(r)) for r in lines]
         self._title, self._language = title, language
 
     def compose(self) -> ComposeResult:

@@ -11,6 +11,7 @@ from textual import events
 from textual.strip import Strip
 from textual.widget import Widget
 
+from cubridge_tui.console import typeable
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.themes import Palette
 from cubridge_tui.widgets.paint import palette_of
@@ -31,7 +32,7 @@ class Line(Widget):
 
     def put(self, left: Sequence[Part], right: Sequence[Part] = (), fill: Part = (" ", "")) -> None:
         """Show these parts; `fill` is the character between the two sides, with its style."""
-        parts = tuple((one_line(t), s) for t, s in left), tuple((one_line(t), s) for t, s in right)
+        parts = tuple(tuple((one_line(typeable(t)), s) for t, s in side) for side in (left, right))
         if (*parts, fill) != (self._left, self._right, self._fill):
             self._left, self._right = parts
             self._fill = fill

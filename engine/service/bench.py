@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.child.client import Child
+from engine.errors import InputError, Where, nearest
 from engine.lift import KernelPackage, Lifted, lift, load_package
-from engine.resources import kernel_dir, spec_path
+from engine.resources import KERNEL_SOURCE, kernel_dir, spec_path
 from engine.service.options import usual_specialisation
 from sessions.store import Store
 
@@ -58,8 +59,26 @@ def find_kernel(name_or_path: str) -> KernelPackage:
         InputError: neither exists, or the package is not whole.
     """
     if "/" in name_or_path or name_or_path.endswith(".cu"):
-        return load_package(Path(name_or_path).expanduser())
+        path = Path(name_or_path).expanduser()
+        near = "" if path.exists() else nearest(str(path), _beside(path))
+        if near:
+            raise InputError(
+                "there is no such file or folder", where=Where(str(path)),
+                fix=f"do you mean {near}? Else give the path of a .cu file or a bundled kernel's "
+                "name",
+            )  # fmt: skip
+        return load_package(path)
     return load_package(kernel_dir(name_or_path))
+
+
+def _beside(path: Path) -> list[str]:
+    """The kernels in a path's folder, as that path would name them."""
+    try:
+        there = sorted(path.parent.iterdir())
+    except (OSError, ValueError):
+        return []
+    found = [p for p in there if p.suffix == ".cu" or (p / KERNEL_SOURCE).is_file()]
+    return [str(path.parent / p.name) for p in found]
 
 
 def lift_any(name_or_path: str, arch: str | None, specialisation: Mapping[str, str]) -> Lifted:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from engine.errors import SpecError, Where
+from engine.errors import SpecError, Where, advice, nearest
 
 EAGER, FLEX = "attention", "attention_mods"
 SIZE_PARAMETERS = ("Nq", "Nk", "D", "Hq", "Hkv", "B")
@@ -88,9 +88,12 @@ def read_source(path: Path, options: Mapping[str, object]) -> SpecSource:
                         fix="keep one of them per file")  # fmt: skip
     node = eager or flex
     if node is None:
+        slip = next((n for n in found if nearest(n, (EAGER, FLEX))), "")
         raise SpecError(
-            "no attention function", where=where,
-            fix=f"define `def {EAGER}(q, k, v, ...)`, or a FlexAttention factory `def {FLEX}(...)`",
+            "no attention function",
+            where=Where(str(path), found[slip].lineno) if slip else where,
+            fix=f"call it {nearest(slip, (EAGER, FLEX))}, not {slip}" if slip else
+            f"define `def {EAGER}(q, k, v, ...)`, or a FlexAttention factory `def {FLEX}(...)`",
         )  # fmt: skip
     return _Reader(path, text, tree, node, options).read()
 
@@ -146,10 +149,11 @@ class _Reader:
                 )
         unknown = set(self.options) - {s.name for s in scalars}
         if unknown:
-            names = ", ".join(s.name for s in scalars) or "none"
+            names, wrong = [s.name for s in scalars], sorted(unknown)[0]
             raise SpecError(
-                f"--set {sorted(unknown)[0]}: the spec has no scalar parameter of this name",
-                where=Where(str(self.path)), fix=f"scalars here: {names}",
+                f"--set {wrong}: the spec has no scalar parameter of this name",
+                where=Where(str(self.path)),
+                fix=advice(wrong, names, f"name one of: {', '.join(names) or '(it has none)'}"),
             )  # fmt: skip
         returned = self.declared(self.node.returns)
         return SpecSource(
