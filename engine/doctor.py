@@ -25,6 +25,7 @@ from engine.build.toolchain import (
     find_toolchain,
 )
 from engine.errors import MissingTool
+from engine.gpu.ray_runner import INSTALL_RAY, RAY_VARIABLE
 
 PROBE_SECONDS = 10
 OLDEST_PYTHON = (3, 11)
@@ -78,6 +79,7 @@ def examine(environ: Mapping[str, str] | None = None, store: Path | None = None)
         _ninja(environ),
         *_compiler(environ),
         _gpu(environ),
+        _ray(environ),
         _terminal(environ),
         _store(store or default_store(environ), environ),
     ]
@@ -214,6 +216,17 @@ def _gpu(environ: Mapping[str, str]) -> Check:
     if not lines:
         return Check("gpu", Status.ABSENT, f"{path} reports no GPU; G4 runs as a job", carry)
     return Check("gpu", Status.OK, "; ".join(lines))
+
+
+def _ray(environ: Mapping[str, str]) -> Check:
+    try:
+        version = metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        detail = "not installed; only the ray runner needs it"
+        return Check("ray", Status.ABSENT, detail, INSTALL_RAY)
+    address = environ.get(RAY_VARIABLE)
+    where = f"the cluster at {address}" if address else "the cluster that this machine is part of"
+    return Check("ray", Status.OK, f"{version}; the ray runner joins {where}")
 
 
 def _terminal(environ: Mapping[str, str]) -> Check:

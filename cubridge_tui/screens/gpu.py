@@ -27,8 +27,8 @@ from engine.types import Gate, Verdict
 if TYPE_CHECKING:
     from cubridge_tui.screens.adaptation.evidence import EvidenceActions
 
-LOCAL, SSH, COMMAND, BY_HAND = range(4)
-NAMES = ("local", "ssh", "command", "by hand")
+LOCAL, SSH, COMMAND, RAY, BY_HAND = range(5)
+NAMES = ("local", "ssh", "command", "ray", "by hand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class Choice:
     runner: int = LOCAL
     host: str = ""
     command: str = ""
+    address: str = ""
     timed: bool = True
 
 
@@ -47,7 +48,7 @@ class GpuScreen(ActionScreen):
     NAME = actions.GPU
     BINDINGS = bindings(actions.GPU)
     DEFAULT_CSS = """
-    GpuScreen #runners { height: 6; }
+    GpuScreen #runners { height: 7; }
     GpuScreen #checks { height: 1fr; }
     GpuScreen #bars { height: 1fr; }
     """
@@ -58,7 +59,9 @@ class GpuScreen(ActionScreen):
         config = owner.cubridge.config
         known = owner.gpu_choice
         self.choice: Choice = known or Choice(
-            host=config["gpu_host"], command=config["gpu_command"]
+            host=config["gpu_host"],
+            command=config["gpu_command"],
+            address=config["ray_address"],
         )
         self.has_gpu: bool | None = None
 
@@ -135,6 +138,7 @@ class GpuScreen(ActionScreen):
             choice.command
             or "no command yet: e writes one, such as srun --gres=gpu:1 python3 "
             "{job}/run.py --out {out} {options}",
+            choice.address or "the Ray cluster that this machine is part of: e names another",
             "p packs the job to carry, i imports what run.py wrote",
         )
         return tuple(
@@ -208,7 +212,10 @@ class GpuScreen(ActionScreen):
             return
         try:
             runner = choose_runner(
-                NAMES[choice.runner], host=choice.host, command=choice.command, environ={}
+                NAMES[choice.runner],
+                host=choice.address if choice.runner == RAY else choice.host,
+                command=choice.command,
+                environ={},
             )
         except CuBridgeError as error:
             self.say(f"{error.message}: e names it", "stale")
@@ -236,8 +243,11 @@ class GpuScreen(ActionScreen):
         elif choice.runner == SSH:
             title = "the host, as ssh takes it (its python3 has torch)"
             self.app.push_screen(Prompt(title, choice.host), self._hosted)
+        elif choice.runner == RAY:
+            title = "the Ray cluster's address (HOST:6379); empty: the one of this machine"
+            self.app.push_screen(Prompt(title, choice.address), self._addressed)
         else:
-            self.say("there is nothing to name here: choose ssh or command", "stale")
+            self.say("there is nothing to name here: choose ssh, command or ray", "stale")
 
     def _commanded(self, text: str | None) -> None:
         if text is not None:
@@ -247,6 +257,11 @@ class GpuScreen(ActionScreen):
     def _hosted(self, text: str | None) -> None:
         if text is not None:
             self._keep(replace(self.choice, host=text.strip()))
+            self.present()
+
+    def _addressed(self, text: str | None) -> None:
+        if text is not None:
+            self._keep(replace(self.choice, address=text.strip()))
             self.present()
 
     def do_gpu_bench(self) -> None:

@@ -1,4 +1,4 @@
-"""Move jobs to where a GPU is: here, over ssh, or by any command that a cluster wants.
+"""Move jobs to where a GPU is: here, over ssh, by any command that a cluster wants, or by Ray.
 
 A runner takes a job folder and gives the path of a result. It knows nothing of kernels; adding
 one is a class with `run` (see docs/gpu.md). Every command is an argument list, never a shell's
@@ -21,12 +21,14 @@ from typing import Protocol
 from engine.build.process import Finished, run
 from engine.build.toolchain import compiler_environ
 from engine.errors import InputError, MissingTool
+from engine.gpu.ray_runner import RAY_VARIABLE, Ray
 
 Progress = Callable[[str], None]
 RESULT = "result.json"
 HOUR = 3600.0
 COMMAND_VARIABLE = "CUBRIDGE_GPU_COMMAND"
 SSH_VARIABLE = "CUBRIDGE_GPU_HOST"
+RUNNERS = ("local", "ssh", "command", "ray")
 
 
 class Runner(Protocol):
@@ -215,6 +217,8 @@ def choose_runner(
 ) -> Runner:
     """The runner of that name; what is not given is taken from the environment.
 
+    `host` is the machine as ssh takes it, or a Ray cluster's address.
+
     Raises:
         InputError: no such runner, or what it needs is not there.
     """
@@ -225,7 +229,9 @@ def choose_runner(
         return Ssh(host or environ.get(SSH_VARIABLE, ""), python or "python3")
     if name == "command":
         return Command(command or environ.get(COMMAND_VARIABLE, ""))
-    raise InputError(f"there is no runner {name!r}", fix="name one of: local, ssh, command")
+    if name == "ray":
+        return Ray(host or environ.get(RAY_VARIABLE, ""), python or "")
+    raise InputError(f"there is no runner {name!r}", fix=f"name one of: {', '.join(RUNNERS)}")
 
 
 def has_gpu() -> bool:

@@ -172,3 +172,24 @@ def test_the_command_line_shows_the_same_and_its_exit_code_says_whether_all_is_t
 def test_an_ok_line_never_says_to_type_something(cubridge) -> None:
     for check in json.loads(cubridge("doctor", "--json").stdout)["checks"]:
         assert bool(check["fix"]) == (check["status"] != "ok"), check
+
+
+def test_ray_is_optional_and_named(
+    bare: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = metadata.version
+    versions = {"ray": "2.60.0"}
+
+    def version(name: str) -> str:
+        if name != "ray":
+            return real(name)
+        if name not in versions:
+            raise metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    found = examine({**bare, "RAY_ADDRESS": "head:6379"}, tmp_path)["ray"]
+    assert found.status is Status.OK and "2.60.0" in found.detail and "head:6379" in found.detail
+    versions.clear()
+    found = examine(bare, tmp_path)["ray"]
+    assert found.status is Status.ABSENT and "ray" in found.fix

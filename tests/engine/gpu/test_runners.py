@@ -174,6 +174,6 @@ def test_choosing() -> None:
     assert isinstance(ssh, Ssh) and ssh.host == "gpu1"
     command = choose_runner("command", environ=environ)
     assert isinstance(command, Command) and command.template == "run {job} {out}"
-    for name, words in (("ssh", {}), ("command", {}), ("ray", {}), ("ssh", {"host": "-oProxy"})):
+    for name, words in (("ssh", {}), ("command", {}), ("slurm", {}), ("ssh", {"host": "-oProxy"})):
         with pytest.raises(InputError):
             choose_runner(name, environ={}, **words)

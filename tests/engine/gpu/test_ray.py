@@ -1,0 +1,220 @@
+"""The Ray runner against a real cluster: Ray's own processes on this machine.
+
+The cluster says that it has one GPU, which Ray takes on trust; the jobs here need none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from engine.errors import InputError, Interrupted, MissingTool
+from engine.gpu import ray_runner
+from engine.gpu.ray_runner import Ray
+from engine.gpu.runners import choose_runner
+
+CLUSTER = """
+import logging, os, sys, ray
+try:
+    ray.init(num_cpus=2, num_gpus=int(sys.argv[1]), include_dashboard=False,
+             object_store_memory=80 << 20, _temp_dir=sys.argv[2], logging_level=logging.ERROR)
+    print(ray.get_runtime_context().gcs_address, flush=True)
+    sys.stdin.read()
+finally:
+    ray.shutdown()
+"""
+TELLS = """
+import json, os, pathlib, sys
+here = pathlib.Path(__file__).parent
+print("two lines", flush=True)
+print("of the job", flush=True)
+(here / "result.json").write_text(json.dumps({
+    "here": str(here), "options": sys.argv[1:], "files": sorted(p.name for p in here.iterdir()),
+    "gpus": os.environ.get("CUDA_VISIBLE_DEVICES"), "path": os.environ.get("PYTHONPATH"),
+    "kernel": (here / "kernel" / "kernel.cu").read_text()}))
+"""
+HANGS = """
+import os, subprocess, sys, time
+far = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
+                       start_new_session=True)
+print("pids", os.getpid(), far.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    address: str
+    folder: Path  # where a worker's temporary files go
+
+
+@contextmanager
+def cluster_of(gpus: int) -> Iterator[Cluster]:
+    # Ray's sockets are below its folder, and a socket's name is short: not below pytest's.
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    (folder / "tmp").mkdir()
+    environ = {
+        **os.environ,
+        "RAY_AUTH_MODE": "token",
+        "HOME": str(folder),
+        "TMPDIR": str(folder / "tmp"),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", CLUSTER, str(gpus), str(folder / "ray")],
+        env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address, "Ray did not start"
+        yield Cluster(address, folder)
+    finally:
+        process.communicate()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
+    with cluster_of(1) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def known_token(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a test uses the cluster: its token is known here."""
+    if "cluster" in request.fixturenames:
+        found: Cluster = request.getfixturevalue("cluster")
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        monkeypatch.setenv("HOME", str(found.folder))
+
+
+def job_of(folder: Path, run: str) -> Path:
+    (folder / "kernel").mkdir(parents=True)
+    (folder / "kernel" / "kernel.cu").write_text("x")
+    (folder / "work").mkdir()
+    (folder / "work" / "big").write_text("stays here")
+    (folder / "result.json").write_text("an earlier run's")
+    (folder / "run.py").write_text(run)
+    return folder
+
+
+def left_on(cluster: Cluster) -> list[Path]:
+    return list((cluster.folder / "tmp").glob("cubridge-job-*"))
+
+
+def alive(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[-1].split()[0] not in "ZX"
+    return False
+
+
+def test_a_job_goes_to_a_worker_and_its_result_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+    job = job_of(tmp_path / "job", TELLS)
+    said: list[str] = []
+    result = Ray(cluster.address).run(job, ["--samples", "3"], None, said.append)
+    found = json.loads(result.read_text())
+    assert result == job / "result.json"
+    assert not Path(found["here"]).is_relative_to(tmp_path), "it ran in a folder of its own"
+    assert found["files"] == ["kernel", "run.py"], "neither work nor an old result came along"
+    assert found["options"] == ["--samples", "3"] and found["kernel"] == "x"
+    assert found["gpus"] == "0", "Ray gave it the one GPU"
+    assert found["path"] is None
+    assert said[-2:] == ["two lines", "of the job"]
+    assert not left_on(cluster)
+
+
+def test_the_whole_of_a_cancelled_job_ends(cluster: Cluster, tmp_path: Path) -> None:
+    cancel = threading.Event()
+    pids: list[int] = []
+
+    def see(line: str) -> None:
+        if line.startswith("pids"):
+            pids.extend(map(int, line.split()[1:]))
+            cancel.set()
+
+    with pytest.raises(Interrupted):
+        Ray(cluster.address).run(job_of(tmp_path / "job", HANGS), [], cancel, see)
+    deadline = time.monotonic() + 120
+    while any(map(alive, pids)) or left_on(cluster):
+        assert time.monotonic() < deadline, f"left: {pids} {left_on(cluster)}"
+        time.sleep(0.1)
+    assert len(pids) == 2
+
+
+@pytest.mark.parametrize(
+    ("run", "error", "words"),
+    [
+        ("raise SystemExit('no such arch')", InputError, "exit code 1.*no such arch"),
+        ("print('there is no nvcc here'); raise SystemExit(3)", MissingTool, "no nvcc here"),
+    ],
+)
+def test_a_job_without_a_result_says_its_last_words(
+    cluster: Cluster, tmp_path: Path, run: str, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        Ray(cluster.address).run(job_of(tmp_path / "job", run), [], None, lambda _: None)
+    assert not (tmp_path / "job" / "result.json").exists(), "an old result is not a new one"
+    assert not left_on(cluster)
+
+
+def test_an_interpreter_that_is_not_there_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    job = job_of(tmp_path / "job", TELLS)
+    with pytest.raises(InputError, match="/no/such/python"):
+        Ray(cluster.address, python="/no/such/python").run(job, [], None, lambda _: None)
+
+
+def test_a_cluster_that_asks_for_a_token_says_so(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    with pytest.raises(MissingTool) as found:
+        Ray(cluster.address).run(job_of(tmp_path / "job", TELLS), [], None, lambda _: None)
+    assert "RAY_AUTH_MODE=token" in str(found.value.fix)
+
+
+def test_a_cluster_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
+    said: list[str] = []
+    with cluster_of(0) as found:
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        monkeypatch.setenv("HOME", str(found.folder))
+        job = job_of(tmp_path / "job", TELLS)
+        with pytest.raises(MissingTool, match=r"no GPU came free.*has 0 GPUs") as error:
+            Ray(found.address, wait=1.0).run(job, [], None, said.append)
+        assert "--num-gpus" in str(error.value.fix)
+        assert not left_on(found)
+    assert any(line.startswith("waiting for a GPU") for line in said)
+
+
+def test_no_cluster(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
+    with pytest.raises(MissingTool, match=r"no Ray cluster at 127\.0\.0\.1:1") as found:
+        Ray("127.0.0.1:1").run(job_of(tmp_path / "job", TELLS), [], None, lambda _: None)
+    assert "ray start --head" in str(found.value.fix)
+
+
+def test_ray_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_runner, "find_spec", lambda name: None)
+    with pytest.raises(MissingTool, match="needs Ray") as found:
+        Ray().run(tmp_path, [], None, lambda _: None)
+    assert "pip install" in str(found.value.fix)
+
+
+def test_choosing_it() -> None:
+    chosen = choose_runner("ray", environ={"RAY_ADDRESS": "head:6379"}, python="/opt/python")
+    assert chosen == Ray("head:6379", "/opt/python")
+    assert choose_runner("ray", host="other:1", environ={"RAY_ADDRESS": "x"}) == Ray("other:1")
+    assert choose_runner("ray", environ={}) == Ray()
