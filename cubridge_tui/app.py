@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
+from textual.filter import Monochrome
 
-from cubridge_tui import actions, themes
+from cubridge_tui import actions, plain, themes
 from cubridge_tui.config import Config, config_dir, load_config
 from cubridge_tui.headless import actor
 from cubridge_tui.jobs import Jobs
@@ -68,6 +69,10 @@ class CuBridgeApp(App[int], inherit_bindings=False):
             self.warnings.append(f"there is no theme {self.config['theme']!r}: {fix}")
         self.palette = found or self.palettes[0]
         super().__init__()
+        if self.no_color:
+            self._without_colours()
+        elif self.console.color_system == "standard":
+            self._with_palettes(plain.sixteen)
         self.animation_level = "none"
         self.actor = actor()
         self.store = Store.open(store)
@@ -80,6 +85,15 @@ class CuBridgeApp(App[int], inherit_bindings=False):
             self.register_theme(palette.theme)
         self.theme = self.palette.name
         self.set_keymap(self.config.keymap)
+
+    def _without_colours(self) -> None:
+        self._filters = [f for f in self._filters if not isinstance(f, Monochrome)]
+        self._filters.append(plain.NoColours())
+        self._with_palettes(plain.plain)
+        self.stylesheet.add_source(plain.CSS, read_from=("plain", "CSS"))
+
+    def _with_palettes(self, change: Callable[[themes.Palette], themes.Palette]) -> None:
+        self.palettes, self.palette = tuple(map(change, self.palettes)), change(self.palette)
 
     @property
     def bench(self) -> Bench:

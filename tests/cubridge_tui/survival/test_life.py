@@ -72,6 +72,9 @@ def test_sigterm_restores_the_terminal_and_no_color_means_none(placed_session: s
         terminal.wait_for("Lower to CUDA")
         terminal.type("]", "d", "z", "\x1a")  # ctrl+z is an ordinary key: nothing is suspended
         assert re.search(r"^ *\d* *R\+", terminal.text, re.M), terminal.text
+        terminal.type(
+            "/", "Q", "escape", "?", "escape", "i", "escape", "e", "escape", ":", "escape"
+        )
         assert not coloured(terminal.raw)
         started = children_of(terminal.process.pid)
         os.kill(terminal.process.pid, signal.SIGTERM)
@@ -80,13 +83,12 @@ def test_sigterm_restores_the_terminal_and_no_color_means_none(placed_session: s
         assert gone(started)
 
 
-def coloured(raw: bytes) -> bool:
-    """Whether anything but shades of grey is asked for: NO_COLOR leaves the greys of a theme."""
-    for found in re.finditer(rb"[34]8;2;(\d+);(\d+);(\d+)", raw):
-        red, green, blue = map(int, found.groups())
-        if max(red, green, blue) - min(red, green, blue) > 2:
-            return True
-    return False
+def coloured(raw: bytes) -> set[int]:
+    """The SGR codes in what was written that name a colour, the terminal's own ones included."""
+    names = {*range(30, 50), *range(90, 108)}
+    found = re.findall(rb"\x1b\[([0-9;:]*)m", raw)
+    assert found
+    return {int(n) for codes in found for n in re.split(rb"[;:]", codes) if n} & names
 
 
 def test_sighup_ends_it_and_256_colours_are_respected(placed_session: str) -> None:
