@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.service.device_scalars import DeviceScalars
+from engine.cuir.device_scalars import DeviceScalars
 from engine.service.keep_map import KeepMap, Pair
 from engine.service.target_mask import TileClass
 from engine.spec.recipe import Recipe

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.cuir.device_scalars import DeviceScalars
 from engine.cuir.facts import own_expressions, statements
 from engine.cuir.nodes import Attr, Call, Expr, Function, Index, Name, walk_expr
 from engine.cuir.scalar import Env, Fn
 from engine.errors import CuBridgeError
-from engine.service.device_scalars import DeviceScalars
 
 _BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4, "i64": 8, "bool": 1}
 

@@ -1,11 +1,12 @@
 """Tile lists that a target makes on the device, made here on plain numbers: what a mask's picture
-needs where the schedule reads a list. The target's own two kernels run, block by block."""
+needs where the schedule reads a list. The target's own kernels that make them run, block by block."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from engine.cuir.device_scalars import DeviceScalars, constants_of
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -23,7 +24,6 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.scalar import Env, Fn
 from engine.errors import CuirError
-from engine.service.device_scalars import DeviceScalars, constants_of
 from engine.transfer.rewrite import stmt_exprs, substitute
 
 _BLOCK, _GRID = "$block", "$grid"

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from engine.cuir.device_scalars import DeviceScalars
 from engine.cuir.nodes import Module
 from engine.cuir.scalar import Env
-from engine.service.device_scalars import DeviceScalars
 from engine.service.target_mask import TargetMask, TileClass
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.binding import Binding

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
+from engine.cuir.device_scalars import MAX_STEPS, DeviceScalars, constants_of
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -22,7 +23,6 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.scalar import Env
 from engine.errors import CuirError
-from engine.service.device_scalars import MAX_STEPS, DeviceScalars, constants_of
 from engine.service.drawn_lists import DrawnLists
 from engine.transfer.match import definitions, find_attention
 from engine.transfer.rewrite import map_expr, stmt_exprs, substitute

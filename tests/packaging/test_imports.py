@@ -96,6 +96,42 @@ def test_the_store_imports_only_the_shared_vocabulary_of_the_engine() -> None:
     assert wrong == []
 
 
+# What each of the engine's lower folders may know; see docs/architecture.md. `errors`, `types` and
+# `resources` are modules that any may import.
+LAYERS: dict[str, tuple[str, ...]] = {
+    "cuir": (),
+    "report": (),
+    "llm": (),
+    "scalar_algebra": ("cuir",),
+    "lift": ("cuir",),
+    "lower": ("cuir", "lift"),
+    "build": ("cuir", "lift"),
+    "cost": ("cuir", "build"),
+}
+
+
+@pytest.mark.parametrize("folder", LAYERS)
+def test_a_lower_folder_of_the_engine_knows_only_what_is_below_it(folder: str) -> None:
+    known = ("errors", "types", "resources", folder, *LAYERS[folder])
+    allowed = [f"engine.{name}" for name in known]
+    wrong = [
+        line
+        for line in offences(f"engine/{folder}", ["engine"])
+        if not (within(line.split()[-1], allowed) or line.endswith(" imports engine"))
+    ]
+    assert wrong == []
+
+
+def test_only_what_serves_a_session_imports_the_service() -> None:
+    """The app and the command line do; in the engine, what ties a job to a session."""
+    wrong = [
+        line
+        for line in offences("engine", ["engine.service"])
+        if not within(line.split()[0], ["engine.service", "engine.gpu.session"])
+    ]
+    assert wrong == []
+
+
 def test_the_app_and_the_command_line_never_import_torch() -> None:
     assert offences("cubridge_tui", ["torch"]) == []
 

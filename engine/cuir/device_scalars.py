@@ -19,10 +19,10 @@ from engine.cuir.nodes import (
     Num,
     Return,
     Stmt,
+    rebuild,
 )
 from engine.cuir.scalar import CONSTANTS, Compiler, Env, Fn
 from engine.errors import CuBridgeError, CuirError
-from engine.transfer.rewrite import map_expr
 
 MAX_STEPS = 100_000  # of a schedule function's loop: what goes on longer is not drawn
 _BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4, "i64": 8}
@@ -140,13 +140,13 @@ def constants_of(module: Module) -> dict[str, Any]:
         if name == "arch":
             limit = arch(str(getattr(value, "value", ""))).shared_block
 
-    def known(node: Expr) -> Expr | None:
+    def known(node: Expr) -> Expr:
         match node:
             case Call("shared_limit"):
                 return Num(limit)
             case Call("sizeof", (Name(kind),)):
                 return Num(_BYTES.get(types.get(kind, kind), 4))
-        return None
+        return rebuild(node, known)
 
     scalars = DeviceScalars({}, {})
     for function in module.functions:
@@ -156,7 +156,7 @@ def constants_of(module: Module) -> dict[str, Any]:
             match stmt:
                 case Assign(target, value):
                     try:
-                        values[target] = scalars.compile(map_expr(value, known))(dict(values))
+                        values[target] = scalars.compile(known(value))(dict(values))
                     except (CuBridgeError, KeyError, TypeError, ZeroDivisionError):
                         values.pop(target, None)  # known at run time only
                 case Return(Call("run", (Index(Name(kernel), given), *_))):
