@@ -57,11 +57,15 @@ class Step:
     @property
     def line(self) -> str:
         """The step as one printable line: number, time, who, what."""
+        return self.told(self.words)
+
+    def told(self, words: str) -> str:
+        """That line with other words for what happened."""
         problem = problem_with(self.before, self.event)
         told = isinstance(self.event.body, Unknown) or problem is None
         tail = "" if told else f" [ignored: {plain(problem or '')}]"
         time = plain(self.event.time)[:19].replace("T", " ")
-        return f"{self.number:4}  {time}  {plain(self.event.actor)}: {self.words}{tail}"
+        return f"{self.number:4}  {time}  {plain(self.event.actor)}: {words}{tail}"
 
 
 def steps(events: Iterable[Event]) -> Iterator[Step]:

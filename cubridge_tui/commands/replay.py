@@ -6,6 +6,7 @@ import argparse
 
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import add_json, add_store, narrator
+from cubridge_tui.model.steps import step_words
 
 FAILED = 1
 
@@ -18,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from sessions.replay import lines, steps
+    from sessions.replay import steps
     from sessions.store import Store
 
     store = Store.open(args.store)
@@ -26,10 +27,11 @@ def run(args: argparse.Namespace) -> int:
     for notice in session.notices:
         say(notice)
     if not args.check:
+        lines = [s.told(step_words(s.words)) for s in steps(session.events)]
         if args.json:
-            show_json({"session": session.id, "steps": [s.line for s in steps(session.events)]})
+            show_json({"session": session.id, "steps": lines})
             return 0
-        for line in lines(session.events):
+        for line in lines:
             show(line)
         return 0
     from engine.service.recheck import recheck

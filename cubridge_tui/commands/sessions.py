@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 from typing import Any
 
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import add_json, add_store
-
-# How the log tells a step (sessions/replay.py), and how a list does: without hashes.
-_STEPS = (
-    (r"(\w+): (\S+) is now [0-9a-f]{12}", r"wrote \2"),
-    (r"(\w+): removed (\S+)", r"removed \2"),
-    (r"accepted, ([\w-]+)(?: \(lowered [0-9a-f]{12}\))?", r"accepted as \1"),
-    (r"kept transcript (.+) \([0-9a-f]{12}\)(.*)", r"kept the transcript \1\2"),
-)
+from cubridge_tui.model.steps import step_words
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +35,8 @@ def _list(store: Any, args: argparse.Namespace) -> int:
         rows = [
             {"session": s.id, "title": s.title, "kernel": s.kernel, "spec": s.spec,
              "level": s.level.value, "accepted": s.accepted.value if s.accepted else None,
-             "stage": s.stage, "last_step": s.last_step, "events": s.events, "updated": s.updated,
-             "damaged": s.damaged}
+             "stage": s.stage, "last_step": step_words(s.last_step), "events": s.events,
+             "updated": s.updated, "damaged": s.damaged}
             for s in found
         ]  # fmt: skip
         show_json({"store": str(store.path), "sessions": rows})
@@ -57,20 +49,6 @@ def _list(store: Any, args: argparse.Namespace) -> int:
     if not found:
         say(f"no sessions in {store.path}")
     return 0
-
-
-def step_words(step: str) -> str:
-    """The last step of a session as a list shows it: what was done, without the hashes that the
-    log's own line has (`sessions show` has them)."""
-    if not step:
-        return "nothing yet"
-    for told, listed in _STEPS:
-        if (found := re.fullmatch(told, step)) is not None:
-            return found.expand(listed)
-    if step.startswith("inputs changed: "):
-        changed = re.sub(r" [0-9a-f]{12}(?=,|$)", "", step.removeprefix("inputs changed: "))
-        return f"changed the {changed}"
-    return step
 
 
 def _show(store: Any, args: argparse.Namespace) -> int:

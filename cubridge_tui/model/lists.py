@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cubridge_tui.console import typeable
 from cubridge_tui.model.rows import Row
+from cubridge_tui.model.steps import step_words
 from cubridge_tui.text.sanitise import one_line
 from engine import resources
 from engine.errors import CuBridgeError
@@ -136,5 +137,5 @@ def _session_row(session: SessionSummary) -> Row:
     when = session.updated[:16].replace("T", " ")
     mark = "DAMAGED " if session.damaged else ""
     title = one_line(session.title, 40)
-    step = one_line(session.last_step, 90)
+    step = one_line(step_words(session.last_step), 90)
     return Row(f"{title:<40}  {level:<13} {session.stage:<8} {when}  {mark}{step}")

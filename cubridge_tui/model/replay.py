@@ -9,6 +9,7 @@ from functools import cached_property
 from cubridge_tui.console import typeable
 from cubridge_tui.model.linediff import opcodes, unified
 from cubridge_tui.model.rows import PaneText, Row, RowKind, plain_rows
+from cubridge_tui.model.steps import step_words
 from cubridge_tui.text.cells import split_lines
 from engine.errors import CuBridgeError
 from engine.service.work import LIFTED, LOWERED, SOURCE, TARGET
@@ -114,7 +115,7 @@ def timeline(tape: Tape) -> tuple[Row, ...]:
     for each in tape.steps:
         event = each.event
         time = plain(event.time)[11:19]
-        text = f"{time}  {plain(event.actor)}: {typeable(each.words)}"
+        text = f"{time}  {plain(event.actor)}: {typeable(step_words(each.words))}"
         rows.append(Row(text, RowKind.SAME, each.number, "", "", None, _sign(each)))
     return tuple(rows)
 

@@ -12,6 +12,7 @@ from cubridge_tui import actions
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.replay import SPEEDS, Tape
+from cubridge_tui.model.steps import step_words
 from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.screens.picker import Picker
 from cubridge_tui.widgets.code_pane import CodePane
@@ -251,7 +252,7 @@ class ReplayScreen(ActionScreen):
             self.call_after_refresh(self._tell)
             return
         found = self.cubridge.store.sessions()
-        rows = [(s.id, f"{plain(s.title)}  {s.level}  {plain(s.last_step)}") for s in found]
+        rows = [(s.id, f"{plain(s.title)}  {s.level}  {plain(step_words(s.last_step))}") for s in found]
         self.app.push_screen(Picker("the session to play beside this one", rows), self._beside)
 
     def _beside(self, session: str | None) -> None:

@@ -8,20 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from cubridge_tui.commands import sessions
+from cubridge_tui.commands import replay, sessions
+from cubridge_tui.model.steps import step_words
 from engine.types import Gate, Level, Stage, Verdict, VerdictKind, sha256_of
 from sessions.events import (
     Accepted,
     ArtifactSet,
     Body,
     Event,
+    Forked,
     InputsSet,
     Note,
+    Redone,
     TranscriptAdded,
+    Undone,
     VerdictGiven,
 )
 from sessions.replay import describe
 from sessions.store import Store
+from tests.cubridge_tui.made import placed
+from tests.cubridge_tui.screens.test_adaptation import Driver
 from tests.sessions.conftest import artifact_set, created
 
 SHA = sha256_of("some text")
@@ -37,17 +43,20 @@ SHA = sha256_of("some text")
         (InputsSet({"spec": SHA, "kernel": SHA}), "changed the kernel, spec"),
         (TranscriptAdded("talk-1", SHA, "p1"), "kept the transcript talk-1 about p1"),
         (VerdictGiven(Verdict(Gate.G1, VerdictKind.PASS, "19 runs")), "G1 passed: 19 runs"),
+        (Forked("a-session", "deadbeefcafe" + "0" * 28), "forked from a-session"),
+        (Undone("e-12"), "undid a decision"),
+        (Redone("e-12"), "made a decision again"),
         (Note("looked at deadbeefcafe"), "note: looked at deadbeefcafe"),
     ],
 )
 def test_a_step_is_told_in_words(body: Body, words: str) -> None:
     """From the log's own line, as the function that writes it has it."""
     step = describe(Event("e1", "2026-01-02T03:04:05Z", "ana", body))
-    assert sessions.step_words(step) == words
+    assert step_words(step) == words
 
 
 def test_a_session_without_a_step() -> None:
-    assert sessions.step_words("") == "nothing yet"
+    assert step_words("") == "nothing yet"
 
 
 def test_the_list_is_in_columns_without_hashes(
@@ -65,3 +74,36 @@ def test_the_list_is_in_columns_without_hashes(
     assert len(lines) == 2
     assert len({line.index("wrote target.cuir") for line in lines}) == 1
     assert not re.search(r"[0-9a-f]{12}", "".join(lines))
+
+
+async def test_no_list_of_steps_shows_a_hash(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    no_warm_up: None,
+) -> None:
+    """A real session, forked, in every place that tells a session's steps."""
+    path = tmp_path / "store.git"
+    monkeypatch.setenv("CUBRIDGE_STORE", str(path))
+    session = placed(path, Stage.LOWERED)
+    store = Store.open(path)
+    store.fork(session, actor="ana")
+    hashes = re.compile(r"[0-9a-f]{12}")
+    for as_json in (False, True):
+        given = argparse.Namespace(action="list", session=None, store=path, json=as_json)
+        assert sessions.run(given) == 0
+        assert (
+            replay.run(argparse.Namespace(session=session, check=False, store=path, json=as_json))
+            == 0
+        )
+    out = capsys.readouterr().out
+    assert "wrote kernel.cu" in out and not hashes.search(out)
+    async with Driver(session, (200, 60)) as d:
+        for opened in (session, store.sessions()[0].id):
+            d.app.open_replay(opened)
+            await d.settle()
+            assert "wrote kernel.cu" in d.text and not hashes.search(d.text)
+        await d.press("o")
+        assert "forked" in d.text and not hashes.search(d.text)
+        await d.press("escape", "escape", "escape", "B")
+        assert "sessions (2)" in d.text and not hashes.search(d.text)
