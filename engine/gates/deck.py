@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.cuir.nodes import Expr, Num, walk_expr
+from engine.cuir.integers import integers_in
+from engine.cuir.nodes import Expr
 
 MAX_CONSTANT = 8192
 MAX_SQUARE = 2048  # as many rows as keys: both past a constant, which costs its square (3 s)
@@ -88,15 +89,7 @@ def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
 
     One of no more than 8 is inside every case.
     """
-    found = {
-        abs(node.value)
-        for expr in expressions
-        for node in walk_expr(expr)
-        if isinstance(node, Num)
-        and isinstance(node.value, int)
-        and not isinstance(node.value, bool)
-    }
-    return tuple(sorted(c for c in found if c > 8))
+    return tuple(c for c in integers_in(expressions) if c > 8)
 
 
 def quick_deck(expressions: Iterable[Expr], tiles: Tiles | None = None) -> tuple[Case, ...]:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from engine.cuir.nodes import Expr, Num, walk_expr
+from engine.cuir.integers import integers_in
+from engine.cuir.nodes import Expr
 
 FLAT, PEAKED, SHIFTED = "flat", "peaked", "shifted"
 LARGEST_CONSTANT = 4096
@@ -65,19 +66,6 @@ def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
 def beyond(expressions: Iterable[Expr]) -> tuple[int, ...]:
     """The integers that no run reaches past: a verdict names them."""
     return tuple(c for c in integers_in(expressions) if c > LARGEST_CONSTANT)
-
-
-def integers_in(expressions: Iterable[Expr]) -> tuple[int, ...]:
-    """The magnitudes of whole numbers that stand in the expressions, from the smallest on."""
-    found = {
-        abs(node.value)
-        for expr in expressions
-        for node in walk_expr(expr)
-        if isinstance(node, Num)
-        and isinstance(node.value, int)
-        and not isinstance(node.value, bool)
-    }
-    return tuple(sorted(found))
 
 
 def around(values: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
