@@ -1,5 +1,7 @@
-"""The whole numbers that stand in expressions: a window, a prefix, a block, which inputs that are to
-prove anything must reach past. The CPU gates and the job on the GPU read them here."""
+"""The whole numbers that stand in expressions: a window, a prefix, a block.
+
+Inputs that are to prove anything must reach past them: the CPU gates and the job on the GPU do.
+"""
 
 from __future__ import annotations
 
