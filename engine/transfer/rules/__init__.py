@@ -12,6 +12,7 @@ from engine.spec.recipe import Recipe
 from engine.transfer.match import find_attention
 from engine.transfer.rules.arithmetic import hoist_shared
 from engine.transfer.rules.bind import binding_of
+from engine.transfer.rules.branches import look_at_all
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
 from engine.transfer.rules.grid import spread_uneven_rows
 from engine.transfer.rules.heads import check_heads
@@ -114,6 +115,16 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 "the spec multiplies the result by a factor",
                 "output",
                 lambda m: scale_output(m, found, value),
+            )
+        )
+    if recipe.keep != Num(True):
+        steps.append(
+            Step(
+                "Look at all alternatives of the mask",
+                "`and` and `or` are a branch for each element, which lanes take apart; with "
+                "`&` and `|` each comparison is one instruction",
+                "mask",
+                lambda m: look_at_all(m, found),
             )
         )
     if lists is not None:

@@ -40,6 +40,7 @@ from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
 from engine.transfer.ranges import Range, with_ranges
 from engine.transfer.rewrite import Block, free_names, stmt_exprs, substitute
+from engine.transfer.rules.branches import unbranched
 from engine.transfer.rules.inputs import view_of
 from engine.transfer.rules.lists import (
     ARGS,
@@ -179,7 +180,7 @@ def _classes(
     pairs = substitute(predicate, {ROW.id: Call("min", (ROW, last))})
     looked = Call(
         "class_of",
-        (Lambda(("i", "j"), _unbranched(Bool("and", pairs, Compare("<", KEY, KEYS)))),),
+        (Lambda(("i", "j"), unbranched(Bool("and", pairs, Compare("<", KEY, KEYS)))),),
         (("at", Tuple((place.first, first_key))),),
         (place.rows, place.keys),
     )
@@ -212,21 +213,6 @@ def _classes(
 def _views(words: Words, predicate: Expr) -> Block:
     read = free_names(predicate)
     return tuple(view_of(i) for i in words.tensors if i.name in read)
-
-
-def _unbranched(predicate: Expr) -> Expr:
-    """The predicate with all of its conditions looked at, whatever the first ones say: no branch
-    keeps a load waiting, and no load is left out for one pair of many."""
-    if not isinstance(predicate, Bool):
-        return predicate
-    return Compare("!=", _bitwise(predicate), Num(0))
-
-
-def _bitwise(expr: Expr) -> Expr:
-    if not isinstance(expr, Bool):
-        return expr
-    op = "&" if expr.op == "and" else "|"
-    return Binary(op, _bitwise(expr.left), _bitwise(expr.right))
 
 
 def _before(end: Expr, size: Expr) -> Expr:
@@ -278,7 +264,7 @@ def _masks(
         Name(fresh(n)) for n in ("pieces", "piece", "slot", "row", "n")
     )
     predicate = substitute(keep, {**words.sizes, "b": place.batch, "h": place.head})
-    inside = _unbranched(Bool("and", predicate, Compare("<", KEY, KEYS)))
+    inside = unbranched(Bool("and", predicate, Compare("<", KEY, KEYS)))
     place_of_bits = bits_at(
         place.lists, (place.batch, place.head, place.first), place.consts, slot, row
     )

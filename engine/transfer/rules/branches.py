@@ -1,0 +1,101 @@
+"""Predicates without branches.
+
+`and` and `or` look at their right side only where the left one leaves it open. On an element's
+predicate that is a branch for each alternative, and neighbouring elements take different ways: the
+warp runs both, one after the other, and waits where they meet. With `&` and `|` all comparisons are
+made, an instruction each, and nothing waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.cuir.nodes import (
+    Assign,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Lambda,
+    Module,
+    Num,
+    Select,
+    Stmt,
+    Unary,
+    walk_expr,
+)
+from engine.transfer.match import Attention
+from engine.transfer.rewrite import Block, map_blocks, map_expr, map_function, map_stmt_exprs
+from engine.transfer.rules.sites import is_element_op
+
+
+def unbranched(predicate: Expr) -> Expr:
+    """The predicate with all of its conditions looked at, whatever the first ones say: no branch
+    keeps a load waiting, and no load is left out for one pair of many."""
+    if not isinstance(predicate, Bool):
+        return predicate
+    return Compare("!=", _bitwise(predicate), Num(0))
+
+
+def _bitwise(expr: Expr) -> Expr:
+    if not isinstance(expr, Bool):
+        return expr
+    op = "&" if expr.op == "and" else "|"
+    return Binary(op, _bitwise(expr.left), _bitwise(expr.right))
+
+
+def look_at_all(module: Module, found: Attention) -> Module:
+    """The keep predicates of score tiles without branches, where they have alternatives.
+
+    A chain of `and` stays: its comparisons become one instruction each as it is. So does what has
+    a part that must not be looked at everywhere, such as a load or a division by a variable.
+    """
+
+    def change(node: Expr) -> Expr | None:
+        match node:
+            case Call("keep", (*tiles, Lambda(params, body)), kwargs, consts) if _pays(body):
+                return Call("keep", (*tiles, Lambda(params, unbranched(body))), kwargs, consts)
+        return None
+
+    def edit(stmts: Block) -> Block:
+        return tuple(
+            map_stmt_exprs(s, lambda e: map_expr(e, change)) if _masks(s, found) else s
+            for s in stmts
+        )
+
+    return map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
+
+
+def _masks(stmt: Stmt, found: Attention) -> bool:
+    return (
+        is_element_op(stmt, found)
+        and isinstance(stmt, Assign)
+        and isinstance(stmt.value, Call)
+        and stmt.value.fn == "keep"
+    )
+
+
+def _pays(predicate: Expr) -> bool:
+    nodes = list(walk_expr(predicate))
+    alternatives = any(isinstance(n, Bool) and n.op == "or" for n in nodes)
+    return alternatives and isinstance(predicate, Bool) and not any(map(_guarded, nodes))
+
+
+def _guarded(node: Expr) -> bool:
+    """True for what may fail, or may be costly, where the conditions before it do not hold."""
+    match node:
+        case Index() | Select() | Unary("not", _):
+            return True
+        case Binary("//" | "%" | "/", _, divisor):
+            return not _nonzero(divisor)
+        case Call("floor_div" | "floor_mod", (_, divisor)):
+            return not _nonzero(divisor)
+        case Call(fn):
+            return fn not in ("min", "max", "abs")
+    return False
+
+
+def _nonzero(divisor: Expr) -> bool:
+    return isinstance(divisor, Num) and divisor.value != 0
