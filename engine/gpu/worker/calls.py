@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
+from engine.errors import InputError
 from engine.gpu.worker.guarded import PLAIN, Guarded, Layout, bits, guarded, guarded_copy
 from engine.transfer.binding import SLOTS, Binding, TensorField
 from engine.transfer.fill import UNFILLED, permuted
@@ -105,6 +106,9 @@ def make_call(
 
     `layouts` gives the memory layout by the spec's input name or output role, `constants` those of
     the launcher that the workspace's size depends on, `slots` how many tiles have their mask in it.
+
+    Raises:
+        InputError: an input holds integers that the kernel's 32 bits do not.
     """
     layouts = layouts or {}
     device = next(v.device for v in inputs.values() if isinstance(v, Tensor))
@@ -118,6 +122,7 @@ def make_call(
             made = guarded([_size(d, sizes) for d in item.source_dims], kind, device, layout)
             outputs[item.source] = made
         else:
+            check_holds(item.source, inputs[item.source], kind)
             made = guarded_copy(inputs[item.source], kind, layout)
             kept[item.source] = made
         fields[item.field] = permuted(made.tensor, item)
@@ -147,6 +152,18 @@ def stored(item: TensorField, dtype: torch.dtype) -> torch.dtype:
     """The element type that the kernel reads."""
     kinds = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "bool": torch.bool}
     return dtype if item.dtype == "T" else kinds.get(item.dtype, torch.int32)
+
+
+def check_holds(name: str, value: Tensor, kind: torch.dtype) -> None:
+    """Raises `InputError` where `kind`, 32 bits, does not hold all of the integers of `value`."""
+    if kind != torch.int32 or value.dtype != torch.int64 or not value.numel():
+        return
+    low, high = int(value.min()), int(value.max())
+    if low < -(2**31) or high >= 2**31:
+        raise InputError(
+            f"{name} holds integers from {low} to {high}, and the kernel reads 32 bits",
+            fix=f"number what {name} names from 0 on",
+        )
 
 
 def synchronise(device: torch.device) -> None:

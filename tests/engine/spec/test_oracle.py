@@ -115,6 +115,25 @@ def test_tables_come_from_extras_without_running_the_attention(
     assert document.shape == (1, n) and document[0, [0, 4, 5, 99, 100]].tolist() == [1, 1, 2, 2, 3]
 
 
+@pytest.mark.parametrize("past", ["1 << 31", "-(1 << 31) - 1", "1 << 40"])
+def test_a_table_that_32_bits_do_not_hold_is_refused(
+    write: Callable[[str], Path], past: str
+) -> None:
+    text = (
+        f'{IMPORTS}\ndef attention({QKV}, start: Bool[Tensor, "B Nk"]):\n'
+        "    document = (start.long() * (PAST)).sort(-1).values\n"
+        "    keep = (document != 0)[:, None, None]\n"
+        "    return (q @ k.mT).masked_fill(~keep, -math.inf).softmax(-1) @ v\n"
+    )
+    inputs = {name: torch.empty(1, 1, 4, 8, device="meta") for name in "qkv"}
+    inputs["start"] = torch.tensor([[True, False, False, True]])
+    fits, wide = write(text.replace("PAST", "(1 << 31) - 1")), text.replace("PAST", past)
+    recipe = read_recipe(fits)
+    assert int(derive_inputs(fits, recipe, inputs)["document"].max()) == 2**31 - 1
+    with pytest.raises(SpecError, match=r"table document holds .* kernels read 32 bits"):
+        read_recipe(write(wide))
+
+
 def test_inputs_of_decks() -> None:
     recipe = read_recipe(spec("bias_gqa"))
     flat, peaked = make_inputs(recipe, SIZES, 3), make_inputs(recipe, SIZES, 3, "peaked")
