@@ -46,6 +46,18 @@ def running(facts: Facts) -> str:
     return "" if facts.job else "nothing is running"
 
 
+def has_session(facts: Facts) -> str:
+    return "" if facts.session else "there is no session yet: s starts one"
+
+
+def can_begin(facts: Facts) -> str:
+    return facts.pair_blocked
+
+
+def can_open(facts: Facts) -> str:
+    return has_session(facts) if facts.on_sessions else facts.pair_blocked
+
+
 def writable(facts: Facts) -> str:
     return f"read-only: {facts.read_only}" if facts.read_only else ""
 
@@ -212,13 +224,13 @@ ACTIONS: tuple[Action, ...] = (
     _A("quit", ("q", "ctrl+q"), "Quit; everything decided is saved already", "quit",
        EVERYWHERE, "General", rank=91),
     # start
-    _A("open", ("enter",), "Open what the cursor is on", "open", START, "Start", rank=1),
+    _A("open", ("enter",), "Open what the cursor is on", "open", START, "Start", can_open, 1),
     _A("begin", ("s",), "Start adapting the chosen kernel to the chosen spec", "start", START,
-       "Start", rank=2),
+       "Start", can_begin, 2),
     _A("next-list", ("tab",), "Next list", "next list", START, "Start", rank=3),
     _A("previous-list", ("shift+tab",), "Previous list", "", START, "Start"),
     _A("replay", ("p",), "Replay the session under the cursor, read-only", "replay", START,
-       "Start", rank=4),
+       "Start", has_session, 4),
     _A("refresh", ("r",), "Look again at the store and the current folder", "", START, "Start"),
     # stepping
     _A("step", ("s",), "Next: run this stage's gate and move on", "next", ADAPTATION, "Stages",

@@ -72,6 +72,12 @@ class Lists:
     def spec(self, index: int) -> Spec | None:
         return self.specs[index] if index < len(self.specs) else None
 
+    def pair_blocked(self, kernel: str, spec: Spec | None) -> str:
+        """Why a kernel and a spec cannot be adapted; empty when they can."""
+        if not kernel or spec is None:
+            return self.empty("kernels" if not kernel else "specs")
+        return f"{spec.label} {spec.problem}; mend it, then r looks again" if spec.problem else ""
+
     def session(self, index: int) -> SessionSummary | None:
         return self.sessions[index] if index < len(self.sessions) else None
 

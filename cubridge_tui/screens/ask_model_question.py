@@ -143,6 +143,11 @@ class Question(ActionScreen):
         note = "no server to ask: m names one" if self.state.problem else "making the prompt"
         self.lower.show(ready_text(ready) if ready is not None else PaneText((), "", "", note))
 
+    def _no_prompt(self) -> str:
+        if self._stage() == "done":
+            return "the prompt was sent: s or p makes the next one"
+        return "there is no prompt: nothing is configured to send it to; m names a server"
+
     def do_model_prompt(self) -> None:
         """The prompt and the summary of what would be sent, in turns."""
         ready = self.state.ready
@@ -150,7 +155,7 @@ class Question(ActionScreen):
             self._showing = ""
             self._prepare()
         elif ready is None:
-            self.say("there is no prompt: nothing is configured to send it to", "stale")
+            self.say(self._no_prompt(), "stale")
         elif self._showing == "prompt":
             self._show_ready()
         else:
@@ -163,6 +168,7 @@ class Question(ActionScreen):
 
         ready = self.state.ready
         if ready is None:
+            self.say(self._no_prompt(), "stale")
             return
         before = ready.prompt[-1].text
         try:

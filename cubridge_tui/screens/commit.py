@@ -84,6 +84,8 @@ class CommitScreen(Screen[None], inherit_bindings=False):
 
     def action_commit(self) -> None:
         if self._plan is None or self._done:
+            why = "it is committed already" if self._done else "there is no plan to carry out: esc"
+            self.query_one("#status", Line).put([(f" {why}", "stale")])
             return
         self._done = True
         plan, desk = self._plan, self._adaptation.open_desk

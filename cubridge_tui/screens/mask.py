@@ -215,10 +215,14 @@ class MaskScreen(ActionScreen):
     def do_mask_head(self) -> None:
         self.h += 1
         self.draw()
+        if self.sizes["Hq"] == 1:
+            self.say("there is one head at these sizes: s or S takes others")
 
     def do_mask_batch(self) -> None:
         self.b += 1
         self.draw()
+        if self.sizes["B"] == 1:
+            self.say("there is one batch at these sizes: s or S takes others")
 
     def do_mask_go_to(self) -> None:
         here = f"{self.pane.i} {self.pane.j}"

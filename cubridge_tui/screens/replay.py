@@ -141,8 +141,11 @@ class ReplayScreen(ActionScreen):
         self._tell()
 
     def _step(self, step: int) -> None:
+        before = [deck.position for deck in self._movers]
         for deck in self._movers:
             deck.go(deck.position + step)
+        if before == [deck.position for deck in self._movers]:
+            self.say("this is the last step" if step > 0 else "this is the first step")
 
     def do_replay_next_decision(self) -> None:
         self._jump("decisions", 1)
@@ -228,6 +231,10 @@ class ReplayScreen(ActionScreen):
     def _show(self, stage: Stage | None) -> None:
         for deck in self._movers:
             deck.show_stage(stage)
+        shown = (
+            f"the {stage.value} text at each step" if stage else "the text that each step changes"
+        )
+        self.say(f"shown: {shown}")
 
     def do_replay_next_pane(self) -> None:
         self._focus(1)
@@ -252,7 +259,9 @@ class ReplayScreen(ActionScreen):
             self.call_after_refresh(self._tell)
             return
         found = self.cubridge.store.sessions()
-        rows = [(s.id, f"{plain(s.title)}  {s.level}  {plain(step_words(s.last_step))}") for s in found]
+        rows = [
+            (s.id, f"{plain(s.title)}  {s.level}  {plain(step_words(s.last_step))}") for s in found
+        ]
         self.app.push_screen(Picker("the session to play beside this one", rows), self._beside)
 
     def _beside(self, session: str | None) -> None:
@@ -260,6 +269,9 @@ class ReplayScreen(ActionScreen):
             self._load(session)
 
     def do_replay_together(self) -> None:
+        if len(self.decks) < 2:
+            self.say("one session is played: o plays another beside it", "stale")
+            return
         self.together = not self.together
         self._tell()
 

@@ -54,7 +54,7 @@ class StartScreen(ActionScreen):
                 (" carry an expert attention kernel over to a new variant", "dim"),
             ]
         )
-        self.do_refresh()
+        self._read()
         sessions = bool(self.lists.sessions)
         self.query_one("#sessions" if sessions else "#specs", CodePane).focus()
         if self.cubridge.warnings:
@@ -67,14 +67,26 @@ class StartScreen(ActionScreen):
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
         if self.is_mounted and self.lists.kernels:
-            self.do_refresh()
+            self._read()
 
     def facts(self) -> Facts:
-        return Facts(job=self.cubridge.jobs.running)
+        session = self.lists.session(self._at("sessions"))
+        kernel, spec = self.lists.kernel(self._at("kernels")), self.lists.spec(self._at("specs"))
+        return Facts(
+            job=self.cubridge.jobs.running,
+            session=session.id if session is not None else "",
+            on_sessions=self.focused is not None and self.focused.id == "sessions",
+            pair_blocked=self.lists.pair_blocked(kernel, spec),
+        )
 
     # --- lists -----------------------------------------------------------------------------------
 
     def do_refresh(self) -> None:
+        self._read()
+        counts = [f"{len(self.lists.rows(name))} {name}" for name in LISTS]
+        self.say(f"looked again: {', '.join(counts)}")
+
+    def _read(self) -> None:
         self.lists = read_lists(self.cubridge.store, Path.cwd())
         for name in LISTS:
             pane = self.query_one(f"#{name}", CodePane)
@@ -138,18 +150,17 @@ class StartScreen(ActionScreen):
     def do_open(self) -> None:
         if self.focused is not None and self.focused.id == "sessions":
             session = self.lists.session(self._at("sessions"))
-            if session is not None:
-                self.cubridge.open_session(session.id)
+            assert session is not None  # the action's condition
+            self.cubridge.open_session(session.id)
         else:
             self.do_begin()
 
     def do_begin(self) -> None:
         kernel, spec = self.lists.kernel(self._at("kernels")), self.lists.spec(self._at("specs"))
-        if not kernel or spec is None or self._starting:
+        if self._starting:
+            self.say("it is being opened already", "stale")
             return
-        if spec.problem:
-            self.say(f"{spec.label} {spec.problem}; mend it, then r looks again", "fail")
-            return
+        assert spec is not None  # the action's condition
         self._starting = True
         app = self.cubridge
 
@@ -170,5 +181,5 @@ class StartScreen(ActionScreen):
 
     def do_replay(self) -> None:
         session = self.lists.session(self._at("sessions"))
-        if session is not None:
-            self.cubridge.open_replay(session.id)
+        assert session is not None  # the action's condition
+        self.cubridge.open_replay(session.id)

@@ -76,13 +76,16 @@ class PaneActions(Shared):
         if key is None:
             self.say("no op on this line", "stale")
             return
-        found = self.visit(key)
+        self.visit(key)
+        found = [s for s, pane in self.grid.panes.items() if pane.linked is not None]
         assert self.snap is not None
         stale = [f"{s.value} ({why})" for s, why in self.snap.links.stale.items()]
         if stale:
             self.say("this map is out of date: " + ", ".join(stale), "stale")
         elif not found:
             self.say("no other pane has this op", "stale")
+        else:
+            self.say(f"in view: {', '.join(stage.value for stage in found)}")
 
     def do_inspect(self) -> None:
         if self.snap is None:

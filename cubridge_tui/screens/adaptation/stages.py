@@ -125,7 +125,8 @@ class StageActions(Shared):
 
     def _redo(self, stage: Stage) -> None:
         desk = self.open_desk
-        self.job(f"{stage.value} again", lambda: desk.redo_from(stage))
+        job = f"{stage.value} again"
+        self.job(job, lambda: desk.redo_from(stage), lambda: self.say(f"{job}: done"))
 
     def do_cancel(self) -> None:
         self.cubridge.jobs.stop()
