@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ from sessions.events import (  # noqa: E402
     VerdictGiven,
 )
 from sessions.store import Store  # noqa: E402
+from sessions.writer import Writer  # noqa: E402
 
 RESULT = ROOT / "benchmarks" / "results" / "store.json"
 RUNS = 20
@@ -112,25 +114,38 @@ def timed(work: Callable[[], object], runs: int = RUNS) -> list[float]:
     return found
 
 
-def measure(folder: Path) -> dict[str, Any]:
-    """All the measurements, on a store below `folder`."""
+CREATED = SessionCreated(
+    "softcap", "flash_fwd_sm80", sha256_of("kernel"), "softcap.py", sha256_of("spec")
+)
+
+
+@contextmanager
+def session_of_a_thousand(
+    folder: Path, saves: list[float] | None = None
+) -> Iterator[tuple[Store, str, Writer]]:
+    """A store below `folder`, a session of 1,000 events in it, and its writer; the seconds of each
+    save are put into `saves`."""
     store = Store.open(folder / "store.git")
-    created = SessionCreated(
-        "softcap", "flash_fwd_sm80", sha256_of("kernel"), "softcap.py", sha256_of("spec")
-    )
-    session = store.create(created, actor="ana")
-    saves: list[float] = []
+    session = store.create(CREATED, actor="ana")
     with store.writer(session) as writer:
         version = 0
         while writer.state.count < 1000:
             for bodies, blobs in round_of_work(version):
                 begin = time.perf_counter()
                 writer.append(bodies, blobs, actor="engine")
-                saves.append(time.perf_counter() - begin)
+                if saves is not None:
+                    saves.append(time.perf_counter() - begin)
             version += 1
+        yield store, session, writer
+
+
+def measure(folder: Path) -> dict[str, Any]:
+    """All the measurements, on a store below `folder`."""
+    saves: list[float] = []
+    with session_of_a_thousand(folder, saves) as (store, session, writer):
         count = writer.state.count
     for number in range(100):
-        store.create(created, actor=f"person {number}")
+        store.create(CREATED, actor=f"person {number}")
     fresh = [
         float(
             subprocess.run(
