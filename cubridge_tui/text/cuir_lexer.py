@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pygments.lexer import RegexLexer, bygroups, words
-from pygments.token import (
-    Comment,
-    Keyword,
-    Name,
-    Number,
-    Operator,
-    Punctuation,
-    String,
-    Text,
-    Token,
-)
+import re
+from typing import Any
 
+from pygments.token import Comment, Keyword, Name, Number, Operator, String
+
+from cubridge_tui.text.scan import ScanLexer
 from engine.cuir.ops import OPS
 
 TYPES = (
@@ -22,9 +15,12 @@ TYPES = (
     "wgmma_a", "row_of", "col_of", "a_operand",
 )  # fmt: skip
 CONSTANTS = ("True", "False", "None", "inf", "nan", "LOG2E", "LN2", "success")
+KEYWORDS = (
+    "for", "in", "if", "elif", "else", "return", "lambda", "pass", "with", "def", "class",
+)  # fmt: skip
 
 
-class CuirLexer(RegexLexer):  # type: ignore[misc, unused-ignore]
+class CuirLexer(ScanLexer):
     """CuIR text (`.cuir`)."""
 
     name = "CuIR"
@@ -32,34 +28,39 @@ class CuirLexer(RegexLexer):  # type: ignore[misc, unused-ignore]
     filenames = ["*.cuir"]
     url = ""
 
-    tokens = {
-        "root": [
-            (r"\s+", Text),
-            (r"#@[\w.-]+", Comment.Special),
-            (r"#.*", Comment),
-            (r"@\w+", Name.Decorator),
-            (r"(def)(\s+)(\w+)", bygroups(Keyword, Text, Name.Function)),
-            (r"(class)(\s+)(\w+)", bygroups(Keyword, Text, Name.Class)),
-            (
-                words(
-                    ("for", "in", "if", "elif", "else", "return", "lambda", "pass", "with", "def"),
-                    suffix=r"\b",
-                ),
-                Keyword,
-            ),
-            (words(("and", "or", "not"), suffix=r"\b"), Operator.Word),
-            (words(CONSTANTS, suffix=r"\b"), Keyword.Constant),
-            (words(TYPES, suffix=r"\b"), Keyword.Type),
-            (r"specialisation\b", Name.Namespace),
-            (words(tuple(sorted(OPS)), suffix=r"\b(?=[\[(])"), Name.Builtin),
-            (r"(\.)(\w+)", bygroups(Punctuation, Name.Attribute)),
-            (r"[A-Za-z_]\w*(?=[\[(])", Name.Function),
-            (r"[A-Za-z_]\w*", Name),
-            (r"'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"", String),
-            (r"\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+", Number.Float),
-            (r"\d+", Number.Integer),
-            (r"[-+*/%<>=!&|^~]+", Operator),
-            (r"[\[\](){}:,.]", Punctuation),
-            (r".", Token.Text),
-        ]
+    # The commonest first: each token tries the alternatives in this order.
+    pattern = re.compile(
+        r"""
+        (?P<word> (?<!\.) [A-Za-z_] \w*)
+      | (?P<operator> [][(){}:,.+*/%<>=!&|^~-]+)
+      | (?P<number> \d+ (?: \.\d*)? (?: [eE][+-]?\d+)?)
+      | (?P<attribute> (?<=\.) \w+)
+      | (?P<id> \#@ [\w.-]+)
+      | (?P<comment> \# .*)
+      | (?P<decorator> @ \w+)
+      | (?P<string> ' (?: \\. | [^'\\\n])* ' | " (?: \\. | [^"\\\n])* ")
+        """,
+        re.VERBOSE,
+    )
+    groups = {
+        "id": Comment.Special,
+        "comment": Comment,
+        "decorator": Name.Decorator,
+        "string": String,
+        "attribute": Name.Attribute,
+        "number": Number,
+        "operator": Operator,
     }
+    words = {
+        **dict.fromkeys(KEYWORDS, Keyword),
+        **dict.fromkeys(("and", "or", "not"), Operator.Word),
+        **dict.fromkeys(CONSTANTS, Keyword.Constant),
+        **dict.fromkeys(TYPES, Keyword.Type),
+        "specialisation": Name.Namespace,
+    }
+    after = {"def": Name.Function, "class": Name.Class}
+
+    def word(self, word: str, following: str) -> Any:
+        if following not in ("[", "("):
+            return Name
+        return Name.Builtin if word in OPS else Name.Function

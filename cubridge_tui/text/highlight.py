@@ -6,7 +6,7 @@ triple-quoted strings) is tracked by a cheap scan, so a chunk in the middle of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -70,6 +70,10 @@ def lexer_for(language: str) -> Any:
         from cubridge_tui.text.cuir_lexer import CuirLexer
 
         return CuirLexer(stripnl=False, ensurenl=False)
+    if language == "cuda":
+        from cubridge_tui.text.cuda_lexer import CudaLexer
+
+        return CudaLexer(stripnl=False, ensurenl=False)
     from pygments.lexers import get_lexer_by_name
     from pygments.util import ClassNotFound
 
@@ -77,6 +81,14 @@ def lexer_for(language: str) -> Any:
         return get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
         return None
+
+
+def coloured(lexer: Any, text: str) -> Iterable[tuple[int, int, Any]]:
+    """Start, end and token of what a lexer finds in a text."""
+    scan = getattr(lexer, "coloured", None)  # ours, see `text.scan`
+    if scan is not None:
+        return scan(text)  # type: ignore[no-any-return]
+    return ((at, at + len(value), token) for at, token, value in lexer.get_tokens_unprocessed(text))
 
 
 class Highlighter:
@@ -118,19 +130,20 @@ class Highlighter:
         first = chunk * CHUNK
         lines = [self._line(i)[:LONGEST] for i in range(first, min(first + CHUNK, self._count))]
         head = self._inside(chunk)
+        # Lexers end a line comment at its newline, so the last line has one too.
+        text = "\n".join([head, *lines, ""] if head else [*lines, ""])
         out: list[list[Span]] = [[] for _ in range(CHUNK)]
-        row, start = (-1, 0) if head else (0, 0)
-        for _, token, value in lexer.get_tokens_unprocessed(
-            # Lexers end a line comment at its newline, so the last line has one too.
-            (head + "\n" if head else "") + "\n".join(lines) + "\n"
-        ):
+        row = -1 if head else 0
+        first, end = 0, text.find("\n")  # of the row that tokens are in
+        for start, stop, token in coloured(lexer, text):
             kind = kind_of(token)
-            for number, piece in enumerate(value.split("\n")):
-                if number:
-                    row, start = row + 1, 0
-                if piece and kind and 0 <= row < CHUNK:
-                    out[row].append(Span(start, start + len(piece), kind))
-                start += len(piece)
+            while start < stop:
+                while start > end:  # a line end belongs to the row before it
+                    row, first, end = row + 1, end + 1, text.find("\n", end + 1)
+                upto = min(stop, end)
+                if kind and start < upto and row >= 0:
+                    out[row].append(Span(start - first, upto - first, kind))
+                start = upto + 1 if stop > end else stop
         return out
 
     def _inside(self, chunk: int) -> str:

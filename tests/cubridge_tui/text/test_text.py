@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pygments.lexers import get_lexer_by_name
 
 from cubridge_tui.text.cells import raw_column, shown, shown_column, split_lines
-from cubridge_tui.text.highlight import CHUNK, Highlighter
+from cubridge_tui.text.highlight import CHUNK, Highlighter, kind_of, lexer_for
 from cubridge_tui.text.sanitise import one_line, visible, visible_lines
 from engine.cuir.printer import print_module
 from engine.lift import lift, load_package
-from engine.resources import kernel_dir
+from engine.resources import kernel_dir, kernels_dir
 
 ANY = st.text(st.characters(codec=None), max_size=60)
 
@@ -77,3 +81,54 @@ def test_a_comment_over_many_lines_stays_one_wherever_it_is_opened() -> None:
 
 def test_an_unknown_language_is_plain_text() -> None:
     assert kinds("int a;", "no-such-language") == [[]]
+
+
+def _by_character(lexer: Any, text: str) -> list[str]:
+    return [
+        kind_of(token) if not character.isspace() else ""
+        for _, token, value in lexer.get_tokens_unprocessed(text)
+        for character in value
+    ]
+
+
+def test_cuda_is_coloured_as_pygments_own_lexer_does() -> None:
+    """All kernels and primitives, character by character; the differences are known ones."""
+    theirs = get_lexer_by_name("cuda", stripnl=False, ensurenl=False)
+    ours = lexer_for("cuda")
+    known = {
+        ("number", "operator"): "a sign is an operator, also before a number",
+        ("keyword", ""): "`thread` is a name like any other",
+        ("function", ""): "a few definitions, those that its pattern finds",
+        ("comment", "preproc"): "an included file's name",
+        ("", "number"): "1ll",
+    }
+    count = 0
+    for path in sorted(kernels_dir().rglob("*.cu*")):
+        text = path.read_text(encoding="utf-8")
+        count += len(text)
+        pairs = zip(_by_character(theirs, text), _by_character(ours, text), strict=True)
+        for index, (a, b) in enumerate(pairs):
+            assert a == b or (a, b) in known, (path.name, a, b, text[max(index - 40, 0) : index])
+    assert count > 100_000
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "of"),
+    [
+        ('auto s = R"x(a "quoted" // text)x";', "string", 'R"x(a "quoted" // text)x"'),
+        ('s = u8"a\\"b" + c;', "string", 'u8"a\\"b"'),
+        ("c = '\\'';", "string", "'\\''"),
+        ("n = 1'000'000ull;", "number", "1'000'000ull"),
+        ("x = .5e-3f;", "number", ".5e-3f"),
+        ("a /* b */ / c", "comment", "/* b */"),
+        ("a // b \\\n c", "comment", "// b \\"),
+        ("#define A(x) x / 2 // why", "preproc", "#define A(x) x / 2 "),
+        ("#define A(x) x / 2 // why", "comment", "// why"),
+        ("struct Args {", "type", "Args"),
+        ("kernel<<<grid, block>>>(a);", "operator", "<<<"),
+        ('"never closed', "string", '"never closed'),
+        ("int a; /* never closed", "comment", "/* never closed"),
+    ],
+)
+def test_tokens_of_cuda(text: str, kind: str, of: str) -> None:
+    assert (of, kind) in [pair for line in kinds(text, "cuda") for pair in line]
