@@ -1,34 +1,35 @@
 """The pane that every text is shown in: source, IR, diff, log.
 
-One Line API widget: a row is rendered when it is visible, coloured a chunk at a time, and kept
-until what it looks like changes. The gutter (line number, origin, sign, link) never scrolls aside.
+One Line API widget: what a row looks like is the business of `RowStrips`; here are the cursor, the
+marks, the selection and the keys. The gutter (line number, origin, sign, link) never scrolls aside.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from rich.cells import cell_len
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.geometry import Size
+from textual.color import Color
+from textual.geometry import Region, Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
+from textual.scrollbar import ScrollBar
 from textual.strip import Strip
 from textual.timer import Timer
 
 from cubridge_tui.model import search
-from cubridge_tui.model.rows import SIGNS, PaneText, Row, RowKind, hunk_starts
-from cubridge_tui.text.cells import shown
-from cubridge_tui.text.highlight import Highlighter, Span
-from cubridge_tui.themes import Palette
-from cubridge_tui.widgets.paint import ORIGIN_MARKS, Flags, gutter, paint_row, palette_of
+from cubridge_tui.model.rows import SIGNS, PaneText, Row
+from cubridge_tui.text.highlight import Span
+from cubridge_tui.text.sanitise import one_line
+from cubridge_tui.widgets.paint import ORIGIN_MARKS, Flags, palette_of
+from cubridge_tui.widgets.row_places import nearest_line, next_start, runs, same_place
+from cubridge_tui.widgets.row_strips import Look, RowStrips
+from cubridge_tui.widgets.slim_scrollbar import SlimScrollBar
 
-_CACHE = 600
-AHEAD_SECONDS = 0.05
+AHEAD_SECONDS = 0.03  # a key's repaint comes first
+BETWEEN_SECONDS = 0.002  # a key that comes in between waits for one chunk only
 
 
 class CodePane(ScrollView, can_focus=True):
@@ -73,16 +74,13 @@ class CodePane(ScrollView, can_focus=True):
         self._framed = framed
         self.set_class(framed, "framed")
         self.content = PaneText()
-        self._shown: list[str | None] = []
-        self._highlighter = Highlighter(0, lambda _: "", "")
-        self._generation = 0
-        self._strips: OrderedDict[tuple[object, ...], Strip] = OrderedDict()
+        self._strips = RowStrips()
         self._links: dict[int, str] = {}
-        self._words = ""
         self._anchor: int | None = None
-        self._number_width = 3
+        # Called as soon as the cursor moves, where given: what follows it is in the same repaint.
+        self.follower: Callable[[], None] | None = None
         self._ahead: Timer | None = None
-        self._ground: Style | None = None
+        self._ground: tuple[Style, Color] | None = None
 
     def watch_has_focus(self, _has_focus: bool) -> None:
         """The focus changes a frame's colours; without one nothing need be styled again."""
@@ -97,7 +95,7 @@ class CodePane(ScrollView, can_focus=True):
 
     def _focus_moved(self, event: events.Focus | events.Blur, here: bool) -> None:
         """As Textual does, but that only the cursor's row is painted again, not every row."""
-        self._refresh_row(self.cursor)
+        self._refresh_rows([self.cursor])
         if here:
             self.post_message(self.CursorMoved(self))
         if self._framed or self.parent is None:
@@ -111,34 +109,32 @@ class CodePane(ScrollView, can_focus=True):
         self._ground = None
         super().notify_style_update()
 
-    @property
-    def ground(self) -> Style:
-        """The pane's own colours; Textual makes them anew for every line that asks (0.1 ms)."""
-        if self._ground is None:
-            self._ground = self.rich_style
-        return self._ground
-
     # --- content ---------------------------------------------------------------------------------
 
-    def show(self, content: PaneText, *, keep_place: bool = True) -> None:
-        """Show other rows; the cursor stays on the same line of the text where that still is."""
+    def show(
+        self,
+        content: PaneText,
+        *,
+        keep_place: bool = True,
+        spans: Sequence[Sequence[Span]] | None = None,
+    ) -> None:
+        """Show other rows; the cursor stays on the same line of the text where that still is.
+
+        `spans` gives the colours of texts that are in no language.
+        """
         before = self.row
         offset = self.cursor - self.scroll_offset.y
         self.content = content
         rows = content.rows
-        self._shown = [None] * len(rows)
-        self._highlighter = Highlighter(len(rows), self.shown_line, content.language)
-        self._generation += 1
+        self._strips.show(content, spans)
         self._links = {}
         self._anchor = None
-        self._strips.clear()
-        last = max((r.number or 0 for r in rows), default=0)
-        self._number_width = max(3, len(str(last))) if last else 0
         # A tab is at most four cells; wide characters are counted when they are met.
         longest = max((len(r.text) + 3 * r.text.count("\t") for r in rows), default=0)
         self.virtual_size = Size(longest + self.gutter_width + 1, len(rows))
         self.border_title = escaped(content.title)
-        place = self._same_place(before) if keep_place and before is not None else 0
+        keeps = keep_place and before is not None
+        place = same_place(rows, self.cursor, before) if keeps and before is not None else 0
         self.set_reactive(CodePane.cursor, min(place, max(len(rows) - 1, 0)))
         self.scroll_to(y=max(self.cursor - offset, 0) if place else 0, animate=False, force=True)
         self.refresh()
@@ -155,34 +151,13 @@ class CodePane(ScrollView, can_focus=True):
             return
         follows = self.cursor >= first
         self.content = PaneText(rows, "", title)
-        self._shown = [*self._shown[:first], *[None] * (len(rows) - first)]
-        self._highlighter = Highlighter(len(rows), self.shown_line, "")
-        for key in [k for k in self._strips if isinstance(k[0], int) and k[0] >= first]:
-            del self._strips[key]
+        self._strips.grow(self.content, first)
         longest = max(len(r.text) + 3 * r.text.count("\t") for r in rows[first:])
         width = max(self.virtual_size.width, longest + self.gutter_width + 1)
         self.virtual_size = Size(width, len(rows))
-        for index in range(first, len(rows)):
-            self._refresh_row(index)
+        self._refresh_rows(range(first, len(rows)))
         if follows:
             self.cursor = len(rows) - 1
-
-    def _same_place(self, before: Row) -> int:
-        rows = self.content.rows
-        if self.cursor < len(rows) and rows[self.cursor].text == before.text:
-            return self.cursor
-        tests = (
-            [
-                before.key is not None and r.key == before.key and r.text == before.text
-                for r in rows
-            ],
-            [bool(before.hunk) and r.hunk == before.hunk for r in rows],
-            [before.number is not None and r.number == before.number for r in rows],
-        )
-        for found in tests:
-            if True in found:
-                return found.index(True)
-        return min(self.cursor, max(len(rows) - 1, 0))
 
     @property
     def row(self) -> Row | None:
@@ -198,16 +173,23 @@ class CodePane(ScrollView, can_focus=True):
 
     def shown_line(self, index: int) -> str:
         """A row's text as shown: tabs expanded, control characters visible."""
-        text = self._shown[index]
-        if text is None:
-            row = self.content.rows[index]
-            text = "" if row.kind in (RowKind.HEAD, RowKind.NOTE) else shown(row.text)
-            self._shown[index] = text
-        return text
+        return self._strips.line(index)
+
+    @property
+    def vertical_scrollbar(self) -> ScrollBar:
+        """The scrollbar, made when it is first asked for, as Textual makes its own."""
+        if self._vertical_scrollbar is None:
+            bar = SlimScrollBar(
+                vertical=True, name="vertical", thickness=self.scrollbar_size_vertical
+            )
+            self._vertical_scrollbar = bar
+            bar.display = False
+            self.app._start_widget(self, bar)
+        return self._vertical_scrollbar
 
     @property
     def gutter_width(self) -> int:
-        return self._number_width + 4 if self._number_width else 1
+        return self._strips.gutter_width
 
     def on_resize(self) -> None:
         """The cursor stays in sight whatever the size becomes."""
@@ -217,17 +199,17 @@ class CodePane(ScrollView, can_focus=True):
         super().watch_scroll_y(old_value, new_value)
         self._read_ahead_soon()
 
-    def _read_ahead_soon(self) -> None:
+    def _read_ahead_soon(self, seconds: float = AHEAD_SECONDS) -> None:
         """Colour what the next page will show while nobody waits for it."""
         if self._ahead is None and self.is_attached:
-            self._ahead = self.set_timer(AHEAD_SECONDS, self._read_ahead)
+            self._ahead = self.set_timer(seconds, self._read_ahead)
 
     def _read_ahead(self) -> None:
         self._ahead = None
         top, height = self.scroll_offset.y, self.size.height
         places = (top + height, top + 2 * height, top - 1, top - height)
-        if self._highlighter.prepare(places):
-            self._read_ahead_soon()
+        if self._strips.prepare(places):
+            self._read_ahead_soon(BETWEEN_SECONDS)
 
     # --- marks -----------------------------------------------------------------------------------
 
@@ -237,9 +219,8 @@ class CodePane(ScrollView, can_focus=True):
         links |= dict.fromkeys(op, "op")
         before, self._links = self._links, links
         top = self.scroll_offset.y
-        for index in range(top, top + self.size.height):
-            if before.get(index) != links.get(index):
-                self.refresh_line(index)
+        seen = range(top, top + self.size.height)
+        self._refresh_rows([i for i in seen if before.get(i) != links.get(i)])
 
     @property
     def linked(self) -> int | None:
@@ -254,12 +235,14 @@ class CodePane(ScrollView, can_focus=True):
         return max(0, min(value, len(self.content.rows) - 1)) if self.content.rows else 0
 
     def watch_cursor(self, old: int, new: int) -> None:
-        for index in (old, new):
-            self._refresh_row(index)
+        self._refresh_rows(sorted({old, new}))
         if self._anchor is not None:
             self.refresh()
         self._reveal(new)
-        self.post_message(self.CursorMoved(self))
+        if self.follower is not None:
+            self.follower()
+        else:
+            self.post_message(self.CursorMoved(self))
 
     def go_to(self, index: int, *, centre: bool = True) -> None:
         """The cursor to a row; in the middle of the pane where it was out of sight."""
@@ -270,11 +253,10 @@ class CodePane(ScrollView, can_focus=True):
 
     def go_to_line(self, number: int) -> bool:
         """The cursor to a line of the text; to the nearest one that is shown."""
-        numbered = [(abs((r.number or 0) - number), i) for i, r in enumerate(self.content.rows)
-                    if r.number is not None]  # fmt: skip
-        if numbered:
-            self.go_to(min(numbered)[1])
-        return bool(numbered)
+        index = nearest_line(self.content.rows, number)
+        if index is not None:
+            self.go_to(index)
+        return index is not None
 
     def centre(self, index: int) -> None:
         """Scroll a row into the middle where it is near an edge or out of sight."""
@@ -291,29 +273,25 @@ class CodePane(ScrollView, can_focus=True):
         elif index >= top + height:
             self.scroll_to(y=index - height + 1, animate=False, force=True)
 
-    def _refresh_row(self, index: int) -> None:
-        top = self.scroll_offset.y
-        if top <= index < top + self.size.height:
-            self.refresh_line(index)
+    def _refresh_rows(self, indexes: Sequence[int]) -> None:
+        """Paint these rows again (ascending), where they are in sight."""
+        top, size = self.scroll_offset.y, self.size
+        seen = [i - top for i in indexes if top <= i < top + size.height]
+        if seen:
+            self.refresh(*(Region(0, y, size.width, count) for y, count in runs(seen)))
 
     def next_hunk(self, step: int) -> bool:
         """The cursor to the next (1) or previous (-1) changed stretch, round the end."""
-        starts = hunk_starts(self.content.rows)
-        if not starts:
-            return False
-        if step > 0:
-            target = next((s for s in starts if s > self.cursor), starts[0])
-        else:
-            target = next((s for s in reversed(starts) if s < self.cursor), starts[-1])
-        self.go_to(target)
-        return True
+        target = next_start(self.content.rows, self.cursor, step)
+        if target is not None:
+            self.go_to(target)
+        return target is not None
 
     # --- search ----------------------------------------------------------------------------------
 
     def search(self, words: str) -> int:
         """Show matches of `words`; the cursor goes to the first at or after it. Their count."""
-        self._words = words
-        self._strips.clear()
+        self._strips.search(words)
         self.refresh()
         count = sum(1 for line in self._lines() if search.matches(line, words)) if words else 0
         row = self.row
@@ -322,7 +300,7 @@ class CodePane(ScrollView, can_focus=True):
         return count
 
     def next_match(self, step: int) -> bool:
-        found = search.find(self._lines(), self._words, self.cursor, step)
+        found = search.find(self._lines(), self._strips.words, self.cursor, step)
         if found is not None:
             self.go_to(found)
         return found is not None
@@ -345,50 +323,45 @@ class CodePane(ScrollView, can_focus=True):
 
     # --- rendering -------------------------------------------------------------------------------
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """What is in sight. Only the frame goes through Textual's styles: of each line, they would
+        make five copies (0.1 ms a line).
+        """
+        frame = self.styles.gutter
+        if frame.left or frame.right or frame.bottom:
+            return super().render_lines(crop)
+        left, right = crop.column_span
+        wide = right - left != self.region.width
+        out: list[Strip] = []
+        if crop.y < frame.top:
+            out += super().render_lines(crop.intersection(Region(left, 0, crop.width, frame.top)))
+        self._use_look()
+        for y in range(max(crop.y, frame.top), crop.bottom):
+            strip = self._line(y - frame.top)
+            out.append(strip.crop(left, right) if wide else strip)
+        return out
+
     def render_line(self, y: int) -> Strip:
-        width = self.scrollable_content_region.width
-        scroll_x, scroll_y = self.scroll_offset
-        index = y + scroll_y
-        # The pane's own colours: nothing else paints them behind a line.
-        palette, ground = palette_of(self.app), self.ground
-        if index >= len(self.content.rows):
-            return self._past_the_end(y, width, palette).apply_style(ground)
-        row = self.content.rows[index]
+        self._use_look()
+        return self._line(y)
+
+    def _use_look(self) -> None:
+        app = self.app
+        width, x = self.scrollable_content_region.width, self.scroll_offset.x
+        filters = tuple(self.get_line_filters())
+        if self._ground is None:
+            # The pane's own colours: nothing else paints them behind a line.
+            self._ground = (self.rich_style, self.background_colors[1])
+        self._strips.use(Look(palette_of(app), *self._ground, filters, width, x))
+
+    def _line(self, y: int) -> Strip:
+        index = y + self.scroll_offset.y
         flags = Flags(
-            focused=self.has_focus and index == self.cursor,
+            focused=index == self.cursor and self.has_focus,
             link=self._links.get(index, ""),
             selected=self._anchor is not None and index in self._selected(),
         )
-        key = (index, flags, scroll_x, width, palette.name, ground, self._generation)
-        strip = self._strips.get(key)
-        if strip is None:
-            strip = self._strip(row, index, flags, scroll_x, width, palette).apply_style(ground)
-            self._strips[key] = strip
-            if len(self._strips) > _CACHE:
-                self._strips.popitem(last=False)
-        return strip
-
-    def _strip(
-        self, row: Row, index: int, flags: Flags, scroll_x: int, width: int, palette: Palette
-    ) -> Strip:
-        head = gutter(row, flags, self._number_width, palette)
-        room = max(width - self.gutter_width, 1)
-        text = self.shown_line(index)
-        spans: list[Span] = []
-        if row.kind not in (RowKind.HEAD, RowKind.NOTE):
-            spans = [*self._highlighter.spans(index)]
-        found = search.matches(text, self._words)
-        body = paint_row(row, text, spans, found, flags, palette, scroll_x, room)
-        return Strip([*head, *body], self.gutter_width + room).simplify()
-
-    def _past_the_end(self, y: int, width: int, palette: Palette) -> Strip:
-        note = self.content.note
-        if note and not self.content.rows and y == 1:
-            text = f"  {note}"
-            cut = text if cell_len(text) <= width else text[: width - 1] + "…"
-            strip = Strip([Segment(cut, palette.style("dim"))])
-            return strip.adjust_cell_length(width, Style.null())
-        return Strip.blank(width, Style.null())
+        return self._strips.strip(index, flags)
 
     # --- keys and mouse --------------------------------------------------------------------------
 
@@ -448,8 +421,6 @@ class CodePane(ScrollView, can_focus=True):
 
 def escaped(text: str) -> str:
     """A border title is markup: brackets in data are written so that they stay brackets."""
-    from cubridge_tui.text.sanitise import one_line
-
     return one_line(text).replace("[", "\\[")
 
 

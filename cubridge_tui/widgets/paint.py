@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual.color import BLACK, Color
+from textual.filter import LineFilter
 from textual.strip import Strip
 
 from cubridge_tui.model.rows import SIGNS, Row, RowKind
@@ -18,6 +20,7 @@ from cubridge_tui.themes import Palette, load_themes
 
 ORIGIN_MARKS = {"expert": " ", "rules": "R", "model": "M", "person": "P", "": " "}
 _LINKS = {"op": "▌", "loop": "│", "worker": "┊", "": " "}
+_SIGN_STYLES = {"+": "add.mark", "-": "del.mark", "x": "del.mark"}
 _LINES = {
     RowKind.ADD: "add",
     RowKind.DEL: "del",
@@ -48,38 +51,84 @@ def palette_of(app: Any) -> Palette:
     return palette if isinstance(palette, Palette) else _default()
 
 
-def gutter(row: Row, flags: Flags, number_width: int, palette: Palette) -> list[Segment]:
+class Inks:
+    """The final style of everything that rows show, made once for each and looked up since.
+
+    Under it lie the pane's own colours (`ground`), over it the app's filters (no colour, colours
+    of the terminal), which Textual would run over every line that is painted.
+    """
+
+    def __init__(
+        self,
+        palette: Palette,
+        ground: Style,
+        filters: Sequence[LineFilter] = (),
+        background: Color = BLACK,
+    ) -> None:
+        self._palette, self._ground = palette, ground
+        self._filters, self._background = filters, background
+        self._named: dict[str, Style] = {}
+        self._pieces: dict[tuple[str, RowKind, Flags], Style] = {}
+        self._same: dict[Style, Style] = {}  # equal styles are one object: neighbours join
+
+    def named(self, name: str) -> Style:
+        """A style of the palette by its name; empty: the pane's own colours."""
+        style = self._named.get(name)
+        if style is None:
+            style = self._named[name] = self._final(self._palette.style(name))
+        return style
+
+    def piece(self, kind: str, row: RowKind, flags: Flags) -> Style:
+        """The style of a kind of code (empty: none) on a row that looks like this."""
+        key = (kind, row, flags)
+        style = self._pieces.get(key)
+        if style is None:
+            base = self._line(row, flags)
+            if kind == "match":
+                base += self._palette.style(kind)
+            elif kind:
+                base = self._palette.style(kind) + base
+            style = self._pieces[key] = self._final(base)
+        return style
+
+    def _line(self, row: RowKind, flags: Flags) -> Style:
+        """The background of a whole line; what matters more is laid over what matters less."""
+        style = self._palette.style(_LINES[row])
+        if flags.link and not (row in (RowKind.ADD, RowKind.DEL) and flags.link != "op"):
+            style += self._palette.style(f"link.{flags.link}")
+        if flags.selected:
+            style += self._palette.style("selection")
+        elif flags.focused:
+            style += self._palette.style("cursor")
+        return style
+
+    def _final(self, style: Style) -> Style:
+        segments = [Segment(" ", self._ground + style)]
+        for each in self._filters:
+            segments = each.apply(segments, self._background)
+        final = segments[0].style or Style.null()
+        return self._same.setdefault(final, final)
+
+
+def gutter(row: Row, flags: Flags, number_width: int, inks: Inks) -> list[Segment]:
     """Line number, origin, sign, link: `number_width` + 4 cells; one cell for unnumbered texts."""
-    if not number_width:  # a text to read: no numbers, no origins
-        return [Segment("▶" if flags.focused else _LINKS[flags.link], palette.style("key"))]
-    number = str(row.number) if row.number is not None else ""
-    style = palette.style("gutter.cursor" if flags.focused else "gutter")
-    sign = row.sign or SIGNS[row.kind]
-    sign_style = palette.style(
-        {"+": "add.mark", "-": "del.mark", "x": "del.mark"}.get(sign, "origin.person")
-        if sign.strip()
-        else "gutter"
-    )
     link = "▶" if flags.focused else _LINKS[flags.link]
-    link_style = palette.style("key" if flags.focused or flags.link == "op" else "gutter")
+    if not number_width:  # a text to read: no numbers, no origins
+        return [Segment(link, inks.named("key"))]
+    number = str(row.number) if row.number is not None else ""
+    sign = row.sign or SIGNS[row.kind]
+    sign_style = "gutter"
+    if sign.strip():
+        sign_style = _SIGN_STYLES.get(sign, "origin.person")
     return [
-        Segment(number.rjust(number_width) + " ", style),
-        Segment(ORIGIN_MARKS.get(row.origin, "?"), palette.style(f"origin.{row.origin}")),
-        Segment(sign, sign_style),
-        Segment(link, link_style),
+        Segment(
+            number.rjust(number_width) + " ",
+            inks.named("gutter.cursor" if flags.focused else "gutter"),
+        ),
+        Segment(ORIGIN_MARKS.get(row.origin, "?"), inks.named(f"origin.{row.origin}")),
+        Segment(sign, inks.named(sign_style)),
+        Segment(link, inks.named("key" if flags.focused or flags.link == "op" else "gutter")),
     ]
-
-
-def line_style(row: Row, flags: Flags, palette: Palette) -> Style:
-    """The background of a whole line; what matters more is laid over what matters less."""
-    style = palette.style(_LINES[row.kind])
-    if flags.link and not (row.kind in (RowKind.ADD, RowKind.DEL) and flags.link != "op"):
-        style += palette.style(f"link.{flags.link}")
-    if flags.selected:
-        style += palette.style("selection")
-    elif flags.focused:
-        style += palette.style("cursor")
-    return style
 
 
 def paint_row(
@@ -88,15 +137,15 @@ def paint_row(
     spans: Sequence[Span],
     found: Sequence[tuple[int, int]],
     flags: Flags,
-    palette: Palette,
+    inks: Inks,
     scroll_x: int,
     room: int,
 ) -> list[Segment]:
     """The part of a row's text that is in sight: `room` cells from cell `scroll_x` on."""
-    base = line_style(row, flags, palette)
-    if row.kind in (RowKind.HEAD, RowKind.NOTE):
+    kind = row.kind
+    if kind in (RowKind.HEAD, RowKind.NOTE):
         text, spans, scroll_x = one_line(row.text, room), (), 0
-    if row.kind in (RowKind.OUT_ADD,):
+    if kind is RowKind.OUT_ADD:
         spans = ()
     simple = text.isascii()
     if simple:
@@ -105,21 +154,29 @@ def paint_row(
     else:
         pieces = _pieces(text, spans, found, 0, len(text))
     segments = [
-        Segment(text[start:end], _style(kind, base, palette)) for start, end, kind in pieces
+        Segment(text[start:end], inks.piece(piece, kind, flags)) for start, end, piece in pieces
     ]
-    if not simple:
-        strip = Strip(segments).crop(scroll_x, scroll_x + room)
-        segments = list(strip)
-    used = sum(cell_len(s.text) for s in segments)
+    if simple:
+        used = max(min(len(text) - scroll_x, room), 0)
+    else:
+        segments = list(Strip(segments).crop(scroll_x, scroll_x + room))
+        used = sum(cell_len(s.text) for s in segments)
     if used < room:
-        segments.append(Segment(" " * (room - used), base))
+        segments.append(Segment(" " * (room - used), inks.piece("", kind, flags)))
     return segments
 
 
-def _style(kind: str, base: Style, palette: Palette) -> Style:
-    if kind == "match":
-        return base + palette.style("match")
-    return palette.style(kind) + base if kind else base
+def joined(segments: Sequence[Segment]) -> list[Segment]:
+    """The segments with neighbours of one style as one; equal styles are one object (`Inks`)."""
+    out: list[Segment] = []
+    last = None
+    for segment in segments:
+        if out and segment.style is last:
+            out[-1] = Segment(out[-1].text + segment.text, last)
+        else:
+            out.append(segment)
+            last = segment.style
+    return out
 
 
 def _pieces(

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Grid, Vertical
+from textual.geometry import Region
+from textual.strip import Strip
 
 from cubridge_tui.model.layout import PANES, Layout
 from cubridge_tui.model.links import Links, MarkIndex
 from cubridge_tui.model.rows import Key, PaneText, Row
+from cubridge_tui.widgets.backdrop import backdrop
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
 from engine.types import Stage
@@ -36,6 +39,9 @@ class Cell(Vertical):
     def on_mount(self) -> None:
         self.light(self._lit)
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return backdrop(self, crop)
+
     def light(self, lit: bool) -> None:
         """Show the title, as that of the leading pane or not."""
         self._lit = lit
@@ -59,6 +65,9 @@ class PaneGrid(Grid):
 
     def compose(self) -> ComposeResult:
         yield from self.cells.values()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return backdrop(self, crop)
 
     def stage_of(self, pane: CodePane) -> Stage:
         return next(s for s, p in self.panes.items() if p is pane)

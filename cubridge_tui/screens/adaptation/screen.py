@@ -7,9 +7,12 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from textual.app import ComposeResult
+from textual.geometry import Region
+from textual.strip import Strip
 
 from cubridge_tui import actions, places
 from cubridge_tui.desk import Desk
@@ -32,6 +35,7 @@ from cubridge_tui.screens.adaptation.review import ReviewActions
 from cubridge_tui.screens.adaptation.stages import StageActions
 from cubridge_tui.screens.base import bindings
 from cubridge_tui.screens.dialogs import Confirm
+from cubridge_tui.widgets.backdrop import backdrop
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
 from cubridge_tui.widgets.pane_grid import PaneGrid
@@ -97,11 +101,16 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         wanted = self.place.view or self.cubridge.config["view"]
         self.view = next((v for v in View if v.value == wanted), View.OPS)
         self.grid = self.query_one(PaneGrid)
+        for pane in self.grid.panes.values():
+            pane.follower = partial(self._followed, pane)
         self.grid.lead(next((s for s in PANES if s.value == self.place.focus), Stage.SOURCE))
         self.place_panes()
         self.query_one("#decision", Line).put([(" opening …", "dim")])
         self.job("open", self._open, quiet=True)
         self.set_interval(LOOK_SECONDS, self._look)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        return backdrop(self, crop)
 
     def on_unmount(self) -> None:
         self.keep_place()
@@ -168,6 +177,8 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             self.job("look", desk.snapshot, quiet=True)
 
     seen_disk: tuple[Any, ...] = ()
+    _keyed: Facts | None = None  # what the footer was made from
+    _last_owed: tuple[Snapshot, str, Owed] | None = None
     _barred: tuple[Snapshot | None, int, str] = (None, 0, "")
     _facts: tuple[Snapshot | None, Facts] = (None, Facts())  # those of a snapshot, asked often
 
@@ -234,7 +245,12 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         return self.refusal.name if self.refusal is not None else ""
 
     def _owed(self, snap: Snapshot) -> Owed:
-        return owed_now(snap.state, snap.changed, self._refused)
+        """What is owed in a state, worked out once (0.5 ms)."""
+        kept, refused = self._last_owed, self._refused
+        if kept is None or kept[0] is not snap or kept[1] != refused:
+            owes = owed_now(snap.state, snap.changed, refused)
+            kept = self._last_owed = (snap, refused, owes)
+        return kept[2]
 
     def tell(self) -> None:
         """Stage bar, banner, decision line, strip and footer for the present state."""
@@ -242,9 +258,10 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             return
         snap, jobs = self.snap, self.cubridge.jobs
         if snap is not None:
-            shown = (snap, self.size.width, self._refused)
-            if shown != self._barred:  # a job's progress changes nothing of it
-                self._barred = shown
+            before, *how = self._barred
+            if before is not snap or how != [self.size.width, self._refused]:
+                # A job's progress changes nothing of it.
+                self._barred = (snap, self.size.width, self._refused)
                 key = actions.key_of(self._owed(snap).action, self.cubridge.actions)
                 self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
             self.query_one(Banner).say(self._banner(snap))
@@ -283,6 +300,8 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         strip = self.query_one("#strip", Line)
         if strip.display != bool(shown.hidden):
             strip.display = bool(shown.hidden)
+        if not shown.hidden:
+            return  # what changes out of sight makes Textual arrange the whole screen again
         parts: list[Part] = [(" tab ", "key")]
         for stage in PANES:
             here = stage is self.grid.focused_stage
@@ -334,9 +353,19 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         self.tell()
 
     def on_code_pane_cursor_moved(self, event: CodePane.CursorMoved) -> None:
-        if event.pane is self.grid.leader:
-            if event.pane.has_focus:
-                self.place_panes()
-            self.remark()
+        if event.pane is self.grid.leader and event.pane.has_focus:
+            self.place_panes()
             self._strip()
+        self._followed(event.pane)
+
+    def _followed(self, pane: CodePane) -> None:
+        """What the leading cursor stands on now is marked everywhere, and has its own keys."""
+        if pane is self.grid.leader:
+            self.remark()
             self.refresh_keys()
+
+    def refresh_keys(self) -> None:
+        facts = self.facts()
+        if facts != self._keyed:  # most keys change none of them
+            self._keyed = facts
+            super().refresh_keys()

@@ -1,0 +1,138 @@
+"""Rows as strips: each is made when it is seen, coloured a chunk of lines at a time, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import BLACK, Color
+from textual.filter import LineFilter
+from textual.strip import Strip
+
+from cubridge_tui.model import search
+from cubridge_tui.model.rows import PaneText, RowKind
+from cubridge_tui.text.cells import shown
+from cubridge_tui.text.highlight import Highlighter, Span
+from cubridge_tui.themes import Palette
+from cubridge_tui.widgets.paint import Flags, Inks, gutter, joined, paint_row
+
+KEPT = 1200  # strips: four pages of a tall pane, each with two looks
+
+
+class Look(NamedTuple):
+    """What all rows of a pane have in common: colours, and the cells that are in sight."""
+
+    palette: Palette
+    ground: Style
+    background: Color = BLACK
+    filters: tuple[LineFilter, ...] = ()
+    width: int = 0
+    scroll_x: int = 0
+
+
+class RowStrips:
+    """The strips of one text. A strip that is kept is the same object, so what Textual derives
+    from it (terminal codes above all) is kept with it.
+    """
+
+    def __init__(self) -> None:
+        self.words = ""
+        self._content = PaneText()
+        self._lines: list[str | None] = []
+        self._given: Sequence[Sequence[Span]] | None = None
+        self._highlighter = Highlighter(0, lambda _: "", "")
+        self._number_width = 0
+        self._look: Look | None = None
+        self._inks: Inks
+        self._kept: dict[tuple[int, Flags], Strip] = {}
+
+    def show(self, content: PaneText, spans: Sequence[Sequence[Span]] | None = None) -> None:
+        """Other rows; `spans` brings their colours, which are lexed otherwise."""
+        rows = content.rows
+        self._content, self._given = content, spans
+        self._lines = [None] * len(rows)
+        self._highlighter = Highlighter(len(rows), self.line, content.language)
+        last = max((r.number or 0 for r in rows), default=0)
+        self._number_width = max(3, len(str(last))) if last else 0
+        self._kept.clear()
+
+    def grow(self, content: PaneText, first: int) -> None:
+        """Rows from `first` on are new; those before it stay as they are."""
+        self._content = content
+        self._lines = [*self._lines[:first], *[None] * (len(content.rows) - first)]
+        self._highlighter = Highlighter(len(content.rows), self.line, content.language)
+        for key in [k for k in self._kept if k[0] >= first]:
+            del self._kept[key]
+
+    def search(self, words: str) -> None:
+        """Mark what matches."""
+        self.words = words
+        self._kept.clear()
+
+    def use(self, look: Look) -> None:
+        """The look of all strips that are asked for from now on."""
+        if look != self._look:
+            self._look = look
+            self._inks = Inks(look.palette, look.ground, look.filters, look.background)
+            self._kept.clear()
+
+    @property
+    def gutter_width(self) -> int:
+        """Cells before a row's text."""
+        return self._number_width + 4 if self._number_width else 1
+
+    def line(self, index: int) -> str:
+        """A row's text as shown: tabs expanded, control characters visible."""
+        text = self._lines[index]
+        if text is None:
+            row = self._content.rows[index]
+            text = "" if row.kind in (RowKind.HEAD, RowKind.NOTE) else shown(row.text)
+            self._lines[index] = text
+        return text
+
+    def prepare(self, places: Sequence[int]) -> bool:
+        """Colour one chunk of lines that will soon be seen; whether there was one to colour."""
+        return self._highlighter.prepare(places)
+
+    def strip(self, index: int, flags: Flags) -> Strip:
+        """A row as a strip of the look's width; past the last row a blank one, or the note."""
+        key = (index, flags)
+        strip = self._kept.get(key)
+        if strip is None:
+            if len(self._kept) >= KEPT:  # the oldest half goes
+                for old in list(self._kept)[: KEPT // 2]:
+                    del self._kept[old]
+            rows = self._content.rows
+            strip = self._row(index, flags) if index < len(rows) else self._past_the_end(index)
+            self._kept[key] = strip
+        return strip
+
+    def _row(self, index: int, flags: Flags) -> Strip:
+        look = self._look
+        assert look is not None
+        row = self._content.rows[index]
+        room = max(look.width - self.gutter_width, 1)
+        text = self.line(index)
+        spans: Sequence[Span] = ()
+        if self._given is not None:
+            spans = self._given[index] if index < len(self._given) else ()
+        elif row.kind not in (RowKind.HEAD, RowKind.NOTE):
+            spans = self._highlighter.spans(index)
+        found = search.matches(text, self.words)
+        head = gutter(row, flags, self._number_width, self._inks)
+        body = paint_row(row, text, spans, found, flags, self._inks, look.scroll_x, room)
+        strip = Strip(joined([*head, *body]), self.gutter_width + room)
+        return strip.adjust_cell_length(look.width, self._inks.named(""))
+
+    def _past_the_end(self, index: int) -> Strip:
+        assert self._look is not None
+        width, note = self._look.width, self._content.note
+        if note and not self._content.rows and index == 1:
+            text = f"  {note}"
+            cut = text if cell_len(text) <= width else text[: width - 1] + "…"
+            strip = Strip([Segment(cut, self._inks.named("dim"))])
+            return strip.adjust_cell_length(width, self._inks.named(""))
+        return Strip([Segment(" " * width, self._inks.named(""))], width)
