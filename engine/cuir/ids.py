@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from engine.cuir.diff import Diff, diff
+from engine.cuir.diff import diff
+from engine.cuir.edits import Diff
 from engine.cuir.nodes import Module, Path, walk
 
 Ids = dict[Path, str]

@@ -17,8 +17,9 @@ from engine.build.result import BuildResult
 from engine.build.toolchain import Toolchain, find_toolchain
 from engine.cuir.arch import arch as arch_facts
 from engine.cuir.canonical import equal, first_difference
-from engine.cuir.diff import apply, diff
+from engine.cuir.diff import diff
 from engine.cuir.nodes import Field, Module
+from engine.cuir.patch import apply
 from engine.errors import InputError, LiftError, MissingTool
 from engine.lift import KernelPackage, Lifted, lift_source, specialisation_key
 from engine.lift.meanings import known_meanings, like, unexplained

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.child.client import ChildFailed
-from engine.cuir.diff import apply, diff
+from engine.cuir.diff import diff
 from engine.cuir.nodes import Module
+from engine.cuir.patch import apply
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError, Interrupted, LowerError
 from engine.gates.g3 import G3

@@ -10,20 +10,20 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from engine.cuir.diff import (
+from engine.cuir.diff import diff
+from engine.cuir.edits import (
     Diff,
     Edit,
     EditHunk,
     EditKind,
     after_text,
-    apply,
     before_text,
-    diff,
     head_of,
     hunks,
-)  # fmt: skip
+)
 from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks
 from engine.cuir.parser import parse_block, parse_module
+from engine.cuir.patch import apply  # fmt: skip
 from engine.cuir.printer import print_module
 from engine.errors import CuirError, TransferError
 from engine.transfer.rewrite import with_block

@@ -11,7 +11,8 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.cuir.diff import after_text, before_text, diff, hunks
+from engine.cuir.diff import diff
+from engine.cuir.edits import after_text, before_text, hunks
 from engine.cuir.nodes import Module
 from engine.lift.provenance import Lifted, Range
 from engine.lift.tokens import Tokens

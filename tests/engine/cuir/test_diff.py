@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cuir.diff import EditKind, after_text, apply, before_text, diff, hunks
+from engine.cuir.diff import diff
+from engine.cuir.edits import EditKind, after_text, before_text, hunks
 from engine.cuir.nodes import Module, walk
 from engine.cuir.parser import parse_module
+from engine.cuir.patch import apply
 from tests.engine.cuir.random_modules import edited, modules
 
 KERNEL = """\
