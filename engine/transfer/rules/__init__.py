@@ -14,7 +14,7 @@ from engine.transfer.rules.arithmetic import hoist_shared
 from engine.transfer.rules.bind import binding_of
 from engine.transfer.rules.branches import look_at_all
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
-from engine.transfer.rules.grid import spread_uneven_rows
+from engine.transfer.rules.grid import begin_with_the_longest, spread_uneven_rows
 from engine.transfer.rules.heads import check_heads
 from engine.transfer.rules.inputs import add_inputs
 from engine.transfer.rules.lists import lists_of, mask_by_bits
@@ -51,6 +51,15 @@ def plan(module: Module, recipe: Recipe) -> Plan:
         steps += score_steps(found, recipe, words, rest)
     if recipe.keep != Num(True):
         steps += mask_steps(found, recipe, words, lists)
+        steps.append(
+            Step(
+                "Begin with the longest rows",
+                "the mask makes the first rows the longest: begun last, each would hold the launch "
+                "up alone when all others are done",
+                "mask",
+                lambda m: begin_with_the_longest(m, found),
+            )
+        )
         steps.append(
             Step(
                 "Hand out uneven rows as multiprocessors become free",

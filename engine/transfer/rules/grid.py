@@ -4,7 +4,8 @@ A persistent kernel starts one block per multiprocessor, and each takes every gr
 work: its share is fixed before the first block runs. Pieces of different lengths then leave
 multiprocessors idle at the end. With more blocks, of about two pieces each, the hardware hands out
 the work as multiprocessors become free, in the kernel's own order of pieces (longest first), and a
-block's start is still paid once per two pieces only.
+block's start is still paid once per two pieces only. Where pieces are nearly even, as those of a
+window are, the fixed share ends sooner and stays.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from engine.transfer.rewrite import (
     read_names,
     stmt_exprs,
 )
+from engine.transfer.rules.order import first_rows_first, share_is_even
 
 PIECES = 2  # of work per block: with 1 each pays a block's start, with 3 the end is longer
 
@@ -41,11 +43,13 @@ PIECES = 2  # of work per block: with 1 each pays a block's start, with 3 the en
 def spread_uneven_rows(module: Module, found: Attention) -> Module:
     """`min(pieces, sm_count())` blocks become one per two pieces, if pieces differ in their tiles.
 
-    The module stays as it is when its tile count is the same for every piece of work, or when its
-    blocks do not share work by such a grid.
+    The module stays as it is when its tile count is the same for every piece of work, when a fixed
+    share ends as soon, or when its blocks do not share work by such a grid.
     """
     kernel, host = module.function(found.kernel), module.function(found.host)
     if not work_is_uneven(module, found) or not _steps_by_the_grid(kernel):
+        return module
+    if share_is_even(module, found, PIECES):
         return module
     grid = _grid_names(host, kernel.name)
 
@@ -58,6 +62,13 @@ def spread_uneven_rows(module: Module, found: Attention) -> Module:
         )
 
     return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+
+
+def begin_with_the_longest(module: Module, found: Attention) -> Module:
+    """The first rows first, in a kernel that begins with the last ones, where that ends sooner."""
+    if not _steps_by_the_grid(module.function(found.kernel)):
+        return module
+    return first_rows_first(module, found, PIECES)
 
 
 def work_is_uneven(module: Module, found: Attention) -> bool:

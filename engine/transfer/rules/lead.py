@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.cuir.nodes import Assign, Attr, Binary, Call, Expr, Function, Name, Num, Return
+from engine.cuir.nodes import Assign, Attr, Binary, Call, Expr, Function, Name, Num, Return, Stmt
 from engine.transfer import schedule as intervals
 from engine.transfer.linear import tidy
-from engine.transfer.rewrite import Block, free_names, stmt_exprs
+from engine.transfer.rewrite import free_names, stmt_exprs
 from engine.transfer.rules.names import Fresh
 
 KEYS, QUERIES = Attr(Name("args"), "Nk"), Attr(Name("args"), "Nq")
@@ -20,42 +20,47 @@ KEYS, QUERIES = Attr(Name("args"), "Nk"), Attr(Name("args"), "Nq")
 def passed_over(lead: Function, keep: Expr, fresh: Fresh) -> Function:
     """The body of `lead`(args, b, h, q0, row0), with constants for the rows of the block, the keys
     of a tile and the rows from row0 on: how many of the block's first tiles lie behind the last key
-    that these rows keep. Only tiles of the range after a prefix are passed over, if there is one.
-    `fresh` gives the names of variables.
+    that these rows keep. `fresh` gives the names of variables.
     """
     block_rows, tile_keys, own_rows = (Name(c) for c in lead.consts[:3])
     first, own = (Name(p.name) for p in lead.params[3:5])
-    last, own_last, begin, end = (Name(fresh(n)) for n in ("last", "own_last", "begin", "end"))
+    last, own_last, prefix, begin, end, behind = (
+        Name(fresh(n)) for n in ("last", "own_last", "prefix", "begin", "end", "own_end")
+    )
     of_block = intervals.key_ranges(keep, intervals.Rows(first, last), KEYS)
     of_own = intervals.key_ranges(keep, intervals.Rows(own, own_last), KEYS)
 
     def ends(span: intervals.KeyRange) -> Expr:
         """The first tile behind the range; none is below 0."""
-        behind = Call("ceil_div", (tidy(Binary("+", span.high, Num(1))), tile_keys))
-        return intervals.maximum(Num(0), behind)
+        after = Call("ceil_div", (tidy(Binary("+", span.high, Num(1))), tile_keys))
+        return intervals.maximum(Num(0), after)
 
-    body: Block
-    if of_block.rest is None or of_own.rest is None:
-        if of_block.prefix is None or of_own.prefix is None or of_block.rest != of_own.rest:
-            return lead
-        body = (
-            Assign(end.id, ends(of_block.prefix)),
-            Return(Binary("-", end, Call("min", (end, ends(of_own.prefix))))),
-        )
-    else:
+    own_ends = [ends(span) for span in (of_own.prefix, of_own.rest) if span is not None]
+    if of_block == intervals.KeyRanges(None, None) or not own_ends:
+        return lead
+    body: list[Stmt] = []
+    passed: list[Expr] = []  # behind the last key, of the tiles from `begin` on and of the prefix
+    own_end: Expr = own_ends[0] if len(own_ends) == 1 else Call("max", tuple(own_ends))
+    body.append(Assign(behind.id, own_end))
+    if of_block.rest is not None:
         start: Expr = Binary("//", of_block.rest.low, tile_keys)
         if of_block.prefix is not None:
-            start = intervals.maximum(ends(of_block.prefix), start)
-        stop = Call("max", (ends(of_own.rest), begin))
-        body = (
-            Assign(begin.id, start),
-            Assign(end.id, ends(of_block.rest)),
-            Return(Binary("-", end, Call("min", (end, stop)))),
-        )
+            body.append(Assign(prefix.id, ends(of_block.prefix)))
+            start = intervals.maximum(prefix, start)
+        body += [Assign(begin.id, start), Assign(end.id, ends(of_block.rest))]
+        stop = Call("max", (begin, behind))
+        passed.append(Call("max", (Num(0), Binary("-", end, stop))))
+    elif of_block.prefix is not None:
+        prefix = end
+        body.append(Assign(prefix.id, ends(of_block.prefix)))
+    if of_block.prefix is not None:
+        passed.append(Call("max", (Num(0), Binary("-", prefix, behind))))
+    total = passed[0] if len(passed) == 1 else Binary("+", passed[0], passed[1])
+    body.append(Return(total))
     read = frozenset[str]().union(*(free_names(e) for s in body for e in stmt_exprs(s)))
     bounds = ((last.id, first, block_rows), (own_last.id, own, own_rows))
     lasts = tuple(_last(*bound) for bound in bounds if bound[0] in read)
-    return replace(lead, body=lasts + body)
+    return replace(lead, body=(*lasts, *body))
 
 
 def _last(name: str, first: Expr, rows: Expr) -> Assign:

@@ -13,6 +13,10 @@ from engine.transfer.rules import apply, plan
 from engine.transfer.rules.grid import spread_uneven_rows
 from tests.engine.transfer.recipes import VARIANTS, lifted, recipe
 
+MASKS = {
+    "window_of_512": recipe(keep="j <= i + 256 and j >= i - 256"),
+    "global_tokens": recipe(keep="(j <= i + 256 and j >= i - 256) or i < 16 or j < 16"),
+}
 EVEN = "blocks = min(works, sm_count())"
 UNEVEN = "blocks = max(min(works, sm_count()), ceil_div(works, 2))"
 
@@ -22,15 +26,17 @@ def target_of(kernel: str, wanted: Recipe) -> Module:
     return list(apply(base, plan(base, wanted).steps))[-1][1]
 
 
-@pytest.mark.parametrize("variant", ["softcap_causal", "alibi_causal", "document", "global_window"])
+@pytest.mark.parametrize("variant", ["softcap_causal", "alibi_causal", "document", "global_tokens"])
 def test_uneven_rows_are_handed_out(variant: str) -> None:
-    text = print_module(target_of("flash_fwd_sm90", VARIANTS[variant]))
+    text = print_module(target_of("flash_fwd_sm90", MASKS.get(variant) or VARIANTS[variant]))
     assert UNEVEN in text and EVEN not in text
 
 
-@pytest.mark.parametrize("variant", ["bias", "sigmoid"])
+@pytest.mark.parametrize("variant", ["bias", "sigmoid", "global_window", "window_of_512"])
 def test_even_rows_keep_their_grid(variant: str) -> None:
-    assert EVEN in print_module(target_of("flash_fwd_sm90", VARIANTS[variant]))
+    """Rows of a window are even but for the first ones: a fixed share ends sooner."""
+    text = print_module(target_of("flash_fwd_sm90", MASKS.get(variant) or VARIANTS[variant]))
+    assert EVEN in text and UNEVEN not in text
 
 
 def test_a_length_per_batch_is_uneven_too() -> None:
