@@ -8,14 +8,10 @@ target disagree on.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.cuir.device_scalars import DeviceScalars
 from engine.service.keep_map import KeepMap, Pair
 from engine.service.target_mask import TileClass
-from engine.spec.recipe import Recipe
 
 LEGEND = (
     ("█", "mask.full", "full tile"),
@@ -24,7 +20,6 @@ LEGEND = (
     ("×", "fail", "spec and target differ"),
     ("∅", "stale", "row keeps nothing"),
 )
-_CASE = re.compile(r"B (\d+), heads (\d+)/(\d+), Nq (\d+), Nk (\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,51 +152,3 @@ class MaskGrid:
         if step > 0:
             return next((r for r in rows if r > i), rows[0])
         return next((r for r in reversed(rows) if r < i), rows[-1])
-
-
-def sizes_of_case(text: str) -> dict[str, int] | None:
-    """The sizes that a case of the deck names in words, as verdicts quote it."""
-    found = _CASE.search(text)
-    if found is None:
-        return None
-    return dict(zip(("B", "Hq", "Hkv", "Nq", "Nk"), map(int, found.groups()), strict=True))
-
-
-def failing_case(details: Mapping[str, object]) -> dict[str, int] | None:
-    """The sizes of the run that a failed verdict ended with."""
-    runs = details.get("runs")
-    example = details.get("counterexample")
-    texts = [str(example.get("case", ""))] if isinstance(example, Mapping) else []
-    if isinstance(runs, Sequence) and runs and isinstance(runs[-1], Mapping):
-        texts.append(str(runs[-1].get("case", "")))
-    return next((s for text in texts if (s := sizes_of_case(text)) is not None), None)
-
-
-def legal_sizes(recipe: Recipe, sizes: Mapping[str, int]) -> dict[str, int]:
-    """`sizes` bent to what the spec declares equal, such as Nq == Nk."""
-    bent = dict(sizes)
-    square = {**bent, "Nq": max(bent["Nq"], bent["Nk"]), "Nk": max(bent["Nq"], bent["Nk"])}
-    heads = {"Hkv": bent["Hq"]}
-    scalars = DeviceScalars({}, {})
-    for candidate in (bent, square, bent | heads, square | heads):
-        if all(scalars.compile(c)(dict(candidate)) for c in recipe.constraints):
-            return candidate
-    return bent
-
-
-def choices(recipe: Recipe, head_dim: int, first: Mapping[str, int] | None) -> list[dict[str, int]]:
-    """The sizes that the screen offers: the failing run's, then the deck's."""
-    from engine.gates.deck import quick_deck
-
-    cases = [dict(first)] if first else []
-    cases += [c.sizes for c in quick_deck(recipe.expressions())]
-    out: list[dict[str, int]] = []
-    for case in cases:
-        if case["Nq"] and case["Nk"]:
-            bent = legal_sizes(recipe, case | {"D": head_dim, "Dv": head_dim})
-            if bent not in out:
-                out.append(bent)
-    # One that shows a shape comes first where no run has failed: the largest.
-    if not first:
-        out.sort(key=lambda s: s["Nq"] * s["Nk"] if s["Nk"] <= 400 else -1, reverse=True)
-    return out

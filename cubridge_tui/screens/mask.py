@@ -11,12 +11,14 @@ from textual.timer import Timer
 
 from cubridge_tui import actions
 from cubridge_tui.model.facts import Facts
-from cubridge_tui.model.mask import LEGEND, MaskGrid, choices, failing_case, legal_sizes
+from cubridge_tui.model.mask import LEGEND, MaskGrid
+from cubridge_tui.model.mask_sizes import MOST_CELLS, choices, failing_case, legal_sizes, tiles
 from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.screens.dialogs import Prompt
 from cubridge_tui.widgets.line import KeyBar, Line, Part
 from cubridge_tui.widgets.mask_pane import MaskPane
 from engine.cuir.nodes import Module, Num
+from engine.cuir.printer import print_expr
 from engine.errors import CuBridgeError
 from engine.service.keep_map import KeepMap
 from engine.spec.recipe import Recipe
@@ -58,10 +60,14 @@ class MaskScreen(ActionScreen):
         spec = dict(subject.target.spec) if subject.target is not None else {}
         found = spec.get("D")
         self._head_dim = found.value if isinstance(found, Num) else 64
-        self._choices = choices(subject.recipe, int(self._head_dim), failing_case(self.details))
+        self._tiles = tiles(subject.target or subject.lifted)
+        self._choices = choices(
+            subject.recipe, int(self._head_dim), failing_case(self.details), self._tiles
+        )
         self._choice = 0
         self.b = self.h = 0
         self.problem = ""
+        self._chosen_view: bool | None = None
         self._timer: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -107,15 +113,24 @@ class MaskScreen(ActionScreen):
         try:
             picture = KeepMap(
                 subject.recipe, subject.target, subject.binding, sizes, self.b, self.h,
-                base=subject.lifted,
+                base=subject.lifted, tile=(self._tiles.rows, self._tiles.keys),
             )  # fmt: skip
             MaskGrid(picture).compute(0)
         except CuBridgeError as error:
             self.problem = f"the target's own mask cannot be drawn: {error.message}"
-            picture = KeepMap(subject.recipe, None, None, sizes, self.b, self.h)
-        self.pane.show(MaskGrid(picture), self.pane.by_tiles)
+            picture = KeepMap(
+                subject.recipe, None, None, sizes, self.b, self.h,
+                tile=(self._tiles.rows, self._tiles.keys),
+            )  # fmt: skip
+        self.pane.show(MaskGrid(picture), self._by_tiles())
         self._go_on()
         self.refresh_keys()
+
+    def _by_tiles(self) -> bool:
+        """Whether tiles are drawn: as the person chose, else where pairs fill many screens."""
+        if self._chosen_view is not None:
+            return self._chosen_view
+        return max(self.sizes["Nq"], self.sizes["Nk"]) > MOST_CELLS and not self.details
 
     def _go_on(self) -> None:
         """Compute for a moment, rows in sight first; come back until all is known."""
@@ -192,7 +207,8 @@ class MaskScreen(ActionScreen):
 
     def do_mask_view(self) -> None:
         if self.pane.grid is not None:
-            self.pane.show(self.pane.grid, not self.pane.by_tiles)
+            self._chosen_view = not self.pane.by_tiles
+            self.pane.show(self.pane.grid, self._chosen_view)
 
     def do_mask_sizes(self) -> None:
         self._choice = (self._choice + 1) % len(self._choices)
@@ -206,11 +222,18 @@ class MaskScreen(ActionScreen):
         if text is None:
             return
         nq, nk = map(int, text.split())
-        wanted = legal_sizes(self.subject.recipe, {**self.sizes, "Nq": nq, "Nk": nk})
+        asked = {**self.sizes, "Nq": nq, "Nk": nk}
+        wanted = legal_sizes(self.subject.recipe, asked)
+        if wanted is None or max(wanted["Nq"], wanted["Nk"]) > LARGEST:
+            limits = ", ".join(map(print_expr, self.subject.recipe.constraints))
+            self.say(f"the spec does not allow Nq {nq}, Nk {nk}: it wants {limits}", "stale")
+            return
         if wanted not in self._choices:
             self._choices.append(wanted)
         self._choice = self._choices.index(wanted)
         self.draw()
+        if wanted != asked:
+            self.say(f"the nearest that the spec allows: Nq {wanted['Nq']}, Nk {wanted['Nk']}")
 
     def do_mask_head(self) -> None:
         self.h += 1

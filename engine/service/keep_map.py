@@ -52,11 +52,14 @@ class KeepMap:
         h: int = 0,
         table: Table | None = None,
         base: Module | None = None,
+        tile: tuple[int, int] = (64, 64),
     ) -> None:
-        """Raises `CuBridgeError` with what cannot be drawn; `base` is the lifted module."""
+        """Raises `CuBridgeError` with what cannot be drawn; `base` is the lifted module, `tile` the
+        rows and keys of its tiles, for a mask without a target."""
         self.recipe, self.sizes, self.b, self.h = recipe, dict(sizes), b, h
         self._table = table or example_value
         self.keys, self.queries = sizes["Nk"], sizes["Nq"]
+        self._tile = tile
         self._spec = self._wanted()
         self.target: TargetMask | None = None
         if module is not None and binding is not None:
@@ -75,8 +78,12 @@ class KeepMap:
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows and keys of a tile; a 64 x 64 grid without a target."""
-        return (self.target.rows, self.target.keys) if self.target else (64, 64)
+        """Rows and keys of a tile."""
+        return (self.target.rows, self.target.keys) if self.target else self._tile
+
+    def wanted(self, i: int, j: int) -> bool:
+        """Whether the spec keeps a pair."""
+        return bool(self._spec(i, j))
 
     def row(self, i: int) -> list[Pair]:
         """The pairs of query row i."""

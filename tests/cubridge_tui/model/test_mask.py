@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from cubridge_tui.model.mask import (
-    MaskGrid,
+from dataclasses import replace
+
+import pytest
+
+from cubridge_tui.model.mask import MaskGrid
+from cubridge_tui.model.mask_sizes import (
     choices,
     failing_case,
     legal_sizes,
+    outcomes,
     sizes_of_case,
+    tiles,
 )
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
+from engine.gates.deck import Tiles, quick
 from engine.service.keep_map import KeepMap
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import lifted, recipe
@@ -91,13 +98,63 @@ def test_sizes_come_from_what_a_verdict_quotes() -> None:
     assert failing_case({"runs": "odd"}) is None
 
 
-def test_offered_sizes_obey_the_spec() -> None:
-    from dataclasses import replace
+TILE = Tiles(128, 32)
 
+
+def test_offered_sizes_obey_the_spec() -> None:
     square = replace(CAUSAL, constraints=(parse_expr("Nq == Nk"),))
-    offered = choices(square, 128, None)
+    offered = choices(square, 128, None, TILE)
     assert offered and all(s["Nq"] == s["Nk"] for s in offered)
     wanted = legal_sizes(square, {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 3, "Nk": 9, "D": 64})
-    assert wanted["Nq"] == wanted["Nk"] == 9
+    assert wanted is not None and wanted["Nq"] == wanted["Nk"] == 9
     failing = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 70, "Nk": 33}
-    assert choices(CAUSAL, 64, failing)[0] == failing | {"D": 64, "Dv": 64}
+    assert choices(CAUSAL, 64, failing, TILE)[0] == failing | {"D": 64, "Dv": 64}
+
+
+@pytest.mark.parametrize(
+    ("constraints", "fits"),
+    [
+        (("Nq % 128 == 0", "Nk % 128 == 0"), lambda s: s["Nq"] % 128 == s["Nk"] % 128 == 0),
+        (("Nk == 2000",), lambda s: s["Nk"] == 2000),
+        (("Nq == Nk", "Nk % 96 == 0"), lambda s: s["Nq"] == s["Nk"] and s["Nk"] % 96 == 0),
+        (("Hq == Hkv", "Nq == Nk"), lambda s: s["Hq"] == s["Hkv"] and s["Nq"] == s["Nk"]),
+    ],
+)
+def test_what_the_spec_forbids_is_never_offered(constraints: tuple[str, ...], fits: object) -> None:
+    asked = replace(CAUSAL, constraints=tuple(map(parse_expr, constraints)))
+    offered = choices(asked, 128, None, TILE)
+    assert callable(fits) and offered and all(map(fits, offered))
+    assert legal_sizes(replace(CAUSAL, constraints=(parse_expr("Nq < 0"),)), offered[0]) is None
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        "j <= i + (Nk - Nq) and i + (Nk - Nq) - j < 1024",
+        "j <= i or j < 700",
+        "i // 512 == j // 512",
+        "j <= i + (Nk - Nq)",
+        "j <= i and i - j < 48",
+    ],
+)
+def test_the_first_sizes_show_every_part_of_the_mask(keep: str) -> None:
+    """Each comparison comes out both ways: a window is seen to end, a prefix to be passed."""
+    asked = recipe(keep=keep)
+    comparisons = keep.count("<") + keep.count("==")
+    first = choices(asked, 128, None, TILE)[0]
+    assert outcomes(asked, first) == 2 * comparisons
+    assert first["Nq"] > TILE.rows and first["Nk"] > TILE.keys
+
+
+@pytest.mark.parametrize("kernel", ["flash_fwd_sm80", "flash_fwd_sm90"])
+def test_sizes_and_tiles_are_the_kernels_own(kernel: str) -> None:
+    module = lifted(kernel)
+    tile = tiles(module)
+    sizes = {(s["Nq"], s["Nk"]) for s in choices(CAUSAL, 128, None, tile)}
+    assert sizes == {(c.Nq, c.Nk) for c in quick(tile) if c.Nq and c.Nk}
+    planned = plan(module, CAUSAL)
+    target = [*apply(module, planned.steps)][-1][1]
+    whole = {"B": 1, "Hq": 1, "Hkv": 1, "Nq": 150, "Nk": 150, "D": 128, "Dv": 128}
+    drawn = KeepMap(CAUSAL, target, planned.binding, whole, base=module).tile
+    assert drawn == (tile.rows, tile.keys)
+    assert KeepMap(CAUSAL, None, None, whole, tile=drawn).tile == drawn

@@ -37,7 +37,7 @@ def accepting(app: CuBridgeApp, session: str) -> Any:
     from cubridge_tui.screens.accept import AcceptScreen
 
     app.open_session(session)
-    return lambda: app.push_screen(AcceptScreen(app.action_screen))  # type: ignore[arg-type]
+    return lambda: app.push_screen(AcceptScreen(app.action_screen))
 
 
 def replaying(app: CuBridgeApp, session: str) -> None:
