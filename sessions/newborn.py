@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 
+from sessions.commit import Blob, by_sha256
 from sessions.events import Body, Event, SessionCreated, stamp
+from sessions.fold import fold
 from sessions.session import STORE_SCHEMA, Loaded
-from sessions.state import fold
 from sessions.store import Store
 from sessions.tree import Tree
-from sessions.writer import Blob, Writer, by_sha256
+from sessions.writer import Writer
 
 
 class NewSession(Writer):

@@ -28,7 +28,8 @@ from sessions.events import (
     Unknown,
     VerdictGiven,
 )
-from sessions.state import SessionState, problem_with, step
+from sessions.fold import problem_with, step
+from sessions.state import SessionState
 
 _WIDTH = 160  # a quoted text is cut here: the whole is in the event
 

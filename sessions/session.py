@@ -16,9 +16,10 @@ from pathlib import Path
 from engine.errors import StoreError
 from engine.types import Artifact, Stage, sha256_of
 from sessions.events import Event, decode_log, encode
+from sessions.fold import fold
 from sessions.git_store import SESSIONS, GitDir, blob_oid
 from sessions.replay import describe
-from sessions.state import SessionState, fold
+from sessions.state import SessionState
 from sessions.tree import Tree
 
 STORE_SCHEMA = 1

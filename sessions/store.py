@@ -18,7 +18,9 @@ from typing import Self
 
 from engine.errors import StoreError, nearest
 from engine.types import JsonObject, Level
+from sessions.commit import Blob, by_sha256, write_commit
 from sessions.events import Body, Event, Forked, SessionCreated, TitleSet, decode_log, stamp
+from sessions.fold import fold, problem_with
 from sessions.git_store import (
     NOTHING,
     SESSIONS,
@@ -38,9 +40,9 @@ from sessions.session import (
     load_commit,
     summary_of,
 )
-from sessions.state import SessionState, fold, problem_with
+from sessions.state import SessionState
 from sessions.tree import Tree
-from sessions.writer import Blob, Writer, by_sha256, write_commit
+from sessions.writer import Writer
 
 _MARKER = Path("cubridge") / "store.json"
 _WHAT = "CuBridge session store"

@@ -34,7 +34,8 @@ from sessions.events import (
     decode,
     stamp,
 )
-from sessions.state import SessionState, fold
+from sessions.fold import fold
+from sessions.state import SessionState
 from tests.sessions import strategies as own
 from tests.sessions.conftest import created
 

@@ -35,8 +35,9 @@ from sessions.events import (
     VerdictGiven,
     stamp,
 )
+from sessions.fold import fold, problem_with, step
 from sessions.ids import new_event_id
-from sessions.state import SessionState, acceptance_of, fold, problem_with, step
+from sessions.state import SessionState, acceptance_of
 from tests.sessions import strategies as own
 from tests.sessions.conftest import created, passed
 

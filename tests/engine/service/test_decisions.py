@@ -17,7 +17,8 @@ from sessions.events import (
     Undone,
     stamp,
 )
-from sessions.state import SessionState, fold
+from sessions.fold import fold
+from sessions.state import SessionState
 
 HUNKS = tuple(Hunk(f"h{i}", f"title {i}", "", "", "a", "b", (), Origin.RULES) for i in range(1, 7))
 SHA = "a" * 64
