@@ -101,7 +101,7 @@ def wrapped(row: Row, width: int) -> list[Row]:
     text = row.text
     if len(text) <= width or row.kind is not RowKind.SAME:
         return [row]
-    words = re.match(r"\s*\S+\s{2,}", text)
+    words = re.match(r"\s*\S+(?: \S+)?\s{2,}", text)
     indent = min(len(words.group()), width // 2) if words else len(text) - len(text.lstrip())
     pieces = textwrap.wrap(
         text, width, subsequent_indent=" " * indent, drop_whitespace=True, replace_whitespace=False,

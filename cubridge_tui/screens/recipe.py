@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.containers import Grid
+from textual.containers import Container
 from textual.screen import Screen
 
 from cubridge_tui.model.rows import PaneText, Row, plain_rows
 from cubridge_tui.model.snapshot import Snapshot
+from cubridge_tui.screens.dialogs import wrapped
 from cubridge_tui.text.cells import split_lines
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
 from engine.cuir.printer import print_expr
+
+LEAST_WORDS = 48  # columns in which a clause can be read
 
 
 class RecipeScreen(Screen[None], inherit_bindings=False):
     """Spec on one side, clauses on the other; the cursor's line marks what belongs to it."""
 
     DEFAULT_CSS = """
-    RecipeScreen Grid { grid-size: 2 1; height: 1fr; grid-gutter: 0 1; }
-    RecipeScreen.narrow Grid { grid-size: 1 2; }
+    RecipeScreen Container { layout: horizontal; height: 1fr; }
+    RecipeScreen #spec { margin-right: 1; }
+    RecipeScreen #words { width: 1fr; height: 1fr; }
+    RecipeScreen.stacked Container { layout: vertical; }
+    RecipeScreen.stacked #spec { width: 1fr; margin-right: 0; }
     """
     BINDINGS = [
         Binding("escape,q,r", "dismiss(None)", "back", show=False),
@@ -34,7 +40,7 @@ class RecipeScreen(Screen[None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         yield Line(id="stages")
-        with Grid():
+        with Container():
             yield CodePane(id="spec")
             yield CodePane(id="words")
         yield Line(id="keys")
@@ -44,16 +50,12 @@ class RecipeScreen(Screen[None], inherit_bindings=False):
         self.query_one("#stages", Line).put([(f" recipe of {snap.spec_name}", "title")])
         self.query_one("#keys", Line).put(
             [(" tab", "key"), (" other pane ", "dim"), ("esc", "key"), (" back ", "dim"),
-             ("  a line of one side marks the lines of the other that belong to it", "dim")]
+             ("  a line marks what belongs to it on the other side", "dim")]
         )  # fmt: skip
         spec = PaneText(
             plain_rows(split_lines(snap.spec_text)), "python", f"spec  {snap.spec_name}"
         )
         self.query_one("#spec", CodePane).show(spec)
-        self._clauses = self._rows()
-        note = "" if snap.recipe else "the spec was not read yet: s reads it"
-        words = PaneText([r for r, _ in self._clauses], "", "recipe in words", note)
-        self.query_one("#words", CodePane).show(words)
         self.query_one("#words", CodePane).focus()
 
     def _rows(self) -> list[tuple[Row, tuple[int, ...]]]:
@@ -62,8 +64,10 @@ class RecipeScreen(Screen[None], inherit_bindings=False):
             return []
         out: list[tuple[Row, tuple[int, ...]]] = []
         for clause in recipe.clauses:
-            at = f"  (line {', '.join(map(str, clause.lines))})" if clause.lines else ""
-            out.append((Row(f"{clause.kind:<11} {clause.words}{at}"), clause.lines))
+            word = "lines" if len(clause.lines) > 1 else "line"
+            at = f"  ({word} {', '.join(map(str, clause.lines))})" if clause.lines else ""
+            kind = clause.kind.replace("_", " ")
+            out.append((Row(f"{kind:<11} {clause.words}{at}"), clause.lines))
         out.append((Row(""), ()))
         for name, expr in (
             ("score", recipe.score), ("keep", recipe.keep), ("weight", recipe.weight),
@@ -74,7 +78,24 @@ class RecipeScreen(Screen[None], inherit_bindings=False):
         return out
 
     def on_resize(self) -> None:
-        self.set_class(self.size.width < 120, "narrow")
+        """Side by side where both can be read whole: the spec's lines uncut, the words wrapped."""
+        spec, words = self.query_one("#spec", CodePane), self.query_one("#words", CodePane)
+        wide, high = self.size.width, self.size.height - 2
+        columns = min(spec.virtual_size.width + 1, wide)
+        stacked = wide - columns - 1 < LEAST_WORDS
+        self.set_class(stacked, "stacked")
+        room = (wide if stacked else wide - columns - 1) - 2
+        self._clauses = [
+            (piece, lines) for row, lines in self._rows() for piece in wrapped(row, room)
+        ]
+        note = "" if self._snap.recipe else "the spec was not read yet: s reads it"
+        words.show(PaneText([row for row, _ in self._clauses], "", "recipe in words", note))
+        if stacked:
+            # All of the spec where the words leave room for it, else half of the screen.
+            spare = high - len(self._clauses) - 1
+            spec.styles.height = max(min(len(spec.content.rows) + 1, spare), high // 2)
+        else:
+            spec.styles.width, spec.styles.height = columns, "1fr"
 
     def action_other(self) -> None:
         spec = self.query_one("#spec", CodePane)
