@@ -17,7 +17,8 @@ from engine.cost.ops import Bound, cost, known
 from engine.cost.values import Reads, Values
 from engine.cuir.arch import Arch
 from engine.cuir.facts import Facts
-from engine.cuir.infer import Scope, Typer
+from engine.cuir.infer import Typer
+from engine.cuir.infer_scalars import Scope
 from engine.cuir.nodes import (
     Assign,
     Call,

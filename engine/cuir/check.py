@@ -7,13 +7,13 @@ on the arguments are taken, and what they leave is joined; loops are followed un
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from engine.cuir.arch import WARPGROUP_THREADS, Arch
 from engine.cuir.arch import arch as arch_facts
 from engine.cuir.facts import Facts
 from engine.cuir.findings import Finding
-from engine.cuir.infer import Scope, Typer, joined
+from engine.cuir.infer import Typer
+from engine.cuir.infer_scalars import Scope, joined
+from engine.cuir.launch_limits import COUNTED, Launch, number
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -41,23 +41,12 @@ from engine.cuir.types import (
     ListType,
     Nothing,
     Scalar,
-    SharedType,
     Type,
     Unknown,
 )
 from engine.errors import InputError
 
 _DEPTH = 32  # calls of calls that are followed
-
-
-@dataclass(slots=True)
-class _Kernel:
-    """What one launch of a kernel fixes, and what its warpgroups were seen to do."""
-
-    shared: int | None
-    registers: dict[int, tuple[int, Path]] = field(default_factory=dict)
-    named: dict[int, dict[int, Path]] = field(default_factory=dict)
-    group: int | None = None
 
 
 def check(module: Module) -> tuple[Finding, ...]:
@@ -79,7 +68,7 @@ class _Checker:
         self.spec: Scope = {name: _constant(value) for name, value in module.spec}
         self.visited: set[str] = set()
         self.path: Path = ()
-        self.launch: _Kernel | None = None
+        self.launch: Launch | None = None
         self.typer = Typer(module, RuleContext(self.arch), self.spec, self.call)
         self.depth = 0
         self.returned: list[Type] = []
@@ -257,30 +246,17 @@ class _Checker:
         if call.fn == "run":
             self.run_kernel(call, path, scope)
             return
-        launch = self.launch
-        if launch is None:
-            return
-        args = [self.typer.type(a, scope) for a in call.args if call.fn in _COUNTED]
-        known = [int(a.value) if isinstance(a, Scalar) and a.value is not None else None
-                 for a in args]  # fmt: skip
-        if call.fn in ("raise_registers", "lower_registers") and known[0] is not None:
-            if launch.group is not None:
-                launch.registers[launch.group] = (known[0], path)
-        elif call.fn in ("named_sync", "named_arrive") and None not in known:
-            launch.named.setdefault(known[0] or 0, {}).setdefault(known[1] or 0, path)
-        elif isinstance(found, SharedType) and found.offset is not None:
-            end = found.offset + found.tile_bytes * (found.stages or 1)
-            if launch.shared is not None and end > launch.shared:
-                self.report("out_of_bounds", path,
-                            f"ends at byte {end} of shared memory, and the launch asks for "
-                            f"{launch.shared}")  # fmt: skip
+        if self.launch is not None:
+            counted = call.args if call.fn in COUNTED else ()
+            args = [self.typer.type(a, scope) for a in counted]
+            self.launch.saw(call.fn, args, found, path, self.report)
 
     def run_kernel(self, call: Call, path: Path, scope: Scope) -> None:
         given = dict(call.kwargs)
         ref = self.typer.kernel_operand(call.args[0], scope)
         args = self.typer.type(_without_args(call.args[1]), scope)
-        threads = _number(self.typer.type(given["threads"], scope))
-        shared = _number(self.typer.type(given["shared"], scope))
+        threads = number(self.typer.type(given["threads"], scope))
+        shared = number(self.typer.type(given["shared"], scope))
         assert isinstance(ref, KernelRef)
         function = self.module.function(ref.name)
         items = args.items if isinstance(args, ListType) else ()
@@ -299,13 +275,13 @@ class _Checker:
                 if isinstance(v, (Scalar, DTypeValue, Unknown))
             }
         )
-        options = {n: _number(self.quiet(e, inner)) for n, e in function.options}
+        options = {n: number(self.quiet(e, inner)) for n, e in function.options}
         bound = options.get("threads")
         if None not in (bound, threads) and bound != threads:
             self.report("launch_mismatch", path,
                         f"{threads} threads, and {ref.name} is compiled for {bound}")  # fmt: skip
         outer = (self.typer, self.launch)
-        self.launch = launch = _Kernel(shared)
+        self.launch = launch = Launch(shared)
         groups = threads // WARPGROUP_THREADS if threads and threads % WARPGROUP_THREADS == 0 else 0
         try:
             for group in (
@@ -320,38 +296,13 @@ class _Checker:
         finally:
             self.typer, self.launch = outer
         self.path = path
-        self.budgets(launch, threads, options.get("min_blocks") or 1, groups)
+        launch.judge(self.arch, threads, options.get("min_blocks") or 1, groups, self.report)
 
     def quiet(self, expr: Expr, scope: Scope) -> Type:
         try:
             return self.typer.type(expr, scope)
         except Mismatch:
             return Unknown()
-
-    def budgets(self, launch: _Kernel, threads: int | None, blocks: int, groups: int) -> None:
-        """Registers after reallocation, and the users of each named barrier."""
-        for id, users in launch.named.items():
-            if len(users) > 1:
-                told = ", ".join(str(n) for n in sorted(users))
-                for where in users.values():
-                    self.report(
-                        "wrong_named_count",
-                        where,
-                        f"the users of named barrier {id} disagree: {told} threads",
-                    )
-        if not launch.registers or not threads:
-            return
-        base = self.arch.registers_at_launch(threads, blocks)
-        now = {g: launch.registers.get(g, (base, ()))[0] for g in range(groups)}
-        if sum(now.values()) > base * groups:
-            for group, (count, where) in launch.registers.items():
-                if count > base:
-                    self.report(
-                        "registers_over_file", where,
-                        f"warpgroup {group} takes {count} registers per thread; together they take "
-                        f"{sum(now.values()) * WARPGROUP_THREADS}, and the block starts with "
-                        f"{base * threads} ({base} for each of {threads} threads)",
-                    )  # fmt: skip
 
 
 class _GroupTyper(Typer):
@@ -364,13 +315,6 @@ class _GroupTyper(Typer):
             super().call(expr, scope)
             return Scalar("i32", self.group)
         return super().call(expr, scope)
-
-
-_COUNTED = ("raise_registers", "lower_registers", "named_sync", "named_arrive")
-
-
-def _number(value: Type) -> int | None:
-    return int(value.value) if isinstance(value, Scalar) and value.value is not None else None
 
 
 def _safe_join(a: Type, b: Type) -> Type:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
+from engine.cuir.infer_scalars import ScalarTyper, Scope
 from engine.cuir.nodes import (
     Attr,
     Binary,
@@ -33,9 +34,6 @@ from engine.cuir.scalar import (
     CASTS,
     CONSTANTS,
     FUNCTIONS,
-    divide,
-    truncating_div,
-    truncating_mod,
 )
 from engine.cuir.types import (
     DTYPES,
@@ -50,7 +48,6 @@ from engine.cuir.types import (
     LayoutValue,
     ListType,
     NameType,
-    Partial,
     Scalar,
     SharedType,
     TileType,
@@ -61,58 +58,10 @@ from engine.cuir.types import (
     vector_layout,
 )
 
-Scope = dict[str, Type]
 CallFunction = Callable[[Function, list[Type], list[Type]], Type]
 
-_ORDER = ("bool", "i32", "i64", "f32")  # C++'s usual arithmetic conversions, smallest first
-_FOLD: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": divide,
-    "//": truncating_div,
-    "%": truncating_mod,
-    "&": lambda a, b: a & b,
-    "|": lambda a, b: a | b,
-    "^": lambda a, b: a ^ b,
-    "<<": lambda a, b: a << b,
-    ">>": lambda a, b: a >> b,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-}
 
-
-def joined(a: Type, b: Type) -> Type:
-    """What a name is after two ways of getting here."""
-    if a == b:
-        return a
-    if isinstance(a, Scalar) and isinstance(b, Scalar):
-        return Scalar(_wider(a.dtype, b.dtype))
-    if isinstance(a, TileType) and isinstance(b, TileType):
-        if a.layout == b.layout and a.dtype == b.dtype:
-            shares = {a.partial, b.partial} - {"either"}
-            if len(shares) > 1:
-                mismatch("each thread's share of a sum on one way, whole sums on the other",
-                         "partial_sum")  # fmt: skip
-            partial: Partial = "yes" if "yes" in shares else "no" if "no" in shares else "either"
-            return TileType(a.layout, a.dtype, partial)
-        mismatch(f"{a} on one way and {b} on the other", "layout_mismatch")
-    if isinstance(a, SharedType) and isinstance(b, SharedType):
-        both = (a.dtype, a.rows, a.cols, a.stages, a.transposed)
-        if both == (b.dtype, b.rows, b.cols, b.stages, b.transposed):
-            return SharedType(a.dtype, a.rows, a.cols, None, a.stages, a.transposed)
-    return Unknown()
-
-
-def _wider(a: str, b: str) -> str:
-    return a if _ORDER.index(a) >= _ORDER.index(b) else b
-
-
-class Typer:
+class Typer(ScalarTyper):
     """Types expressions of one function. Raises `Mismatch` where a rule does not hold."""
 
     def __init__(
@@ -193,69 +142,6 @@ class Typer:
             )
         return KernelRef(id, tuple(self.type(i, scope) for i in items))
 
-    # --- scalars -----------------------------------------------------------------------------
-
-    def number(self, expr: Expr, scope: Scope) -> Type:
-        value = self.type(expr, scope)
-        if not isinstance(value, (Scalar, Unknown)):
-            mismatch(f"{print_expr(expr)} is {describe(value)}, not a number")
-        return value
-
-    def fold(self, dtype: str, op: str, sides: list[Type]) -> Type:
-        """The result's type, and its value where both sides are known."""
-        values = [s.value for s in sides if isinstance(s, Scalar) and s.value is not None]
-        if len(values) == len(sides):
-            try:
-                return Scalar(dtype, _FOLD[op](*values))
-            except ZeroDivisionError:
-                mismatch("division by zero", "bad_value")
-            except (ValueError, TypeError, OverflowError):
-                return Scalar(dtype)
-        return Scalar(dtype)
-
-    def unary(self, op: str, value: Type, operand: Expr) -> Type:
-        if isinstance(value, Unknown):
-            return value
-        if not isinstance(value, Scalar):
-            mismatch(f"{print_expr(operand)} is {describe(value)}, not a number")
-        known = value.value
-        if op == "not":
-            return Scalar("bool", None if known is None else not known)
-        if op == "~" and value.dtype == "f32":
-            mismatch("~ works on whole numbers")
-        dtype = "i32" if value.dtype == "bool" else value.dtype
-        if known is None:
-            return Scalar(dtype)
-        return Scalar(dtype, -known if op == "-" else ~int(known))
-
-    def binary(self, op: str, left: Expr, right: Expr, scope: Scope) -> Type:
-        sides = [self.number(e, scope) for e in (left, right)]
-        scalars = [s for s in sides if isinstance(s, Scalar)]
-        if len(scalars) < 2:
-            return Unknown()
-        dtype = _wider(scalars[0].dtype, scalars[1].dtype)
-        dtype = "i32" if dtype == "bool" else dtype
-        if op == "/" and dtype != "f32":
-            mismatch("`/` divides floats; whole numbers take `//`, which truncates")
-        if op in ("//", "%", "&", "|", "^", "<<", ">>") and dtype == "f32":
-            mismatch(f"`{op}` works on whole numbers")
-        return self.fold(dtype, op, list(sides))
-
-    def logic(self, op: str, a: Type, b: Type) -> Type:
-        for side in (a, b):
-            if not isinstance(side, (Scalar, Unknown)):
-                mismatch(f"`{op}` takes conditions, not {describe(side)}")
-        known = [s.value if isinstance(s, Scalar) else None for s in (a, b)]
-        stops = op == "or"
-        if any(k is not None and bool(k) == stops for k in known):
-            return Scalar("bool", stops)
-        return Scalar("bool", not stops if None not in known else None)
-
-    def select(self, cond: Type, then: Expr, other: Expr, scope: Scope) -> Type:
-        if isinstance(cond, Scalar) and cond.value is not None:
-            return self.type(then if cond.value else other, scope)
-        return joined(self.type(then, scope), self.type(other, scope))
-
     # --- calls -------------------------------------------------------------------------------
 
     def call(self, expr: Call, scope: Scope) -> Type:
@@ -288,41 +174,6 @@ class Typer:
         if expr == Name("args"):
             return Unknown()
         return self.type(expr, scope)
-
-    def function(self, expr: Call, scope: Scope) -> Type:
-        fn = FUNCTIONS[expr.fn]
-        if len(expr.args) != fn.arity or expr.kwargs or expr.params:
-            mismatch(f"{fn.name} takes {fn.arity} operands, not {len(expr.args)}", "arity")
-        sides = [self.number(a, scope) for a in expr.args]
-        scalars = [s for s in sides if isinstance(s, Scalar)]
-        dtype = "f32"
-        if fn.gives != "float":
-            if len(scalars) < len(sides):
-                return Unknown()
-            dtype = scalars[0].dtype
-            for s in scalars[1:]:
-                dtype = _wider(dtype, s.dtype)
-            if fn.gives == "int" and dtype == "f32":
-                mismatch(f"{fn.name} takes whole numbers")
-        values = [s.value for s in scalars if s.value is not None]
-        if len(values) < len(sides):
-            return Scalar(dtype)
-        try:
-            return Scalar(dtype, fn.number(*values))
-        except ZeroDivisionError:
-            mismatch("division by zero", "bad_value")
-
-    def cast(self, expr: Call, scope: Scope) -> Type:
-        if len(expr.args) != 1 or expr.kwargs or expr.params:
-            mismatch(f"{expr.fn} takes 1 operand, not {len(expr.args)}", "arity")
-        value = self.number(expr.args[0], scope)
-        to = CASTS[expr.fn]
-        dtype = "f32" if to in ("f16", "bf16") else to
-        if isinstance(value, Scalar) and value.value is not None and dtype in ("i32", "i64"):
-            return Scalar(dtype, int(value.value))
-        if isinstance(value, Scalar) and value.value is not None and to == "f32":
-            return Scalar(dtype, float(value.value))
-        return Scalar(dtype)
 
     def op(self, spec: OpSpec, expr: Call, scope: Scope) -> Type:
         if not spec.may_stand_in(self.kind):

@@ -1,0 +1,79 @@
+"""What a launch of a kernel allows its warpgroups, and what they were seen to ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.cuir.arch import WARPGROUP_THREADS, Arch
+from engine.cuir.nodes import Path
+from engine.cuir.types import Scalar, SharedType, Type
+
+Report = Callable[[str, Path, str], None]
+"""Kind of a finding, where, and its words."""
+
+COUNTED = ("raise_registers", "lower_registers", "named_sync", "named_arrive")
+"""Ops whose operands a launch counts."""
+
+
+@dataclass(slots=True)
+class Launch:
+    """What one launch of a kernel fixes, and what its warpgroups were seen to do.
+
+    `shared` are the dynamic shared bytes that it asks for, None where they are not known. `group`
+    is the warpgroup that is followed now. By warpgroup: its registers per thread and where they
+    were asked for; by named barrier: the thread counts of its users and where each stands.
+    """
+
+    shared: int | None
+    registers: dict[int, tuple[int, Path]] = field(default_factory=dict)
+    named: dict[int, dict[int, Path]] = field(default_factory=dict)
+    group: int | None = None
+
+    def saw(self, op: str, args: list[Type], found: Type, path: Path, report: Report) -> None:
+        """Take in an op at `path`: its operands where it is one of `COUNTED`, and its result."""
+        known = [number(a) for a in args]
+        if op in ("raise_registers", "lower_registers"):
+            if self.group is not None and known[0] is not None:
+                self.registers[self.group] = (known[0], path)
+        elif op in COUNTED:
+            if None not in known:
+                self.named.setdefault(known[0] or 0, {}).setdefault(known[1] or 0, path)
+        elif isinstance(found, SharedType) and found.offset is not None:
+            end = found.offset + found.tile_bytes * (found.stages or 1)
+            if self.shared is not None and end > self.shared:
+                report("out_of_bounds", path,
+                       f"ends at byte {end} of shared memory, and the launch asks for "
+                       f"{self.shared}")  # fmt: skip
+
+    def judge(
+        self, arch: Arch, threads: int | None, blocks: int, groups: int, report: Report
+    ) -> None:
+        """Registers after reallocation, and the users of each named barrier."""
+        for id, users in self.named.items():
+            if len(users) > 1:
+                told = ", ".join(str(n) for n in sorted(users))
+                for where in users.values():
+                    report(
+                        "wrong_named_count",
+                        where,
+                        f"the users of named barrier {id} disagree: {told} threads",
+                    )
+        if not self.registers or not threads:
+            return
+        base = arch.registers_at_launch(threads, blocks)
+        now = {g: self.registers.get(g, (base, ()))[0] for g in range(groups)}
+        if sum(now.values()) > base * groups:
+            for group, (count, where) in self.registers.items():
+                if count > base:
+                    report(
+                        "registers_over_file", where,
+                        f"warpgroup {group} takes {count} registers per thread; together they take "
+                        f"{sum(now.values()) * WARPGROUP_THREADS}, and the block starts with "
+                        f"{base * threads} ({base} for each of {threads} threads)",
+                    )  # fmt: skip
+
+
+def number(value: Type) -> int | None:
+    """The whole number that a value is known to be."""
+    return int(value.value) if isinstance(value, Scalar) and value.value is not None else None
