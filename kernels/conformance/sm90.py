@@ -13,17 +13,18 @@ import argparse
 import ctypes
 import hashlib
 import json
-import math
 import os
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from sm90_meanings import MEANINGS, Case
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
@@ -37,26 +38,6 @@ SCORE_MATMULS = [(n, d) for d in (64, 128, 192, 256) for n in (80, 96, 112, 128,
 VALUE_MATMULS = [(dv, n) for dv in (64, 128, 192, 256) for n in (80, 96, 112, 128, 160, 176)]
 TILES = [(n, 0) for n in (64, 80, 96, 112, 128, 176, 192, 256)]
 DENSE_ELEMENTS = ("bf16", "f16", "float", "int", "bool")
-
-
-class TensorArg(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("stride", ctypes.c_longlong * 4)]
-
-
-class Case(ctypes.Structure):
-    _fields_ = [
-        ("tensor", TensorArg),
-        ("extent", ctypes.c_int * 4),
-        ("corner", ctypes.c_int * 4),
-        ("a", ctypes.c_void_p),
-        ("b", ctypes.c_void_p),
-        ("out", ctypes.c_void_p),
-        ("out2", ctypes.c_void_p),
-        ("rows", ctypes.c_int),
-        ("columns", ctypes.c_int),
-        ("r0", ctypes.c_int),
-        ("c0", ctypes.c_int),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,231 +131,6 @@ def headers_hash() -> str:
         text = (INCLUDE / "cubridge" / name).read_bytes()
         digest.update(name.encode() + b"\0" + text + b"\0")
     return digest.hexdigest()
-
-
-# --- what each op means ------------------------------------------------------------------------
-
-
-def pointer(tensor: Any) -> ctypes.c_void_p:
-    return ctypes.c_void_p(tensor.data_ptr())
-
-
-def tensor_arg(tensor: Any) -> TensorArg:
-    return TensorArg(tensor.data_ptr(), (ctypes.c_longlong * 4)(*tensor.stride()))
-
-
-def box_of(tensor: Any, corner: tuple[int, int, int, int], rows: int, columns: int) -> Any:
-    """The box at (column, row, head, batch) of a 4-d tensor, zero outside it."""
-    import torch
-
-    c0, r0, head, batch = corner
-    box = torch.zeros(rows, columns, dtype=tensor.dtype, device=tensor.device)
-    top, left = max(0, -r0), max(0, -c0)
-    bottom = min(rows, tensor.shape[2] - r0)
-    right = min(columns, tensor.shape[3] - c0)
-    if bottom > top and right > left:
-        box[top:bottom, left:right] = tensor[
-            batch, head, r0 + top : r0 + bottom, c0 + left : c0 + right
-        ]
-    return box
-
-
-CORNERS = [(0, 0, 0, 0), (0, 40, 1, 1), (0, 150, 2, 0), (0, 400, 1, 0), (64, 8, 1, 1)]
-BEFORE = [(0, -24, 2, 0)]  # loads only: the device refuses a store that starts before the tensor
-
-
-def check_load(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
-    import torch
-
-    base = torch.randn(2, 200, 3, columns, device="cuda").to(dtype)
-    tensor = base.transpose(1, 2)  # batch, head, row, column over another order in memory
-    for corner in CORNERS + BEFORE:
-        out = torch.full((rows, columns), float("nan"), device="cuda", dtype=dtype)
-        case = Case(tensor=tensor_arg(tensor), extent=(ctypes.c_int * 4)(*tensor.shape),
-                    corner=(ctypes.c_int * 4)(*corner), out=pointer(out))  # fmt: skip
-        call(case)
-        if not torch.equal(out, box_of(tensor, corner, rows, columns)):
-            return f"box at {corner} differs"
-    return ""
-
-
-def check_store_box(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
-    import torch
-
-    for corner in CORNERS:
-        base = torch.full((2, 200, 3, columns), 7.0, device="cuda", dtype=dtype)
-        tensor = base.transpose(1, 2)
-        value = torch.randn(rows, columns, device="cuda").to(dtype)
-        wanted = tensor.clone()
-        c0, r0, head, batch = corner
-        for row in range(rows):
-            if 0 <= r0 + row < wanted.shape[2] and c0 < columns:
-                wanted[batch, head, r0 + row, c0:] = value[row, : columns - c0]
-        case = Case(tensor=tensor_arg(tensor), extent=(ctypes.c_int * 4)(*tensor.shape),
-                    corner=(ctypes.c_int * 4)(*corner), a=pointer(value))  # fmt: skip
-        try:
-            call(case)
-        except RuntimeError as error:
-            raise RuntimeError(f"box at {corner}: {error}") from error
-        if not torch.equal(tensor, wanted):
-            return f"box at {corner} differs"
-    return ""
-
-
-def check_ring(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
-    import torch
-
-    count = 9
-    tensor = torch.randn(1, count, rows, columns, device="cuda").to(dtype)
-    out = torch.full((count, rows, columns), float("nan"), device="cuda", dtype=dtype)
-    turns = torch.zeros(1 + 2 * count, device="cuda", dtype=torch.int32)
-    case = Case(tensor=tensor_arg(tensor), out=pointer(out), out2=pointer(turns))
-    case.extent = (ctypes.c_int * 4)(1, count, rows, columns)
-    call(case)
-    if not torch.equal(out, tensor[0]):
-        return "a tile arrived changed, or was overwritten before it was read"
-    if turns.tolist() != [2 * count, *([1, 2] * count)]:
-        return f"turns were {turns.tolist()}"
-    return ""
-
-
-def small_integers(*size: int) -> Any:
-    import torch
-
-    return torch.randint(-8, 9, size, device="cuda").float()
-
-
-def check_gemm_shared(call: Callable[[Case], None], n: int, k: int, dtype: Any) -> str:
-    import torch
-
-    a, b = small_integers(64, k), small_integers(n, k)
-    out = torch.full((64, n), float("nan"), device="cuda")
-    a_t, b_t = a.to(dtype), b.to(dtype)
-    call(Case(a=pointer(a_t), b=pointer(b_t), out=pointer(out)))
-    return "" if torch.equal(out, 2 * (a @ b.T)) else "the product differs"
-
-
-def check_gemm_registers(call: Callable[[Case], None], n: int, k: int, dtype: Any) -> str:
-    import torch
-
-    p, b = small_integers(64, k), small_integers(k, n)
-    out = torch.full((64, n), float("nan"), device="cuda")
-    b_t = b.to(dtype)
-    call(Case(a=pointer(p), b=pointer(b_t), out=pointer(out)))
-    if not torch.equal(out, 2 * (p @ b)):
-        return "the product differs"
-    # Rounding: a one-hot b picks single elements of p, which must be rounded to nearest even.
-    p = torch.randn(64, k, device="cuda")
-    b_t = torch.zeros(k, n, device="cuda", dtype=dtype)
-    for column in range(n):
-        b_t[(3 * column) % k, column] = 1
-    call(Case(a=pointer(p), b=pointer(b_t), out=pointer(out)))
-    picked = p[:, [(3 * column) % k for column in range(n)]]
-    return "" if torch.equal(out, 2 * picked.to(dtype).float()) else "p is not rounded to nearest"
-
-
-def check_tile(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
-    import torch
-
-    for length, r0, c0, columns_first in ((300, 0, 0, False), (300, 250, 200, True),
-                                          (64, 0, 40, False)):  # fmt: skip
-        s = small_integers(64, n)
-        vector = small_integers(length)
-        stats = torch.full((2, length), float("nan"), device="cuda")
-        size = (2, 3, n, length) if columns_first else (2, 3, length, n)
-        memory = torch.full(size, 7.0, device="cuda", dtype=dtype)
-        tensor = memory.transpose(2, 3) if columns_first else memory
-        case = Case(tensor=tensor_arg(tensor), a=pointer(s), b=pointer(vector),
-                    out2=pointer(stats), rows=length, r0=r0, c0=c0)  # fmt: skip
-        case.extent = (ctypes.c_int * 4)(length, 3, 0, 0)
-        case.corner = (ctypes.c_int * 4)(1, 2, 0, 0)
-        call(case)
-
-        i = torch.arange(r0, r0 + 64, device="cuda")
-        j = torch.arange(c0, c0 + n, device="cuda")
-        padded = torch.cat([vector, torch.zeros(600, device="cuda")])
-        value = s + padded[i][:, None] - padded[j][None, :] + 0.5 * (i[:, None] - j[None, :])
-        keep = j[None, :] <= i[:, None]
-        top = torch.where(keep, value, -math.inf).max(1).values.maximum(0.25 * i)
-        kept = torch.where(keep, value, torch.zeros_like(value))
-        inside = min(64, length - r0)
-        wanted = torch.full_like(stats, float("nan"))
-        wanted[0, r0 : r0 + inside] = top[:inside]
-        wanted[1, r0 : r0 + inside] = kept.sum(1)[:inside]
-        if not torch.equal(stats.nan_to_num(-1e9), wanted.nan_to_num(-1e9)):
-            return f"row maxima or sums differ at rows {r0}"
-        wanted_tensor = torch.full(size, 7.0, device="cuda", dtype=dtype)
-        wanted_tensor = wanted_tensor.transpose(2, 3) if columns_first else wanted_tensor
-        wanted_tensor[1, 2, r0 : r0 + inside] = kept[:inside].to(dtype)
-        if not torch.equal(tensor, wanted_tensor):
-            return f"the stored tile differs at rows {r0}"
-    return ""
-
-
-# Where a dense tensor's element (0, 0) lies, its row pitch beyond its columns, its column stride:
-# accesses of four elements, of two, of one (an odd start, an odd pitch, columns apart).
-DENSE_PLACES = ((0, 0, 1), (2, 2, 1), (0, 2, 1), (1, 0, 1), (0, 1, 1), (0, 0, 2))
-# Sizes and origins: all inside, rows and columns past the end, nothing inside.
-DENSE_CORNERS = ((200, 400, 64, 112), (90, 400, 64, 112), (70, 141, 0, 128), (20, 30, 64, 64))
-
-
-def check_dense(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
-    import torch
-
-    for start, pad, step in DENSE_PLACES:
-        for rows, cols, r0, c0 in DENSE_CORNERS:
-            values = small_integers(rows, cols)
-            pitch = cols * step + pad
-            memory = torch.ones(start + rows * pitch + 8, device="cuda", dtype=dtype)
-            tensor = memory.as_strided((rows, cols), (pitch, step), start)
-            tensor.copy_(values > 0 if dtype == torch.bool else values)
-            out, out2 = (torch.full((64, n), math.nan, device="cuda") for _ in range(2))
-            case = Case(tensor=tensor_arg(tensor), out=pointer(out), out2=pointer(out2),
-                        r0=r0, c0=c0)  # fmt: skip
-            case.extent = (ctypes.c_int * 4)(rows, cols, 0, 0)
-            call(case)
-            seen = torch.zeros(64, n, device="cuda")
-            inside = tensor[r0 : r0 + 64, c0 : c0 + n].float()
-            seen[: inside.shape[0], : inside.shape[1]] = inside
-            i = (torch.arange(64, device="cuda") + r0)[:, None]
-            j = (torch.arange(n, device="cuda") + c0)[None, :]
-            where = f"start {start}, pad {pad}, step {step}, {rows} x {cols} from {r0}, {c0}"
-            if not torch.equal(out, seen + 0.5):
-                return f"map: {where}"
-            if not torch.equal(out2, torch.where((seen > 0) & (i != j), 0.5, -math.inf)):
-                return f"keep: {where}"
-    return ""
-
-
-def check_bits(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
-    import torch
-
-    for rows, cols, r0, c0 in ((200, 400, 64, 112), (90, 141, 64, 100), (20, 30, 64, 64)):
-        flags = (torch.rand(rows, cols, device="cuda") < 0.5).int()
-        words = torch.full((4 * 64,), 99, device="cuda", dtype=torch.int32)
-        out = torch.full((64, n), math.nan, device="cuda")
-        case = Case(tensor=tensor_arg(flags), b=pointer(words), out=pointer(out), r0=r0, c0=c0)
-        case.extent = (ctypes.c_int * 4)(rows, cols, 0, 0)
-        call(case)
-        seen = torch.zeros(64, n, device="cuda")
-        inside = flags[r0 : r0 + 64, c0 : c0 + n].float()
-        seen[: inside.shape[0], : inside.shape[1]] = inside
-        if not torch.equal(out, torch.where(seen > 0, 0.5, -math.inf)):
-            return f"keep_bits: {rows} x {cols} from {r0}, {c0}"
-    return ""
-
-
-MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
-    "load": check_load,
-    "store_box": check_store_box,
-    "ring": check_ring,
-    "gemm_shared": check_gemm_shared,
-    "gemm_registers": check_gemm_registers,
-    "gemm_loaded": check_gemm_shared,
-    "tile": check_tile,
-    "dense": check_dense,
-    "bits": check_bits,
-}
 
 
 def run_checks(library: Path, wanted: list[Check]) -> list[dict[str, Any]]:
