@@ -13,18 +13,8 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
-from engine.types import (
-    SCHEMA_VERSION,
-    Decision,
-    JsonObject,
-    Level,
-    Proposal,
-    Stage,
-    Verdict,
-    plain_json,
-    read,
-    read_object,
-)
+from engine.types import Decision, Level, Proposal, Stage, Verdict
+from engine.types.plain import SCHEMA_VERSION, JsonObject, plain_json, read, read_object
 from sessions.ids import check_name, check_sha256, new_event_id
 
 Hashes = Mapping[str, str]

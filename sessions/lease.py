@@ -14,7 +14,7 @@ import os
 import platform
 from pathlib import Path
 
-from engine.types import JsonObject
+from engine.types.plain import JsonObject
 
 
 class Lease:

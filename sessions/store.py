@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Self
 
 from engine.errors import StoreError, nearest
-from engine.types import JsonObject, Level
+from engine.types import Level
+from engine.types.plain import JsonObject
 from sessions.commit import Blob, by_sha256, write_commit
 from sessions.events import Body, Event, Forked, SessionCreated, TitleSet, decode_log, stamp
 from sessions.fold import fold, problem_with

@@ -19,7 +19,7 @@ from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_stmts
 from engine.errors import InputError
 from engine.lift.provenance import Lifted
-from engine.types import read, read_object
+from engine.types.plain import read, read_object
 
 SCHEMA = 1
 NOTHING = "no_effect"  # the variable that a meaning of "nothing" assigns

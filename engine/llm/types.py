@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
-from engine.types import read, read_object, sha256_of
+from engine.types import sha256_of
+from engine.types.plain import read, read_object
 
 Speaker = Literal["system", "user", "assistant"]
 

@@ -15,17 +15,8 @@ from engine.lower.lower import Lowered, changed_lines
 from engine.lower.relift import lift_for
 from engine.service.kinds import ABOUT_LOWERINGS
 from engine.transfer.llm.lowering import LowerTask, fitted, lowered_source
-from engine.types import (
-    Decision,
-    DecisionKind,
-    Hunk,
-    Origin,
-    Proposal,
-    Stage,
-    read,
-    read_object,
-    sha256_of,
-)
+from engine.types import Decision, DecisionKind, Hunk, Origin, Proposal, Stage, sha256_of
+from engine.types.plain import read, read_object
 
 if TYPE_CHECKING:
     from engine.service.work import Work

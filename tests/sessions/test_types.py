@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 
 from engine.types import (
-    SCHEMA_VERSION,
     Artifact,
     Decision,
     DecisionKind,
@@ -24,6 +23,7 @@ from engine.types import (
     open_assumptions,
     sha256_of,
 )
+from engine.types.plain import SCHEMA_VERSION
 from tests.sessions import strategies as own
 
 

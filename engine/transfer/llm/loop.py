@@ -40,7 +40,7 @@ from engine.transfer.llm.prompt import (
     repair_text,
 )
 from engine.transfer.rewrite import get
-from engine.types import plain_json
+from engine.types.plain import plain_json
 
 OTHER_TEMPERATURE = 0.8  # of the second and later candidates: at 0 they would all be the first
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from engine.llm.types import Ending, Message, Parameters, Reply, Request, conversation_hash
 from engine.transfer.llm.prompt import Failure, incomplete_text, repair_text
-from engine.types import plain_json
+from engine.types.plain import plain_json
 
 T = TypeVar("T")
 

@@ -15,9 +15,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
-SCHEMA_VERSION = 1
-
-JsonObject = dict[str, Any]
+from engine.types.plain import (
+    SCHEMA_VERSION,
+    JsonObject,
+    optional_text,
+    plain_json,
+    read,
+    read_object,
+    strings,
+    text_of,
+)
 
 
 class Stage(StrEnum):
@@ -170,9 +177,9 @@ class Verdict:
             kind=VerdictKind(read(obj, "kind", str)),
             reason=read(obj, "reason", str),
             seconds=float(read(obj, "seconds", (int, float))),
-            subject=tuple((name, _str(value)) for name, value in subject.items()),
+            subject=tuple((name, text_of(value)) for name, value in subject.items()),
             details=read(obj, "details", dict),
-            assumed=_strings(obj, "assumed"),
+            assumed=strings(obj, "assumed"),
             by=read(obj, "by", str),
         )
 
@@ -301,7 +308,7 @@ class Hunk:
             clause=read(obj, "clause", str),
             before=read(obj, "before", str),
             after=read(obj, "after", str),
-            op_ids=_strings(obj, "op_ids"),
+            op_ids=strings(obj, "op_ids"),
             origin=Origin(read(obj, "origin", str)),
         )
 
@@ -343,7 +350,7 @@ class Proposal:
             origin=Origin(read(obj, "origin", str)),
             reason=read(obj, "reason", str),
             hunks=tuple(Hunk.from_json(hunk) for hunk in read(obj, "hunks", list)),
-            transcript=_optional_str(obj, "transcript"),
+            transcript=optional_text(obj, "transcript"),
         )
 
 
@@ -382,68 +389,5 @@ class Decision:
             kind=DecisionKind(read(obj, "kind", str)),
             by=read(obj, "by", str),
             comment=read(obj, "comment", str),
-            replacement=_optional_str(obj, "replacement"),
+            replacement=optional_text(obj, "replacement"),
         )
-
-
-def plain_json(value: Any) -> Any:
-    """A deep copy made of plain JSON values, such that `json` gives it back unchanged.
-
-    Tuples become lists, mappings dicts, enums their value, non-finite floats "nan", "inf", "-inf".
-
-    Raises:
-        ValueError: a value that JSON cannot hold, or a key that is not a string.
-    """
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(float(value))
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            raise ValueError(f"JSON keys must be text: {list(value)!r}")
-        return {str(key): plain_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_json(item) for item in value]
-    raise ValueError(f"not a JSON value: {value!r} ({type(value).__name__})")
-
-
-def read_object(data: object, what: str) -> JsonObject:
-    """`data` as a JSON object whose schema this version can read."""
-    if not isinstance(data, dict):
-        raise ValueError(f"{what}: expected a JSON object, got {type(data).__name__}")
-    version = data.get("schema")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ValueError(f"{what}: no schema version")
-    if version > SCHEMA_VERSION:
-        raise ValueError(f"{what}: written by a newer version (schema {version})")
-    return data
-
-
-def read(obj: JsonObject, key: str, kind: type | tuple[type, ...]) -> Any:
-    """`obj[key]`, checked to be of `kind`."""
-    if key not in obj:
-        raise ValueError(f"missing {key!r}")
-    value = obj[key]
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{key!r} has the wrong type ({type(value).__name__})")
-    return value
-
-
-def _str(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"expected text, got {type(value).__name__}")
-    return value
-
-
-def _strings(obj: JsonObject, key: str) -> tuple[str, ...]:
-    return tuple(_str(item) for item in read(obj, key, list))
-
-
-def _optional_str(obj: JsonObject, key: str) -> str | None:
-    if obj.get(key) is None:
-        return None
-    return str(read(obj, key, str))
