@@ -30,10 +30,11 @@ from cubridge_tui.model.live import Live
 from cubridge_tui.model.rows import PaneText, Row
 from cubridge_tui.model.snapshot import Snapshot
 from cubridge_tui.model.topics import Topic
-from cubridge_tui.screens.ask_model_question import ModelState, Question, in_app
+from cubridge_tui.screens.ask_model_question import ModelState, Question
+from cubridge_tui.screens.ask_model_words import ended_words, in_app, next_parts
 from cubridge_tui.screens.base import bindings
 from cubridge_tui.widgets.code_pane import CodePane
-from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
+from cubridge_tui.widgets.line import Banner, KeyBar, Line
 from cubridge_tui.widgets.stage_bar import StageBar
 
 if TYPE_CHECKING:
@@ -139,34 +140,8 @@ class ModelScreen(Question):
     def _tell(self) -> None:
         if not self.is_attached:
             return
-        state, live = self.state, self.state.live
-        stage = self._stage()
         key = actions.key_of("model-send", self.cubridge.actions)
-        parts: list[Part] = [(" Next: ", "dim")]
-        if stage == "running" and live is not None:
-            line = live.note or self.cubridge.jobs.line
-            pace = live.pace() if live.began else ""
-            parts = [(f" asking for {state.asked.short} ", "title"), (f"{pace}  {line}", "dim")]
-        elif stage == "waiting" and live is not None and live.waiting is not None:
-            words = f"  sends what the gates found about {live.waiting.id}"
-            parts += [(key, "key"), (words, "title"), ("; t adds a line, x stops here", "dim")]
-        elif stage == "ready" and state.ready is not None:
-            out = state.ready.outgoing
-            words = f"  asks for {state.ready.topic.short}: sends {out.bytes} bytes to {out.place}"
-            words += f", model {out.model}"
-            parts += [(key, "key"), (words, "title")]
-        elif stage == "done" and state.result is not None and state.result.proposal is not None:
-            parts += [("esc", "key"), ("  decide on its hunks", "title")]
-            parts += [("; d looks at the answer otherwise, s asks again", "dim")]
-        elif stage == "done" and state.unanswered:
-            parts += [(key, "key"), ("  shows the request again, to send it once more", "title")]
-            parts += [("; m names another server", "dim")]
-        elif stage == "done":
-            parts += [(key, "key"), ("  shows what asking again would send", "title")]
-        elif state.problem:
-            parts += [("m", "key"), ("  names a server and a model", "title")]
-        else:
-            parts = [(" making the prompt …", "dim")]
+        parts = next_parts(self._stage(), self.state, key, self.cubridge.jobs.line)
         self.query_one("#decision", Line).put(parts)
         self.refresh_keys()
 
@@ -217,7 +192,9 @@ class ModelScreen(Question):
             state.unanswered = outcome.error is not None
             if owner.is_attached:
                 owner.tell()
-                owner.say(self._ended(outcome), "fail" if outcome.error else "dim")
+                owner.say(
+                    ended_words(outcome, self.state.result), "fail" if outcome.error else "dim"
+                )
             if self.is_attached:
                 self._unwatch()
                 self._finished(outcome)
@@ -227,27 +204,13 @@ class ModelScreen(Question):
         self._watch()
         self._tell()
 
-    def _ended(self, outcome: Outcome) -> str:
-        """What a run came to, in a line."""
-        result = self.state.result
-        if outcome.error is not None:
-            return f"model: {in_app(outcome.error)}"
-        if outcome.cancelled or result is None:
-            return "model: cancelled; the answers that came are kept"
-        if result.proposal is None:
-            what = {Topic.EDIT: "a target", Topic.LOWER: "a lowering"}.get(result.topic, "meanings")
-            return f"model: no answer became {what}; t gives it a line, s asks again"
-        count = len(result.proposal.hunks)
-        passed = "passes" if result.passed else "the best one, which does not pass"
-        return f"{result.proposal.id}: {count} hunk{'s' * (count != 1)} to decide on ({passed})"
-
     def _finished(self, outcome: Outcome) -> None:
         self.state.problem = self.state.problem if outcome.error is not None else ""
         self._listed = -1
         self._showing = "attempt"
         self.present()
         self._show_attempt()
-        self.say(self._ended(outcome), "fail" if outcome.error else "pass")
+        self.say(ended_words(outcome, self.state.result), "fail" if outcome.error else "pass")
 
     def _watch(self) -> None:
         if self._timer is None:

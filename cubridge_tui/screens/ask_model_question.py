@@ -16,6 +16,7 @@ from cubridge_tui.model.live import Asking, Live
 from cubridge_tui.model.rows import PaneText
 from cubridge_tui.model.snapshot import Snapshot
 from cubridge_tui.model.topics import Topic, topics
+from cubridge_tui.screens.ask_model_words import in_app
 from cubridge_tui.screens.base import ActionScreen
 from cubridge_tui.screens.dialogs import Prompt
 from cubridge_tui.widgets.code_pane import CodePane
@@ -47,17 +48,6 @@ class ModelState:
     @property
     def attempts(self) -> list[Answered]:
         return self.live.attempts if self.live is not None else []
-
-
-def in_app(error: CuBridgeError) -> str:
-    """An error in a line; a fix that is a command's option becomes the key that does it here."""
-    fix = error.fix or ""
-    if "--" in fix:
-        fix = "m names a server and a model"
-    elif fix.startswith("export "):  # the app has the environment that it was started with
-        fix = fix.removesuffix(", then try again") + " and start the app again, or m names a server"
-    said = f"{error.where}: {error.message}" if error.where else error.message
-    return " ".join(f"{said}; {fix}".removesuffix("; ").split())
 
 
 class Question(ActionScreen):
