@@ -53,11 +53,13 @@ def run(
     on_line: Callable[[str], None] | None = None,
     limit: float | None = None,
     niceness: int = NICENESS,
+    lifeline: bool = False,
 ) -> Finished:
     """Run `argv` to its end.
 
     `on_line` sees each line of output as it comes; past 16 MiB output is read and dropped. `limit`
-    is in seconds.
+    is in seconds. With `lifeline` its standard input is a pipe that nothing is written to and that
+    ends when this call does, or this process; else there is none.
 
     Raises:
         Interrupted: `cancel` was set; nothing of the child is left.
@@ -71,7 +73,7 @@ def run(
             argv,
             cwd=cwd,
             env=watchdog.marked(dict(environ), mark),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if lifeline else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -114,6 +116,8 @@ def run(
             _wait(process, cancel, name)
             ended = True
     finally:
+        if process.stdin is not None:
+            process.stdin.close()
         end_session(process)
         # What a tool that came to its own end has left elsewhere (ssh's shared connection) stays.
         if not ended and _HAS_PROC:

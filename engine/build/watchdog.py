@@ -4,7 +4,12 @@ A run's processes carry a mark in their environment, which all that they start i
 whichever session or process group it runs. The watchdog is a process of its own that holds the
 reading end of a pipe: when the last writer is gone it ends everything that carries the mark, and
 takes the folder away that it was told of. It is a script of its own too (the standard library
-alone), so that it can be carried to another machine. Linux only: it reads /proc.
+alone), so that it can be carried to another machine:
+
+    watchdog.py MARK [FOLDER [COMMAND ...]]
+
+watches its standard input, and with a command becomes that command, marked. Linux only: it reads
+/proc.
 """
 
 from __future__ import annotations
@@ -53,13 +58,21 @@ def end_carriers(mark: str) -> None:
         time.sleep(_PAUSE)
 
 
-def main(mark: str, folder: str = "") -> int:
+def main(mark: str, folder: str = "", *command: str) -> int:
     # Not a child of the process that it watches: some parents kill their children when they end.
     if os.fork():
-        return 0
+        if not command:
+            return 0
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.execvpe(command[0], command, marked(dict(os.environ), mark))
     os.setsid()
     os.chdir("/")
-    while os.read(0, 1):
+    # Whoever reads what the command writes must not wait for this process too.
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    while os.read(0, 4096):
         pass
     end_carriers(mark)
     if folder:
@@ -68,4 +81,4 @@ def main(mark: str, folder: str = "") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:3]))
+    sys.exit(main(*sys.argv[1:]))

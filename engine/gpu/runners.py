@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from engine.build import watchdog
 from engine.build.process import Finished, run
 from engine.build.toolchain import compiler_environ
 from engine.errors import InputError, MissingTool
@@ -85,7 +86,8 @@ class Ssh:
     """A machine reached by ssh: the folder goes there by scp, the result comes back the same way.
 
     `host` is what ssh takes (a name from ~/.ssh/config, user@host); `python` the interpreter there
-    that has torch; `folder` where jobs go there.
+    that has torch; `folder` where jobs go there. A watchdog there ends the job when the connection
+    does.
     """
 
     host: str
@@ -113,15 +115,17 @@ class Ssh:
         progress(f"copying the job to {self.host}")
         self._do(self._remote(["mkdir", "-p", there]), job, cancel, progress)
         names = sorted(p.name for p in job.iterdir() if p.name not in ("work", RESULT))
+        carried = [*(str(job / n) for n in names), watchdog.__file__]
         self._do(
-            [*self.scp, *(str(job / n) for n in names), f"{self.host}:{there}/"],
+            [*self.scp, *carried, f"{self.host}:{there}/"],
             job,
             cancel,
             progress,
         )
         progress(f"running it on {self.host}")
-        remote = self._remote([self.python, f"{there}/run.py", *options])
-        done = _run(remote, job, cancel, progress)
+        watched = [self.python, "-I", "-S", f"{there}/watchdog.py", uuid.uuid4().hex, ""]
+        remote = self._remote([*watched, self.python, f"{there}/run.py", *options])
+        done = _run(remote, job, cancel, progress, lifeline=True)
         result = job / RESULT
         result.unlink(missing_ok=True)
         back = _run(
@@ -259,6 +263,7 @@ def _run(
     cancel: threading.Event | None,
     progress: Progress,
     extra: Mapping[str, str] | None = None,
+    lifeline: bool = False,
 ) -> Finished:
     environ = {**compiler_environ(), **(extra or {})}
     # The job's Python must not pick up modules of ours, or of the current folder.
@@ -272,6 +277,7 @@ def _run(
         on_line=progress,
         limit=4 * HOUR,
         niceness=0,
+        lifeline=lifeline,
     )
 
 

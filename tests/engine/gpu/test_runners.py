@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,12 @@ print("done")
 
 def silent(text: str) -> None:
     pass
+
+
+def runs(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[-1].split()[0] not in "ZX"
+    return False
 
 
 def test_command_fills_words_and_never_a_shell(
@@ -77,16 +83,7 @@ def test_cancel_ends_the_command_at_once(program: Program, tmp_path: Path) -> No
     with pytest.raises(Interrupted):
         Command(f"{script} {{job}}").run(tmp_path, [], cancel, silent)
     assert time.monotonic() - begin < 10
-    child = int((tmp_path / "child").read_text())
-    for _ in range(50):
-        try:
-            os.kill(child, 0)
-        except ProcessLookupError:
-            return
-        if Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-            return
-        time.sleep(0.1)
-    pytest.fail("the command's own child still runs")
+    assert not runs(int((tmp_path / "child").read_text()))
 
 
 def test_local_needs_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -107,10 +104,18 @@ def test_local_runs_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 
 REMOTE = """#!{python}
-# Stands for ssh: the words after -- go to a shell over there.
-import subprocess, sys
+# Stands for ssh: the words after -- go to a shell over there, which is nothing of this machine's
+# and whose standard input is the connection's.
+import os, shutil, subprocess, sys, threading
 words = sys.argv[sys.argv.index("--") + 1:]
-sys.exit(subprocess.run(["sh", "-c", " ".join(words)], cwd={there!r}).returncode)
+environ = {{name: value for name, value in os.environ.items() if name != "CUBRIDGE_RUN"}}
+there = subprocess.Popen(["sh", "-c", " ".join(words)], cwd={there!r}, env=environ,
+                         stdin=subprocess.PIPE, start_new_session=True)
+def relay():
+    shutil.copyfileobj(sys.stdin.buffer, there.stdin)
+    there.stdin.close()
+threading.Thread(target=relay, daemon=True).start()
+sys.exit(there.wait())
 """
 COPY = """#!{python}
 # Stands for scp -q -r: host:PATH is a path below {there}.
@@ -158,6 +163,40 @@ def test_ssh_carries_the_job_and_brings_the_result(program: Program, tmp_path: P
     assert (carried / "kernel" / "kernel.cu").read_text() == "x"
     assert not (carried / "work").exists()
     assert not list(tmp_path.rglob("pwned"))
+
+
+LONG = """
+import os, subprocess, sys, time
+code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+far = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+print("pids", os.getpid(), far.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_ssh_ends_the_job_over_there_when_it_is_cancelled(program: Program, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    ssh = program("ssh", REMOTE.format(python=sys.executable, there=str(there)))
+    scp = program("scp", COPY.format(python=sys.executable, there=str(there)))
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "run.py").write_text(LONG)
+    cancel = threading.Event()
+    pids: list[int] = []
+
+    def see(line: str) -> None:
+        if line.startswith("pids"):
+            pids.extend(map(int, line.split()[1:]))
+            cancel.set()
+
+    with pytest.raises(Interrupted):
+        Ssh("gpu", sys.executable, ssh=(str(ssh),), scp=(str(scp),)).run(job, [], cancel, see)
+    assert len(pids) == 2
+    deadline = time.monotonic() + 60
+    while any(map(runs, pids)):
+        assert time.monotonic() < deadline, f"one of {pids} still runs"
+        time.sleep(0.05)
 
 
 def test_ssh_says_what_to_do_when_it_cannot_connect(program: Program, tmp_path: Path) -> None:
