@@ -17,22 +17,22 @@ from torch import Tensor
 
 from engine.errors import CuBridgeError
 from engine.gates.deck import Case
-from engine.gates.judge import Failure, Subject, _execute, _inputs, hot_like
-from engine.gates.judge_spec import drawn
+from engine.gates.running import Way, execute, hot_like
+from engine.gates.subject import Failure, Subject
 from engine.spec.oracle import as_bhnd, oracle, output_as_bhnd
 
 SHOWN = 12
 CLOSE = 1e-9
 
 
-def explain(subject: Subject, case: Case, seed: int, failure: Failure) -> dict[str, Any]:
+def explain(way: Way, subject: Subject, case: Case, seed: int, failure: Failure) -> dict[str, Any]:
     """The counterexample with weights beside it; the counterexample alone where none can be had."""
     example = dict(failure.counterexample or {})
     if not {"b", "h", "i"} <= set(example) or not case.Nk:
         return example
     example["case"] = str(case)
     try:
-        want, got, first = _weights(subject, case, seed, example)
+        want, got, first = _weights(way, subject, case, seed, example)
     except (CuBridgeError, ValueError, RuntimeError, KeyError):
         return example
     keys = [
@@ -47,12 +47,12 @@ def explain(subject: Subject, case: Case, seed: int, failure: Failure) -> dict[s
 
 
 def explained(
-    subject: Subject, deck: Sequence[Case], row: Mapping[str, Any], failure: Failure
+    way: Way, subject: Subject, deck: Sequence[Case], row: Mapping[str, Any], failure: Failure
 ) -> dict[str, Any]:
     """`explain` for the run of the deck whose row this is, as details of a verdict."""
     for seed, case in enumerate(deck):
         if str(case) == row.get("case") and failure.counterexample:
-            return {"counterexample": explain(subject, case, seed, failure)}
+            return {"counterexample": explain(way, subject, case, seed, failure)}
     return {"case": row["case"]} if "case" in row else {}
 
 
@@ -90,11 +90,10 @@ def diagnosis(want: Tensor, got: Tensor, first: int = 0) -> str:
 
 
 def _weights(
-    subject: Subject, case: Case, seed: int, at: Mapping[str, Any]
+    way: Way, subject: Subject, case: Case, seed: int, at: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor, int]:
     """The row's weights for up to D keys around the wrong one: spec, target, first key."""
-    unread = any(clause.kind == "unread" for clause in subject.recipe.clauses)
-    inputs, sizes = (drawn if unread else _inputs)(subject, case, seed)
+    inputs, sizes = way.draw(subject, case, seed)
     v = next(i for i in subject.recipe.inputs if i.role == "v")
     width = min(subject.head_dim, sizes["Nk"])
     first = min(int(at.get("j", 0)) // width * width, sizes["Nk"] - width)
@@ -103,7 +102,7 @@ def _weights(
         hot[:, :, first + d, d] = 1.0
     probe = dict(inputs) | {v.name: hot_like(v, hot, inputs[v.name])}
     spec = output_as_bhnd(subject.recipe, oracle(subject.spec, probe, subject.options))
-    failure, out = _execute(subject, probe, sizes, "exact", seed)
+    failure, out = execute(subject, probe, sizes, "exact", seed)
     if failure is not None and not out:
         raise ValueError(failure.reason)
     place = (int(at["b"]), int(at["h"]), int(at["i"]))

@@ -34,7 +34,7 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.printer import print_expr
-from engine.cuir.scalar import evaluate
+from engine.cuir.scalar import CASTS, FUNCTIONS, evaluate
 from engine.errors import CuBridgeError
 from engine.gates.deck import MAX_CONSTANT, Case, Tiles
 from engine.transfer.match import find_attention
@@ -105,7 +105,7 @@ def tiles_of(module: Module) -> Tiles | None:
                     pass
                 case _:
                     continue
-            whole = _resolved(length, own)
+            whole = resolved(length, own)
             if any(_divides(n) for n in walk_expr(whole)):
                 continue  # tiles, or words of them, are counted, not keys
             size = _number(tile, known[str(path[0])])
@@ -135,7 +135,7 @@ def thresholds(module: Module) -> tuple[Threshold, ...]:
         for node in walk_expr(expr):
             if not isinstance(node, Compare):
                 continue
-            whole = substitute(_resolved(node, inner), constants)
+            whole = substitute(resolved(node, inner), constants)
             if not isinstance(whole, Compare) or not _integers([substitute(node, constants)]):
                 continue  # `blocks == 0` is no threshold
             if (
@@ -227,13 +227,8 @@ def _candidates(one: Threshold, tiles: Tiles | None) -> Iterator[Case]:
                 yield case
 
 
-Row = tuple[Path, Expr, Mapping[str, Mapping[str, int]], Mapping[str, Expr]]
-
-
-def _expressions(module: Module) -> Iterator[Row]:
-    """Every expression with its statement's path, all functions' constants, and its function's
-    scalars."""
-    known = _constants(module)
+def scalars_of(module: Module) -> dict[str, dict[str, Expr]]:
+    """By function: the names that stand for one scalar expression throughout."""
     scalars: dict[str, dict[str, Expr]] = {}
     assigned: Counter[tuple[str, str]] = Counter()
     for path, stmt in walk(module):
@@ -245,17 +240,28 @@ def _expressions(module: Module) -> Iterator[Row]:
             isinstance(stmt, Assign)
             and assigned[str(path[0]), stmt.target] == 1
             and not any(
-                isinstance(n, Lambda | Index) or (isinstance(n, Call) and n.fn not in _SCALAR)
+                isinstance(n, Lambda | Index)
+                or (isinstance(n, Call) and n.fn not in FUNCTIONS and n.fn not in CASTS)
                 for n in walk_expr(stmt.value)
             )
         ):
             scalars.setdefault(str(path[0]), {})[stmt.target] = stmt.value
+    return scalars
+
+
+Row = tuple[Path, Expr, Mapping[str, Mapping[str, int]], Mapping[str, Expr]]
+
+
+def _expressions(module: Module) -> Iterator[Row]:
+    """Every expression with its statement's path, all functions' constants, and its function's
+    scalars."""
+    known, scalars = known_constants(module), scalars_of(module)
     for path, stmt in walk(module):
         for expr in stmt_exprs(stmt):
             yield path, expr, known, scalars.get(str(path[0]), {})
 
 
-def _constants(module: Module) -> dict[str, dict[str, int]]:
+def known_constants(module: Module) -> dict[str, dict[str, int]]:
     """The whole numbers that names stand for at compile time, by function."""
     arch = next((v for k, v in module.spec if k == "arch"), None)
     name = arch.value if isinstance(arch, Str) else arch.id if isinstance(arch, Name) else ""
@@ -292,7 +298,7 @@ def _number(expr: Expr, names: Mapping[str, int]) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _resolved(expr: Expr, scalars: Mapping[str, Expr]) -> Expr:
+def resolved(expr: Expr, scalars: Mapping[str, Expr]) -> Expr:
     """`expr` with the function's scalar names replaced by what they stand for."""
     for _ in range(ROUNDS):
         again = substitute(expr, scalars)

@@ -3,72 +3,70 @@
 A kernel of several warps that agree by barriers can hang, or read too early, in orders that random
 ones hardly meet: a warp that is late for a phase of a barrier waits for it for ever. The lengths
 give every kernel several blocks of rows and enough tiles of keys that a stage is filled again while
-some rows still pass tiles over.
+some rows still pass tiles over; where the spec allows no such lengths, the longest that it allows.
 
 Runs in the torch child only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator
 
-import torch
-from torch import Tensor
-
-from engine.cuir.execute import Schedule, run_program
+from engine.cuir.execute.program import Schedule
 from engine.cuir.findings import Finding
 from engine.gates.deck import Case
-from engine.gates.judge import NUMERIC, Failure, Report, Subject, _is_element, _op
-from engine.spec.inputs import violated
-from engine.transfer.binding import SLOTS
-from engine.transfer.fill import fill_arguments
-from engine.transfer.workspace import launch_constants
+from engine.gates.running import NUMERIC, Row, Way, outputs_of, run_module
+from engine.gates.subject import Failure, Report, Subject, op_text
 
-CASE = Case(1, 1, 1, 400, 400, modes=("exact",))
+LENGTHS = (400, 320, 256, 192, 128, 64, 32, 16)
+HEADS = ((1, 1), (2, 1), (2, 2), (4, 2), (8, 2))
 SEED = 1
 # A late warp leaves rows unwritten and arrivals unmatched: these say why.
 FIRST = ("wrong_phase", "deadlock")
-Draw = Callable[[Subject, Case, int], tuple[dict[str, Any], dict[str, int]]]
+NONE = "no run has a late warp: the spec allows none of the sizes tried"
 
 
-def starved(
-    subject: Subject, draw: Draw, report: Report
-) -> tuple[Failure | None, list[dict[str, Any]]]:
-    """The first failure (or None), and a row for the runs; no row where the spec takes no such
-    lengths. `draw` makes the inputs and the sizes of a case."""
-    fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
-    heads = ((1, 1), (2, 1), (2, 2), (4, 2), (8, 2))
-    cases = (replace(CASE, Hq=hq, Hkv=hkv) for hq, hkv in heads)
-    case = next((c for c in cases if violated(subject.recipe, c.sizes | fixed) is None), None)
+def starved(way: Way, subject: Subject, report: Report) -> tuple[Failure | None, list[Row]]:
+    """The first failure (or None), and a row for the runs; no row where the spec takes none of the
+    lengths."""
+    case = next((c for c in _cases() if subject.allows(c)), None)
     if case is None:
         return None, []
-    inputs, sizes = draw(subject, case, SEED)
-    given = {
-        n: t.to(torch.float64) if isinstance(t, Tensor) and _is_element(subject.recipe, n) else t
-        for n, t in inputs.items()
-    }
-    known = {**launch_constants(subject.module, subject.binding), **sizes}
-    filled = fill_arguments(
-        subject.binding, given, known, torch.float64, torch.float64, SLOTS
-    ).fields
-    row: dict[str, Any] = {"case": str(case), "mode": "a late warp", "warps": 0}
+    inputs, sizes = way.draw(subject, case, SEED)
+    compare = way.compared(subject, case, inputs)
+    row: Row = {"case": str(case), "mode": "a late warp", "warps": 0}
     late, warps = 0, 1
     while late < warps:
         report(f"warp {late + 1} late: {case}")
-        outcome = run_program(subject.module, filled, "exact", Schedule(starve=late))
+        outcome = run_module(subject, inputs, sizes, "exact", SEED, Schedule(starve=late))
         late, warps = late + 1, outcome.coverage.parts
         row["warps"] = late
         found = [f for f in outcome.findings if f.kind not in NUMERIC]
         if found:
             why = min(found, key=_rank)
             reason = f"{why.kind} when one warp is late: {why.message}"
-            return Failure(reason, op=_op(why.path)), [row]
+            return Failure(reason, op=op_text(why.path)), [row]
         if outcome.status != "ran":
             reason = outcome.reason or outcome.status
-            return Failure(reason, op=_op(outcome.stopped_at or ())), [row]
+            return Failure(reason, op=op_text(outcome.stopped_at or ())), [row]
+        if isinstance(compare, str):
+            row["not compared"] = compare
+            continue
+        failure, numbers = compare(outputs_of(subject, outcome))
+        row |= numbers
+        if failure is not None:
+            reason = f"{failure.reason}; this run has warp {late} late"
+            return Failure(reason, failure.op, failure.counterexample), [row]
     return None, [row]
+
+
+def _cases() -> Iterator[Case]:
+    """Square ones first, from the longest on; then few rows, then few keys."""
+    for shape in (lambda n: (n, n), lambda n: (1, n), lambda n: (n, 1)):
+        for length in LENGTHS:
+            for hq, hkv in HEADS:
+                rows, keys = shape(length)
+                yield Case(1, hq, hkv, rows, keys, modes=("exact",))
 
 
 def _rank(finding: Finding) -> int:

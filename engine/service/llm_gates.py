@@ -1,9 +1,9 @@
-"""The gates as a model's edit meets them: G2 with sizes that nobody foresaw and in another
+"""The gates as a model's edit meets them: G2 with every branch taken, also in another
 specialisation, what else was asked for, and G3."""
 
 from __future__ import annotations
 
-import hashlib
+import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from engine.gates.g3 import G3
 from engine.lift import lift_source, specialisation_key
 from engine.lift.meanings import known_meanings, like
 from engine.lower.lower import lower
-from engine.service.work import GATE_SECONDS, Work
+from engine.service.work import Work
 from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import Binding
@@ -62,52 +62,22 @@ class ModelGates:
 
         return judge
 
-    def _g2(
-        self, module: Module, binding: Binding, recipe: Recipe | None, where: str = ""
-    ) -> Judgement:
+    def _g2(self, module: Module, binding: Binding, recipe: Recipe | None) -> Judgement:
         work = self.work
-        work.bench.progress(f"G2: running the model's edit against the spec{where}")
-        payload: dict[str, Any] = {
-            "module": print_module(module),
-            "recipe": None if recipe is None else recipe_to_json(recipe),
-            "binding": binding.to_json(),
-            "spec": str(work.spec),
-            "options": dict(work.options.spec),
-            "cases": [unforeseen_case(module)],
-            "explain": True,
-        }
-        try:
-            answer = work.bench.child.call(
-                "judge", payload, seconds=GATE_SECONDS, cancel=work.bench.cancel,
-                progress=work.bench.progress,
-            )  # fmt: skip
-        except Interrupted:
-            raise
-        except ChildFailed as error:
-            return Judgement(Reached.G2, error.message)
-        except CuBridgeError as error:  # what the module itself cannot run
-            return Judgement(Reached.G2, str(error))
-        details = dict(answer["details"])
-        op = str(details.get("op") or "")
-        reached = Reached.PASSED if answer["ok"] else Reached.G2
-        return Judgement(reached, str(answer["reason"]), op, details)
+        work.bench.progress("G2: running the model's edit against the spec")
+        found = _judged(work, work.ruled(), module, binding, recipe)
+        reached = Reached.PASSED if found.ok else Reached.G2
+        return Judgement(reached, found.reason, str(found.details.get("op") or ""), found.details)
 
     def _g2_elsewhere(
         self, module: Module, binding: Binding, recipe: Recipe | None, found: Judgement
     ) -> Judgement:
-        """The same edit in another specialisation of the source: what is right at one head size or
-        element type alone is found here. `found` where there is none, or where G3 will say that
-        the edit does not fit."""
-        work = self.work
-        other = elsewhere(work, module)
-        if other is None:
+        """The same edit in another specialisation of the source; `found` where it passes there."""
+        there = judged_elsewhere(self.work, module, binding, recipe)
+        if there is None or there.ok:
             return found
-        key, edited = other
-        judged = self._g2(edited, binding, recipe, f", as {key}")
-        if judged.reached is Reached.PASSED:
-            return found
-        reason = f"as {key}, which is built of the same text: {judged.reason}"
-        return Judgement(judged.reached, reason, judged.op, judged.details)
+        op = str(there.details.get("op") or "")
+        return Judgement(Reached.G2, there.reason, op, there.details)
 
     def _g3(self, module: Module, found: Judgement) -> Judgement:
         """The text of G3 and, where nvcc is, its compile: a model can repair what fails there."""
@@ -136,9 +106,63 @@ def lowered_line(result: G3, source: bytes) -> str:
     return f"\n    {lines[number - 1].strip()}"
 
 
-def elsewhere(work: Work, module: Module) -> tuple[str, Module] | None:
-    """The specialisation that differs most from the session's, and the edit that leads to `module`
-    made there; None where there is no other, or where the edit does not fit it."""
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What G2 says of an edit, here or in another specialisation."""
+
+    ok: bool
+    reason: str
+    details: Mapping[str, Any]
+
+
+def judged_elsewhere(
+    work: Work, module: Module, binding: Binding, recipe: Recipe | None
+) -> Elsewhere | None:
+    """G2 of the same edit in another specialisation of the source: what is right at one head size
+    or element type alone is found here. None where there is no other, or where G3 will say that
+    the edit does not fit. What was judged once, in a model's loop say, is not judged again.
+    """
+    other = elsewhere(work, module)
+    if other is None:
+        return None
+    key, base, edited = other
+    parts = (
+        print_module(base), print_module(edited), json.dumps(binding.to_json()),
+        "" if recipe is None else json.dumps(recipe_to_json(recipe)),
+        sha256_of(work.spec.read_bytes()), json.dumps(dict(work.options.spec), default=str),
+    )  # fmt: skip
+    asked = sha256_of("\0".join(parts))
+    if asked not in work.elsewhere:
+        work.bench.progress(f"G2: running the edit as {key}")
+        found = _judged(work, base, edited, binding, recipe)
+        reason = f"as {key}, which is built of the same text: {found.reason}"
+        found = replace(found, reason=reason)
+        if not found.details:  # the child failed: another time it may not
+            return found
+        work.elsewhere[asked] = found
+    return work.elsewhere[asked]
+
+
+def _judged(
+    work: Work, base: Module, module: Module, binding: Binding, recipe: Recipe | None
+) -> Elsewhere:
+    try:
+        answer = work.ask_judge(
+            module, recipe, binding, work.spec, work.options.spec, base, explain=True
+        )
+    except Interrupted:
+        raise
+    except ChildFailed as error:
+        return Elsewhere(False, error.message, {})
+    except CuBridgeError as error:  # what the module itself cannot run
+        return Elsewhere(False, str(error), {})
+    return Elsewhere(bool(answer["ok"]), str(answer["reason"]), dict(answer["details"]))
+
+
+def elsewhere(work: Work, module: Module) -> tuple[str, Module, Module] | None:
+    """The specialisation that differs most from the session's: its name, the module there that a
+    free hand began with, and the edit that leads to `module`; None where there is no other, or
+    where the edit does not fit it."""
     lifted = work.lifted
     own = {k: v for k, v in lifted.specialisation.items() if k != "arch"}
 
@@ -152,23 +176,12 @@ def elsewhere(work: Work, module: Module) -> tuple[str, Module] | None:
         lifted.source, binding, work.options.arch, file=work.package.file, entry=work.package.entry
     ).module
     base = like(base, known_meanings(lifted.module))
-    edit = diff(replace(lifted.module, spec=()), replace(module, spec=()))
+
+    def there(target: Module) -> Module:
+        edit = diff(replace(lifted.module, spec=()), replace(target, spec=()))
+        return replace(apply(edit, replace(base, spec=())), spec=base.spec)
+
     try:
-        made = replace(apply(edit, replace(base, spec=())), spec=base.spec)
+        return specialisation_key(binding), there(work.ruled()), there(module)
     except ValueError:
         return None
-    return specialisation_key(binding), made
-
-
-def unforeseen_case(module: Module) -> Mapping[str, Any]:
-    """Sizes that follow from the module's own text: an edit cannot be made for them beforehand."""
-    digest = hashlib.sha256(print_module(module).encode()).digest()
-    group, kv = ((2, 1), (1, 2), (3, 1), (2, 2))[digest[0] % 4]
-    return {
-        "B": 1 + digest[1] % 2,
-        "Hq": group * kv,
-        "Hkv": kv,
-        "Nq": 9 + int.from_bytes(digest[2:4]) % 150,
-        "Nk": 9 + int.from_bytes(digest[4:6]) % 150,
-        "modes": ("exact",),
-    }

@@ -10,13 +10,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.child.client import ChildFailed
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.errors import StoreError, TransferError
+from engine.errors import CuBridgeError, StoreError, TransferError
 from engine.gates.apart import judge_apart
 from engine.gates.g3 import G3, Lowering, judge_lowered
 from engine.gates.unlike import Fault, cannot_carry, unfilled_field
@@ -49,6 +49,9 @@ from engine.types import (
 from sessions.session import Session
 from sessions.state import SessionState
 
+if TYPE_CHECKING:
+    from engine.service.llm_gates import Elsewhere
+
 GATE_SECONDS = 300.0
 SOURCE, LIFTED, TARGET, LOWERED = "kernel.cu", "lifted.cuir", "target.cuir", "kernel.cu"
 RECIPE, BINDING = "recipe.json", "binding.json"
@@ -69,6 +72,7 @@ class Work:
         self.spec = Path(str(created.options["spec_path"]))
         self._bare: Lifted | None = None
         self._lifted: tuple[str | None, Lifted] | None = None  # with the hash of the meanings
+        self.elsewhere: dict[str, Elsewhere] = {}  # by what was judged
 
     @property
     def state(self) -> SessionState:
@@ -146,6 +150,28 @@ class Work:
             module = compose(module, proposed, proposal, decisions)
         return legal(module)
 
+    def ruled(self) -> Module:
+        """The lifted module with what stands of the rules' own hunks: what a free hand began with.
+
+        The lifted module itself where the rules' hunks rest on somebody else's.
+        """
+        module = self.lifted.module
+        for proposal in self.edits:
+            if proposal.origin is not Origin.RULES:
+                continue
+            decisions = {
+                h.id: d
+                for h in proposal.hunks
+                if (d := self.state.decision(proposal.id, h.id)) is not None
+                and d.kind is DecisionKind.ACCEPTED
+            }
+            proposed = parse_module(self.proposed_text(proposal), f"{proposal.id}.cuir")
+            try:
+                module = compose(module, proposed, proposal, decisions)
+            except (CuBridgeError, ValueError):
+                return self.lifted.module
+        return legal(module)
+
     # --- gates -----------------------------------------------------------------------------------
 
     def read_recipe(self, path: Path, options: Mapping[str, Any]) -> Recipe:
@@ -220,9 +246,12 @@ class Work:
         moved = spec_moved(self)
         if moved is not None:
             return self._moved_on(Gate.G2, begin, moved)
-        options = self.options.spec
-        found = self._judge(Gate.G2, begin, self.target, recipe, self.binding, self.spec, options)
-        if found.kind is VerdictKind.PASS and self._free_hand():
+        free = self._free_hand()
+        found = self._judge(
+            Gate.G2, begin, self.target, recipe, self.binding, self.spec, self.options.spec,
+            self.ruled() if free else None,
+        )  # fmt: skip
+        if found.kind is VerdictKind.PASS and free:
             found = self._weigh_elsewhere(begin, recipe, found)
         moved = spec_moved(self)  # while it ran: nobody knows then what was judged
         return found if moved is None else self._moved_on(Gate.G2, begin, moved)
@@ -240,20 +269,12 @@ class Work:
 
     def _weigh_elsewhere(self, begin: float, recipe: Recipe | None, found: Verdict) -> Verdict:
         """The same edit in another specialisation: rules hold in all, a free hand need not."""
-        from engine.service.llm_gates import elsewhere
+        from engine.service.llm_gates import judged_elsewhere
 
-        other = elsewhere(self, self.target)
-        if other is None:
+        there = judged_elsewhere(self, self.target, self.binding, recipe)
+        if there is None or there.ok:
             return found
-        key, module = other
-        self.bench.progress(f"G2: running the target as {key}")
-        there = self._judge(
-            Gate.G2, begin, module, recipe, self.binding, self.spec, self.options.spec
-        )
-        if there.kind is VerdictKind.PASS:
-            return found
-        reason = f"as {key}, which is built of the same text: {there.reason}"
-        return replace(there, reason=reason)
+        return self.verdict(Gate.G2, VerdictKind.FAIL, begin, there.reason, there.details)
 
     def _moved_on(self, gate: Gate, begin: float, moved: str) -> Verdict:
         reason = f"{moved} changed on disk: restore what this session has, or take the change in"
@@ -333,22 +354,10 @@ class Work:
         binding: Binding,
         spec: Path,
         options: Mapping[str, Any],
+        base: Module | None = None,
     ) -> Verdict:
-        payload = {
-            "module": print_module(module),
-            "recipe": None if recipe is None else recipe_to_json(recipe),
-            "binding": binding.to_json(),
-            "spec": str(spec),
-            "options": dict(options),
-        }
         try:
-            answer = self.bench.child.call(
-                "judge",
-                payload,
-                seconds=GATE_SECONDS,
-                cancel=self.bench.cancel,
-                progress=self.bench.progress,
-            )
+            answer = self.ask_judge(module, recipe, binding, spec, options, base)
         except ChildFailed as error:
             at = error.where
             place = f"{Path(at.file).name}:{at.line}: " if at is not None else ""
@@ -358,3 +367,35 @@ class Work:
         if gate is Gate.G1:
             reason = reason.replace("the spec", "the kernel's own reference")
         return self.verdict(gate, kind, begin, reason, answer["details"])
+
+    def ask_judge(
+        self,
+        module: Module,
+        recipe: Recipe | None,
+        binding: Binding,
+        spec: Path,
+        options: Mapping[str, Any],
+        base: Module | None = None,
+        *,
+        explain: bool = False,
+    ) -> dict[str, Any]:
+        """What `engine.gates.judge` says of a module, in the torch child.
+
+        `base` is the module before a model's or a person's edit. Raises `ChildFailed`.
+        """
+        payload = {
+            "module": print_module(module),
+            "recipe": None if recipe is None else recipe_to_json(recipe),
+            "binding": binding.to_json(),
+            "spec": str(spec),
+            "options": dict(options),
+            "base": None if base is None else print_module(base),
+            "explain": explain,
+        }
+        return self.bench.child.call(
+            "judge",
+            payload,
+            seconds=GATE_SECONDS,
+            cancel=self.bench.cancel,
+            progress=self.bench.progress,
+        )

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.gates.deck import QUICK, beyond, past, quick_deck
-from engine.gates.judge import Subject, judge
+from engine.gates.judge import judge
 from engine.gates.overflow import overflow
+from engine.gates.subject import Subject
 from engine.lift import lift, load_package
 from engine.lower.legal import legal
 from engine.spec.read import read_recipe

@@ -12,9 +12,11 @@ from engine.cuir.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
+from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.deck import Case
 from engine.gates.explain import diagnosis
-from engine.gates.judge import Subject, _probe, judge_json
+from engine.gates.judge import judge_json
+from engine.gates.subject import Subject
 from engine.lift import lift, load_package
 from engine.spec import read_recipe
 from engine.spec.declared import declared
@@ -126,10 +128,18 @@ def test_a_spec_that_runs_nowhere_is_no_pass(tmp_path: Path) -> None:
     assert not found["ok"] and "only 0 cases" in found["reason"]
 
 
-def test_one_case_more_is_judged() -> None:
-    case = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 11, "Nk": 13, "modes": ["exact"]}
-    found = judged(BASE, ROOT / "kernels/specs/full.py", cases=[case])
-    assert found["ok"] and "Nq 11, Nk 13" in found["details"]["runs"][-2]["case"]
+def test_a_free_hand_is_judged_at_its_own_sizes(tmp_path: Path) -> None:
+    """Also where no recipe was read: what never comes out one way does not pass."""
+    spec = spec_of(tmp_path, "    return (torch.softmax(s, -1).to(q.dtype) @ v)\n")
+    base = print_module(BASE)
+    found = judged(BASE, spec, base=base)
+    assert found["ok"], found["reason"]
+    assert len(found["details"]["runs"]) > len(judged(BASE, spec)["details"]["runs"])
+    late = "n * BN + BN <= args.Nk and args.Nk * 1.0 < 70000.5"
+    text = base.replace("(n + 1) * BN <= args.Nk", late)
+    assert text != base
+    found = judged(parse_module(text), spec, base=base)
+    assert not found["ok"] and "no run has `args.Nk * 1.0 >= 70000.5`" in found["reason"]
 
 
 def test_weights_of_relu_that_are_zero_are_not_removed_pairs() -> None:
@@ -138,7 +148,7 @@ def test_weights_of_relu_that_are_zero_are_not_removed_pairs() -> None:
     planned = plan(BASE, recipe)
     target = list(apply(BASE, planned.steps))[-1][1]
     subject = Subject(target, recipe, planned.binding, SPECS / "relu.py", {})
-    failure, row = _probe(subject, Case(1, 2, 1, 20, 33, probe_keep=True), 0)
+    failure, row = BY_RECIPE.probe(subject, Case(1, 2, 1, 20, 33, probe_keep=True), 0)
     assert failure is None and 0 < row["kept"] < 2 * 20 * 33
 
 

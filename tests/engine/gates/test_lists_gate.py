@@ -6,7 +6,8 @@ import pytest
 
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.gates.judge import Failure, Subject, judge
+from engine.gates.judge import judge
+from engine.gates.subject import Failure, Subject
 from tests.engine.gates.test_judge import subject_of
 
 STEPS = "range(block_id(1), tiles, grid_dim(1))"

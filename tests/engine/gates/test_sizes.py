@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cuir.nodes import Module
+from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.deck import Tiles, quick
-from engine.gates.judge import Failure, Subject, _exact, _located, judge, without_value
+from engine.gates.judge import judge
+from engine.gates.running import exact
 from engine.gates.sizes import cases_past, compared, met, thresholds, tiles_of, unmet
+from engine.gates.subject import Failure, Subject, without_value
 from engine.lift import lift_source, load_package
 from engine.spec.read import read_recipe
 from engine.transfer.rules import plan
@@ -45,9 +48,9 @@ def past(module: Module) -> tuple[Subject, Failure | None]:
     deck = quick(tiles)
     cases = cases_past(thresholds(module), deck, tiles)
     assert cases
-    failure, _ = _exact(subject, cases[0], 0)
+    failure, _ = exact(BY_RECIPE, subject, cases[0], 0)
     if failure is not None:
-        failure = _located(subject, (*deck, cases[0]), len(deck), failure)
+        failure = BY_RECIPE.locate(subject, (*deck, cases[0]), len(deck), failure)
     return subject, failure
 
 

@@ -323,7 +323,9 @@ def test_an_edit_for_the_decks_sizes_fails_at_one_that_nobody_foresaw(
 
 
 def test_an_edit_for_one_head_size_fails_at_another(
-    opened: Open, serve: Callable[..., tuple[Server, ServerClient]]
+    opened: Open,
+    serve: Callable[..., tuple[Server, ServerClient]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """1 / sqrt(64) written out is right in the specialisation that is judged first."""
     work = opened(find_spec("full"))
@@ -334,8 +336,15 @@ def test_an_edit_for_one_head_size_fails_at_another(
     assert attempt.details["counterexample"]
     # It became the proposal, being the best there is: accepting it does not help it past G2.
     work.accept_all(work.state.proposals[-1])
+    asked: list[str] = []
+    call = work.bench.child.call
+    monkeypatch.setattr(
+        work.bench.child, "call", lambda name, *a, **k: (asked.append(name), call(name, *a, **k))[1]
+    )
     verdict = work.judge_target()
     assert verdict.kind is VerdictKind.FAIL and verdict.reason.startswith("as f16_128")
+    # What the loop judged in the other specialisation is not judged there again.
+    assert asked == ["judge"]
 
 
 def test_what_goes_anew_is_shown_anew(

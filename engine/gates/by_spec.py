@@ -11,32 +11,19 @@ Runs in the torch child only.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from engine.cuir.check import check
 from engine.errors import SpecError
-from engine.gates.deck import Case, past, quick
-from engine.gates.judge import (
-    EXACT_TOLERANCE,
-    Failure,
-    Report,
-    Subject,
-    _execute,
-    _inputs,
-    _op,
-    _rows_equal,
-    hot_like,
-    roundoff,
-    without_value,
-)
+from engine.gates.cases import legal_cases
+from engine.gates.comparing import EXACT_TOLERANCE, roundoff, rows_equal
+from engine.gates.deck import Case
 from engine.gates.low_precision import run_spec
-from engine.gates.sizes import affordable, cases_past, thresholds, tiles_of
-from engine.spec.inputs import violated
+from engine.gates.running import Compare, Row, Way, execute, hot_like, make_case
+from engine.gates.subject import Failure, Subject
 from engine.spec.oracle import as_bhnd, oracle, output_as_bhnd
 from engine.spec.signature import Signature
 from engine.spec.source import read_source
@@ -49,56 +36,23 @@ COMPARED = (
 )
 
 
-def judge_by_spec(subject: Subject, report: Report) -> tuple[Failure | None, list[dict[str, Any]]]:
-    """The first failure (or None), and what every run measured."""
-    static = check(subject.module)
-    if static:
-        return Failure(static[0].message, op=_op(static[0].path)), []
-    unfilled = without_value(subject)
-    if unfilled is not None:
-        return unfilled, []
-    done: list[dict[str, Any]] = []
-    compared = 0
-    deck = legal_deck(subject)
-    for number, case in enumerate(deck):
-        report(f"{number + 1} of {len(deck)}: {case}")
-        for run in (_exact, _typed, _probe):
-            if run is _probe and not case.probe_keep:
-                continue
-            if run is not _probe and run.__name__.strip("_") not in case.modes:
-                continue
-            failure, row = run(subject, case, number)
-            done.append(row)
-            if failure is not None:
-                return failure, done
-            compared += run is _exact and "skipped" not in row and bool(case.Nq and case.Nk)
-    if compared < FEWEST:
-        why = next((r["skipped"] for r in done if "skipped" in r), "no case fits the spec's sizes")
-        return Failure(f"only {compared} cases could be compared: {why}"), done
-    return None, done
+def too_few(done: Sequence[Row]) -> Failure | None:
+    """Where the spec runs at hardly any size of the deck, nothing is known of the target."""
+    compared = sum(row["mode"] == "exact" and "O" in row for row in done)
+    if compared >= FEWEST:
+        return None
+    why = next((r["skipped"] for r in done if "skipped" in r), "no case fits the spec's sizes")
+    return Failure(f"only {compared} cases could be compared: {why}")
 
 
-def legal_deck(subject: Subject) -> list[Case]:
-    """The quick deck, cases past the file's integers, and the subject's own cases; bent to what
-    the declarations allow."""
-    tiles = tiles_of(subject.module)
-    deck = (*quick(tiles), *past(written(subject)), *subject.extra_cases)
-    farther = cases_past(thresholds(subject.module), deck, tiles)
-    fixed = {"D": subject.head_dim, "Dv": subject.head_dim}
-    out: list[Case] = []
-    for case in (*deck, *farther):
-        square = max(case.Nq, case.Nk)
-        for bent in (
-            case,
-            replace(case, Nq=square, Nk=square),
-            replace(case, Hkv=case.Hq),
-            replace(case, Nq=square, Nk=square, Hkv=case.Hq),
-        ):
-            if violated(subject.recipe, bent.sizes | fixed) is None:
-                if case not in farther or affordable(bent):
-                    out.append(bent)
-                break
-    return list(dict.fromkeys(out))
+def unread_cases(subject: Subject) -> list[Case]:
+    """The deck of a spec that no recipe could be read from."""
+    return legal_cases(subject, written(subject))
+
+
+def as_found(_: Subject, __: Sequence[Case], ___: int, failure: Failure) -> Failure:
+    """The failure as it is: without a recipe nothing tells which op is wrong."""
+    return failure
 
 
 def written(subject: Subject) -> list[int]:
@@ -108,7 +62,7 @@ def written(subject: Subject) -> list[int]:
 
 def drawn(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
     """The case's inputs, their integers as the spec runs with them."""
-    inputs, sizes = _inputs(subject, case, seed)
+    inputs, sizes = make_case(subject, case, seed)
 
     def runs(tried: Mapping[str, Tensor]) -> bool:
         return isinstance(_spec(subject, tried), Tensor)
@@ -124,23 +78,20 @@ def _spec(subject: Subject, inputs: Mapping[str, Any]) -> Tensor | str:
         return f"the spec does not run at these sizes: {error.message}"
 
 
-def _exact(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
-    inputs, sizes = drawn(subject, case, seed)
-    row: dict[str, Any] = {"case": str(case), "mode": "exact"}
-    want = _spec(subject, inputs) if case.Nq and case.Nk else ""
-    if isinstance(want, str) and want:
-        return None, row | {"skipped": want}
-    found, out = _execute(subject, inputs, sizes, "exact", seed)
-    if found is not None and not out:
-        return found, row
-    o = output_as_bhnd(subject.recipe, out["O"])
+def compared(subject: Subject, case: Case, inputs: Mapping[str, Any]) -> Compare | str:
+    """What exact outputs are compared with, or why the spec does not run at these sizes."""
+    want = _spec(subject, inputs) if case.Nq and case.Nk else None
     if isinstance(want, str):
-        nothing = Failure("without keys O is not 0") if bool((o != 0).any()) else None
-        return found or nothing, row
-    failure, row["O"] = _rows_equal(o, _without_nan_rows(want), "O")
-    if found is not None and failure is not None:
-        failure = replace(failure, op=found.op)
-    return failure or found, row
+        return want
+
+    def compare(out: Mapping[str, Tensor]) -> tuple[Failure | None, Row]:
+        o = output_as_bhnd(subject.recipe, out["O"])
+        if want is None:
+            return (Failure("without keys O is not 0") if bool((o != 0).any()) else None), {}
+        failure, worst = rows_equal(o, _without_nan_rows(want), "O")
+        return failure, {"O": worst}
+
+    return compare
 
 
 def _without_nan_rows(o: Tensor) -> Tensor:
@@ -148,9 +99,9 @@ def _without_nan_rows(o: Tensor) -> Tensor:
     return o.masked_fill(o.isnan().all(-1, keepdim=True), 0.0)
 
 
-def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
+def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row]:
     """FlashAttention's rule, as in `judge`: twice the error of PyTorch in low precision."""
-    row: dict[str, Any] = {"case": str(case), "mode": "typed"}
+    row: Row = {"case": str(case), "mode": "typed"}
     if not (case.Nq and case.Nk):
         return None, row
     inputs, sizes = drawn(subject, case, seed)
@@ -166,7 +117,7 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
     want = _spec(subject, wide)
     if isinstance(want, str):
         return None, row | {"skipped": want}
-    failure, out = _execute(subject, low, sizes, "typed", seed)
+    failure, out = execute(subject, low, sizes, "typed", seed)
     if failure is not None:
         return failure, row
     try:
@@ -193,10 +144,10 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
     return None, row
 
 
-def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dict[str, Any]]:
+def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row]:
     """The weights themselves: O with one-hot V is one column of them per key."""
     inputs, sizes = drawn(subject, case, seed)
-    row: dict[str, Any] = {"case": str(case), "mode": "weights"}
+    row: Row = {"case": str(case), "mode": "weights"}
     v = next(i for i in subject.recipe.inputs if i.role == "v")
     pairs = 0
     for first in range(0, sizes["Nk"], subject.head_dim):
@@ -208,7 +159,7 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
         spec = _spec(subject, probe)
         if isinstance(spec, str):
             return None, row | {"skipped": spec}
-        failure, out = _execute(subject, probe, sizes, "exact", seed)
+        failure, out = execute(subject, probe, sizes, "exact", seed)
         if failure is not None:
             return failure, row
         want = _without_nan_rows(spec)[..., :columns]
@@ -230,3 +181,6 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, dic
             return Failure(reason, counterexample=example), row
     row["kept"] = pairs
     return None, row
+
+
+BY_SPEC = Way(unread_cases, drawn, compared, _typed, _probe, as_found, too_few)

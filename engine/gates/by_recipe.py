@@ -1,0 +1,180 @@
+"""A module against a spec whose recipe was read, in both modes.
+
+Exact mode (every value float64) judges the algebra: O, LSE and the keep set. Typed mode judges the
+rounding by FlashAttention's rule: the error is at most twice that of the spec run in low precision
+by PyTorch, plus rounding. The comparison never uses the kernel's own index or mask code: the
+expected values come from the spec's function.
+
+Runs in the torch child only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.gates.cases import read_cases
+from engine.gates.comparing import (
+    lse_equal,
+    roundoff,
+    rows_equal,
+    typed_lse,
+)
+from engine.gates.deck import Case
+from engine.gates.diagnose import diagnose, lse_path
+from engine.gates.low_precision import run_spec
+from engine.gates.running import Compare, Row, Way, execute, make_case, weights_of
+from engine.gates.sizes import first_met, thresholds
+from engine.gates.subject import Failure, Subject, is_element, op_text
+from engine.spec.oracle import expected, oracle, output_as_bhnd
+
+MAX_DIAGNOSED = 400  # keys: beyond that a failure keeps its numbers only
+
+
+def compared(subject: Subject, case: Case, inputs: Mapping[str, Any]) -> Compare:
+    """What exact outputs are compared with: O, and LSE where there is one."""
+    if case.Nq == 0 or case.Nk == 0:
+        # Specs need not run on nothing; the convention is O = 0 and LSE = -inf.
+        return lambda out: (_is_nothing(subject, out, case), {})
+    want = expected(subject.recipe, inputs)
+    spec_o = output_as_bhnd(subject.recipe, oracle(subject.spec, inputs, subject.options))
+    # Rows without a kept key: our convention is O = 0; what the spec gives there is its own affair.
+    o_want = torch.where(want.empty[..., None], torch.zeros_like(want.o), spec_o)
+    # Where -inf took every key, or made the spec NaN, there is nothing to hold a kernel to.
+    bias = case.values == "bias-inf"
+    sound = torch.isfinite(spec_o).all(-1) & torch.isfinite(o_want).all(-1)
+
+    def compare(out: Mapping[str, Tensor]) -> tuple[Failure | None, Row]:
+        row: Row = {}
+        o = output_as_bhnd(subject.recipe, out["O"])
+        if bias:
+            row["rows"] = int(sound.sum())
+            o, there = (t.masked_fill(~sound[..., None], 0.0) for t in (o, o_want))
+            failure, row["O"] = rows_equal(o, there, "O")
+            return failure, row
+        failure, row["O"] = rows_equal(o, o_want, "O")
+        if failure is None and want.lse is not None and "LSE" in out:
+            failure, row["LSE"] = lse_equal(out["LSE"], want.lse)
+        return failure, row
+
+    return compare
+
+
+def _is_nothing(subject: Subject, out: Mapping[str, Tensor], case: Case) -> Failure | None:
+    """Without keys every row of O is 0 and every LSE is -inf."""
+    o = output_as_bhnd(subject.recipe, out["O"])
+    failure, _ = rows_equal(o, torch.zeros_like(o), "O without keys")
+    if failure is None and "LSE" in out:
+        lse = out["LSE"]
+        failure, _ = lse_equal(lse, torch.full_like(lse, -math.inf), "LSE without keys")
+        if failure is not None and (path := lse_path(subject.module)) is not None:
+            failure = replace(failure, op=op_text(path))
+    if failure is None:
+        return None
+    return replace(failure, counterexample={**(failure.counterexample or {}), "case": str(case)})
+
+
+def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row]:
+    """Declared types: at most twice the error of PyTorch in low precision, plus rounding."""
+    inputs, sizes = make_case(subject, case, seed)
+    low = {
+        n: t.to(subject.dtype) if isinstance(t, Tensor) and is_element(subject.recipe, n) else t
+        for n, t in inputs.items()
+    }
+    failure, out = execute(subject, low, sizes, "typed", seed)
+    row: Row = {"case": str(case), "mode": "typed"}
+    if failure is not None:
+        return failure, row
+    wide = {
+        n: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t
+        for n, t in low.items()
+    }
+    want = expected(subject.recipe, wide)
+    reference = output_as_bhnd(subject.recipe, oracle(subject.spec, wide, subject.options))
+    plain = output_as_bhnd(subject.recipe, run_spec(subject.spec, low, subject.options)).double()
+    kept = ~want.empty[..., None].expand_as(reference)
+    got = output_as_bhnd(subject.recipe, out["O"]).double()
+    if bool((got.masked_select(~kept) != 0).any()):
+        return Failure("a row without a kept key is not 0"), row
+    zero = torch.zeros(1, dtype=torch.float64)
+    error = torch.cat([(got - reference).abs().masked_select(kept), zero])
+    error = error.nan_to_num(math.inf, math.inf)
+    allowed = torch.cat([(plain - reference).abs().masked_select(kept), zero])
+    # Where PyTorch itself overflows it is no yardstick: such an element allows nothing.
+    allowed = allowed.nan_to_num(0.0, 0.0, 0.0)
+    largest = torch.cat([reference.abs().masked_select(kept), zero]).nan_to_num(0.0, 0.0, 0.0)
+    bound = 2 * float(allowed.max()) + 2 * roundoff(subject.dtype) * float(largest.max())
+    row |= {"error": float(error.max()), "bound": bound}
+    if row["error"] > bound:
+        reason = f"the rounding error {row['error']:.3g} is over FlashAttention's bound {bound:.3g}"
+        return Failure(reason, counterexample={"case": str(case)}), row
+    if want.lse is not None and "LSE" in out:
+        failure, row["LSE"] = typed_lse(out["LSE"].double(), want.lse)
+        return failure, row
+    return None, row
+
+
+def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row]:
+    """The keep set, exactly: one-hot V gives back every weight."""
+    inputs, sizes = make_case(subject, case, seed)
+    want = expected(subject.recipe, inputs)
+    keep = want.keep
+    if subject.recipe.weight is not None:
+        keep = keep & (want.weights != 0)  # relu gives kept pairs the weight of removed ones
+    row: Row = {"case": str(case), "mode": "keep set"}
+    failure, got = weights_of(subject, inputs, sizes, seed)
+    if failure is not None or got is None:
+        return failure, row
+    row["kept"] = int(keep.sum())
+    wrong = (got != 0) != keep
+    if not bool(wrong.any()):
+        return None, row
+    b, h, i, j = (int(x) for x in wrong.nonzero()[0])
+    kept = bool(keep[b, h, i, j])
+    example = {"b": b, "h": h, "i": i, "j": j, "expected": kept, "got": not kept}
+    words, other = ("keeps", "masks") if kept else ("masks", "keeps")
+    reason = (
+        f"the keep set differs: at b={b}, h={h}, i={i}, j={j} the spec {words} the pair, "
+        f"the target {other} it"
+    )
+    return Failure(reason, counterexample=example), row
+
+
+def located(subject: Subject, deck: Sequence[Case], seed: int, failure: Failure) -> Failure:
+    """The failure of a case with the first wrong op, where the numbers or the case tell it."""
+    case = deck[seed]
+    new = first_met(thresholds(subject.module), deck[:seed], case)
+    if new is not None:
+        one, outcome = new
+        reason = f"{failure.reason}; it is the first run with {one.words(outcome)}"
+        return replace(failure, reason=reason, op=op_text(one.path))
+    if failure.op is not None or not case.Nk or case.Nk > MAX_DIAGNOSED:
+        return failure
+    inputs, sizes = make_case(subject, case, seed)
+    fault, got = weights_of(subject, inputs, sizes, seed)
+    if fault is not None or got is None:
+        return failure if fault is None else replace(failure, op=fault.op)
+    want = expected(subject.recipe, inputs)
+    weights = want.weights
+    if want.lse is not None:
+        weights = weights / weights.sum(-1, keepdim=True).clamp_min(1e-300)
+    found = diagnose(subject.module, got, weights, sizes)
+    if found is None:
+        path = lse_path(subject.module) if failure.reason.startswith("LSE") else None
+        return failure if path is None else replace(failure, op=op_text(path))
+    return replace(
+        failure,
+        reason=f"{failure.reason}; {found.words}",
+        op=op_text(found.path),
+        counterexample={**found.example, "compared": "weights of one-hot V"},
+    )
+
+
+BY_RECIPE = Way(
+    read_cases, make_case, compared, _typed, _probe, located, lambda _: None
+)  # fmt: skip

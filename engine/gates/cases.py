@@ -1,0 +1,130 @@
+"""The cases of the deck that fit a module and its spec.
+
+Runs in the torch child only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from engine.cuir.nodes import Module
+from engine.cuir.printer import print_module
+from engine.gates.deck import (
+    MAX_SQUARE,
+    MOST_TILES,
+    Case,
+    constants,
+    listed,
+    past,
+    quick,
+)
+from engine.gates.running import biases
+from engine.gates.sizes import affordable, cases_past, compared, thresholds, tiles_of
+from engine.gates.subject import Subject
+from engine.transfer.ranges import reads_pairs
+from engine.transfer.workspace import launch_constants
+
+# A mask that reads inputs: batches that differ, several blocks of rows and tiles of keys; two runs
+# in a row, of which one has its mask's bits for one tile only.
+# Sorted runs, as models mostly have them; then each batch in a way of its own.
+DATA_CASES = tuple(
+    Case(b, 2, 1, n, n, modes=("exact",), turn=turn)
+    for b, n, turn in ((2, 260, 0), (2, 261, 0), (3, 259, 2))
+)
+# How far beyond the deck's largest sizes the unforeseen ones may go: half a second of runs each.
+MORE_KEYS, MORE_ROWS = 2500, 900
+BIAS_CASE = Case(1, 2, 1, 70, 200, values="bias-inf", modes=("exact",))
+
+
+def legal_cases(subject: Subject, names: Iterable[int], more: Sequence[Case] = ()) -> list[Case]:
+    """The quick deck, cases past the numbers `names` and past the module's own comparisons of
+    sizes; bent to what the spec allows (Nq == Nk, one head count, ...).
+
+    What somebody wrote with a free hand runs at sizes besides that follow from its own text.
+    """
+    tiles = tiles_of(subject.module)
+    deck = (*quick(tiles), *past(names), *more)
+    lists = listed(listed_tile(subject))
+    farther = cases_past(thresholds(subject.module), deck, tiles)
+    deck = (*deck, *lists, *farther)
+    if subject.watch is not None:
+        deck = (*deck, *unforeseen(subject.module, deck))
+    out: list[Case] = []
+    for case in deck:
+        found = bent(subject, case)
+        if found is None:
+            continue
+        costly = (case in lists and found.Nq > MAX_SQUARE) or (
+            case in farther and not affordable(found)
+        )
+        if not costly:
+            out.append(found)
+    return list(dict.fromkeys(out))
+
+
+def bent(subject: Subject, case: Case) -> Case | None:
+    """The case with the fewest changes that the spec allows; None where it allows none."""
+    square = max(case.Nq, case.Nk)
+    tried = (
+        case,
+        replace(case, Nq=case.Nk, Nk=case.Nq),
+        replace(case, Nq=square, Nk=square),
+        replace(case, Hkv=case.Hq),
+        replace(case, Nq=square, Nk=square, Hkv=case.Hq),
+    )
+    return next((one for one in tried if subject.allows(one)), None)
+
+
+def read_cases(subject: Subject) -> list[Case]:
+    """The deck of a spec whose recipe was read."""
+    more: tuple[Case, ...] = ()
+    if any(i.name in biases(subject.recipe) for i in subject.recipe.inputs):
+        more = (BIAS_CASE,)
+    if reads_pairs(subject.recipe.keep):
+        more = (*more, *DATA_CASES)
+    return legal_cases(subject, constants_of(subject), more)
+
+
+def unforeseen(module: Module, deck: Sequence[Case]) -> tuple[Case, ...]:
+    """Sizes that follow from the module's own text, so that no edit can be made for them: among
+    those of the deck and beyond its largest, in keys, in rows, in batches and in heads."""
+    digest = hashlib.sha256(print_module(module).encode()).digest()
+    numbers = [int.from_bytes(digest[k : k + 2]) for k in range(0, 24, 2)]
+    group, kv = ((2, 1), (1, 2), (3, 1), (2, 2))[numbers[0] % 4]
+    keys = max((c.Nk for c in deck), default=0) + 1 + numbers[1] % MORE_KEYS
+    rows = max((c.Nq for c in deck), default=0) + 1 + numbers[2] % MORE_ROWS
+    exact = ("exact",)
+    return (
+        Case(1 + numbers[3] % 2, group * kv, kv, 9 + numbers[4] % 150, 9 + numbers[5] % 150,
+             modes=exact),
+        Case(1, 1, 1, 9 + numbers[6] % 40, keys, modes=exact),
+        Case(1, 1, 1, rows, 9 + numbers[7] % 40, modes=exact),
+        Case(3 + numbers[8] % 5, 1, 1, 2 + numbers[9] % 8, 9 + numbers[10] % 60, modes=exact),
+        Case(1, 5 + numbers[11] % 20, 1, 2 + numbers[9] % 8, 9 + numbers[10] % 60, modes=exact),
+    )  # fmt: skip
+
+
+def constants_of(subject: Subject) -> list[int]:
+    """The constants of the recipe, and those that the module compares with and the recipe lacks.
+
+    A rewritten comparison (`<= c - 1`, `< c + 1`) is the recipe's own.
+    """
+    own = constants(subject.recipe.expressions())
+    more = constants(compared(subject.module))
+    return sorted({*own, *(c for c in more if not any(abs(c - o) <= 1 for o in own))})
+
+
+def listed_tile(subject: Subject) -> int | None:
+    """Keys in a tile of the lists that the target makes; None where it makes none."""
+    if subject.binding.workspace is None:
+        return None
+    return launch_constants(subject.module, subject.binding).get("BN")
+
+
+def unlisted(subject: Subject, deck: list[Case]) -> str:
+    """Words where no run lists as many tiles as there are warps for, because it must be square."""
+    tile = listed_tile(subject)
+    most = max((-(-c.Nk // tile) for c in deck), default=0) if tile else MOST_TILES
+    return "" if most >= MOST_TILES else f"no run lists more than {most} tiles"

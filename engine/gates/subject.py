@@ -1,0 +1,113 @@
+"""What a CPU gate judges: a module, and what it must compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.cuir.check import check
+from engine.cuir.nodes import Module, Name, Num
+from engine.gates.branches import Watch
+from engine.gates.deck import Case
+from engine.gates.overflow import overflow
+from engine.spec import Recipe
+from engine.spec.declared import declared
+from engine.spec.inputs import violated
+from engine.spec.source import read_source
+from engine.transfer.binding import Binding
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a gate fails: in words, with the op and a counterexample where there is one."""
+
+    reason: str
+    op: str | None = None
+    counterexample: Mapping[str, Any] | None = None
+
+    def details(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        if self.op is not None:
+            out["op"] = self.op
+        if self.counterexample is not None:
+            out["counterexample"] = dict(self.counterexample)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A module and what it must compute.
+
+    `watch` is told what the conditions come out as that somebody wrote with a free hand: each of
+    them must be seen both ways.
+    """
+
+    module: Module
+    recipe: Recipe
+    binding: Binding
+    spec: Path
+    options: Mapping[str, Any]
+    watch: Watch | None = None
+
+    def allows(self, case: Case) -> bool:
+        """Whether the spec is defined for these sizes."""
+        fixed = {"D": self.head_dim, "Dv": self.head_dim}
+        return violated(self.recipe, case.sizes | fixed) is None
+
+    @property
+    def head_dim(self) -> int:
+        values = dict(self.module.spec)
+        size = values.get("D")
+        return size.value if isinstance(size, Num) and isinstance(size.value, int) else 64
+
+    @property
+    def dtype(self) -> torch.dtype:
+        kind = dict(self.module.spec).get("T")
+        return torch.float16 if kind == Name("f16") else torch.bfloat16
+
+
+def as_declared(spec: Path, options: Mapping[str, Any]) -> Recipe:
+    """What an unread spec says about its inputs; its score and mask are not to be asked for."""
+    return declared(read_source(spec, options)).as_recipe("no recipe was read")
+
+
+def is_element(recipe: Recipe, name: str) -> bool:
+    """Whether an input has the specialisation's element type."""
+    return any(i.name == name and i.dtype == "T" for i in recipe.inputs)
+
+
+def at_sight(subject: Subject) -> Failure | None:
+    """What is wrong with the module before anything runs."""
+    found = check(subject.module)
+    if found:
+        return Failure(found[0].message, op=op_text(found[0].path))
+    unfilled = without_value(subject)
+    if unfilled is not None:
+        return unfilled
+    wide = overflow(subject.module)
+    return None if wide is None else Failure(wide.message, op=op_text(wide.path))
+
+
+def without_value(subject: Subject) -> Failure | None:
+    """A field of the argument struct that the binding fills with nothing."""
+    binding, space = subject.binding, subject.binding.workspace
+    filled = {t.field for t in binding.tensors} | {s.field for s in binding.sizes}
+    filled |= {s.field for s in binding.scalars}
+    if space is not None:
+        filled |= {space.field, space.planned, space.slots}
+    for index, field in enumerate(subject.module.fields):
+        if field.name not in filled:
+            reason = f"args.{field.name} is filled by no input, output or size of the spec"
+            return Failure(reason, op=op_text(("Args", index)))
+    return None
+
+
+def op_text(path: tuple[str | int, ...]) -> str:
+    """An op's path as verdicts write it."""
+    return "/".join(map(str, path))

@@ -1,0 +1,176 @@
+"""What somebody wrote with a free hand is seen both ways, or it does not pass.
+
+Each of these edits is right at every size of the deck and wrong beyond it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.cuir.nodes import Module
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
+from engine.gates.branches import Watch, new_conditions
+from engine.gates.cases import unforeseen
+from engine.gates.deck import quick
+from engine.gates.judge import judge, judge_json
+from engine.gates.reach import Reaches
+from engine.gates.subject import Subject
+from engine.lift import lift, load_package
+from engine.spec.read import read_recipe
+from engine.spec.text import recipe_to_json
+from engine.transfer.rules import plan
+
+LOOP_END = "    l = row_reduce(l)\n"
+WHOLE = "return (n + 1) * BN <= args.Nk\n"
+
+
+def base_and_subject() -> tuple[Module, Subject]:
+    package = load_package("flash_fwd_sm80")
+    module = lift(package, "bf16_64", package.archs[0]).module
+    assert package.reference is not None
+    recipe = read_recipe(package.reference, {})
+    return module, Subject(module, recipe, plan(module, recipe).binding, package.reference, {})
+
+
+def edited(old: str, new: str) -> Subject:
+    """The kernel with one change, judged as what a model or a person wrote."""
+    base, subject = base_and_subject()
+    text = print_module(base)
+    assert text.count(old) == 1, old
+    module = parse_module(text.replace(old, new))
+    return replace(subject, module=module, watch=Watch(new_conditions(base, module)))
+
+
+def wrong_sum(condition: str, before: str = "") -> tuple[str, str]:
+    """The row sum is doubled where `condition` holds."""
+    edit = f"    l = map(l, lambda sum: sum * 2.0 if {condition} else sum)\n"
+    return LOOP_END, LOOP_END + before + edit
+
+
+def wrong_factor(factor: str) -> tuple[str, str]:
+    """The row sum is multiplied by what is 1 at small sizes."""
+    return LOOP_END, LOOP_END + f"    wide = {factor}\n    l = map(l, lambda sum: sum * wide)\n"
+
+
+LAUNDERED = {
+    "scale": wrong_sum("args.Nk * 1.0 > args.scale * 26320.0"),
+    "cast": wrong_sum("f32(args.Nk) > 3290.5"),
+    "equal": wrong_sum("f32(args.Nk) == args.scale * 26320.0"),
+    "far beyond": wrong_sum("args.Nk * 0.5 > 1.0e6"),
+    "loaded": wrong_sum("f32(args.Nk) * sum > 1.0e9 * f32(args.Hq)"),
+    "by a name": wrong_sum("late > 0.0", "    late = args.Nq * 1.0 - 3290.0\n"),
+    "by a flag": wrong_sum("late", "    late = args.Nq * 1.0 > 3290.0\n"),
+    "batch": wrong_sum("f32(b) > 77.5"),
+    "heads": wrong_sum("f32(args.Hq) * 0.1 > 7.75"),
+    "product": wrong_sum("f32(args.Nq) * f32(args.Nk) > 4.0e7"),
+    "and": wrong_sum("f32(args.Nq) > 500.0 and f32(args.Nk) < 3.5"),
+    "max": wrong_factor("1.0 + max(0.0, args.Nk * 0.5 - 1645.0)"),
+    "min": wrong_factor("1.0 + min(3290.0 - args.Nk * 1.0, 0.0)"),
+    "abs": wrong_factor("(abs(3290.0 - f32(args.Nk)) + 3290.0 - f32(args.Nk)) / "
+                        "(6580.0 - 2.0 * f32(args.Nk))"),
+    "floor": wrong_factor("1.0 + floor(args.Nk * 0.0003)"),
+    "integer cast": wrong_factor("1.0 + i32(args.Nk * 0.0003)"),
+    "quotient": wrong_factor("1.0 + f32(args.Nk // (args.Hkv * 3290))"),
+    "shift": wrong_factor("1.0 + f32(args.Nk >> 12)"),
+    "bits": wrong_factor("1.0 + f32(args.Nk & 4096)"),
+    "far bits": wrong_factor("1.0 + f32((args.Nk * 64) >> 18)"),
+    "loop": (LOOP_END, LOOP_END + "    for late in range(3290, args.Nk):\n"
+             "        l = map(l, lambda sum: sum * 2.0)\n"),
+    "branch": (LOOP_END, LOOP_END + "    if args.Nk * 1.0 > 3290.0:\n"
+               "        l = map(l, lambda sum: sum * 2.0)\n"),
+    "row": ("lambda x, r: x * r)", "lambda x, r, i, j: x * (r if i * 1.0 < 3290.0 else 0.0), "
+            "at=[q0, 0])"),
+    "key": ("lambda i, j: j < args.Nk", "lambda i, j: j < args.Nk and j * 1.0 < 3290.0"),
+    "row of the padding": ("lambda x, r: x * r)", "lambda x, r, i, j: x * "
+                           "(r if i * 1.0 < 254.5 else 0.0), at=[q0, 0])"),
+    "data": wrong_sum("sum > 1.0e9"),
+    "a clamp that never clamps": (LOOP_END, LOOP_END + "    l = map(l, lambda sum: "
+                                  "min(sum, 1.0e9))\n"),
+    "whole tile": (WHOLE, WHOLE.replace("<= args.Nk", "<= args.Nk or n * 1.0 > 77.0")),
+    "polynomial": wrong_factor(
+        "1.0 + " + " * ".join(f"(f32(args.Nk) * 0.01 - {n * 0.01})"
+                              for n in sorted({c.Nk for c in quick()}))
+    ),
+    "steep": wrong_factor("1.0 + exp2(f32(args.Nk) * 0.25 - 200.0)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAUNDERED)
+def test_what_is_right_on_a_deck_only_does_not_pass(name: str) -> None:
+    failure, _ = judge(edited(*LAUNDERED[name]), lambda _: None)
+    assert failure is not None
+    assert "no run has" in failure.reason or "is wrong" in failure.reason, failure.reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        wrong_sum("f32(args.Nk) < 0.0"),  # never so: there is no such branch
+        wrong_sum("args.Nk * 1.0 + 1.0 == args.Nk * 1.0"),
+        (WHOLE, "last = (n + 1) * BN\n    return last <= args.Nk\n"),
+        (WHOLE, "return args.Nk >= (n + 1) * BN and n >= 0\n"),
+        (LOOP_END, LOOP_END + "    l = map(l, m, lambda sum, top: 0.0 if top == -inf else sum)\n"),
+    ],
+)
+def test_what_has_no_other_side_passes(old: str, new: str) -> None:
+    failure, _ = judge(edited(old, new), lambda _: None)
+    assert failure is None, failure.reason
+
+
+def test_rules_are_not_asked_for_both_sides() -> None:
+    base, subject = base_and_subject()
+    assert new_conditions(base, base) == ()
+    module = edited(*LAUNDERED["cast"]).module
+    failure, _ = judge(replace(subject, module=module), lambda _: None)
+    assert failure is None  # a deck alone cannot see it: which is why a free hand is watched
+
+
+def test_a_name_that_means_something_else_is_new() -> None:
+    """The text of a condition of the kernel, over a name that the edit has made another."""
+    base, _ = base_and_subject()
+    text = print_module(base)
+    old = "    blocks = ceil_div(args.Nq, BM) * args.Hq * args.B\n"
+    made = parse_module(text.replace(old, old.replace("args.B", "args.B // 5000")))
+    assert [c.words(True) for c in new_conditions(base, made)][-1] == "`blocks == 0` (launch)"
+
+
+def test_sizes_that_nobody_foresees_are_the_texts_own() -> None:
+    base, _ = base_and_subject()
+    deck = quick()
+    cases = unforeseen(base, deck)
+    assert cases == unforeseen(base, deck)
+    assert cases != unforeseen(edited(*LAUNDERED["cast"]).module, deck)
+    assert max(c.Nk for c in cases) > max(c.Nk for c in deck)
+    assert max(c.Nq for c in cases) > max(c.Nq for c in deck)
+    assert max(c.Hq for c in cases) > max(c.Hq for c in deck)
+    assert max(c.B for c in cases) > max(c.B for c in deck)
+
+
+def test_a_case_is_found_for_the_other_side() -> None:
+    subject = edited(*LAUNDERED["and"])
+    assert subject.watch is not None
+    reaches = Reaches(subject)
+    found = {c.words(True): reaches.of(c, True) for c in subject.watch.watched}
+    (both,) = (r for words, r in found.items() if " and " in words)
+    assert both.possible and both.cases[0].Nq > 500 and both.cases[0].Nk <= 3
+
+
+def test_the_verdict_in_json_asks_for_both_sides_where_a_base_is_given(tmp_path: Path) -> None:
+    base, subject = base_and_subject()
+    edit = edited(*LAUNDERED["far beyond"])
+    payload: dict[str, Any] = {
+        "module": print_module(edit.module), "recipe": recipe_to_json(subject.recipe),
+        "binding": subject.binding.to_json(), "spec": str(subject.spec),
+    }  # fmt: skip
+    verdict = judge_json(payload | {"base": print_module(base)}, lambda _: None)
+    assert not verdict["ok"]
+    assert "no run has `args.Nk * 0.5 > 1.0e6` (flash_fwd)" in verdict["reason"].replace(
+        "1000000.0", "1.0e6"
+    )
+    assert "it could be so at" in verdict["reason"]
+    assert verdict["details"]["op"].startswith("flash_fwd/")
