@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+sys.path.insert(0, str(ROOT))
 
-from machine_state import Watched, described  # noqa: E402
-
+from benchmarks.machine_state import Watched, described  # noqa: E402
 from engine.child.client import Child  # noqa: E402
 from engine.lift import lift, load_package  # noqa: E402
 from engine.lift.lifter import lift_source  # noqa: E402
@@ -207,8 +206,8 @@ def nvcc(kernel: str, arch: str) -> Iterator[Work]:
 @contextmanager
 def grown_session() -> Iterator[tuple[Any, str, int, Callable[[], None]]]:
     """A store with a session of 1,000 events, its id, its count, and one more save to it."""
-    from store import round_of_work
-    from store import session_of_a_thousand as grown
+    from benchmarks.store import round_of_work
+    from benchmarks.store import session_of_a_thousand as grown
 
     with tempfile.TemporaryDirectory() as folder, grown(Path(folder)) as (store, session, writer):
         saves = iter(save for version in range(1000, 10000) for save in round_of_work(version))

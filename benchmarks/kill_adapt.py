@@ -24,10 +24,9 @@ import uuid
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+sys.path.insert(0, str(ROOT))
 
-from machine_state import Watched, described  # noqa: E402
-
+from benchmarks.machine_state import Watched, described  # noqa: E402
 from engine.build import watchdog  # noqa: E402
 from engine.resources import specs_dir  # noqa: E402
 from sessions.store import Store  # noqa: E402
