@@ -360,13 +360,18 @@ def _certain(expr: Expr, spans: tuple[Span, ...], read: frozenset[str]) -> Expr:
 def possible(keep: Expr, spans: tuple[Span, ...], read: frozenset[str]) -> Expr:
     """A condition that holds wherever `keep` does for some values of its variables (necessary).
 
-    Only what reads one of the variables `read` takes part; all else may hold.
+    What reads one of the variables `read` takes part, and what stands beside it as an alternative;
+    all else may hold.
     """
     return _possibly(normal(keep), spans, read)
 
 
 def _possibly(expr: Expr, spans: tuple[Span, ...], read: frozenset[str]) -> Expr:
     match expr:
+        case Bool("or", left, right):
+            # If no alternative reads, all may hold; else those without a load are asked as well.
+            asked = read | {name.id for name, _, _ in spans} if read & free_names(expr) else read
+            return normal(Bool("or", _possibly(left, spans, asked), _possibly(right, spans, asked)))
         case Bool(op, left, right):
             sides = (_possibly(left, spans, read), _possibly(right, spans, read))
             return normal(Bool(op, *sides))

@@ -12,21 +12,22 @@ namespace cubridge {
 
 // Whether f holds for none (0), some (1) or all (2) of the R x C pairs (at.row + r, at.col + c). A
 // lane has every 32nd column, so that loads by column are coalesced and stay in registers while the
-// rows pass, and a load by row is one for the whole warp. Eight rows at a time; a tile that is cut
-// mostly shows it in the first ones. (PTX ISA: vote.sync.any)
+// rows pass, and a load by row is one for the whole warp. Eight rows at a time, an eighth of the tile
+// apart: one that is cut mostly shows it in the first ones, wherever the cut is. (PTX ISA:
+// vote.sync.any)
 template <int R, int C, typename F>
 __device__ __forceinline__ int class_of(At at, F f) {
   constexpr int STEP = R % 8 == 0 ? 8 : 1;
   const int lane = threadIdx.x % 32;
   bool some = false;
   bool not_all = false;
-  for (int row = 0; row < R; row += STEP) {
+  for (int row = 0; row < R / STEP; ++row) {
 #pragma unroll
     for (int r = 0; r < STEP; ++r) {
 #pragma unroll
       for (int c = 0; c < C; c += 32) {
         const bool inside = C % 32 == 0 || c + lane < C;
-        const bool kept = f(at.row + row + r, at.col + c + lane);
+        const bool kept = f(at.row + row + r * (R / STEP), at.col + c + lane);
         some |= inside & kept;
         not_all |= inside & !kept;
       }

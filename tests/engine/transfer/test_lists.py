@@ -294,7 +294,7 @@ def test_an_alternative_without_a_load_is_asked_too(
     """Keys of a continuation behind all rows are seen by none: no pair has to be looked at."""
     keep = parse_expr("floor_div(a[i], 2) == floor_div(a[j], 2) and (a[j] % 2 == 0 or j <= i)")
     bounded, ranges = with_ranges(keep, DTYPES, Fresh(set(DTYPES)))
-    ends = {}
+    ends: dict[str, int] = {}
     for item in ranges:
         low, high = keys if item.axis == KEY else (2, 3)
         ends |= {item.low.id: low, item.high.id: high}
