@@ -56,8 +56,8 @@ __device__ __forceinline__ float sigmoid_approx(float x) {
   return fmaf(0.5f, tanh_approx(0.5f * x), 0.5f);
 }
 
-// The quotient rounded towards minus infinity, as Python's a // b; b must not be 0. A power of two that
-// the compiler knows becomes one shift: the dividend's low bits are gone, so that the rest is exact.
+// The quotient rounded towards minus infinity, as Python's a // b; b must not be 0. A power of two
+// that the compiler knows becomes one shift: without the dividend's low bits the quotient is exact.
 __host__ __device__ constexpr int floor_div(int a, int b) {
   if (b > 0 && (b & (b - 1)) == 0) return (a & -b) / b;
   return a / b - ((a % b != 0 && ((a < 0) != (b < 0))) ? 1 : 0);
