@@ -6,7 +6,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.cuir.nodes import Expr, Field, Module, Name, Num
+from engine.cuir.nodes import (
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Field,
+    Module,
+    Name,
+    Num,
+    Select,
+    Unary,
+    walk_expr,
+)
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
@@ -115,6 +128,13 @@ def bind(
         if extra.type == "tensor":
             tensors.append(_tensor(extra, source, interface))
         elif source is None and extra.name == roles.get("scale") and extra.name in own:
+            if extra.name in {n for n, _ in interface.scalars} | {i.name for i in interface.extra}:
+                raise AnswerError(
+                    f"args.{extra.name} is the kernel's factor of q.k, and the spec has a "
+                    f"{extra.name} of its own: say which it is in a ```bind line "
+                    f"(`{extra.name} = {extra.name}` for the spec's, or `{extra.name} = "
+                    f"{DEFAULT_SCALE}`)"
+                )
             scalars.append(ScalarField(extra.name, parse_expr(DEFAULT_SCALE)))
         elif extra.type in ("i32", "i64"):
             sizes.append(SizeField(extra.name, print_expr(_number(extra, source, interface))))
@@ -169,9 +189,32 @@ def _number(field: Field, source: str | None, interface: Interface) -> Expr:
         expr = parse_expr(source, f"bind {field.name}")
     except CuirError as error:
         raise AnswerError(str(error)) from None
+    steps = [n for n in walk_expr(expr) if _has_a_step(n)]
+    if steps:
+        raise AnswerRefused(
+            f"bind: {field.name} = {print_expr(steps[0])} is one thing at some sizes and another "
+            "at others: conditions belong in the kernel's text, where each side is tested"
+        )
     unknown = free_names(expr) - set(interface.dimensions) - inputs - set(constants)
     if unknown:
         raise AnswerError(f"bind: {field.name} is made of {min(unknown)!r}, which the spec lacks")
     from engine.transfer.rewrite import substitute
 
     return substitute(expr, {n: Num(v) for n, v in constants.items()})
+
+
+def _has_a_step(expr: Expr) -> bool:
+    """Whether an operation is a condition, or arithmetic with one in it. Quotients of sizes alone
+    (the heads of a group) are none."""
+    match expr:
+        case Select() | Compare() | Bool() | Unary("not", _):
+            return True
+        case Binary("//" | "%", _, right) | Call(
+            "floor_div" | "floor_mod" | "ceil_div", (_, right)
+        ):
+            return any(isinstance(n, Num) for n in walk_expr(right))
+        case Binary("&" | "|" | "^" | ">>" | "<<", _, _):
+            return True
+        case Call("min" | "max" | "abs" | "floor" | "ceil" | "int" | "i32" | "i64" | "bool", _):
+            return True
+    return False

@@ -33,6 +33,7 @@ from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer
 from engine.transfer.llm.apply import apply_answer
 from engine.transfer.llm.bind import bind
 from engine.transfer.llm.guards import refuse_tricks
+from engine.transfer.llm.names import refuse_names
 from engine.transfer.llm.prompt import (
     Failure,
     Task,
@@ -248,6 +249,7 @@ def try_answer(
     try:
         answer = read_answer(reply.text)
         module = apply_answer(answer, task.base, task.ids)
+        refuse_names(task.base, module)
         refuse_tricks(task.base, module, spec_numbers(task.spec_text))
         binding = bind(task.base, module, task.interface, answer.bind)
     except AnswerRefused as error:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.cuir.ids import assign
-from engine.cuir.nodes import Module
-from engine.cuir.parser import parse_expr
+from engine.cuir.nodes import Module, Num
+from engine.cuir.parser import parse_expr, parse_module
+from engine.cuir.printer import print_module
+from engine.spec.recipe import Input
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer
 from engine.transfer.llm.apply import apply_answer
 from engine.transfer.llm.bind import bind, default_binding
 from engine.transfer.llm.guards import refuse_tricks
+from engine.transfer.llm.names import refuse_names
 from engine.transfer.llm.prompt import Task
+
+SCALE = Input("scale", "extra", "f32", ())
 
 
 def insert(base: Module, after: str, line: str) -> Module:
@@ -85,6 +92,8 @@ def test_fields_are_filled_by_name_or_by_a_line(task: Task, base: Module) -> Non
     assert made.scalars[-1].value == parse_expr("20.0")
     made = bind(base, with_field("inv: f32"), interface, (("inv", "1.0 / f32(Nk) * cap"),))
     assert made.scalars[-1].value == parse_expr("1.0 / f32(Nk) * 20.0")
+    made = bind(base, with_field("group: i32"), interface, (("group", "Hq // Hkv"),))
+    assert made.sizes[-1].size == "Hq // Hkv"
     made = bind(base, with_field("D: i32"), interface, (("scale", "1.0"),))
     assert made.sizes[-1].size == "D" and made.scalars[0].value == parse_expr("1.0")
     for line, pairs, words in (
@@ -94,6 +103,11 @@ def test_fields_are_filled_by_name_or_by_a_line(task: Task, base: Module) -> Non
         ("x: f32", (("y", "Nk"),), "no field"),
         ("x: f32", (("x", "Nk +"),), "bind x"),
         ("x: tensor", (("x", "q"),), "nothing fills"),
+        ("x: f32", (("x", "1.0 if Nk < 3290 else 2.0"),), "each side is tested"),
+        ("x: f32", (("x", "1.0 + max(0.0, Nk - 3290.0)"),), "each side is tested"),
+        ("x: i32", (("x", "Nk // 3290"),), "each side is tested"),
+        ("x: i32", (("x", "Nk > 3290"),), "each side is tested"),
+        ("x: i32", (("x", "Nk >> 12"),), "each side is tested"),
     ):
         with pytest.raises(AnswerError, match=words):
             bind(base, with_field(line), interface, pairs)
@@ -106,3 +120,44 @@ def test_the_default_binding_is_the_kernels(task: Task, base: Module) -> None:
     made = default_binding(base, task.interface)
     assert [t.source for t in made.tensors] == ["q", "k", "v", "O", "LSE"]
     assert [s.size for s in made.sizes] == ["B", "Hq", "Hkv", "Nq", "Nk"]
+
+
+def test_a_scale_of_the_specs_own_is_not_taken_for_the_kernels(task: Task, base: Module) -> None:
+    interface = replace(task.interface, scalars=(("scale", 0.25),))
+    with pytest.raises(AnswerError, match="a scale of its own"):
+        bind(base, base, interface, ())
+    assert bind(base, base, interface, (("scale", "scale"),)).scalars[0].value == Num(0.25)
+    with pytest.raises(AnswerError, match="a scale of its own"):
+        bind(base, base, replace(task.interface, inputs=(*task.interface.inputs, SCALE)), ())
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("Q = f32(args.Nk)", "flash_fwd: `Q` is what `Q = gmem...` says"),
+        ("sK = 1", "`sK` is what `sK = shared_stages...` says"),
+        ("args = 1", "`args` is the argument struct"),
+        ("inf = 1.0", "`inf` is a word of CuIR"),
+        ("f32 = 1.0", "`f32` is a word of CuIR"),
+        ("BM = 1", "`BM` is a compile-time constant"),
+        ("for T in range(2):\n    l = map(l, lambda x: x)", "`T` is a compile-time constant"),
+    ],
+)
+def test_names_of_the_kernel_are_taken(base: Module, line: str, words: str) -> None:
+    with pytest.raises(AnswerError) as error:
+        refuse_names(base, insert(base, "s59", line))
+    assert words in error.value.message
+
+
+def test_names_of_ones_own_and_views_made_otherwise_stay(base: Module) -> None:
+    for line in ("scale = f32(args.Nk)", "new = 1.0", "gemm = 1", "Sink = 1", "alpha = m"):
+        refuse_names(base, insert(base, "s59", line))
+    text = print_module(base).replace("O = gmem[T](args.o", "O = gmem[T](args.q")
+    refuse_names(base, parse_module(text))
+
+
+def test_a_field_is_no_word_of_cpp(base: Module) -> None:
+    for name in ("new", "INFINITY"):
+        text = print_module(base).replace("    scale: f32\n", f"    scale: f32\n    {name}: f32\n")
+        with pytest.raises(AnswerError, match=f"called {name}.*bind line"):
+            refuse_names(base, parse_module(text))
