@@ -201,14 +201,20 @@ def _fractional(expr: Expr) -> bool:
 
 @dataclass(slots=True)
 class Watch:
-    """What the runs of a deck take, of some conditions. `rows` and `keys` are those of the run that
-    is under way."""
+    """What the runs of a deck take, of the conditions that an edit brought. `rows` and `keys` are
+    those of the run that is under way."""
 
+    base: Module
     watched: tuple[Condition, ...]
     seen: dict[Key, set[bool]] = field(default_factory=dict)
     ran: set[Path] = field(default_factory=set)
     rows: int = 0
     keys: int = 0
+
+    @staticmethod
+    def of(base: Module, module: Module) -> Watch:
+        """A watch on the edit that leads from `base` to `module`."""
+        return Watch(base, new_conditions(base, module))
 
     def compiler(self, module: Module, mode: Mode) -> ProgramCompiler:
         """What turns the module into code that reports here."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.cuir.parser import parse_module
-from engine.gates.branches import Watch, new_conditions
+from engine.gates.branches import Watch
 from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.by_spec import BY_SPEC, COMPARED, written
 from engine.gates.cases import constants_of, unlisted
@@ -38,9 +38,7 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     spec, options = Path(payload["spec"]), payload.get("options") or {}
     read = payload["recipe"] is not None
     module, base = parse_module(payload["module"], "target.cuir"), payload.get("base")
-    watch = None
-    if base is not None:
-        watch = Watch(new_conditions(parse_module(base, "base.cuir"), module))
+    watch = None if base is None else Watch.of(parse_module(base, "base.cuir"), module)
     subject = Subject(
         module,
         recipe_from_json(payload["recipe"]) if read else as_declared(spec, options),

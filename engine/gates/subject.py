@@ -14,6 +14,7 @@ from engine.cuir.nodes import Module, Name, Num
 from engine.gates.branches import Watch
 from engine.gates.deck import Case
 from engine.gates.overflow import overflow
+from engine.gates.size_floats import size_as_float
 from engine.spec import Recipe
 from engine.spec.declared import declared
 from engine.spec.inputs import violated
@@ -61,6 +62,11 @@ class Subject:
         return violated(self.recipe, case.sizes | fixed) is None
 
     @property
+    def unread(self) -> bool:
+        """Whether the recipe is of what the spec declares alone."""
+        return any(clause.kind == "unread" for clause in self.recipe.clauses)
+
+    @property
     def head_dim(self) -> int:
         values = dict(self.module.spec)
         size = values.get("D")
@@ -91,7 +97,13 @@ def at_sight(subject: Subject) -> Failure | None:
     if unfilled is not None:
         return unfilled
     wide = overflow(subject.module)
-    return None if wide is None else Failure(wide.message, op=op_text(wide.path))
+    if wide is not None:
+        return Failure(wide.message, op=op_text(wide.path))
+    if subject.watch is not None and not subject.unread:
+        made = size_as_float(subject.watch.base, subject.module, subject.binding, subject.recipe)
+        if made is not None:
+            return Failure(made.reason, op=op_text(made.path))
+    return None
 
 
 def without_value(subject: Subject) -> Failure | None:

@@ -11,30 +11,38 @@ from typing import Any
 
 import pytest
 
-from engine.cuir.nodes import Module
-from engine.cuir.parser import parse_module
+from engine.cuir.nodes import Binary, Module
+from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.gates.branches import Watch, new_conditions
 from engine.gates.cases import unforeseen
 from engine.gates.deck import quick
 from engine.gates.judge import judge, judge_json
 from engine.gates.reach import Reaches
-from engine.gates.subject import Subject
+from engine.gates.subject import Subject, at_sight
 from engine.lift import lift, load_package
 from engine.spec.read import read_recipe
 from engine.spec.text import recipe_to_json
+from engine.transfer.binding import ScalarField
 from engine.transfer.rules import plan
 
 LOOP_END = "    l = row_reduce(l)\n"
 WHOLE = "return (n + 1) * BN <= args.Nk\n"
 
 
+PACKAGE = load_package("flash_fwd_sm80")
+assert PACKAGE.reference is not None
+PLAIN = read_recipe(PACKAGE.reference, {})
+ONE = parse_expr(" * ".join(f"(f32({n}) / f32({n}))" for n in ("B", "Hq", "Hkv", "Nq", "Nk")))
+
+
 def base_and_subject() -> tuple[Module, Subject]:
-    package = load_package("flash_fwd_sm80")
-    module = lift(package, "bf16_64", package.archs[0]).module
-    assert package.reference is not None
-    recipe = read_recipe(package.reference, {})
-    return module, Subject(module, recipe, plan(module, recipe).binding, package.reference, {})
+    """The kernel, and a score in which each size has a part: floats of sizes are no fault then."""
+    module = lift(PACKAGE, "bf16_64", PACKAGE.archs[0]).module
+    recipe = replace(PLAIN, score=Binary("*", PLAIN.score, ONE))
+    binding = plan(module, PLAIN).binding
+    assert PACKAGE.reference is not None
+    return module, Subject(module, recipe, binding, PACKAGE.reference, {})
 
 
 def edited(old: str, new: str) -> Subject:
@@ -43,7 +51,7 @@ def edited(old: str, new: str) -> Subject:
     text = print_module(base)
     assert text.count(old) == 1, old
     module = parse_module(text.replace(old, new))
-    return replace(subject, module=module, watch=Watch(new_conditions(base, module)))
+    return replace(subject, module=module, watch=Watch.of(base, module))
 
 
 def wrong_sum(condition: str, before: str = "") -> tuple[str, str]:
@@ -105,6 +113,36 @@ def test_what_is_right_on_a_deck_only_does_not_pass(name: str) -> None:
     failure, _ = judge(edited(*LAUNDERED[name]), lambda _: None)
     assert failure is not None
     assert "no run has" in failure.reason or "is wrong" in failure.reason, failure.reason
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        wrong_factor("1.0 + exp2(f32(args.Nk) * 0.25 - 20000.0)"),
+        wrong_factor("1.0 + exp2((args.Nk - args.Nq) * 0.25 - 20000.0)"),
+        wrong_factor("1.0 + rcp(fma(1.0, args.B, -7.0e4))"),
+        wrong_sum("args.scale * 26320.0 < args.Hq"),
+        (LOOP_END, LOOP_END + "    late = args.Nk + 1\n    l = map(l, lambda sum: sum + late)\n"),
+    ],
+)
+def test_where_no_score_has_a_size_none_becomes_a_float(change: tuple[str, str]) -> None:
+    """Steep functions of a length are nothing at all at the sizes that a CPU can run."""
+    subject = edited(*change)
+    assert at_sight(subject) is None
+    failure = at_sight(replace(subject, recipe=PLAIN))
+    assert failure is not None and "makes a float of the size" in failure.reason
+    assert failure.op is not None and failure.op.startswith("flash_fwd/")
+
+
+def test_a_scalar_that_the_edit_binds_is_no_way_round() -> None:
+    subject = replace(
+        edited(LOOP_END, LOOP_END + "    l = map(l, lambda x: x + 0.0)\n"), recipe=PLAIN
+    )
+    assert at_sight(subject) is None
+    scalars = (ScalarField("scale", parse_expr("rsqrt(f32(D)) + exp2(Nk * 0.25 - 20000.0)")),)
+    binding = replace(subject.binding, scalars=scalars)
+    failure = at_sight(replace(subject, binding=binding))
+    assert failure is not None and "makes a float of the size Nk" in failure.reason
 
 
 @pytest.mark.parametrize(
