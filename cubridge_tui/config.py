@@ -44,7 +44,7 @@ SETTINGS = (
         "gpu_command", str, "", "CUBRIDGE_GPU_COMMAND",
         "the command runner's line: srun --gres=gpu:1 python3 {job}/run.py --out {out} {options}",
     ),
-    Setting("ray_address", str, "", "RAY_ADDRESS", "the ray runner's cluster: HOST:6379"),
+    Setting("ray_address", str, "", "RAY_ADDRESS", "the ray runner's cluster: ray://HOST:10001"),
 )  # fmt: skip
 
 

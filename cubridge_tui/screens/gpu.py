@@ -161,7 +161,7 @@ class GpuScreen(ActionScreen):
             parts: list[Part] = [(f" {jobs.running} ", "title"), (jobs.line, "dim")]
             self.query_one("#decision", Line).put(parts, [("ctrl+c", "key"), (" cancels ", "dim")])
         else:
-            timed = "verify, then time beside the rivals" if self.choice.timed else "verify only"
+            timed = "verify, then time" if self.choice.timed else "verify only"
             key = actions.key_of(self._next, self.cubridge.actions)
             name = NAMES[self.query_one("#runners", CodePane).cursor]
             words = f"  run the job: {name}"
@@ -244,7 +244,7 @@ class GpuScreen(ActionScreen):
             title = "the host, as ssh takes it (its python3 has torch)"
             self.app.push_screen(Prompt(title, choice.host), self._hosted)
         elif choice.runner == RAY:
-            title = "the Ray cluster's address (HOST:6379); empty: the one of this machine"
+            title = "the Ray cluster's address (ray://HOST:10001); empty: the one of this machine"
             self.app.push_screen(Prompt(title, choice.address), self._addressed)
         else:
             self.say("there is nothing to name here: choose ssh, command or ray", "stale")

@@ -11,6 +11,7 @@ import io
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import tarfile
@@ -24,7 +25,10 @@ from engine.build import watchdog
 NOT_CARRIED = ("work", "result.json")
 CONNECT_SECONDS = 60.0
 _ASK_AGAIN = 5.0  # seconds between two looks for a GPU
-_START = "ray start --head (on the machine with GPUs), then --host HOST:6379 or $RAY_ADDRESS"
+_START = (
+    "ray start --head (on the machine with GPUs), then --host ray://HOST:10001 or $RAY_ADDRESS; "
+    "on a node of the cluster HOST:6379"
+)
 
 
 class Carrier:
@@ -253,6 +257,9 @@ def main(order_path: str, answer_path: str) -> int:
     try:
         ray = connect(order["address"])
         limit.cancel()
+        # Ended by hand the worker goes at once; a cluster that is joined by ray:// keeps it for a
+        # while otherwise, in case that we come back.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         try:
             result = carry(ray, order)
         finally:

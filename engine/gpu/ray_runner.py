@@ -32,9 +32,10 @@ HOUR = 3600.0
 class Ray:
     """A Ray cluster: the job goes to a worker with one GPU through Ray's object store.
 
-    `address` as `ray.init` takes it (HOST:6379, ray://HOST:10001); empty for $RAY_ADDRESS, else
-    the cluster that this machine is part of. `python` is the interpreter there that has torch,
-    empty for the one that Ray runs. `wait` is how many seconds a GPU may take to come free.
+    `address` as `ray.init` takes it: ray://HOST:10001 from anywhere, HOST:6379 on a node of the
+    cluster; empty for $RAY_ADDRESS, else the cluster that this machine is part of. `python` is the
+    interpreter there that has torch, empty for the one that Ray runs. `wait` is how many seconds a
+    GPU may take to come free.
     """
 
     address: str = ""

@@ -8,33 +8,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from engine.build import watchdog
 from engine.errors import InputError, Interrupted, MissingTool
 from engine.gpu import ray_runner
 from engine.gpu.ray_runner import Ray
 from engine.gpu.runners import choose_runner
 
-CLUSTER = """
-import logging, os, sys, ray
-try:
-    ray.init(num_cpus=2, num_gpus=int(sys.argv[1]), include_dashboard=False,
-             object_store_memory=80 << 20, _temp_dir=sys.argv[2], logging_level=logging.ERROR)
-    print(ray.get_runtime_context().gcs_address, flush=True)
-    sys.stdin.read()
-finally:
-    ray.shutdown()
-"""
 TELLS = """
 import json, os, pathlib, sys
 here = pathlib.Path(__file__).parent
@@ -54,42 +47,80 @@ time.sleep(600)
 """
 
 
+SKIPPED = "Ray is not installed: pip install -e '.[ray]'"
+
+
 @dataclass(frozen=True)
 class Cluster:
-    address: str
-    folder: Path  # where a worker's temporary files go
+    address: str  # for a node of it
+    client: str  # for a machine outside
+    folder: Path  # its home, and where a worker's temporary files go
 
 
 @contextmanager
 def cluster_of(gpus: int) -> Iterator[Cluster]:
+    """A head node of its own, all of whose processes are gone afterwards."""
+    pytest.importorskip("ray", reason=SKIPPED)
     # Ray's sockets are below its folder, and a socket's name is short: not below pytest's.
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
     (folder / "tmp").mkdir()
+    (folder / ".ray").mkdir()
+    (folder / ".ray" / "auth_token").write_text("5" * 64)
+    head, client = free_ports(2)
+    mark = uuid.uuid4().hex
     environ = {
-        **os.environ,
+        **watchdog.marked(dict(os.environ), mark),
         "RAY_AUTH_MODE": "token",
+        "RAY_USAGE_STATS_ENABLED": "0",
         "HOME": str(folder),
         "TMPDIR": str(folder / "tmp"),
     }
-    process = subprocess.Popen(
-        [sys.executable, "-c", CLUSTER, str(gpus), str(folder / "ray")],
-        env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    command = [
+        str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", f"--port={head}",
+        f"--ray-client-server-port={client}", f"--num-gpus={gpus}", "--num-cpus=2",
+        "--include-dashboard=false", f"--object-store-memory={80 << 20}", "--min-worker-port=0",
+        "--max-worker-port=0", f"--temp-dir={folder / 'ray'}",
+    ]  # fmt: skip
     try:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        assert address, "Ray did not start"
-        yield Cluster(address, folder)
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
+        for port in (head, client):
+            until_heard(port, process, folder / "log")
+        yield Cluster(f"127.0.0.1:{head}", f"ray://127.0.0.1:{client}", folder)
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(30)
     finally:
-        process.communicate()
+        watchdog.end_carriers(mark)
+        process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("", 0))) for _ in range(count)]
+        return [s.getsockname()[1] for s in sockets]
+
+
+def until_heard(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 180
+    while True:
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            return
+        assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
     with cluster_of(1) as found:
         yield found
+
+
+@pytest.fixture(params=["a node", "a machine outside"])
+def address(request: pytest.FixtureRequest, cluster: Cluster) -> str:
+    return cluster.address if request.param == "a node" else cluster.client
 
 
 @pytest.fixture(autouse=True)
@@ -121,10 +152,12 @@ def alive(pid: int) -> bool:
     return False
 
 
-def test_a_job_goes_to_a_worker_and_its_result_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_job_goes_to_a_worker_and_its_result_comes_back(
+    cluster: Cluster, address: str, tmp_path: Path
+) -> None:
     job = job_of(tmp_path / "job", TELLS)
     said: list[str] = []
-    result = Ray(cluster.address).run(job, ["--samples", "3"], None, said.append)
+    result = Ray(address).run(job, ["--samples", "3"], None, said.append)
     found = json.loads(result.read_text())
     assert result == job / "result.json"
     assert not Path(found["here"]).is_relative_to(tmp_path), "it ran in a folder of its own"
@@ -136,7 +169,7 @@ def test_a_job_goes_to_a_worker_and_its_result_comes_back(cluster: Cluster, tmp_
     assert not left_on(cluster)
 
 
-def test_the_whole_of_a_cancelled_job_ends(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_whole_of_a_cancelled_job_ends(cluster: Cluster, address: str, tmp_path: Path) -> None:
     cancel = threading.Event()
     pids: list[int] = []
 
@@ -146,7 +179,7 @@ def test_the_whole_of_a_cancelled_job_ends(cluster: Cluster, tmp_path: Path) -> 
             cancel.set()
 
     with pytest.raises(Interrupted):
-        Ray(cluster.address).run(job_of(tmp_path / "job", HANGS), [], cancel, see)
+        Ray(address).run(job_of(tmp_path / "job", HANGS), [], cancel, see)
     deadline = time.monotonic() + 120
     while any(map(alive, pids)) or left_on(cluster):
         assert time.monotonic() < deadline, f"left: {pids} {left_on(cluster)}"
@@ -186,7 +219,6 @@ def test_a_cluster_that_asks_for_a_token_says_so(
 
 
 def test_a_cluster_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
     said: list[str] = []
     with cluster_of(0) as found:
         monkeypatch.setenv("RAY_AUTH_MODE", "token")
@@ -200,7 +232,7 @@ def test_a_cluster_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_cluster(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
+    pytest.importorskip("ray", reason=SKIPPED)
     with pytest.raises(MissingTool, match=r"no Ray cluster at 127\.0\.0\.1:1") as found:
         Ray("127.0.0.1:1").run(job_of(tmp_path / "job", TELLS), [], None, lambda _: None)
     assert "ray start --head" in str(found.value.fix)
