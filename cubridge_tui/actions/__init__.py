@@ -12,6 +12,7 @@ from cubridge_tui.actions.keys import (
     footer,
     key_name,
     key_of,
+    ways_out,
     with_keys,
 )
 from cubridge_tui.actions.table import (
@@ -31,5 +32,5 @@ from cubridge_tui.actions.table import (
 __all__ = [
     "ACCEPT", "ACTIONS", "ADAPTATION", "EVERYWHERE", "GPU", "MASK", "MODEL", "REPLAY", "SCREENS",
     "START", "Action", "actions_of", "as_markdown", "clashes", "footer", "idle", "key_name",
-    "key_of", "with_keys",
+    "key_of", "ways_out", "with_keys",
 ]  # fmt: skip

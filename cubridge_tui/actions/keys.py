@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from cubridge_tui.actions.table import ACTIONS, EVERYWHERE, SCREENS, Action
 from cubridge_tui.model.facts import Facts
 
+WAY_OUT = 80  # the rank from which on an action is in the footer at any width
+
 
 def actions_of(screen: str, table: Iterable[Action] = ACTIONS) -> tuple[Action, ...]:
     """The actions of a screen, its own before those that work everywhere."""
@@ -77,6 +79,12 @@ def footer(
         (key_name(a.keys[0]), a.now(facts) if a.now is not None else a.footer, a.id)
         for a in sorted(valid, key=lambda a: a.rank)
     ]
+
+
+def ways_out(shown: Iterable[tuple[str, str, str]], table: Iterable[Action] = ACTIONS) -> int:
+    """How many keys at a footer's end are there at any width: the way out, help, quit."""
+    always = {a.id for a in table if a.rank >= WAY_OUT}
+    return sum(id in always for _, _, id in shown)
 
 
 def as_markdown(table: Iterable[Action] = ACTIONS) -> str:

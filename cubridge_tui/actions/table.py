@@ -185,7 +185,7 @@ ACTIONS: tuple[Action, ...] = (
        accepted, 2),
     _A("commit-to-repository", ("C",), "Commit into your own repository: shows the diff first",
        "commit", ACCEPT, "Accept", accepted, 3),
-    _A("close", ("escape",), "Back to the panes", "back", ACCEPT, "Accept", rank=4),
+    _A("close", ("escape",), "Back to the panes", "back", ACCEPT, "Accept", rank=80),
     # replay
     _A("replay-step", ("s",), "The next step", "step", REPLAY, "Replay", rank=1),
     _A("replay-back", ("b",), "One step back", "back", REPLAY, "Replay", rank=2),
@@ -201,7 +201,7 @@ ACTIONS: tuple[Action, ...] = (
     _A("replay-previous-stage", ("left_curly_bracket",), "To the stage before", "", REPLAY,
        "Replay"),
     _A("replay-fork", ("c",), "Continue from here: a new session that begins with this history",
-       "continue from here", REPLAY, "Replay", rank=6),
+       "continue", REPLAY, "Replay", rank=6),
     _A("replay-beside", ("o",), "Play another session beside this one, or close it", "beside",
        REPLAY, "Replay", rank=7),
     _A("replay-together", ("t",), "Two sessions: step both, or the focused one alone", "", REPLAY,

@@ -202,6 +202,26 @@ def ready_text(ready: Ready) -> PaneText:
     return PaneText(_plain("\n".join(lines)), "", "what would be sent")
 
 
+NO_SERVER = """Any server that speaks OpenAI's Chat Completions can be asked: vLLM,
+Ollama, llama.cpp, or a hosted one. m names its base URL and the
+model for this session. To keep them:
+
+    export OPENAI_BASE_URL=http://127.0.0.1:8000/v1
+    export CUBRIDGE_MODEL=name
+    export OPENAI_API_KEY=...   (only where the server wants a key)
+
+or base_url and model in $XDG_CONFIG_HOME/cubridge/llm.toml.
+
+A model is never required: the rules carry every recipe that the
+project documents, and e and W on the panes write by hand.
+Nothing has left this machine."""
+
+
+def no_server_text(problem: str) -> PaneText:
+    """What is missing before anything can be asked, and how to name it."""
+    return PaneText(_plain(f"{problem}\n\n{NO_SERVER}"), "", "what would be sent")
+
+
 def stream_rows(live: Live) -> tuple[Row, ...]:
     """The running answer so far."""
     return _plain(live.text(), "model")

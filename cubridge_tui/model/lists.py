@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,12 +50,15 @@ class Lists:
         if name == "specs":
             width = max((len(s.label) for s in self.specs), default=0)
             return [Row(f"{s.label:<{width}}  {s.problem or s.words}") for s in self.specs]
-        return [_session_row(s) for s in self.sessions]
+        width = max((len(one_line(s.title, 40)) for s in self.sessions), default=0)
+        return [_session_row(s, width) for s in self.sessions]
 
     def title(self, name: str) -> str:
         counts = {"kernels": len(self.kernels), "specs": len(self.specs)}
         count = counts.get(name, len(self.sessions))
-        where = f"  in {self.store}" if name == "sessions" else ""
+        where = "" if name != "sessions" else f" in {self.store}"
+        if where and self.sessions:
+            where = f": title, level, stage, changed, last step {where}"
         return f"{name} ({count}){where}"
 
     def empty(self, name: str) -> str:
@@ -65,6 +68,16 @@ class Lists:
             "specs": "no spec here: write a Python file with `def attention(q, k, v)`",
             "sessions": "no sessions yet: choose a spec above, then s starts",
         }[name]
+
+    def about(self, name: str, at: Callable[[str], int]) -> str:
+        """The words of what is under a list's cursor, for where its row is cut."""
+        if name == "kernels":
+            return self.kernels[at(name)][1] if at(name) < len(self.kernels) else ""
+        if name == "specs":
+            spec = self.spec(at(name))
+            return (spec.problem or spec.words) if spec is not None else ""
+        session = self.session(at("sessions"))
+        return f"{session.id}: {step_words(session.last_step)}" if session is not None else ""
 
     def kernel(self, index: int) -> str:
         return self.kernels[index][0] if index < len(self.kernels) else ""
@@ -138,10 +151,10 @@ def _kernel_words(name: str) -> str:
     return ""
 
 
-def _session_row(session: SessionSummary) -> Row:
+def _session_row(session: SessionSummary, width: int) -> Row:
     level = str(session.accepted or session.level)
     when = session.updated[:16].replace("T", " ")
     mark = "DAMAGED " if session.damaged else ""
     title = one_line(session.title, 40)
     step = one_line(step_words(session.last_step), 90)
-    return Row(f"{title:<40}  {level:<13} {session.stage:<8} {when}  {mark}{step}")
+    return Row(f"{title:<{width}}  {level:<13} {session.stage:<8} {when}  {mark}{step}")

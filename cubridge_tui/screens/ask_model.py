@@ -31,7 +31,7 @@ from cubridge_tui.model.rows import PaneText, Row
 from cubridge_tui.model.snapshot import Snapshot
 from cubridge_tui.model.topics import Topic
 from cubridge_tui.screens.ask_model_question import ModelState, Question
-from cubridge_tui.screens.ask_model_words import ended_words, in_app, next_parts
+from cubridge_tui.screens.ask_model_words import ended_words, in_app, next_action, next_parts
 from cubridge_tui.screens.base import bindings
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line
@@ -112,13 +112,16 @@ class ModelScreen(Question):
     def present(self) -> None:
         """Bring everything to the present state."""
         snap = self.snap
-        key = actions.key_of("model-send", self.cubridge.actions)
-        self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
+        self.query_one(StageBar).show(snap.state, snap.title, self.size.width, self._next_key())
         self.query_one(Banner).say(self.state.problem)
         self._list()
         if not self._showing:
             self._show_ready() if not self.running else self._stream()
         self._tell()
+
+    def _next_key(self) -> str:
+        """The key that leads on."""
+        return actions.key_of(next_action(self._stage(), self.state), self.cubridge.actions)
 
     def on_resize(self) -> None:
         if self.is_mounted:
@@ -140,8 +143,7 @@ class ModelScreen(Question):
     def _tell(self) -> None:
         if not self.is_attached:
             return
-        key = actions.key_of("model-send", self.cubridge.actions)
-        parts = next_parts(self._stage(), self.state, key, self.cubridge.jobs.line)
+        parts = next_parts(self._stage(), self.state, self._next_key(), self.cubridge.jobs.line)
         self.query_one("#decision", Line).put(parts)
         self.refresh_keys()
 

@@ -9,6 +9,7 @@ from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.attempts import (
     Answered,
     Look,
+    no_server_text,
     prompt_text,
     ready_text,
 )
@@ -130,8 +131,12 @@ class Question(ActionScreen):
     def _show_ready(self) -> None:
         self._showing = "ready"
         ready = self.state.ready
-        note = "no server to ask: m names one" if self.state.problem else "making the prompt"
-        self.lower.show(ready_text(ready) if ready is not None else PaneText((), "", "", note))
+        if ready is not None:
+            self.lower.show(ready_text(ready))
+        elif self.state.problem:
+            self.lower.show(no_server_text(self.state.problem))
+        else:
+            self.lower.show(PaneText((), "", "what would be sent", "making the prompt"))
 
     def _no_prompt(self) -> str:
         if self._stage() == "done":

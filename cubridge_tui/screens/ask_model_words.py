@@ -25,8 +25,15 @@ def in_app(error: CuBridgeError) -> str:
     return " ".join(f"{said}; {fix}".removesuffix("; ").split())
 
 
+def next_action(stage: str, state: ModelState) -> str:
+    """The action that leads on from here."""
+    if stage == "done" and state.result is not None and state.result.proposal is not None:
+        return "model-close"
+    return "model-server" if not stage and state.problem else "model-send"
+
+
 def next_parts(stage: str, state: ModelState, key: str, job_line: str) -> list[Part]:
-    """The line with the next decision; `key` sends, `job_line` is what the running job said."""
+    """The line with the next decision; `key` makes it, `job_line` is what the running job said."""
     live = state.live
     parts: list[Part] = [(" Next: ", "dim")]
     if stage == "running" and live is not None:
@@ -41,7 +48,7 @@ def next_parts(stage: str, state: ModelState, key: str, job_line: str) -> list[P
         words = f"  asks for {state.ready.topic.short}: sends {out.bytes} bytes to {out.place}"
         return [*parts, (key, "key"), (f"{words}, model {out.model}", "title")]
     if stage == "done" and state.result is not None and state.result.proposal is not None:
-        parts += [("esc", "key"), ("  decide on its hunks", "title")]
+        parts += [(key, "key"), ("  decide on its hunks", "title")]
         return [*parts, ("; d looks at the answer otherwise, s asks again", "dim")]
     if stage == "done" and state.unanswered:
         parts += [(key, "key"), ("  shows the request again, to send it once more", "title")]
@@ -49,7 +56,7 @@ def next_parts(stage: str, state: ModelState, key: str, job_line: str) -> list[P
     if stage == "done":
         return [*parts, (key, "key"), ("  shows what asking again would send", "title")]
     if state.problem:
-        return [*parts, ("m", "key"), ("  names a server and a model", "title")]
+        return [*parts, (key, "key"), ("  names a server and a model", "title")]
     return [(" making the prompt …", "dim")]
 
 

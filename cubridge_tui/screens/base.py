@@ -75,7 +75,8 @@ class ActionScreen(Screen[Any], inherit_bindings=False):
     def refresh_keys(self) -> None:
         """The footer for the present state."""
         for bar in self.query(KeyBar):
-            bar.keys(actions.footer(self.NAME, self.facts(), self.cubridge.actions))
+            shown = actions.footer(self.NAME, self.facts(), self.cubridge.actions)
+            bar.keys(shown, actions.ways_out(shown))
 
     def job_news(self) -> None:
         """The running job said something, or ended."""

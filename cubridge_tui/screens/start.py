@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 
 from textual.app import ComposeResult
-from textual.containers import Grid
+from textual.containers import Vertical
 
 from cubridge_tui import actions
 from cubridge_tui.jobs import Outcome
@@ -17,6 +18,8 @@ from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line
 
 LISTS = ("kernels", "specs", "sessions")
+NARROW = 100  # columns in which the words of a spec need two lines
+LEAST_ROWS = 3  # of a list, however little it holds
 
 
 class StartScreen(ActionScreen):
@@ -25,11 +28,8 @@ class StartScreen(ActionScreen):
     NAME = actions.START
     BINDINGS = bindings(actions.START)
     DEFAULT_CSS = """
-    StartScreen Grid { grid-size: 2 2; grid-rows: 1fr 2fr; height: 1fr; grid-gutter: 0 1; }
-    StartScreen #sessions { column-span: 2; }
-    StartScreen.narrow Grid { grid-size: 1 3; grid-rows: auto 1fr 1fr; }
-    StartScreen.narrow #kernels { height: 5; }
-    StartScreen.narrow #sessions { column-span: 1; }
+    StartScreen #lists { height: 1fr; }
+    StartScreen #sessions { height: 1fr; }
     """
 
     def __init__(self) -> None:
@@ -41,9 +41,11 @@ class StartScreen(ActionScreen):
         yield Line(id="stages")
         yield Banner(id="banner")
         yield Line(id="decision")
-        with Grid():
+        with Vertical(id="lists"):
             for name in LISTS:
                 yield CodePane(id=name)
+        yield Line(id="about")
+        yield Line(id="more")
         yield Line(id="status")
         yield KeyBar(id="keys")
 
@@ -62,7 +64,19 @@ class StartScreen(ActionScreen):
         self.refresh_keys()
 
     def on_resize(self) -> None:
-        self.set_class(self.size.width < 100 or self.size.height < 20, "narrow")
+        self._divide()
+
+    def _divide(self) -> None:
+        """The rows among the lists by what they hold: kernels and sessions first, then specs."""
+        counts = {name: len(self.lists.rows(name)) for name in LISTS}
+        narrow = self.size.width < NARROW
+        self.query_one("#more").display = narrow
+        room = self.size.height - 5 - narrow  # the other lines of the screen
+        kernels = min(counts["kernels"], max(room // 4, 1)) + 1
+        sessions = max(counts["sessions"], LEAST_ROWS) + 1
+        specs = max(room - kernels - sessions, (room - kernels) // 2)
+        self.query_one("#kernels").styles.height = kernels
+        self.query_one("#specs").styles.height = max(min(specs, counts["specs"] + 1), LEAST_ROWS)
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
@@ -94,6 +108,7 @@ class StartScreen(ActionScreen):
                 PaneText(self.lists.rows(name), "", self.lists.title(name), self.lists.empty(name))
             )
         self.query_one(Banner).say(self.lists.problem)
+        self._divide()
         self._tell()
 
     def _at(self, name: str) -> int:
@@ -107,7 +122,8 @@ class StartScreen(ActionScreen):
             parts = [
                 (" Next: ", "dim"),
                 ("enter", "key"),
-                (" opens the session where it was left", ""),
+                (" opens the session where it was left", "title"),
+                ("; tab to begin another", "dim"),
             ]
         elif kernel and spec and spec.problem:
             parts = [
@@ -125,6 +141,11 @@ class StartScreen(ActionScreen):
         else:
             parts = [(" there is nothing to adapt here", "dim")]
         self.query_one("#decision", Line).put(parts)
+        width = max(self.size.width - 2, 20)
+        about = wrap(self.lists.about(focused or "", self._at), width if width < NARROW else 10**6)
+        for name, words in zip(("about", "more"), (*about, "", ""), strict=False):
+            self.query_one(f"#{name}", Line).put([(f" {words}", "dim")])
+        self.refresh_keys()
 
     def on_code_pane_cursor_moved(self) -> None:
         self._tell()

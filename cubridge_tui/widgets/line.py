@@ -17,6 +17,7 @@ from cubridge_tui.themes import Palette
 from cubridge_tui.widgets.paint import palette_of
 
 Part = tuple[str, str]  # text, style name of the palette
+FIRST_WIDTH = 120  # of a footer that has no size yet
 
 
 class Line(Widget):
@@ -82,23 +83,46 @@ class Banner(Line):
     def say(self, text: str) -> None:
         if self.display != bool(text):
             self.display = bool(text)  # a new layout: only when it is one
-        self.put([(" " + text + " " * 400, "banner")] if text else [])
+        self.put([(" " + text, "banner")] if text else [], (), (" ", "banner"))
 
 
 class KeyBar(Line):
-    """The footer: keys that do something now; a click on one does it too."""
+    """The footer: keys that do something now; a click on one does it too.
+
+    Where not all of them fit, the least wanted go, but never the way out and help.
+    """
 
     def __init__(self, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
+        self._keys: tuple[tuple[str, str, str], ...] = ()
+        self._last = 0
         self._ends: list[tuple[int, str]] = []  # the cell after each key's words, its action
 
-    def keys(self, keys: Sequence[tuple[str, str, str]]) -> None:
+    def keys(self, keys: Sequence[tuple[str, str, str]], last: int = 0) -> None:
+        """Show (key, word, action) of each, the most wanted first; the `last` ones always."""
+        self._keys, self._last = tuple(keys), last
+        self._fit()
+
+    def on_resize(self) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        room = self.size.width or FIRST_WIDTH
+        count = len(self._keys) - self._last
+        last = self._keys[count:]
+        taken = sum(map(_cells, last))
+        first: list[tuple[str, str, str]] = []
+        for each in self._keys[:count]:
+            taken += _cells(each)
+            if taken > room:
+                break
+            first.append(each)
         parts: list[Part] = []
         self._ends = []
         at = 0
-        for key, word, action in keys:
+        for key, word, action in (*first, *last):
             parts += [(f" {key}", "key"), (f" {word} ", "dim")]
-            at += cell_len(key) + cell_len(word) + 3
+            at += _cells((key, word, action))
             self._ends.append((at, action))
         self.put(parts)
 
@@ -111,3 +135,8 @@ class KeyBar(Line):
         if action:
             event.stop()
             await self.run_action(f"screen.act('{action}')")
+
+
+def _cells(key: tuple[str, str, str]) -> int:
+    """Columns that a key and its word take."""
+    return cell_len(key[0]) + cell_len(key[1]) + 3

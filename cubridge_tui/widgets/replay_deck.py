@@ -55,7 +55,7 @@ class ReplayDeck(Container):
 
     def on_mount(self) -> None:
         count = len(self.tape.steps)
-        title = f"REPLAY {self.session.id}: {count} steps"
+        title = f"{self.session.id}: {count} steps"
         self.steps.show(PaneText(timeline(self.tape), "", title, "an empty session"))
         self.present()
 
@@ -94,7 +94,7 @@ class ReplayDeck(Container):
         moved = self._shown[0] != position
         state = self.tape.state(position)
         bar = self.query_one(StageBar)
-        bar.show(state, state.title, self.size.width, replay=True)
+        bar.show(state, state.title, self.size.width)
         if (position, stage) != self._shown:
             self._shown = (position, stage)
             content = text_at(self.tape, position, stage, self.content)

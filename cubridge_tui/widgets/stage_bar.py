@@ -29,24 +29,21 @@ class StageBar(Line):
     session's title is cut but stays wherever there is room for a beginning of it.
     """
 
-    def show(
-        self, state: SessionState, title: str, width: int, key: str = "", replay: bool = False
-    ) -> None:
+    def show(self, state: SessionState, title: str, width: int, key: str = "") -> None:
         """Show a state; `key` makes the next decision."""
-        for left, right in _forms(state, key, replay):
+        for left, right in _forms(state, key):
             room = width - sum(cell_len(t) for t, _ in (*left, *right)) - 3
             if room >= min(cell_len(title), LEAST_TITLE):
-                left.insert(1 if replay else 0, (f" {one_line(title, room)}  ", "title"))
+                left.insert(0, (f" {one_line(title, room)}  ", "title"))
                 break
         self.put(left, right)
 
 
-def _forms(state: SessionState, key: str, replay: bool) -> Iterator[tuple[list[Part], list[Part]]]:
+def _forms(state: SessionState, key: str) -> Iterator[tuple[list[Part], list[Part]]]:
     """The bar without its title, in words, then in fewer and fewer of them."""
-    head: list[Part] = [(" REPLAY ", "banner")] if replay else []
     for names, words in ((True, True), (True, False), (False, False)):
-        yield [*head, *_gates(state, names, words)], _level(state, key, names)
-    yield [*head, *_gates(state, False, False, tight=True)], _level(state, key, False)
+        yield _gates(state, names, words), _level(state, key, names)
+    yield _gates(state, False, False, tight=True), _level(state, key, False)
 
 
 def _gates(state: SessionState, names: bool, words: bool, tight: bool = False) -> list[Part]:

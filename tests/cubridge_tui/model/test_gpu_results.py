@@ -48,7 +48,10 @@ def test_what_was_not_timed_has_a_reason_and_no_bar() -> None:
     found = contestants(gpu_details())
     (members,) = found.values()
     assert members[0].name == "CuBridge" and members[-1].reason
-    assert text(bars({}, 100).rows) == "nothing was timed"
+    assert text(bars({}, 100).rows) == (
+        "nothing was timed: bars of TFLOP/s beside the rivals stand here after a run with times"
+    )
+    assert "has not run on these bytes" in text(table(None).rows)
 
 
 def test_odd_rows_do_no_harm() -> None:
