@@ -1,5 +1,5 @@
 """Tile lists that a target makes on the device, made here on plain numbers: what a mask's picture
-needs where the schedule reads a list. The target's own kernels that make them run, block by block."""
+needs where the schedule reads a list. The target's own kernels make them, block by block."""
 
 from __future__ import annotations
 
