@@ -9,10 +9,12 @@ import signal
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
@@ -26,6 +28,7 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.screens.base import ActionScreen
 from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.screens.palette import ActionProvider
+from cubridge_tui.steady import Tidy, steady
 from engine.errors import advice
 from sessions.store import Store
 
@@ -34,8 +37,7 @@ if TYPE_CHECKING:
     from engine.service.bench import Bench
 
 TERMINAL_SECONDS = 1.0
-# A thread that computes gives the interpreter to the one that paints this often (Python: 5 ms).
-SWITCH_SECONDS = 0.001
+TIDY_LOOK_SECONDS, TIDY_SECONDS = 10.0, 20.0
 
 
 class CuBridgeApp(App[int], inherit_bindings=False):
@@ -81,6 +83,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         self._bench: Bench | None = None
         self._bench_lock = threading.Lock()
         self._opening = session
+        self._tidy = Tidy(TIDY_SECONDS)
         for palette in self.palettes:
             self.register_theme(palette.theme)
         self.theme = self.palette.name
@@ -113,12 +116,21 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         from cubridge_tui.screens.start import StartScreen
 
         self._catch_signals()
+        self.set_interval(TIDY_LOOK_SECONDS, self._tidy_up)
         self.jobs.start()
         self.push_screen(StartScreen())
         if self._opening:
             self.open_session(self._opening)
         # torch is imported in the child, while the person reads the first screen.
         self.set_timer(0.3, lambda: self.jobs.submit("", self._warm_up, lambda _: None, quiet=True))
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.InputEvent):
+            self._tidy.touched(time.monotonic())
+        await super().on_event(event)
+
+    def _tidy_up(self) -> None:
+        self._tidy.look(time.monotonic(), self.jobs.busy)
 
     def _warm_up(self) -> None:
         self.bench.child.start()
@@ -234,7 +246,7 @@ def run(
     """Run the app on this terminal; the exit code."""
     config = load_config(given, folder=Path.cwd(), actions=frozenset(a.id for a in actions.ACTIONS))
     app = CuBridgeApp(store, config, session)
-    sys.setswitchinterval(SWITCH_SECONDS)
+    steady()
     try:
         code = app.run(mouse=bool(config["mouse"]))
     finally:

@@ -111,21 +111,6 @@ class Highlighter:
             self._chunks[chunk] = self._lex(chunk, lexer)
         return self._chunks[chunk][place]
 
-    def prepare(self, lines: Sequence[int]) -> bool:
-        """Lex the first chunk among those of `lines` that is not lexed yet; whether there was one.
-
-        Where many chunks are kept already nothing is done: what is shown matters more.
-        """
-        lexer = lexer_for(self._language)
-        if lexer is None or len(self._chunks) >= KEPT:
-            return False
-        for index in lines:
-            chunk = index // CHUNK
-            if 0 <= index < self._count and chunk not in self._chunks:
-                self._chunks[chunk] = self._lex(chunk, lexer)
-                return True
-        return False
-
     def _lex(self, chunk: int, lexer: Any) -> list[list[Span]]:
         first = chunk * CHUNK
         lines = [self._line(i)[:LONGEST] for i in range(first, min(first + CHUNK, self._count))]

@@ -6,7 +6,8 @@ marks, the selection and the keys. The gutter (line number, origin, sign, link) 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 
 from rich.style import Style
 from textual import events
@@ -29,7 +30,8 @@ from cubridge_tui.widgets.row_strips import Look, RowStrips
 from cubridge_tui.widgets.slim_scrollbar import SlimScrollBar
 
 AHEAD_SECONDS = 0.03  # a key's repaint comes first
-BETWEEN_SECONDS = 0.002  # a key that comes in between waits for one chunk only
+BETWEEN_SECONDS = 0.002
+AHEAD_ROWS = 12  # at a time: a key that comes in between waits for them
 
 
 class CodePane(ScrollView, can_focus=True):
@@ -80,6 +82,7 @@ class CodePane(ScrollView, can_focus=True):
         # Called as soon as the cursor moves, where given: what follows it is in the same repaint.
         self.follower: Callable[[], None] | None = None
         self._ahead: Timer | None = None
+        self._coming: Iterator[int] = iter(())
         self._ground: tuple[Style, Color] | None = None
 
     def watch_has_focus(self, _has_focus: bool) -> None:
@@ -138,6 +141,7 @@ class CodePane(ScrollView, can_focus=True):
         self.set_reactive(CodePane.cursor, min(place, max(len(rows) - 1, 0)))
         self.scroll_to(y=max(self.cursor - offset, 0) if place else 0, animate=False, force=True)
         self.refresh()
+        self._read_ahead_soon()
         self.post_message(self.CursorMoved(self))
 
     def grow(self, rows: Sequence[Row], title: str) -> None:
@@ -197,19 +201,27 @@ class CodePane(ScrollView, can_focus=True):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        self._read_ahead_soon()
+        self._read_ahead_soon(down=new_value >= old_value)
 
-    def _read_ahead_soon(self, seconds: float = AHEAD_SECONDS) -> None:
-        """Colour what the next page will show while nobody waits for it."""
+    def _read_ahead_soon(self, *, down: bool = True) -> None:
+        """Make the rows that the next page will show while nobody waits for them."""
+        top, height = self.scroll_offset.y, self.size.height
+        self._coming = iter(range(top + height, top + 2 * height) if down
+                            else range(top - 1, top - height - 1, -1))  # fmt: skip
         if self._ahead is None and self.is_attached:
-            self._ahead = self.set_timer(seconds, self._read_ahead)
+            self._ahead = self.set_timer(AHEAD_SECONDS, self._read_ahead)
 
     def _read_ahead(self) -> None:
         self._ahead = None
-        top, height = self.scroll_offset.y, self.size.height
-        places = (top + height, top + 2 * height, top - 1, top - height)
-        if self._strips.prepare(places):
-            self._read_ahead_soon(BETWEEN_SECONDS)
+        if not self.is_attached or not self.display:
+            return
+        rows = [*islice(self._coming, AHEAD_ROWS)]
+        self._use_look()
+        for index in rows:
+            if 0 <= index < len(self.content.rows):
+                self._row_strip(index).render(self.app.console)  # which the strip keeps
+        if rows:
+            self._ahead = self.set_timer(BETWEEN_SECONDS, self._read_ahead)
 
     # --- marks -----------------------------------------------------------------------------------
 
@@ -336,14 +348,15 @@ class CodePane(ScrollView, can_focus=True):
         if crop.y < frame.top:
             out += super().render_lines(crop.intersection(Region(left, 0, crop.width, frame.top)))
         self._use_look()
+        first = self.scroll_offset.y - frame.top
         for y in range(max(crop.y, frame.top), crop.bottom):
-            strip = self._line(y - frame.top)
+            strip = self._row_strip(first + y)
             out.append(strip.crop(left, right) if wide else strip)
         return out
 
     def render_line(self, y: int) -> Strip:
         self._use_look()
-        return self._line(y)
+        return self._row_strip(y + self.scroll_offset.y)
 
     def _use_look(self) -> None:
         app = self.app
@@ -354,8 +367,7 @@ class CodePane(ScrollView, can_focus=True):
             self._ground = (self.rich_style, self.background_colors[1])
         self._strips.use(Look(palette_of(app), *self._ground, filters, width, x))
 
-    def _line(self, y: int) -> Strip:
-        index = y + self.scroll_offset.y
+    def _row_strip(self, index: int) -> Strip:
         flags = Flags(
             focused=index == self.cursor and self.has_focus,
             link=self._links.get(index, ""),

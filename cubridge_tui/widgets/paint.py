@@ -51,6 +51,26 @@ def palette_of(app: Any) -> Palette:
     return palette if isinstance(palette, Palette) else _default()
 
 
+class RowStyles(dict[str, Style]):
+    """Final styles by kind of code (empty: none), of rows that look alike; made when asked for.
+
+    `blank` has those in which a blank looks as in none.
+    """
+
+    def __init__(self, inks: Inks, base: Style) -> None:
+        super().__init__()
+        self._inks, self._base = inks, base
+        self.blank: set[Style] = set()
+
+    def __missing__(self, kind: str) -> Style:
+        style = self[kind] = self._inks.over(self._base, kind)
+        plain = self[""]
+        told = [s.underline or s.reverse or s.strike for s in (style, plain)]
+        if not any(told) and style.bgcolor == plain.bgcolor:
+            self.blank.add(style)
+        return style
+
+
 class Inks:
     """The final style of everything that rows show, made once for each and looked up since.
 
@@ -68,7 +88,7 @@ class Inks:
         self._palette, self._ground = palette, ground
         self._filters, self._background = filters, background
         self._named: dict[str, Style] = {}
-        self._pieces: dict[tuple[str, RowKind, Flags], Style] = {}
+        self._rows: dict[tuple[RowKind, Flags], RowStyles] = {}
         self._same: dict[Style, Style] = {}  # equal styles are one object: neighbours join
 
     def named(self, name: str) -> Style:
@@ -78,23 +98,23 @@ class Inks:
             style = self._named[name] = self._final(self._palette.style(name))
         return style
 
-    def piece(self, kind: str, row: RowKind, flags: Flags) -> Style:
-        """The style of a kind of code (empty: none) on a row that looks like this."""
-        key = (kind, row, flags)
-        style = self._pieces.get(key)
-        if style is None:
-            base = self._line(row, flags)
-            if kind == "match":
-                base += self._palette.style(kind)
-            elif kind:
-                base = self._palette.style(kind) + base
-            style = self._pieces[key] = self._final(base)
-        return style
+    def row(self, kind: RowKind, flags: Flags) -> RowStyles:
+        """The styles of a row of a kind that looks like this."""
+        styles = self._rows.get((kind, flags))
+        if styles is None:
+            styles = self._rows[kind, flags] = RowStyles(self, self._line(kind, flags))
+        return styles
 
-    def _line(self, row: RowKind, flags: Flags) -> Style:
+    def over(self, base: Style, kind: str) -> Style:
+        """A kind of code on a line's own style: a match lies over it, all else under it."""
+        if kind == "match":
+            return self._final(base + self._palette.style(kind))
+        return self._final(self._palette.style(kind) + base if kind else base)
+
+    def _line(self, kind: RowKind, flags: Flags) -> Style:
         """The background of a whole line; what matters more is laid over what matters less."""
-        style = self._palette.style(_LINES[row])
-        if flags.link and not (row in (RowKind.ADD, RowKind.DEL) and flags.link != "op"):
+        style = self._palette.style(_LINES[kind])
+        if flags.link and not (kind in (RowKind.ADD, RowKind.DEL) and flags.link != "op"):
             style += self._palette.style(f"link.{flags.link}")
         if flags.selected:
             style += self._palette.style("selection")
@@ -142,40 +162,42 @@ def paint_row(
     room: int,
 ) -> list[Segment]:
     """The part of a row's text that is in sight: `room` cells from cell `scroll_x` on."""
-    kind = row.kind
-    if kind in (RowKind.HEAD, RowKind.NOTE):
+    if row.kind in (RowKind.HEAD, RowKind.NOTE):
         text, spans, scroll_x = one_line(row.text, room), (), 0
-    if kind is RowKind.OUT_ADD:
+    if row.kind is RowKind.OUT_ADD:
         spans = ()
-    simple = text.isascii()
-    if simple:
+    styles = inks.row(row.kind, flags)
+    if text.isascii():
         # One character is one cell: only what is in sight is cut into segments.
-        pieces = _pieces(text, spans, found, scroll_x, scroll_x + room)
-    else:
-        pieces = _pieces(text, spans, found, 0, len(text))
-    segments = [
-        Segment(text[start:end], inks.piece(piece, kind, flags)) for start, end, piece in pieces
-    ]
-    if simple:
+        segments = _segments(text, spans, found, scroll_x, scroll_x + room, styles)
         used = max(min(len(text) - scroll_x, room), 0)
     else:
-        segments = list(Strip(segments).crop(scroll_x, scroll_x + room))
+        whole = Strip(_segments(text, spans, found, 0, len(text), styles))
+        segments = list(whole.crop(scroll_x, scroll_x + room))
         used = sum(cell_len(s.text) for s in segments)
     if used < room:
-        segments.append(Segment(" " * (room - used), inks.piece("", kind, flags)))
+        segments.append(Segment(" " * (room - used), styles[""]))
     return segments
 
 
-def joined(segments: Sequence[Segment]) -> list[Segment]:
-    """The segments with neighbours of one style as one; equal styles are one object (`Inks`)."""
+def _segments(
+    text: str, spans: Sequence[Span], found: Sequence[tuple[int, int]], low: int, high: int,
+    styles: RowStyles,
+) -> list[Segment]:  # fmt: skip
+    """`text[low:high]`, in as few segments as its colours allow."""
     out: list[Segment] = []
-    last = None
-    for segment in segments:
-        if out and segment.style is last:
-            out[-1] = Segment(out[-1].text + segment.text, last)
-        else:
-            out.append(segment)
-            last = segment.style
+    begin, last = low, None
+    for start, end, kind in _pieces(text, spans, found, low, high):
+        style = styles[kind]
+        if style is last:
+            continue
+        if not kind and last in styles.blank and text[start:end].isspace():
+            continue  # most pieces of a line of code are blanks between words
+        if last is not None:
+            out.append(Segment(text[begin:start], last))
+        begin, last = start, style
+    if last is not None:
+        out.append(Segment(text[begin : min(high, len(text))], last))
     return out
 
 

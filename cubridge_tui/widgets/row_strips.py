@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual.cache import FIFOCache
 from textual.color import BLACK, Color
 from textual.filter import LineFilter
 from textual.strip import Strip
@@ -17,9 +18,10 @@ from cubridge_tui.model.rows import PaneText, RowKind
 from cubridge_tui.text.cells import shown
 from cubridge_tui.text.highlight import Highlighter, Span
 from cubridge_tui.themes import Palette
-from cubridge_tui.widgets.paint import Flags, Inks, gutter, joined, paint_row
+from cubridge_tui.widgets.paint import Flags, Inks, gutter, paint_row
 
-KEPT = 1200  # strips: four pages of a tall pane, each with two looks
+KEPT = 600  # strips of a look: four pages of a tall pane, each row with two marks
+LOOKS = 3  # a layout, and those that keys lead to from it and back
 
 
 class Look(NamedTuple):
@@ -31,6 +33,37 @@ class Look(NamedTuple):
     filters: tuple[LineFilter, ...] = ()
     width: int = 0
     scroll_x: int = 0
+
+
+class _Nothing(FIFOCache[Any, Any]):
+    """Keeps nothing."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return default
+
+    def set(self, key: Any, value: Any) -> None: ...
+
+    __setitem__ = set
+
+
+_NOTHING = _Nothing(0)
+
+
+class RowStrip(Strip):
+    """A strip without the seven caches of its own, which cost more than it does: it is kept itself.
+
+    They are made with each strip, and the garbage collector has to walk them all.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, segments: Sequence[Segment], cell_length: int) -> None:
+        self._segments = list(segments)
+        self._cell_length = cell_length
+        self._divide_cache = self._crop_cache = self._style_cache = _NOTHING
+        self._filter_cache = self._line_length_cache = self._crop_extend_cache = _NOTHING
+        self._offsets_cache = _NOTHING
+        self._render_cache = self._link_ids = self._cell_count = None
 
 
 class RowStrips:
@@ -48,6 +81,7 @@ class RowStrips:
         self._look: Look | None = None
         self._inks: Inks
         self._kept: dict[tuple[int, Flags], Strip] = {}
+        self._looks: list[tuple[Look, Inks, dict[tuple[int, Flags], Strip]]] = []
 
     def show(self, content: PaneText, spans: Sequence[Sequence[Span]] | None = None) -> None:
         """Other rows; `spans` brings their colours, which are lexed otherwise."""
@@ -57,27 +91,38 @@ class RowStrips:
         self._highlighter = Highlighter(len(rows), self.line, content.language)
         last = max((r.number or 0 for r in rows), default=0)
         self._number_width = max(3, len(str(last))) if last else 0
-        self._kept.clear()
+        self._forget(0)
 
     def grow(self, content: PaneText, first: int) -> None:
         """Rows from `first` on are new; those before it stay as they are."""
         self._content = content
         self._lines = [*self._lines[:first], *[None] * (len(content.rows) - first)]
         self._highlighter = Highlighter(len(content.rows), self.line, content.language)
-        for key in [k for k in self._kept if k[0] >= first]:
-            del self._kept[key]
+        self._forget(first)
 
     def search(self, words: str) -> None:
         """Mark what matches."""
         self.words = words
-        self._kept.clear()
+        self._forget(0)
+
+    def _forget(self, first: int) -> None:
+        """The strips of rows from `first` on."""
+        for _, _, kept in self._looks:
+            for key in [k for k in kept if k[0] >= first]:
+                del kept[key]
 
     def use(self, look: Look) -> None:
         """The look of all strips that are asked for from now on."""
-        if look != self._look:
-            self._look = look
-            self._inks = Inks(look.palette, look.ground, look.filters, look.background)
-            self._kept.clear()
+        if look == self._look:
+            return
+        found = [made for made in self._looks if made[0] == look]
+        if not found:
+            inks = next((i for made, i, _ in self._looks if made[:4] == look[:4]), None)
+            if inks is None:
+                inks = Inks(look.palette, look.ground, look.filters, look.background)
+            found = [(look, inks, {})]
+        self._looks = [*found, *(made for made in self._looks if made[0] != look)][:LOOKS]
+        self._look, self._inks, self._kept = found[0]
 
     @property
     def gutter_width(self) -> int:
@@ -92,10 +137,6 @@ class RowStrips:
             text = "" if row.kind in (RowKind.HEAD, RowKind.NOTE) else shown(row.text)
             self._lines[index] = text
         return text
-
-    def prepare(self, places: Sequence[int]) -> bool:
-        """Colour one chunk of lines that will soon be seen; whether there was one to colour."""
-        return self._highlighter.prepare(places)
 
     def strip(self, index: int, flags: Flags) -> Strip:
         """A row as a strip of the look's width; past the last row a blank one, or the note."""
@@ -124,7 +165,7 @@ class RowStrips:
         found = search.matches(text, self.words)
         head = gutter(row, flags, self._number_width, self._inks)
         body = paint_row(row, text, spans, found, flags, self._inks, look.scroll_x, room)
-        strip = Strip(joined([*head, *body]), self.gutter_width + room)
+        strip = RowStrip([*head, *body], self.gutter_width + room)
         return strip.adjust_cell_length(look.width, self._inks.named(""))
 
     def _past_the_end(self, index: int) -> Strip:
@@ -135,4 +176,4 @@ class RowStrips:
             cut = text if cell_len(text) <= width else text[: width - 1] + "…"
             strip = Strip([Segment(cut, self._inks.named("dim"))])
             return strip.adjust_cell_length(width, self._inks.named(""))
-        return Strip([Segment(" " * width, self._inks.named(""))], width)
+        return RowStrip([Segment(" " * width, self._inks.named(""))], width)

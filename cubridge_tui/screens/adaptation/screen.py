@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -214,8 +213,6 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             self._to_head(self.place.hunk)
         self.remark()
         self.tell()
-        # What is shown stays: the collector must not walk it while the person scrolls (0.1 s).
-        gc.freeze()
 
     def _to_head(self, hunk: str) -> None:
         """The leading cursor to a hunk's head line, if there is one."""
