@@ -49,9 +49,9 @@ from engine.llm.settings import Limits, Settings, load_settings
 from engine.llm.types import Client, Listen, Parameters, Reply, Request, deaf
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel
+from engine.service.content import LIFTED
 from engine.service.llm import ModelTransfer, Outgoing, Result, Wish
 from engine.service.options import choose_options
-from engine.service.work import LIFTED
 from engine.transfer.llm.loop import Attempt
 from engine.types import Artifact, Stage
 from sessions.events import ArtifactSet

@@ -29,10 +29,11 @@ from engine.cuir.parser import Parsed, parse_module, parse_with_tables
 from engine.errors import CuBridgeError
 from engine.lift import lift_source
 from engine.lift.provenance import Lifted
+from engine.service.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET
 from engine.service.decisions import in_words, redo_group, undo_group
 from engine.service.inputs import spec_moved
 from engine.service.lowerings import lower_task
-from engine.service.work import BINDING, LIFTED, LOWERED, SOURCE, TARGET, Work
+from engine.service.work import Work
 from engine.transfer.review import compose
 from engine.types import Gate, Proposal, Stage, sha256_of
 from sessions.state import SessionState

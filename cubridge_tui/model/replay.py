@@ -12,7 +12,7 @@ from cubridge_tui.model.rows import PaneText, Row, RowKind, plain_rows
 from cubridge_tui.model.steps import step_words
 from cubridge_tui.text.cells import split_lines
 from engine.errors import CuBridgeError
-from engine.service.work import LIFTED, LOWERED, SOURCE, TARGET
+from engine.service.content import LIFTED, LOWERED, SOURCE, TARGET
 from engine.types import DecisionKind, Stage, VerdictKind
 from sessions.events import (
     Accepted,

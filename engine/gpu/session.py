@@ -17,9 +17,10 @@ from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.resources import include_dir
 from engine.service.bench import Bench, cache_dir
+from engine.service.content import LOWERED
 from engine.service.inputs import check_kernel, check_spec
 from engine.service.signature import asked_of
-from engine.service.work import LOWERED, Work
+from engine.service.work import Work
 from engine.spec.signature import Asked, signature_of
 from engine.spec.text import recipe_from_json
 from engine.transfer.rules import apply, plan

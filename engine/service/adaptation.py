@@ -20,12 +20,13 @@ from engine.lift.meanings import released
 from engine.lift.package import KernelPackage
 from engine.lower.legal import legal
 from engine.service.bench import Bench
+from engine.service.content import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TARGET
 from engine.service.decisions import redo_group, undo_group
 from engine.service.export import package_archive
 from engine.service.inputs import inputs_of, modules_text, spec_modules
 from engine.service.options import Options
 from engine.service.spec_names import refuse_taken_names
-from engine.service.work import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TARGET, Work
+from engine.service.work import Work
 from engine.spec.text import recipe_to_json
 from engine.transfer.review import propose
 from engine.transfer.rules import apply, plan

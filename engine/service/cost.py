@@ -13,7 +13,8 @@ from engine.cuir.parser import parse_module
 from engine.errors import CuirError, InputError, Where
 from engine.gpu.worker.cases import Case
 from engine.service.bench import Bench, lift_any
-from engine.service.work import TARGET, Work
+from engine.service.content import TARGET
+from engine.service.work import Work
 from engine.types import Stage
 
 

@@ -12,9 +12,10 @@ from engine.lift import specialisation_key
 from engine.lift.lifter import lift_source
 from engine.lift.package import Specialisation
 from engine.package.export import Content, export, package_files
+from engine.service.content import LOWERED
 from engine.service.inputs import check_kernel, check_spec, spec_modules
 from engine.service.signature import asked_of
-from engine.service.work import LOWERED, Work
+from engine.service.work import Work
 from engine.transfer.workspace import constants_by_arch
 from engine.types import Level, Stage
 

@@ -30,10 +30,10 @@ from engine.llm.types import (
     deaf,
 )
 from engine.service.adaptation import Adaptation, pretty_json
+from engine.service.content import BINDING, RECIPE, TARGET
 from engine.service.llm_examples import accepted_example, offered_examples
 from engine.service.llm_gates import ModelGates
 from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, agree, manual
-from engine.service.work import BINDING, RECIPE, TARGET
 from engine.spec.declared import declared
 from engine.spec.recipe import Recipe
 from engine.spec.source import read_source

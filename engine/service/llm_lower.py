@@ -9,6 +9,7 @@ from engine.errors import CuBridgeError, InputError
 from engine.llm.ask import ask
 from engine.llm.types import Client, Ending, Listen, Message, Parameters, Reply, Request, deaf
 from engine.service.adaptation import Adaptation
+from engine.service.content import LOWERED
 from engine.service.kinds import ABOUT_LOWERINGS
 from engine.service.llm_gates import lowered_line
 from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, agree, manual
@@ -19,7 +20,6 @@ from engine.service.lowerings import (
     subject_text,
     written_lowering,
 )
-from engine.service.work import LOWERED
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, reason_of
 from engine.transfer.llm.lowering import LowerTask, lower_messages, lowered_source, read_regions
 from engine.transfer.llm.rounds import PASSED, REFUSED, UNREADABLE, Outcome, Trial, trials

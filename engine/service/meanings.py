@@ -14,8 +14,9 @@ from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError
 from engine.lift.meanings import Meaning, meanings_json, with_meanings
 from engine.service.adaptation import Adaptation
+from engine.service.content import LIFTED, MEANINGS
 from engine.service.kinds import ABOUT_MEANINGS
-from engine.service.work import LIFTED, MEANINGS, Work
+from engine.service.work import Work
 from engine.transfer.llm.answer import AnswerError
 from engine.transfer.llm.lifting import LiftTask, Step, open_ops, part_text, read_part
 from engine.types import Artifact, Decision, DecisionKind, Hunk, Origin, Proposal, Stage

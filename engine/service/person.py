@@ -8,7 +8,8 @@ from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.service.adaptation import Adaptation
-from engine.service.work import TARGET, Work
+from engine.service.content import TARGET
+from engine.service.work import Work
 from engine.transfer.review import compose, propose
 from engine.types import Artifact, Origin, Proposal, Stage, sha256_of
 from sessions.events import ArtifactSet, ProposalMade, TranscriptAdded

@@ -44,7 +44,7 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
 
 def _set_lifted(work: Adaptation) -> None:
     from engine.cuir.printer import print_module
-    from engine.service.work import LIFTED
+    from engine.service.content import LIFTED
     from engine.types import Artifact, Stage
 
     work._set([Artifact.of(Stage.LIFTED, LIFTED, print_module(work.lifted.module))])

@@ -20,10 +20,10 @@ from engine.gpu.worker.results import Store as Rows
 from engine.llm.types import Ending, Listen, Reply, Request, deaf
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel
+from engine.service.content import LIFTED
 from engine.service.export import export_session
 from engine.service.llm import ModelTransfer
 from engine.service.options import choose_options
-from engine.service.work import LIFTED
 from engine.types import Artifact, Gate, Level, Stage, VerdictKind
 from sessions.store import Store
 from tests.engine.transfer.llm.answers import sink

@@ -20,12 +20,12 @@ from engine.lower.spans import allowed_spans, verify_spans
 from engine.lower.templates import default_templates
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
+from engine.service.content import LIFTED
 from engine.service.llm import Outgoing
 from engine.service.llm_lower import ModelLower, accept_lowering, decide_lowering
 from engine.service.lowerings import lower_task, written_lowering
 from engine.service.options import choose_options
 from engine.service.recheck import recheck
-from engine.service.work import LIFTED
 from engine.transfer.llm.answer import AnswerError
 from engine.transfer.llm.lowering import LowerTask, marked_source, read_regions
 from engine.types import (

@@ -21,11 +21,11 @@ from engine.llm.settings import Prices, Secret, Settings
 from engine.llm.types import Client, Message
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
+from engine.service.content import LIFTED
 from engine.service.export import export_session
 from engine.service.llm import ModelTransfer, Outgoing, Wish, accepted_example, offered_examples
 from engine.service.options import choose_options
 from engine.service.recheck import recheck
-from engine.service.work import LIFTED
 from engine.transfer.llm.loop import Reached
 from engine.transfer.llm.prompt import Comment, Example, render
 from engine.types import Artifact, Decision, DecisionKind, Gate, Level, Origin, Stage, VerdictKind

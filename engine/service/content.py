@@ -1,0 +1,155 @@
+"""What a session's content means: its kernel lifted, its target composed; never recorded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.cuir.nodes import Module
+from engine.cuir.parser import parse_module
+from engine.errors import CuBridgeError, StoreError
+from engine.lift import lift
+from engine.lift.meanings import read_meanings, with_meanings
+from engine.lift.provenance import Lifted
+from engine.lower.legal import legal
+from engine.service.bench import Bench, find_kernel
+from engine.service.kinds import edits
+from engine.service.options import Options
+from engine.spec.recipe import Recipe
+from engine.spec.text import recipe_from_json
+from engine.transfer.binding import Binding
+from engine.transfer.review import compose
+from engine.types import (
+    Decision,
+    DecisionKind,
+    Hunk,
+    Origin,
+    Proposal,
+    Stage,
+)
+from sessions.session import Session
+from sessions.state import SessionState
+
+if TYPE_CHECKING:
+    from engine.service.llm_gates import Elsewhere
+
+SOURCE, LIFTED, TARGET, LOWERED = "kernel.cu", "lifted.cuir", "target.cuir", "kernel.cu"
+RECIPE, BINDING = "recipe.json", "binding.json"
+MEANINGS = "meanings.json"  # of opaque ops, beside the lifted module
+
+
+class Content:
+    """A session's content, read-only."""
+
+    def __init__(self, bench: Bench, session: Session) -> None:
+        self.bench = bench
+        self.session = session
+        created = session.state.created
+        if created is None:
+            raise StoreError(f"session {session.id} has no beginning")
+        self.options = Options.from_json(created.options)
+        self.package = find_kernel(str(created.options.get("kernel_path") or created.kernel))
+        self.spec = Path(str(created.options["spec_path"]))
+        self._bare: Lifted | None = None
+        self._lifted: tuple[str | None, Lifted] | None = None  # with the hash of the meanings
+        self.elsewhere: dict[str, Elsewhere] = {}  # by what was judged
+
+    @property
+    def state(self) -> SessionState:
+        return self.session.state
+
+    def text(self, stage: Stage, name: str) -> str:
+        """An artifact as text."""
+        return self.session.artifact(stage, name).text
+
+    @property
+    def bare(self) -> Lifted:
+        """The lifted source as the lifter gives it, made again from the session's own bytes."""
+        source = self.session.artifact(Stage.SOURCE, SOURCE).data
+        if self._bare is None or self._bare.source != source:
+            package = replace(self.package, source=source)
+            self._bare = lift(package, self.options.specialisation, self.options.arch)
+            self._lifted = None
+        return self._bare
+
+    @property
+    def lifted(self) -> Lifted:
+        """The lifted source, its opaque ops with the meanings that were given to them."""
+        bare = self.bare
+        given = self.state.stage(Stage.LIFTED).artifacts.get(MEANINGS)
+        if self._lifted is None or self._lifted[0] != given:
+            meanings = () if given is None else read_meanings(self.text(Stage.LIFTED, MEANINGS))
+            self._lifted = given, with_meanings(bare, meanings)
+        return self._lifted[1]
+
+    @property
+    def edits(self) -> tuple[Proposal, ...]:
+        """The proposals that are about the target: not those about meanings or the lowered text."""
+        return edits(self.state.proposals)
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """What the spec asks for, when it was read."""
+        if RECIPE not in self.state.stage(Stage.TARGET).artifacts:
+            return None
+        return recipe_from_json(json.loads(self.text(Stage.TARGET, RECIPE)))
+
+    @property
+    def binding(self) -> Binding:
+        return Binding.from_json(json.loads(self.text(Stage.TARGET, BINDING)))
+
+    @property
+    def target(self) -> Module:
+        return parse_module(self.text(Stage.TARGET, TARGET), TARGET)
+
+    def hunks(self) -> tuple[tuple[Proposal, Hunk, Decision | None], ...]:
+        """Every hunk with its standing decision."""
+        return tuple((p, h, self.state.decision(p.id, h.id)) for p in self.edits for h in p.hunks)
+
+    def proposed_text(self, proposal: Proposal) -> str:
+        """The whole CuIR text that a proposal proposes."""
+        for transcript in reversed(self.state.transcripts):
+            if transcript.about == proposal.id and transcript.name.endswith(".proposed.cuir"):
+                return self.session.content(transcript.sha256).decode()
+        raise StoreError(f"the text of proposal {proposal.id} is not in the session")
+
+    def compose(self, *latest: Decision) -> Module:
+        """The target that all standing decisions give, with `latest` on top of them."""
+        module = self.lifted.module
+        for proposal in self.edits:
+            decisions = {
+                h.id: d for h in proposal.hunks if (d := self.state.decision(proposal.id, h.id))
+            }
+            for decision in latest:
+                decisions |= {
+                    h.id: decision
+                    for h in proposal.hunks
+                    if decision.target in (proposal.id, h.id, f"{proposal.id}/{h.id}")
+                }
+            proposed = parse_module(self.proposed_text(proposal), f"{proposal.id}.cuir")
+            module = compose(module, proposed, proposal, decisions)
+        return legal(module)
+
+    def ruled(self) -> Module:
+        """The lifted module with what stands of the rules' own hunks: what a free hand began with.
+
+        The lifted module itself where the rules' hunks rest on somebody else's.
+        """
+        module = self.lifted.module
+        for proposal in self.edits:
+            if proposal.origin is not Origin.RULES:
+                continue
+            decisions = {
+                h.id: d
+                for h in proposal.hunks
+                if (d := self.state.decision(proposal.id, h.id)) is not None
+                and d.kind is DecisionKind.ACCEPTED
+            }
+            proposed = parse_module(self.proposed_text(proposal), f"{proposal.id}.cuir")
+            try:
+                module = compose(module, proposed, proposal, decisions)
+            except (CuBridgeError, ValueError):
+                return self.lifted.module
+        return legal(module)
