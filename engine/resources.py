@@ -12,6 +12,7 @@ import hashlib
 import os
 import stat
 import tomllib
+from functools import cache
 from pathlib import Path
 
 from engine.errors import InputError, MissingTool, advice
@@ -29,7 +30,9 @@ def data_root() -> Path:
     return parent if _is_our_checkout(parent) else parent / "cubridge_tui" / "_data"
 
 
+@cache
 def _is_our_checkout(folder: Path) -> bool:
+    """Asked for every name that is looked up, and the same as long as a process lives."""
     try:
         pyproject = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,20 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
             resources.spec_path(str(tmp_path / name))
     with pytest.raises(InputError, match="is a device, not a spec file"):
         resources.spec_path("/dev/null")
+
+
+def test_the_checkout_is_recognised_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pyproject was read for every name: half of what the start screen cost."""
+    read: list[str] = []
+
+    real = tomllib.loads
+
+    def loads(text: str) -> dict[str, object]:
+        read.append(text)
+        return real(text)
+
+    resources._is_our_checkout.cache_clear()
+    monkeypatch.setattr(tomllib, "loads", loads)
+    for name in resources.list_specs():
+        assert resources.spec_path(name).is_file()
+    assert len(read) == 1
