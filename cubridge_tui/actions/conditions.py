@@ -154,6 +154,13 @@ def not_running(facts: Facts) -> str:
     return "it is asked already: ctrl+c cancels" if facts.asking in ("running", "waiting") else ""
 
 
+def has_prompt(facts: Facts) -> str:
+    """A prompt to read or to edit is there between being made and being sent."""
+    why = {"ready": "", "done": "the prompt was sent: s or p makes the next one"}
+    there = why.get(facts.asking, "there is no prompt: nothing is configured to send it to; m does")
+    return not_running(facts) or there
+
+
 def can_word(facts: Facts) -> str:
     return "the answer is still coming" if facts.asking == "running" else ""
 

@@ -100,9 +100,9 @@ UNTIMED = "nothing was timed: bars of TFLOP/s beside the rivals stand here after
 def table(verdict: Verdict | None) -> Chart:
     """G4's checks as a table."""
     if verdict is None:
-        rows = tuple(Row(line) for line in NOT_RUN)
-        head = Span(0, len(NOT_RUN[0]), "not_run")
-        return Chart(rows, ((head,), *((Span(0, len(r.text), "dim"),) for r in rows[1:])))
+        styles = ("not_run", *["dim"] * (len(NOT_RUN) - 1))
+        told = [(Span(0, len(t), s),) for t, s in zip(NOT_RUN, styles, strict=True)]
+        return Chart(tuple(map(Row, NOT_RUN)), tuple(told))
     details = verdict.details
     kind = verdict.kind.value
     lines: list[tuple[str, str]] = [(f"G4 {kind.replace('_', ' ')}: {verdict.reason}", kind)]

@@ -138,11 +138,6 @@ class Question(ActionScreen):
         else:
             self.lower.show(PaneText((), "", "what would be sent", "making the prompt"))
 
-    def _no_prompt(self) -> str:
-        if self._stage() == "done":
-            return "the prompt was sent: s or p makes the next one"
-        return "there is no prompt: nothing is configured to send it to; m names a server"
-
     def do_model_prompt(self) -> None:
         """The prompt and the summary of what would be sent, in turns."""
         ready = self.state.ready
@@ -150,7 +145,7 @@ class Question(ActionScreen):
             self._showing = ""
             self._prepare()
         elif ready is None:
-            self.say(self._no_prompt(), "stale")
+            self.say("there is no prompt: nothing is configured to send it to; m does", "stale")
         elif self._showing == "prompt":
             self._show_ready()
         else:
@@ -162,9 +157,7 @@ class Question(ActionScreen):
         from cubridge_tui.model_desk import edited
 
         ready = self.state.ready
-        if ready is None:
-            self.say(self._no_prompt(), "stale")
-            return
+        assert ready is not None  # the action's condition
         before = ready.prompt[-1].text
         try:
             text = edit_outside(self.app, self.cubridge.config["editor"], before)

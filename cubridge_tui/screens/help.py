@@ -17,6 +17,7 @@ READING = (
 MARKS = (
     "gutter: line number, origin (blank expert, R rules, M model, P person),",
     "        sign (+ added, - removed, ~ your edit, x rejected),",
+    "        @ a hunk's head, ? an opaque op, ≈ a meaning that is assumed until G4,",
     "        link (▌ this op, │ its loop, ┊ its worker)",
     "verdicts: ✓ pass, ✗ fail, ~ stale, – not run, ! overridden, · never ran",
 )
