@@ -19,6 +19,7 @@ from engine.cuir.execute.run import Outcome, run_program
 from engine.cuir.nodes import Name, walk_expr
 from engine.cuir.scalar import Mode
 from engine.gates.deck import Case
+from engine.gates.sizes import SIZES
 from engine.gates.subject import Failure, Report, Subject, is_element, op_text
 from engine.spec import Input, Recipe
 from engine.spec.derived import derive_inputs
@@ -167,9 +168,11 @@ def _named_sizes(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, int]:
 
 def run_module(
     subject: Subject, inputs: Mapping[str, Any], sizes: Mapping[str, int], mode: Mode, seed: int,
-    schedule: Schedule,
+    schedule: Schedule, left: Tensor | None = None,
 ) -> Outcome:  # fmt: skip
-    """One run. `seed` says how many tiles of a block of rows may have their mask as bits."""
+    """One run. `seed` says how many tiles of a block of rows may have their mask as bits; `left` is
+    what an earlier run on the same inputs left in the workspace (see `workspace_of`), for one that
+    plans nothing anew."""
     kind = torch.float64 if mode == "exact" else subject.dtype
     lse = torch.float64 if mode == "exact" else torch.float32
     given = {
@@ -180,14 +183,16 @@ def run_module(
     # Every other run has its mask's bits for one tile only: the way without them is judged too.
     slots = SLOTS if seed % 2 else 1
     arguments = fill_arguments(subject.binding, given, known, kind, lse, slots)
-    space = subject.binding.workspace
+    space, fields = subject.binding.workspace, dict(arguments.fields)
+    if space is not None and left is not None:
+        fields |= {space.field: left, space.planned: 1}
     watch = subject.watch if mode == "exact" else None
     if watch is not None:
         watch.rows, watch.keys = sizes["Nq"], sizes["Nk"]
     outcome = run_program(
-        subject.module, arguments.fields, mode, schedule,
+        subject.module, fields, mode, schedule,
         # A caller's workspace holds anything: a word that no kernel wrote may not be read.
-        unfilled=() if space is None else (space.field,),
+        unfilled=() if space is None or left is not None else (space.field,),
         compiler=ProgramCompiler if watch is None else watch.compiler,
     )  # fmt: skip
     if watch is not None:
@@ -195,11 +200,27 @@ def run_module(
     return outcome
 
 
+def workspace_of(subject: Subject, outcome: Outcome) -> Tensor | None:
+    """What a run left in the workspace; None where there is none."""
+    space = subject.binding.workspace
+    return None if space is None else outcome.outputs.get(space.field)
+
+
 def execute(
     subject: Subject, inputs: Mapping[str, Any], sizes: Mapping[str, int], mode: Mode, seed: int
 ) -> tuple[Failure | None, dict[str, Tensor]]:
     """The module's outputs in the spec's layout ("O", "LSE"), or why it does not run."""
-    outcome = run_module(subject, inputs, sizes, mode, seed, Schedule(seed=seed))
+    at = (*(sizes[n] for n in SIZES), seed)
+    left = subject.left.get(at) if mode == "typed" and subject.lists_are_whole else None
+    outcome = run_module(subject, inputs, sizes, mode, seed, Schedule(seed=seed), left)
+    made = workspace_of(subject, outcome) if mode == "exact" else None
+    if made is not None:
+        subject.left[at] = made
+    return found_in(subject, outcome)
+
+
+def found_in(subject: Subject, outcome: Outcome) -> tuple[Failure | None, dict[str, Tensor]]:
+    """A run's outputs, or why there are none."""
     failure: Failure | None = None
     if outcome.findings:
         first = next((f for f in outcome.findings if f.kind not in NUMERIC), outcome.findings[0])
@@ -227,15 +248,18 @@ def weights_of(
     v = next(i for i in subject.recipe.inputs if i.role == "v")
     width = subject.head_dim
     parts: list[Tensor] = []
+    left: Tensor | None = None  # V has no part in the lists of tiles
     for first in range(0, sizes["Nk"], width):
         columns = min(width, sizes["Nk"] - first)
         hot = as_bhnd(v, torch.zeros_like(inputs[v.name]))
         for d in range(columns):
             hot[:, :, first + d, d] = 1.0
         probe = dict(inputs) | {v.name: hot_like(v, hot, inputs[v.name])}
-        failure, out = execute(subject, probe, sizes, "exact", seed)
+        outcome = run_module(subject, probe, sizes, "exact", seed, Schedule(seed=seed), left)
+        failure, out = found_in(subject, outcome)
         if failure is not None:
             return failure, None
+        left = workspace_of(subject, outcome)
         parts.append(output_as_bhnd(subject.recipe, out["O"])[..., :columns])
     return None, torch.cat(parts, -1)
 

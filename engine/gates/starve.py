@@ -10,13 +10,19 @@ Runs in the torch child only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from torch import Tensor
+
 from engine.cuir.execute.program import Schedule
+from engine.cuir.execute.run import Outcome
+from engine.cuir.facts import Facts
 from engine.cuir.findings import Finding
 from engine.gates.deck import Case
-from engine.gates.running import NUMERIC, Row, Way, outputs_of, run_module
+from engine.gates.running import NUMERIC, Row, Way, outputs_of, run_module, workspace_of
 from engine.gates.subject import Failure, Report, Subject, op_text
+from engine.transfer.match import find_attention
 
 LENGTHS = (400, 320, 256, 192, 128, 64, 32, 16)
 HEADS = ((1, 1), (2, 1), (2, 2), (4, 2), (8, 2))
@@ -35,11 +41,16 @@ def starved(way: Way, subject: Subject, report: Report) -> tuple[Failure | None,
     inputs, sizes = way.draw(subject, case, SEED)
     compare = way.compared(subject, case, inputs)
     row: Row = {"case": str(case), "mode": "a late warp", "warps": 0}
-    late, warps = 0, 1
+    late, warps, before = 0, 1, 0
+    left: Tensor | None = None
     while late < warps:
         report(f"warp {late + 1} late: {case}")
-        outcome = run_module(subject, inputs, sizes, "exact", SEED, Schedule(starve=late))
+        # Another warp of each block is late; blocks that plan no lists keep their numbers so.
+        schedule = Schedule(starve=late + before)
+        outcome = run_module(subject, inputs, sizes, "exact", SEED, schedule, left)
         late, warps = late + 1, outcome.coverage.parts
+        if late == Schedule().parts and _plans_by_block(subject):
+            left, before = workspace_of(subject, outcome), _blocks_before(outcome)
         row["warps"] = late
         found = [f for f in outcome.findings if f.kind not in NUMERIC]
         if found:
@@ -58,6 +69,21 @@ def starved(way: Way, subject: Subject, report: Report) -> tuple[Failure | None,
             reason = f"{failure.reason}; this run has warp {late} late"
             return Failure(reason, failure.op, failure.counterexample), [row]
     return None, [row]
+
+
+def _plans_by_block(subject: Subject) -> bool:
+    """Whether all kernels but the attention itself are of `Schedule.parts` warps here, so that as
+    many runs have had each of them late."""
+    if subject.binding.workspace is None:
+        return False
+    facts, attention = Facts(subject.module), find_attention(subject.module).kernel
+    others = (f.name for f in subject.module.functions if f.kind == "kernel")
+    return not any(facts.by_warpgroups(name) for name in others if name != attention)
+
+
+def _blocks_before(outcome: Outcome) -> int:
+    """The blocks of all launches but the last."""
+    return sum(math.prod(grid) for _, grid in outcome.coverage.launches[:-1])
 
 
 def _cases() -> Iterator[Case]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from engine.cuir.check import check
 from engine.cuir.nodes import Module, Name, Num
@@ -20,6 +21,7 @@ from engine.spec.declared import declared
 from engine.spec.inputs import violated
 from engine.spec.source import read_source
 from engine.transfer.binding import Binding
+from engine.transfer.rewrite import free_names
 
 Report = Callable[[str], None]
 
@@ -46,7 +48,8 @@ class Subject:
     """A module and what it must compute.
 
     `watch` is told what the conditions come out as that somebody wrote with a free hand: each of
-    them must be seen both ways.
+    them must be seen both ways. `left` holds what exact runs left in the workspace, by sizes and
+    seed: lists of tiles that follow from whole numbers alone are the same in typed mode.
     """
 
     module: Module
@@ -55,11 +58,20 @@ class Subject:
     spec: Path
     options: Mapping[str, Any]
     watch: Watch | None = None
+    left: dict[tuple[int, ...], Tensor] = field(default_factory=dict, init=False, compare=False)
 
     def allows(self, case: Case) -> bool:
         """Whether the spec is defined for these sizes."""
         fixed = {"D": self.head_dim, "Dv": self.head_dim}
         return violated(self.recipe, case.sizes | fixed) is None
+
+    @property
+    def lists_are_whole(self) -> bool:
+        """Whether the mask, and so the lists of tiles, reads no float."""
+        kinds = {i.name: i.dtype for i in self.recipe.inputs}
+        return all(
+            kinds.get(n) in (None, "i32", "i64", "bool") for n in free_names(self.recipe.keep)
+        )
 
     @property
     def unread(self) -> bool:
@@ -113,9 +125,9 @@ def without_value(subject: Subject) -> Failure | None:
     filled |= {s.field for s in binding.scalars}
     if space is not None:
         filled |= {space.field, space.planned, space.slots}
-    for index, field in enumerate(subject.module.fields):
-        if field.name not in filled:
-            reason = f"args.{field.name} is filled by no input, output or size of the spec"
+    for index, there in enumerate(subject.module.fields):
+        if there.name not in filled:
+            reason = f"args.{there.name} is filled by no input, output or size of the spec"
             return Failure(reason, op=op_text(("Args", index)))
     return None
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
 
+from engine.cuir.execute.run import Outcome
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
+from engine.gates import running, starve
 from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.judge import judge_json
 from engine.gates.starve import NONE, starved
@@ -58,3 +63,33 @@ def test_wrong_outputs_of_a_late_warps_run_are_seen() -> None:
     failure, (row,) = starved(BY_RECIPE, subject, lambda _: None)
     assert failure is not None and "O is wrong" in failure.reason
     assert failure.reason.endswith("this run has warp 1 late") and row["warps"] == 1
+
+
+def test_lists_of_tiles_are_made_as_often_as_their_warps_are_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After that the attention alone runs, and each of its warps is late once in each block."""
+    subject = subject_of("causal_document", "flash_fwd_sm90", "bf16_128")
+    runs: list[tuple[int, int, bool]] = []  # what is late, blocks before the attention's, planned
+
+    def run(*given: Any) -> Outcome:
+        outcome = running.run_module(*given)
+        before = sum(math.prod(grid) for _, grid in outcome.coverage.launches[:-1])
+        runs.append((given[5].starve, before, given[6] is not None))
+        return outcome
+
+    monkeypatch.setattr(starve, "run_module", run)
+    failure, (row,) = starved(BY_RECIPE, subject, lambda _: None)
+    assert failure is None and row["warps"] == len(runs) == 8
+    assert [planned for _, _, planned in runs] == [False] * 2 + [True] * 6
+    assert runs[0][1] > 0 and all(before == 0 for _, before, planned in runs if planned)
+    assert {(late + before) % 8 for late, before, _ in runs} == set(range(8))
+
+
+def test_lists_are_made_anew_for_another_module() -> None:
+    """Lists of an exact run serve the typed one of the same module, sizes and inputs only."""
+    subject = subject_of("causal_document")
+    assert subject.lists_are_whole
+    subject.left[1, 1, 1, 1, 1, 0] = torch.zeros(1)
+    assert not replace(subject, module=subject.module).left
+    assert not subject_of("bias_gqa").left
