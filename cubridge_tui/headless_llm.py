@@ -93,11 +93,12 @@ class ModelRun:
         )  # fmt: skip
         store = work.bench.store
         examples = tuple(accepted_example(store.load(name)) for name in args.example or ())
-        if not examples and not args.replay:
+        if not examples and not args.replay and not args.quiet:
             for offered in offered_examples(store, work.package.name, work.writer.id):
                 say(f"could be shown as an example: --example {offered.session} ({offered.title})")
         result = transfer.run(args.rounds, args.candidates, Wish(args.ask or "", examples=examples))
-        say(f"model: {len(result.attempts)} answers, {result.cost(self.prices)}")
+        if not args.quiet:
+            say(f"model: {len(result.attempts)} answers, {result.cost(self.prices)}")
         return result
 
     def give_meanings(self, work: Adaptation) -> tuple[bool, str]:
@@ -219,5 +220,7 @@ class _Narrator:
                     self.last = now
 
     def attempt(self, name: str, reached: str, reason: str) -> None:
+        if self.quiet:
+            return
         word = "passes" if reached == "passed" else reached
         say(f"  answer {name}: {word}: {reason}")

@@ -45,6 +45,7 @@ from engine.gates.sizes import resolved, scalars_of
 from engine.transfer.rewrite import free_names, stmt_exprs
 
 Key = tuple[str, Expr]
+SHOWN = 160  # characters of a condition in a verdict
 _ZERO = Num(0)
 _CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
@@ -78,11 +79,16 @@ class Condition:
         """`args.Nk > 65536` (tile_count), or its contrary."""
         match self.test:
             case Compare(op, left, right) if not outcome:
-                text = print_expr(Compare(_CONTRARY[op], left, right))
+                text = _short(Compare(_CONTRARY[op], left, right))
             case test:
-                text = print_expr(test) if outcome else f"not ({print_expr(test)})"
-        within = "" if self.loop or self.test == self.expr else f" in `{print_expr(self.expr)}`"
+                text = _short(test) if outcome else f"not ({_short(test)})"
+        within = "" if self.loop or self.test == self.expr else f" in `{_short(self.expr)}`"
         return f"`{text}`{within} ({self.path[0]})"
+
+
+def _short(expr: Expr) -> str:
+    text = print_expr(expr)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 4]} ..."
 
 
 def conditions(module: Module) -> tuple[Condition, ...]:

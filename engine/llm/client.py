@@ -312,7 +312,7 @@ class ServerClient:
             name = "too many requests" if code == 429 else f"HTTP {code}"
             return _Again(f"{name}: {words}", retry_after(headers))
         fixes = {
-            401: "set the key: export OPENAI_API_KEY=...",
+            401: self._about_key(),
             403: "the key may not use this model: choose another with --model",
             404: f"check the base URL ({self.settings.base_url}) and the model's name",
         }
@@ -322,7 +322,16 @@ class ServerClient:
                 f"{self.place} redirects to {where}; nothing was sent there",
                 fix="give that address as --base-url if you trust it",
             )
+        if code == 401 and self.settings.key_name:
+            words = f"the key in {self.settings.key_name} was refused: {words}"
         return Refused(f"{self.place}: HTTP {code}: {words}", fix=fixes.get(code))
+
+    def _about_key(self) -> str:
+        """What to do about a key that is refused, or was not sent."""
+        settings = self.settings
+        if settings.key_name:
+            return f"export {settings.key_name}=... again, with a key for {self.place}"
+        return f"no key was sent: export {settings.key_env}=..., then try again"
 
 
 class _Stalled(Exception):

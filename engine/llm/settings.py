@@ -86,6 +86,7 @@ class Settings:
     prices: Prices | None = None
     api: Literal["chat", "responses"] = "chat"
     key_name: str = ""  # the variable that the key came from; empty for none
+    key_env: str = "OPENAI_API_KEY"  # the variable that a key is read from
 
     @property
     def host(self) -> str:
@@ -193,7 +194,7 @@ def load_settings(
         raise InputError(f"api {api!r}: chat or responses", where=Where(str(file)))
     made = Settings(
         url, chosen, Secret(key or LOCAL_KEY), api="chat" if api == "chat" else "responses",
-        key_name=variable if key else "",
+        key_name=variable if key else "", key_env=variable,
     )  # fmt: skip
     return _with_tables(made, data, file)
 

@@ -27,10 +27,32 @@ _WRAPPERS = ("", "markdown", "md", "text")
 _HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs"})
 
 
+LONGEST_LINE = 300  # of a message that quotes an answer
+
+
 class AnswerError(CuBridgeError):
-    """The answer cannot be used as it is; the message goes back to the model."""
+    """The answer cannot be used as it is; the message goes back to the model.
+
+    A line of an answer may have any length: what a message quotes of one is cut in the middle.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(message))
+
+
+def shortened(text: str, longest: int = LONGEST_LINE) -> str:
+    """`text` with every line that is longer cut in the middle, and how much was left out."""
+
+    def short(line: str) -> str:
+        if len(line) <= longest:
+            return line
+        half = longest // 2 - 20
+        left_out = len(line) - 2 * half
+        return f"{line[:half]} ... {left_out} characters ... {line[-half:]}"
+
+    return "\n".join(map(short, text.split("\n")))
 
 
 class AnswerRefused(AnswerError):

@@ -29,7 +29,7 @@ from engine.llm.types import (
 )
 from engine.lower.legal import legal
 from engine.transfer.binding import Binding
-from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer
+from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer, shortened
 from engine.transfer.llm.apply import apply_answer
 from engine.transfer.llm.bind import bind
 from engine.transfer.llm.guards import refuse_tricks
@@ -257,7 +257,7 @@ def try_answer(
     except AnswerError as error:
         return replace(start, reached=Reached.UNREADABLE, reason=error.message)
     except CuBridgeError as error:
-        return replace(start, reached=Reached.UNREADABLE, reason=str(error))
+        return replace(start, reached=Reached.UNREADABLE, reason=shortened(str(error)))
     except RecursionError:
         return replace(start, reached=Reached.REFUSED, reason="the edit nests too deeply to read")
     made = replace(start, words=answer.reason, binding=binding, module=module)
@@ -268,11 +268,14 @@ def try_answer(
             first = findings[0]
             op = "/".join(map(str, first.path))
             return replace(
-                made, reached=Reached.UNSOUND, reason=f"{first.kind}: {first.message}", op=op
+                made,
+                reached=Reached.UNSOUND,
+                op=op,
+                reason=shortened(f"{first.kind}: {first.message}"),
             )
         module = legal(module)
     except CuBridgeError as error:
-        return replace(made, reached=Reached.UNSOUND, reason=str(error))
+        return replace(made, reached=Reached.UNSOUND, reason=shortened(str(error)))
     except Exception as error:  # a text that nobody thought of must not end the session
         reason = f"the checks cannot read the module ({type(error).__name__}: {error})"
         return replace(made, reached=Reached.UNSOUND, reason=reason)

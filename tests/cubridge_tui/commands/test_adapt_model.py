@@ -92,6 +92,25 @@ def test_a_person_steers_between_rounds(serving: Start, tmp_path: Path, root: Pa
     assert result["stages"][-1]["verdict"] == "not_run"
 
 
+def test_quiet_says_what_is_sent_and_nothing_of_how_it_goes(
+    cubridge: RunCubridge, serving: Start, tmp_path: Path
+) -> None:
+    spec = tmp_path / "sink.py"
+    spec.write_text(SINK)
+    server = serving(acts.status(500, "down"), *map(acts.answer, ("no edit", "still none")))
+    run = cubridge(
+        "adapt", "--kernel", "flash_fwd_sm80", "--spec", str(spec), "--head-dim", "64",
+        "--transfer", "llm", "--rounds", "1", "--base-url", server.url, "--model", "fake",
+        "--yes", "--json", "--quiet",
+        environ={"OPENAI_API_KEY": KEY, "XDG_CONFIG_HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert run.returncode == 1 and len(server.asked) == 3
+    assert len(json.loads(run.stdout)["attempts"]) == 2
+    assert "this will be sent to 127.0.0.1" in run.stderr
+    for narration in ("answer c1r0", "again in", "characters", "model:", "asking", "running"):
+        assert narration not in run.stderr, run.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -152,6 +152,22 @@ def test_what_no_retry_cures_is_asked_once(serve: Serve, act: acts.Act) -> None:
     assert ask(client, REQUEST).complete
 
 
+def test_a_refused_key_is_told_from_a_missing_one(serve: Serve) -> None:
+    server, client = serve(*[acts.status(401, "nobody knows you")] * 2)
+    named = replace(client.settings, key_name="SHOP_KEY", key_env="SHOP_KEY")
+    with pytest.raises(Refused) as refused:
+        ask(ServerClient(named), REQUEST)
+    assert "the key in SHOP_KEY was refused: nobody knows you" in refused.value.message
+    assert refused.value.fix == f"export SHOP_KEY=... again, with a key for {client.place}"
+    assert KEY not in str(refused.value)
+    unnamed = replace(named, key_name="")
+    with pytest.raises(Refused) as missing:
+        ask(ServerClient(unnamed), REQUEST)
+    assert "refused" not in missing.value.message and "nobody knows you" in missing.value.message
+    assert missing.value.fix == "no key was sent: export SHOP_KEY=..., then try again"
+    assert len(server.asked) == 2
+
+
 def test_unknown_options_are_left_out_one_by_one(serve: Serve) -> None:
     server, client = serve(
         acts.status(400, "stream_options is not supported"),

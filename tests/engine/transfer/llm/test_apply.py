@@ -177,3 +177,23 @@ def test_every_op_can_be_addressed(base: Module, data: st.DataObject) -> None:
 def test_reading_is_total(text: str) -> None:
     with contextlib.suppress(AnswerError):
         read_answer(text)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        edit(block("s59", "x" * 90_000, "y = 1")),
+        edit(block("s59", "l = row_reduce(l)", "y = " + "x" * 90_000 + " +")),
+        edit(block("s59", "l = row_reduce(l)", "y = )" + "x" * 90_000)),
+        edit(block("x" * 90_000, "l = row_reduce(l)", "y = 1")),
+        f"```cuir {'x' * 90_000}\n```\n",
+        f"```cuir\nspecialisation({'x' * 90_000}\n```\n",
+        f"```diff\n@@ -1,1 +1,1 @@\n-{'x' * 90_000}\n+y\n```\n",
+        f"```diff\n--- {'x' * 90_000}\n```\n",
+    ],
+)
+def test_a_line_of_any_length_is_not_echoed_whole(base: Module, answer: str) -> None:
+    with pytest.raises(AnswerError) as error:
+        edited(answer, base)
+    assert len(error.value.message) < 2000 and len(str(error.value)) < 2000
+    assert "characters ..." in error.value.message
