@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from engine.errors import SpecError, Where
-from engine.spec.derived import derived_values
+from engine.spec.derived import check_narrow, derived_values
 from engine.spec.oracle import (
     Expected,
     canonical_layout,
@@ -47,7 +47,8 @@ def compare(
 ) -> set[EmptyRows]:
     """How the spec fills rows that keep no key, at `sizes`; `watch` notes what it compares.
 
-    Raises `Misread` at the first difference, `SpecError` for what the spec itself raises.
+    Raises `Misread` at the first difference, `SpecError` for what the spec itself raises and for
+    tables that a kernel cannot read.
     """
     dims = dims_at(program, sizes)
     inputs = random_inputs(program.tensors, dims, seed)
@@ -56,7 +57,9 @@ def compare(
     given = {t.name: widened(inputs[t.name]).clone() for t in program.tensors}
     theirs = output_as_bhnd(recipe, _run(program, given, dims, watch))
     _check_unwritten(program, inputs, given)
-    ours = expected(recipe, {**inputs, **derived_values(program, recipe, inputs)})
+    tables = derived_values(program, recipe, inputs)
+    check_narrow(program, tables)
+    ours = expected(recipe, {**inputs, **tables})
     if theirs.shape != ours.o.shape:
         raise differs(program, f"the output has the shape {tuple(theirs.shape)}", dims)
     hold(program, theirs, ours, dims)

@@ -32,8 +32,7 @@ def derive_inputs(
     """The values of `recipe`'s derived inputs for these inputs, float64, int64 or bool.
 
     Of q, k and v only the shapes count. Runs the user's code: call it in a child process only.
-    Raises `SpecError` for a table that is not built at these sizes, or whose integers 32 bits do
-    not hold.
+    Raises `SpecError` for a table that is not built at these sizes.
     """
     source = read_source(Path(path), options or {})
     program = program_of(source)
@@ -65,19 +64,20 @@ def derived_values(
     if len(trace.captured) != len(wanted):
         lost = next(name for key, name in wanted.items() if key not in trace.captured)
         raise _lost(program, lost)
-    tables = {wanted[key]: value for key, value in trace.captured.items()}
+    return {wanted[key]: value for key, value in trace.captured.items()}
+
+
+def check_narrow(program: Program, tables: Mapping[str, torch.Tensor]) -> None:
+    """Raises `SpecError` for a table whose integers 32 bits, which kernels read, do not hold."""
     for name, value in tables.items():
-        if value.dtype == torch.int64 and value.numel() and _too_wide(value):
+        if value.dtype != torch.int64 or not value.numel():
+            continue
+        low, high = int(value.min()), int(value.max())
+        if low < -(2**31) or high >= 2**31:
             raise program.source.error(
-                f"the table {name} holds integers from {int(value.min())} to {int(value.max())}; "
-                "kernels read 32 bits", program.source.line,
-                "number them from 0 on, or compare them with another marker than that",
+                f"the table {name} holds integers from {low} to {high}; kernels read 32 bits",
+                program.source.line, "number them from 0 on",
             )  # fmt: skip
-    return tables
-
-
-def _too_wide(value: torch.Tensor) -> bool:
-    return int(value.min()) < -(2**31) or int(value.max()) >= 2**31
 
 
 def _lost(program: Program, name: str) -> SpecError:
