@@ -160,7 +160,7 @@ G3 lifted it again, compared it with the target and compiled it.
 """)  # fmt: skip
     await tour.press("v")
     await tour.picture("gpu", "Verify on a GPU", """
-`v` chooses where the GPU is: this machine, one reached by ssh, any command of a cluster, or a
+`v` chooses where the GPU is: this machine, one reached by ssh, any command of a cluster, Ray, or a
 job that is packed and carried by hand. Checks come back as a table, times as bars beside the
 rivals.
 """)  # fmt: skip
