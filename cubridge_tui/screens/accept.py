@@ -14,7 +14,7 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.rows import PaneText
 from cubridge_tui.model.snapshot import Snapshot
 from cubridge_tui.screens.base import ActionScreen, bindings
-from cubridge_tui.screens.dialogs import Confirm, Prompt
+from cubridge_tui.screens.dialogs import Confirm, Prompt, wrapped
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import KeyBar, Line
 from cubridge_tui.widgets.stage_bar import StageBar
@@ -73,9 +73,17 @@ class AcceptScreen(ActionScreen):
         else:
             words = [(" Next: ", "dim"), ("A", "key"), (f"  accept at {state.level}", "title")]
         self.query_one("#decision", Line).put(words)
-        rows = acceptance_rows(snap)
-        self.query_one(CodePane).show(PaneText(rows, "diff", "what is accepted"))
+        self._show_rows()
         self.refresh_keys()
+
+    def _show_rows(self) -> None:
+        """What is accepted: its words wrapped, the lines of the patch as they are."""
+        rows = acceptance_rows(self.snap)
+        patch = next(i for i, r in enumerate(rows) if r.text.startswith("the patch:"))
+        width = max(self.size.width - 3, 20)
+        words = [piece for row in rows[:patch] for piece in wrapped(row, width)]
+        content = PaneText([*words, *rows[patch:]], "diff", "what is accepted")
+        self.query_one(CodePane).show(content)
 
     def job_news(self) -> None:
         if self.cubridge.jobs.running:
@@ -84,6 +92,7 @@ class AcceptScreen(ActionScreen):
     def on_resize(self) -> None:
         if self.adaptation.snap is not None and self.is_mounted:
             self._show_bar()
+            self._show_rows()
 
     def _show_bar(self) -> None:
         key = actions.key_of("write-package" if self.facts().accepted else "confirm")

@@ -97,11 +97,14 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
 
 
 def wrapped(row: Row, width: int) -> list[Row]:
-    """A row in pieces no longer than `width`, the later ones indented under the first's words."""
+    """A row in pieces no longer than `width`, the later ones indented under the first's words.
+
+    The words stand after one or two columns: "scale       the score", "  G4  pass   19 runs".
+    """
     text = row.text
     if len(text) <= width or row.kind is not RowKind.SAME:
         return [row]
-    words = re.match(r"\s*\S+(?: \S+)?\s{2,}", text)
+    words = re.match(r"\s*(?:\S+(?: \S+)?\s{2,}){1,2}", text)
     indent = min(len(words.group()), width // 2) if words else len(text) - len(text.lstrip())
     pieces = textwrap.wrap(
         text, width, subsequent_indent=" " * indent, drop_whitespace=True, replace_whitespace=False,

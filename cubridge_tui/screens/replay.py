@@ -105,22 +105,23 @@ class ReplayScreen(ActionScreen):
     def _tell(self) -> None:
         if not self.is_attached:
             return
-        parts: list[Part] = [(" REPLAY ", "banner"), (" read-only ", "dim")]
+        parts: list[Part] = [(" REPLAY ", "banner")]
+        at_end = bool(self.decks) and all(d.position >= d.tape.last for d in self.decks)
+        playing = self._timer is not None
+        if self.decks and not playing:
+            on = "replay-fork" if at_end else "replay-step"
+            words = " continues from here " if at_end else " steps on "
+            parts += [(" Next: ", "dim"), (actions.key_of(on, self.cubridge.actions), "key")]
+            parts.append((words, "title"))
+        parts.append((" read-only ", "dim"))
         for deck in self.decks:
             total = len(deck.tape.steps)
             parts.append((f" step {min(deck.position + 1, total)} of {total} ", "title"))
-        playing = self._timer is not None
         pace = SPEEDS[self._speed]
         speed = f"{'▶ playing' if playing else 'Ⅱ'} {pace:g} step{'s' * (pace != 1)}/s "
         if len(self.decks) > 1:
             parts.append((" both step " if self.together else " the focused one steps ", "dim"))
         parts.append((speed, "key" if playing else "dim"))
-        at_end = bool(self.decks) and all(d.position >= d.tape.last for d in self.decks)
-        words = "continues from here" if at_end else "steps on"
-        on = "replay-fork" if at_end else "replay-step"
-        if self.decks and not playing:
-            parts += [(" Next: ", "dim"), (actions.key_of(on, self.cubridge.actions), "key")]
-            parts.append((f" {words}", "title"))
         self.query_one("#decision", Line).put(parts)
         self.refresh_keys()
 

@@ -8,7 +8,8 @@ import pytest
 from textual.color import Color
 
 from cubridge_tui.app import CuBridgeApp
-from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
+from cubridge_tui.model.rows import Row
+from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog, wrapped
 from cubridge_tui.screens.picker import Picker
 from tests.cubridge_tui.conftest import settled
 from tests.cubridge_tui.screens.test_adaptation import Driver
@@ -97,3 +98,19 @@ async def test_the_palette_stands_over_the_screen() -> None:
         first = "".join(s.text for s in strips[0])
         assert "CuBridge" in first
     app.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "indent"),
+    [
+        ("scale       the dot product is multiplied by something", 12),
+        ("empty rows  rows that keep no key exist in this spec", 12),
+        ("  G4  not run      these bytes have not run on a GPU here", 19),
+        ("    plain words that are indented and go on for a while", 4),
+    ],
+)
+def test_a_long_row_goes_on_under_its_words(text: str, indent: int) -> None:
+    pieces = [row.text for row in wrapped(Row(text), 40)]
+    assert len(pieces) > 1 and all(len(p) <= 40 for p in pieces)
+    assert all(len(p) - len(p.lstrip()) == indent for p in pieces[1:])
+    assert " ".join(" ".join(pieces).split()) == " ".join(text.split())
