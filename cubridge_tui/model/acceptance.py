@@ -53,7 +53,7 @@ def acceptance_rows(snap: Snapshot) -> list[Row]:
         rows.append(Row(f"  assumed meanings: {', '.join(assumed)}"))
     if snap.recipe is not None:
         rows += [Row(""), Row("what it computes", RowKind.HEAD)]
-        rows += [Row(f"  {c.kind:<11} {c.words}") for c in snap.recipe.clauses]
+        rows += [Row(f"  {c.kind.replace('_', ' '):<11} {c.words}") for c in snap.recipe.clauses]
     patch = lowered_patch(snap)
     changed = sum(line[:1] == "+" and line[:3] != "+++" for line in patch)
     rows += [Row(""), Row(f"the patch: {changed} lines added or changed", RowKind.HEAD)]

@@ -113,10 +113,9 @@ class KeyBar(Line):
         taken = sum(map(_cells, last))
         first: list[tuple[str, str, str]] = []
         for each in self._keys[:count]:
-            taken += _cells(each)
-            if taken > room:
-                break
-            first.append(each)
+            if taken + _cells(each) <= room:  # one too long makes room for those after it
+                taken += _cells(each)
+                first.append(each)
         parts: list[Part] = []
         self._ends = []
         at = 0

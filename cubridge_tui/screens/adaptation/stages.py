@@ -181,7 +181,7 @@ class StageActions(Shared):
         if hunk and not self.snap.diff_blocked:
             out.append(("a", f"accepts {hunk} as proposed"))
         if self.snap.undo_words:
-            out.append(("u", f"undoes: {self.snap.undo_words}"))
+            out.append(("u", f"undoes: {self.snap.undo_words.split(' (')[0]}"))
         return out
 
     def _way_out(self, key: str | None) -> None:

@@ -85,6 +85,10 @@ async def test_a_footer_keeps_its_ends_and_a_banner_has_no_ellipsis(session: str
         shown = actions.footer(actions.ADAPTATION, d.screen.facts())
         assert actions.ways_out(shown) == 2
         assert bar.text.endswith("? help  q quit ") and len(bar.text) <= 60
+        left_out = [
+            f" {key} {word} " for key, word, _ in shown if f" {key} {word} " not in bar.text
+        ]
+        assert all(len(bar.text) + len(each) > 60 for each in left_out)
         x = bar.text.index("q quit")
         assert bar.action_at(x) == "quit"
         d.screen.query_one(Banner).say("short")
