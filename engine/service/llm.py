@@ -15,8 +15,7 @@ from engine.child.client import ChildFailed
 from engine.cuir.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
-from engine.errors import CuBridgeError, SpecError
-from engine.llm.ask import ask
+from engine.errors import SpecError
 from engine.llm.settings import Prices
 from engine.llm.types import (
     Client,
@@ -24,8 +23,6 @@ from engine.llm.types import (
     Listen,
     Message,
     Parameters,
-    Reply,
-    Request,
     Usage,
     deaf,
 )
@@ -34,6 +31,7 @@ from engine.service.content import BINDING, RECIPE, TARGET
 from engine.service.llm_examples import accepted_example, offered_examples
 from engine.service.llm_gates import ModelGates
 from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, agree, manual
+from engine.service.llm_trials import asker, noted
 from engine.spec.declared import declared
 from engine.spec.recipe import Recipe
 from engine.spec.source import read_source
@@ -65,7 +63,7 @@ from engine.types import (
     Stage,
     sha256_of,
 )
-from sessions.events import ArtifactSet, Body, Note, ProposalMade, TranscriptAdded
+from sessions.events import ArtifactSet, Body, ProposalMade, TranscriptAdded
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +212,12 @@ class ModelTransfer:
         name = f"model-{number}"
         attempts: list[Attempt] = []
         judge = ModelGates(self.work, self.through, self.also, self.turn).judge(recipe)
-        try:
-            for attempt in run(task, start, plan, self._ask, judge, self.steer):
+        ask = asker(self.work, self.client, self.listen)
+        with noted(self.work, name, attempts):
+            for attempt in run(task, start, plan, ask, judge, self.steer):
                 attempts.append(attempt)
                 self._keep(name, attempt)
                 self.on_attempt(attempt)
-        except CuBridgeError as error:
-            said = f"{name}: stopped after {len(attempts)} answers: {error.message}"
-            self.work.writer.append([Note(said)], actor=self.work.actor)
-            raise
         chosen = best(attempts)
         proposal = None if chosen is None else self._propose(name, task, recipe, chosen)
         cancelled = any(a.reply.ending is Ending.CANCELLED for a in attempts)
@@ -235,10 +230,6 @@ class ModelTransfer:
             return
         agree(self.consent, outgoing)
         self._agreed |= wanted
-
-    def _ask(self, request: Request) -> Reply:
-        self.work.bench.progress(f"asking {request.model} at {self.client.place}")
-        return ask(self.client, request, self.listen, self.work.bench.cancel)
 
     # --- records ---------------------------------------------------------------------------------
 

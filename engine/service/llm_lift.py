@@ -13,10 +13,10 @@ from engine.cuir.check import check
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError
 from engine.lift.meanings import Meaning, with_meanings
-from engine.llm.ask import ask
-from engine.llm.types import Client, Ending, Listen, Message, Parameters, Reply, Request, deaf
+from engine.llm.types import Client, Ending, Listen, Message, Parameters, deaf
 from engine.service.adaptation import Adaptation
 from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, agree, manual
+from engine.service.llm_trials import asker, kept, passed
 from engine.service.meanings import lift_task, proposal_of, standing, step_of
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, reason_of
 from engine.transfer.llm.lifting import LiftTask, Step, lift_messages, open_ops, read_step
@@ -31,7 +31,7 @@ from engine.transfer.llm.rounds import (
     trials,
 )
 from engine.types import Proposal, VerdictKind, sha256_of
-from sessions.events import Note, ProposalMade, TranscriptAdded
+from sessions.events import ProposalMade
 
 Said = tuple[Meaning, ...]
 LiftTrial = Trial[Said]
@@ -115,32 +115,21 @@ class ModelLift:
             self._agreed = True
         number = 1 + sum(step_of(p) is step for p in work.state.proposals)
         name = f"meaning-{number}-{step.value}"
-        done: list[LiftTrial] = []
-        try:
-            for trial in trials(
-                self.model, self.parameters, start, rounds, self._ask,
-                lambda text: self._judge(step, text, task), self.steer,
-            ):  # fmt: skip
-                done.append(trial)
-                self._keep(name, trial)
-                self.on_trial(step, trial)
-        except CuBridgeError as error:
-            said = f"{name}: stopped after {len(done)} answers: {error.message}"
-            work.writer.append([Note(said)], actor=work.actor)
-            raise
+        found = trials(
+            self.model, self.parameters, start, rounds, asker(work, self.client, self.listen),
+            lambda text: self._judge(step, text, task), self.steer,
+        )  # fmt: skip
+        done = kept(work, self.model, name, found, lambda trial: self.on_trial(step, trial))
+        said = passed(done)
+        if said is None:
+            return LiftResult(step, done, None)
         last = done[-1]
-        if not last.outcome.passed or last.outcome.value is None:
-            return LiftResult(step, tuple(done), None)
         proposal = proposal_of(
-            step, number, task, last.outcome.value, reason_of(last.reply.text),
+            step, number, task, said, reason_of(last.reply.text),
             transcript=sha256_of(last.transcript()),
         )  # fmt: skip
         work.writer.append([ProposalMade(proposal)], actor=actor_name(self.model))
-        return LiftResult(step, tuple(done), proposal)
-
-    def _ask(self, request: Request) -> Reply:
-        self.work.bench.progress(f"asking {request.model} at {self.client.place}")
-        return ask(self.client, request, self.listen, self.work.bench.cancel)
+        return LiftResult(step, done, proposal)
 
     def _judge(self, step: Step, text: str, task: LiftTask) -> Outcome[Said]:
         try:
@@ -171,11 +160,6 @@ class ModelLift:
             return Outcome(G1, verdict.reason, stage, said, details=verdict.details)
         reason = verdict.reason if verdict.kind is VerdictKind.NOT_RUN else f"G1: {verdict.reason}"
         return Outcome(PASSED, reason, value=said)
-
-    def _keep(self, name: str, trial: LiftTrial) -> None:
-        text = trial.transcript()
-        kept = TranscriptAdded(f"{name}.r{trial.round}.json", sha256_of(text), name)
-        self.work.writer.append([kept], [text.encode("ascii")], actor=actor_name(self.model))
 
 
 def _has(step: Step, said: Meaning | None) -> bool:

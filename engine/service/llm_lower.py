@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from engine.errors import CuBridgeError, InputError
-from engine.llm.ask import ask
-from engine.llm.types import Client, Ending, Listen, Message, Parameters, Reply, Request, deaf
+from engine.llm.types import Client, Ending, Listen, Message, Parameters, deaf
 from engine.service.adaptation import Adaptation
 from engine.service.content import LOWERED
 from engine.service.kinds import ABOUT_LOWERINGS
 from engine.service.llm_gates import lowered_line
 from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, agree, manual
+from engine.service.llm_trials import asker, kept, passed
 from engine.service.lowerings import (
     lower_task,
     lowering_proposal,
@@ -32,7 +32,7 @@ from engine.types import (
     VerdictKind,
     sha256_of,
 )
-from sessions.events import ArtifactSet, HunkDecided, Note, ProposalMade, TranscriptAdded
+from sessions.events import ArtifactSet, HunkDecided, ProposalMade, TranscriptAdded
 
 Texts = dict[str, str]
 LowerTrial = Trial[Texts]
@@ -101,36 +101,25 @@ class ModelLower:
         agree(self.consent, self.outgoing(start, rounds + 1))
         number = 1 + sum(p.id.startswith(ABOUT_LOWERINGS) for p in work.state.proposals)
         name = f"{ABOUT_LOWERINGS}{number}"
-        done: list[LowerTrial] = []
-        try:
-            for trial in trials(
-                self.model, self.parameters, start, rounds, self._ask,
-                lambda text: self._judge(text, task), self.steer,
-            ):  # fmt: skip
-                done.append(trial)
-                self._keep(name, trial)
-                self.on_trial(trial)
-        except CuBridgeError as error:
-            said = f"{name}: stopped after {len(done)} answers: {error.message}"
-            work.writer.append([Note(said)], actor=work.actor)
-            raise
+        found = trials(
+            self.model, self.parameters, start, rounds, asker(work, self.client, self.listen),
+            lambda text: self._judge(text, task), self.steer,
+        )  # fmt: skip
+        done = kept(work, self.model, name, found, self.on_trial)
+        texts = passed(done)
+        if texts is None:
+            return LowerResult(done, None)
         last = done[-1]
-        if not last.outcome.passed or last.outcome.value is None:
-            return LowerResult(tuple(done), None)
         proposal = lowering_proposal(
-            task, name, last.outcome.value, reason_of(last.reply.text),
+            task, name, texts, reason_of(last.reply.text),
             transcript=sha256_of(last.transcript()),
         )  # fmt: skip
         subject = subject_text(work)
-        kept = TranscriptAdded(subject_name(name), sha256_of(subject), name)
+        added = TranscriptAdded(subject_name(name), sha256_of(subject), name)
         work.writer.append(
-            [kept, ProposalMade(proposal)], [subject.encode()], actor=actor_name(self.model)
+            [added, ProposalMade(proposal)], [subject.encode()], actor=actor_name(self.model)
         )
-        return LowerResult(tuple(done), proposal)
-
-    def _ask(self, request: Request) -> Reply:
-        self.work.bench.progress(f"asking {request.model} at {self.client.place}")
-        return ask(self.client, request, self.listen, self.work.bench.cancel)
+        return LowerResult(done, proposal)
 
     def _judge(self, text: str, task: LowerTask) -> Outcome[Texts]:
         try:
@@ -148,11 +137,6 @@ class ModelLower:
             reason = found.reason + lowered_line(found, source)
             return Outcome(G3, reason, "Gate G3 found:", texts)
         return Outcome(PASSED, f"G3: {found.reason}", value=texts)
-
-    def _keep(self, name: str, trial: LowerTrial) -> None:
-        text = trial.transcript()
-        kept = TranscriptAdded(f"{name}.r{trial.round}.json", sha256_of(text), name)
-        self.work.writer.append([kept], [text.encode("ascii")], actor=actor_name(self.model))
 
 
 def decide_lowering(work: Adaptation, *decisions: Decision) -> None:

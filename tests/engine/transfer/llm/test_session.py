@@ -311,15 +311,33 @@ def test_a_model_that_obeys_a_hidden_instruction_fails_g2(
     assert work.judge_target().kind is VerdictKind.FAIL
 
 
-def test_an_edit_for_the_decks_sizes_fails_at_one_that_nobody_foresaw(
+def test_an_edit_for_the_decks_sizes_fails_and_the_model_is_told_why(
     opened: Open, serve: Callable[..., tuple[Server, ServerClient]]
 ) -> None:
     work = opened(find_spec("full"))
-    _, client = serve(acts.answer(on_deck_only(lifted(work))))
-    attempt = transfer(work, client).run(0, 1).attempts[0]
+    server, client = serve(acts.answer(on_deck_only(lifted(work))), acts.answer("no edit"))
+    attempt = transfer(work, client).run(1, 1).attempts[0]
     assert attempt.reached is Reached.G2, attempt.reason
-    assert attempt.details["runs"][-1]["mode"] == "exact" and len(attempt.details["runs"]) > 15
-    assert "0.5 times" in attempt.details["counterexample"]["diagnosis"]
+    assert "makes a float of the size Nk" in attempt.reason and attempt.op
+    assert "makes a float of the size Nk" in server.asked[1].prompt
+
+
+def test_a_branch_that_no_run_takes_goes_back_to_the_model(
+    opened: Open, serve: Callable[..., tuple[Server, ServerClient]]
+) -> None:
+    """A guard of sizes finds no number in it; G2 sees that one side was never taken."""
+    work = opened(find_spec("full"))
+    old = "    l = row_reduce(l)\n"
+    new = old + "    l = map(l, lambda sum: sum if sum < 1.0e9 else 2.0 * sum)\n"
+    text = print_module(lifted(work)).replace(old, new)
+    assert new in text
+    server, client = serve(acts.answer(f"```cuir\n{text}```"), acts.answer("no edit"))
+    attempt = transfer(work, client).run(1, 1).attempts[0]
+    assert attempt.reached is Reached.G2
+    assert "no run has `sum >= 1000000000.0` (flash_fwd)" in attempt.reason
+    assert "nobody has tested" in server.asked[1].prompt
+    work.accept_all(work.state.proposals[-1])
+    assert work.judge_target().kind is VerdictKind.FAIL
 
 
 def test_an_edit_for_one_head_size_fails_at_another(
