@@ -118,7 +118,11 @@ def clause_of(snap: Snapshot, suspect: Suspect | None) -> str:
 
 def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     """A verdict as lines to read; `at` is the suspect that the panes show."""
-    lines = [f"{verdict.gate} {verdict.kind}  ({verdict.seconds:.1f} s)", "", verdict.reason, ""]
+    lines = [f"{verdict.gate} {verdict.kind} in {verdict.seconds:.1f} s: {verdict.reason}", ""]
+    example = verdict.details.get("counterexample")
+    if isinstance(example, dict):
+        values = ", ".join(f"{name} {_number(value)}" for name, value in example.items())
+        lines += [f"counterexample  {values}", ""]
     found = suspects(snap, verdict)
     for number, suspect in enumerate(found):
         lines.append(f"{'here ▶' if number == at else 'also':<10} {suspect.words}")
@@ -129,10 +133,6 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     clause = clause_of(snap, found[at] if found else None)
     if clause:
         lines.append(f"clause     {clause}")
-    example = verdict.details.get("counterexample")
-    if isinstance(example, dict):
-        lines += ["", "counterexample"]
-        lines += [f"  {name:<12} {_number(value)}" for name, value in example.items()]
     runs = verdict.details.get("runs")
     if isinstance(runs, list) and runs:
         lines += ["", f"runs until then ({len(runs)})"]

@@ -40,7 +40,7 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
     TextDialog { align: center middle; background: $background 50%; }
     TextDialog.beside { background: $background 0%; }
     TextDialog > Vertical {
-        width: 90%;
+        width: 96%;
         height: 90%;
         background: $panel;
         border: round $primary;
@@ -86,7 +86,7 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
                 self.dismiss(event.key)
 
     def on_resize(self) -> None:
-        width = max(int(self.size.width * 0.9) - 6, 20)
+        width = max(int(self.size.width * 0.96) - 6, 20)
         rows = [piece for row in self._rows for piece in wrapped(row, width)]
         pane = self.query_one(CodePane)
         pane.show(PaneText(rows, self._language))

@@ -9,7 +9,8 @@ from textual.screen import ModalScreen
 
 from cubridge_tui.widgets.code_pane import CodePane
 
-ROWS_ROUND = 2  # rows before and after the cursor's that stay in sight
+ROWS_ROUND = 2  # rows before and after the cursor's that stay in sight; fewer on a small screen
+SMALL = 30  # rows of a screen on which a dialog needs them more
 MOST = 2 / 3  # of a text: with so much of it to read at once, the rest may scroll
 
 
@@ -27,7 +28,7 @@ def sit(dialog: ModalScreen[Any], needed: int, *, beside: bool = False) -> None:
         return
     row = pane.content_region.y + pane.cursor - pane.scroll_offset.y
     if max(_room(row, height)) < tall:  # its row goes up, and makes room
-        top = max(pane.cursor - ROWS_ROUND, 0)
+        top = max(pane.cursor - _round(height), 0)
         higher = pane.content_region.y + pane.cursor - top
         if max(_room(higher, height)) > max(_room(row, height)):
             pane.scroll_to(y=top, animate=False, force=True)
@@ -42,7 +43,12 @@ def sit(dialog: ModalScreen[Any], needed: int, *, beside: bool = False) -> None:
 
 def _room(row: int, height: int) -> tuple[int, int]:
     """Rows above and below a row and those round it."""
-    return max(row - ROWS_ROUND, 0), max(height - row - 1 - ROWS_ROUND, 0)
+    near = _round(height)
+    return max(row - near, 0), max(height - row - 1 - near, 0)
+
+
+def _round(height: int) -> int:
+    return ROWS_ROUND if height > SMALL else 1
 
 
 def _place(dialog: ModalScreen[Any], tall: int, side: str) -> None:
