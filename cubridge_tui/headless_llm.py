@@ -210,7 +210,7 @@ class _Narrator:
             case "connecting":
                 self.size = 0
             case "waiting":
-                say(f"  again in {heard.seconds:.0f} s: {heard.text}")
+                say(f"  again in {max(heard.seconds, 1.0):.0f} s: {heard.text}")
             case "note":
                 say(f"  {heard.text}")
             case _:

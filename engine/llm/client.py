@@ -23,6 +23,7 @@ from engine.llm.types import Ending, Heard, Kind, Listen, Reply, Request, Usage,
 
 RETRIED = frozenset({408, 409, 425, 429})
 FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "script_exhausted"})
+PULSE_S = 10.0  # between words about a server that says nothing
 _TICK = 1.0
 _CLOSE_S = 1.0
 
@@ -211,6 +212,7 @@ class ServerClient:
             api_key=settings.key.reveal(), base_url=settings.base_url, max_retries=0,
             timeout=timeout, http_client=http,
         )  # fmt: skip
+        pulse = asyncio.create_task(self._pulse(draft))
         try:
             async with asyncio.timeout(limits.total_s):
                 raw = await self._open(sdk, request, options)
@@ -244,8 +246,19 @@ class ServerClient:
         except (json.JSONDecodeError, UnicodeDecodeError):
             return reply(Ending.BROKEN, "the stream holds what is no JSON")
         finally:
+            pulse.cancel()
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(sdk.close(), _CLOSE_S)
+
+    async def _pulse(self, draft: _Draft) -> None:
+        """Says from time to time that a server which has said nothing is still waited for."""
+        begin, limit = time.monotonic(), self.settings.limits.first_s
+        while not draft.begun:
+            await asyncio.sleep(PULSE_S)
+            if not draft.begun:
+                waited = time.monotonic() - begin
+                words = f"no word for {waited:.0f} s; it may be silent for {limit:g} s"
+                draft.listen(Heard(Kind.NOTE, words))
 
     async def _open(self, sdk: Any, request: Request, options: Mapping[str, Any]) -> Any:
         """The server's response, its body not read yet."""

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import pytest
 
+from engine.llm import client as client_module
 from engine.llm.ask import ask
 from engine.llm.client import ServerClient
 from engine.llm.errors import Exhausted, LlmError, Refused
 from engine.llm.settings import Limits, Secret, Settings
-from engine.llm.types import Ending, Message, Parameters, Request, Usage
+from engine.llm.types import Ending, Heard, Kind, Message, Parameters, Request, Usage
 from tests.engine.llm import server as acts
 from tests.engine.llm.conftest import KEY, SHORT, Serve
 from tests.engine.llm.server import Ears
@@ -150,6 +151,30 @@ def test_what_no_retry_cures_is_asked_once(serve: Serve, act: acts.Act) -> None:
         ask(client, REQUEST)
     assert len(server.asked) == 1
     assert ask(client, REQUEST).complete
+
+
+def test_a_server_that_says_nothing_yet_is_told_of(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "PULSE_S", 0.05)
+    heard: list[Heard] = []
+    waited = threading.Event()
+
+    def listen(one: Heard) -> None:
+        heard.append(one)
+        if one.kind is Kind.NOTE:
+            waited.set()
+
+    def slow(to: acts.Handler) -> None:
+        waited.wait(30)
+        acts.answer("at last")(to)
+
+    _, client = serve(slow, acts.answer("at once"), limits=replace(SHORT, first_s=60, total_s=60))
+    assert ask(client, REQUEST, listen).text == "at last"
+    notes = [h.text for h in heard if h.kind is Kind.NOTE]
+    assert notes and all(n.endswith("it may be silent for 60 s") for n in notes)
+    kinds = [h.kind for h in heard]
+    assert Kind.NOTE not in kinds[kinds.index(Kind.TEXT) :]
 
 
 def test_a_refused_key_is_told_from_a_missing_one(serve: Serve) -> None:
