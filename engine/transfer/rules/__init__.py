@@ -13,6 +13,7 @@ from engine.transfer.match import find_attention
 from engine.transfer.rules.arithmetic import hoist_shared
 from engine.transfer.rules.bind import binding_of
 from engine.transfer.rules.branches import look_at_all
+from engine.transfer.rules.dense import narrow_tiles
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
 from engine.transfer.rules.grid import begin_with_the_longest, spread_uneven_rows
 from engine.transfer.rules.heads import check_heads
@@ -23,7 +24,7 @@ from engine.transfer.rules.normaliser import replace_softmax, scale_output
 from engine.transfer.rules.offset import hoist_offset
 from engine.transfer.rules.score import score_steps
 from engine.transfer.rules.sites import X
-from engine.transfer.rules.stage import stage_inputs
+from engine.transfer.rules.stage import BYTES, stage_inputs
 from engine.transfer.rules.steps import Plan, Step
 from engine.transfer.rules.words import Words
 
@@ -104,6 +105,17 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 "values per head are loaded once, per row as a row vector, per key once a tile",
                 "inputs",
                 lambda m: stage_inputs(m, found, words.tensors),
+            )
+        )
+        sizes = {t.name: BYTES.get(t.dtype, 0) for t in words.tensors}
+        plain = recipe.keep == Num(True) and recipe.weight is None
+        steps.append(
+            Step(
+                "Take key tiles that leave registers for the dense tile",
+                "its loads start before the score's matmul is waited for: their latency passes "
+                "under the matmul, and their elements are held until the score is there",
+                "inputs",
+                lambda m: narrow_tiles(m, found, sizes, plain),
             )
         )
     if rest is not None or recipe.weight is not None:

@@ -3,6 +3,9 @@
 A value per head is loaded once per block of rows, a value per query row once as a row vector, a
 value per key once per tile as a column vector, and one per pair as the tile of the score's layout.
 What fits none of these is read element by element.
+
+Beside asynchronous matmuls the loads of a tile start before the score's matmul is waited for, where
+its elements are small enough to be held, and key tiles are as narrow as that takes.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from dataclasses import dataclass, replace
 from engine.cuir.nodes import (
     Assign,
     Call,
+    Do,
     Expr,
     Index,
     Lambda,
@@ -36,6 +40,8 @@ from engine.transfer.rules.hoist import Labels, hoist
 from engine.transfer.rules.sites import is_element_op
 
 ROW, KEY = "i", "j"
+BYTES = {"T": 2, "f16": 2, "bf16": 2, "f32": 4, "i32": 4}
+HELD = 4  # bytes for a pair of query and key that registers hold beside the accumulators
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +50,20 @@ class Staged:
 
     load: Index
     name: str
-    kind: str  # head, rows, keys
+    kind: str  # head, rows, keys, tile
     statement: Assign
+
+    @property
+    def base(self) -> str:
+        """The tensor's name."""
+        assert isinstance(self.load.base, Name)
+        return self.load.base.id
 
 
 def stage_inputs(module: Module, found: Attention, tensors: tuple[Input, ...]) -> Module:
     """Every load of an extra input moved to the place that its class gives it."""
     names = {Name(t.name) for t in tensors}
+    sizes = {t.name: BYTES.get(t.dtype, HELD + 1) for t in tensors}
     hoisted: dict[str, Staged] = {}
     labels = Labels(module.function(found.kernel))
 
@@ -61,7 +74,12 @@ def stage_inputs(module: Module, found: Attention, tensors: tuple[Input, ...]) -
                 staged = _staged_loads(stmt, names, found, labels)
                 stmt = _with_operands(stmt, staged)
                 out += [s.statement for s in staged if s.kind == "keys"]
-                hoisted.update({s.name: s for s in staged if s.kind != "keys"})
+                tiles = [s for s in staged if s.kind == "tile"]
+                held = sum(sizes[s.base] for s in tiles) <= HELD and any(map(starts_matmul, out))
+                for item in tiles:
+                    place = _known(item, out) if held else len(out)
+                    out.insert(place, item.statement)
+                hoisted.update({s.name: s for s in staged if s.kind in ("head", "rows")})
             out.append(stmt)
         return tuple(out) if len(out) != len(stmts) or out != list(stmts) else stmts
 
@@ -99,7 +117,7 @@ def _staged(
         matrix = Index(load.base, (*load.index[:-2], Slice(origin[0])))
         value = Call("load_tile", (matrix, origin[1]), (), (layout,))
         target = labels.of(value, f"{name}_tile")
-        return Staged(load, target, "keys", Assign(target, value))
+        return Staged(load, target, "tile", Assign(target, value))
     if len(reads) > 1 or any(own[:-1]):
         return None
     variable = Name(next(iter(reads)))
@@ -111,6 +129,18 @@ def _staged(
     value = Call(op, (tile,), (), (layout,))
     target = labels.of(value, f"{name}_{kind}")
     return Staged(load, target, kind, Assign(target, value))
+
+
+def _known(item: Staged, before: list[Stmt]) -> int:
+    """The place among the statements from which on all is known that the load needs."""
+    needs = free_names(item.statement.value)
+    known = [n for n, s in enumerate(before) if isinstance(s, Assign) and s.target in needs]
+    return max(known, default=-1) + 1
+
+
+def starts_matmul(stmt: Stmt) -> bool:
+    """True for an asynchronous matmul."""
+    return isinstance(stmt, Do) and stmt.call.fn.startswith("gemm_async")
 
 
 def _suffix(load: Index) -> str:

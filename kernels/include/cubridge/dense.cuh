@@ -167,6 +167,14 @@ struct Pairs {
   }
 };
 
+// Whether all of a tile fits into registers beside a warpgroup's accumulators: elements of two bytes
+// of at most 80 columns, or of four of at most 64.
+template <typename Layout, typename T, typename = void>
+constexpr bool leaves_registers = false;
+template <typename Layout, typename T>
+constexpr bool leaves_registers<Layout, T, std::enable_if_t<(Layout::WGMMA_COLS <= 80)>> =
+    sizeof(T) == 2 || (sizeof(T) == 4 && Layout::WGMMA_COLS <= 64);
+
 // An operand of map or keep as values: a tile in memory is loaded here, all of it.
 template <typename Layout, typename Operand>
 __device__ __forceinline__ const Operand& taken(const Operand& operand) {
@@ -185,10 +193,17 @@ __device__ __forceinline__ auto taken(const TileInMemory<Layout, T>& operand) {
 
 }  // namespace detail
 
-// The elements of a matrix tile from `column` on, as map and keep take them up: widened, 0 outside.
-// Neighbours come in one access where alignment allows and all of the tile's columns are inside.
+// A tile of Layout on its way: every access has started, its elements come into registers, packed.
 template <typename Layout, typename T>
-__device__ __forceinline__ TileInMemory<Layout, T> load_tile(GmemTile<T> tile, int column) {
+struct TileOnItsWay {
+  detail::Pairs<Layout, T, Layout::SIZE> pairs;
+};
+
+// The elements of a matrix tile from `column` on, as map and keep take them up: widened, 0 outside.
+// Neighbours come in one access where alignment allows and all of the tile's columns are inside. Where
+// registers are left for it the accesses start here, else when the elements are taken up.
+template <typename Layout, typename T>
+__device__ __forceinline__ auto load_tile(GmemTile<T> tile, int column) {
   asm volatile("" : "+r"(tile.first));  // see map_at: no addresses are kept from tile to tile
   constexpr int COLUMNS = ColOf<Layout>::SIZE * 4;
   const unsigned long long steps = reinterpret_cast<unsigned long long>(tile.base) |
@@ -196,7 +211,14 @@ __device__ __forceinline__ TileInMemory<Layout, T> load_tile(GmemTile<T> tile, i
                                    static_cast<unsigned long long>(column * sizeof(T));
   const bool inside = (tile.column_stride == 1) & (column >= 0) & (column + COLUMNS <= tile.columns);
   const int most = !inside ? 1 : steps % (4 * sizeof(T)) == 0 ? 4 : steps % (2 * sizeof(T)) == 0 ? 2 : 1;
-  return {tile, column, most * static_cast<int>(sizeof(T))};
+  const TileInMemory<Layout, T> there{tile, column, most * static_cast<int>(sizeof(T))};
+  if constexpr (detail::leaves_registers<Layout, T>) {
+    TileOnItsWay<Layout, T> result;
+    result.pairs.load(0, there);
+    return result;
+  } else {
+    return there;
+  }
 }
 
 }  // namespace cubridge

@@ -131,6 +131,22 @@ struct Reader<Layout, COUNT, TileInMemory<Layout, T>> {
     return result;
   }
 };
+template <typename Layout, int COUNT, typename T>
+struct Reader<Layout, COUNT, TileOnItsWay<Layout, T>> {
+  Pairs<Layout, T, Layout::SIZE> pairs;
+  __device__ __forceinline__ explicit Reader(const TileOnItsWay<Layout, T>& from)
+      : pairs(from.pairs) {
+    pairs.arrange();
+  }
+  __device__ __forceinline__ auto next(int first) {
+    Tile<Layout, decltype(widen(T{}))> result;
+#pragma unroll
+    for (int e = first; e < first + COUNT && e < Layout::SIZE; ++e) {
+      result.value[e] = unpack<T>(pairs.value[e / 2], e % 2);
+    }
+    return result;
+  }
+};
 
 // `f(e, operands..)` for every element, COUNT at a time, each time in a block of code of its own:
 // ptxas starts all loads, predicates and function calls of a block before it uses the first, and
@@ -179,8 +195,10 @@ __device__ __forceinline__ Tile<Layout> map_in_blocks_at(Tile<Layout>& x, At at,
 template <typename Layout, typename F, typename... Operand>
 __device__ __forceinline__ Tile<Layout> keep_in_blocks(Tile<Layout>& s, At at, F& f,
                                                        const Operand&... operand) {
+  // Eight at a time, where they fit, share what a predicate computes for a row among four columns.
+  constexpr int COUNT = sizeof...(Operand) == 0 && Layout::SIZE <= 56 ? 8 : 4;
   const auto kept = [&](float x, auto... rest) { return f(rest...) ? x : -INFINITY; };
-  return map_in_blocks_at<4>(s, at, kept, operand...);
+  return map_in_blocks_at<COUNT>(s, at, kept, operand...);
 }
 
 }  // namespace detail

@@ -1,0 +1,105 @@
+"""Key tiles that leave registers for a dense tile.
+
+Beside asynchronous matmuls a dense tile is loaded before the score's matmul is waited for, and held
+until the score is there. A thread has a register of the score for every two keys, and one for every
+four of a tile of 16 bits: with more than 80 keys both do not fit beside the output's accumulator,
+and with more than 64 not beside a mask, a second tile or elements of 32 bits either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from engine.cuir.nodes import (
+    Assign,
+    Call,
+    Expr,
+    Function,
+    Index,
+    Module,
+    Name,
+    Num,
+    Select,
+    blocks,
+    walk_block,
+    walk_expr,
+)
+from engine.transfer.match import Attention
+from engine.transfer.rewrite import Block, map_blocks, map_function, stmt_exprs
+from engine.transfer.rules.stage import starts_matmul
+
+KEYS_ALONE = 80
+KEYS = 64
+
+
+def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], plain: bool) -> Module:
+    """Key tiles that leave registers for the dense tiles whose loads start before a matmul.
+
+    `sizes` are the bytes of the elements of each tensor; `plain` says that the rest is a softmax
+    without a mask. The module stays as it is where no tile is held so, and where the launcher's
+    tiles are narrower or no numbers known at compile time.
+    """
+    kernel, host = module.function(found.kernel), module.function(found.host)
+    keys = _keys(kernel, found)
+    held = list(_held(kernel.body))
+    if keys is None or not held:
+        return module
+    alone = plain and [sizes.get(name) for name in held] == [2]
+    place, wanted = kernel.consts.index(keys), KEYS_ALONE if alone else KEYS
+    given = {
+        node.index[place]
+        for _, stmt in walk_block(host.body, (host.name,))
+        for expr in stmt_exprs(stmt)
+        for node in walk_expr(expr)
+        if isinstance(node, Index) and node.base == Name(found.kernel)
+    }
+
+    def edit(stmts: Block) -> Block:
+        return tuple(
+            replace(s, value=Num(wanted))
+            if isinstance(s, Assign) and Name(s.target) in given and _wider(s.value, wanted)
+            else s
+            for s in stmts
+        )
+
+    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+
+
+def _keys(kernel: Function, found: Attention) -> str | None:
+    """The kernel's constant that says how many keys a tile has."""
+    for _, stmt in walk_block(kernel.body, (kernel.name,)):
+        for expr in stmt_exprs(stmt):
+            for node in walk_expr(expr):
+                match node:
+                    case Call(fn, _, _, (_, Name(keys), *_)) if fn == found.schedule.count:
+                        return keys if keys in kernel.consts else None
+    return None
+
+
+def _held(body: Block) -> Iterator[str]:
+    """The tensors of tiles that are loaded ahead of the first asynchronous matmul of their list."""
+    matmuls = [n for n, stmt in enumerate(body) if starts_matmul(stmt)]
+    for stmt in body[: matmuls[0]] if matmuls else ():
+        match stmt:
+            case Assign(_, Call("load_tile", (Index(Name(tensor)), _))):
+                yield tensor
+    for stmt in body:
+        for _, inner in blocks(stmt):
+            yield from _held(inner)
+
+
+def _wider(value: Expr, keys: int) -> bool:
+    """True for a number, or a choice among numbers, none of which is less and one is more."""
+    numbers = list(_choices(value))
+    known = [n for n in numbers if n is not None]
+    return len(known) == len(numbers) and min(known) >= keys < max(known)
+
+
+def _choices(value: Expr) -> list[int | None]:
+    match value:
+        case Num(int() as number):
+            return [number]
+        case Select(_, then, other):
+            return [*_choices(then), *_choices(other)]
+    return [None]

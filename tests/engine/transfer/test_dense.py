@@ -1,0 +1,78 @@
+"""Dense tiles beside asynchronous matmuls: loaded ahead where registers are left to hold them."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.cuir.nodes import Assign, Call, Do, Index, Name, Num, walk_block
+from engine.spec.recipe import Input, Recipe
+from engine.transfer.match import find_attention
+from tests.engine.transfer.recipes import lifted, recipe
+from tests.engine.transfer.test_grid import target_of
+
+HOPPER = "flash_fwd_sm90"
+CAUSAL = "j <= i + (Nk - Nq)"
+SUM = "x * 0.125 + near[b, h, i, j]"
+
+
+def table(name: str, dtype: str) -> Input:
+    return Input(name, "extra", dtype, ("B", "Hq", "Nq", "Nk"))
+
+
+NEAR, WIDE, FLAGS = table("near", "T"), table("near", "f32"), table("flags", "bool")
+BOTH = f"{SUM} + far[b, h, i, j]"
+# A recipe, the tiles loaded ahead, and the keys of a tile (None: those of the kernel).
+CASES: dict[str, tuple[Recipe, list[str], int | None]] = {
+    "16 bits": (recipe(SUM, extra=(NEAR,)), ["near"], 80),
+    "16 bits and a mask": (recipe(SUM, CAUSAL, (NEAR,)), ["near"], 64),
+    "16 bits without a softmax": (recipe(SUM, extra=(NEAR,), weight="sigmoid(s)"), ["near"], 64),
+    "32 bits": (recipe(SUM, extra=(WIDE,)), ["near"], 64),
+    "two of 16 bits": (recipe(BOTH, extra=(NEAR, table("far", "T"))), ["near", "far"], 64),
+    "32 and 16 bits": (recipe(BOTH, extra=(WIDE, table("far", "T"))), [], None),
+    "a mask": (recipe(keep="flags[b, h, i, j]", extra=(FLAGS,)), [], None),
+    "16 bits and a dense mask": (
+        recipe(SUM, "flags[b, h, i, j]", (NEAR, FLAGS)), ["near"], 64,
+    ),
+}  # fmt: skip
+
+
+def loads(kernel: str, wanted: Recipe) -> tuple[list[str], list[str]]:
+    """The tensors of dense tiles loaded before the first matmul, and those after it."""
+    target = target_of(kernel, wanted)
+    ahead: list[str] = []
+    after: list[str] = []
+    seen = False
+    for _, stmt in walk_block(target.function(find_attention(lifted(kernel)).kernel).body, ()):
+        match stmt:
+            case Do(Call(fn)) if fn.startswith("gemm"):
+                seen = True
+            case Assign(_, Call("load_tile", (Index(Name(tensor)), _))):
+                (after if seen else ahead).append(tensor)
+    return ahead, after
+
+
+def keys_of(kernel: str, wanted: Recipe) -> object:
+    host = target_of(kernel, wanted).functions[-1]
+    return next(s.value for s in host.body if isinstance(s, Assign) and s.target == "BN")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_registers_hold_is_loaded_before_the_matmul(case: str) -> None:
+    wanted, ahead, keys = CASES[case]
+    found, after = loads(HOPPER, wanted)
+    assert sorted(found) == sorted(ahead)
+    dense = {i.name for i in wanted.extra()}
+    assert set(found) | set(after) == dense
+    own = next(
+        s.value for s in lifted(HOPPER).functions[-1].body
+        if isinstance(s, Assign) and s.target == "BN"
+    )  # fmt: skip
+    assert keys_of(HOPPER, wanted) == (own if keys is None else Num(keys))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_matmuls_that_are_waited_for_at_once_leave_loads_and_tiles(case: str) -> None:
+    wanted, _, _ = CASES[case]
+    ahead, _ = loads("flash_fwd_sm80", wanted)
+    assert ahead == []
+    assert keys_of("flash_fwd_sm80", wanted) == keys_of("flash_fwd_sm80", recipe(keep=CAUSAL))
