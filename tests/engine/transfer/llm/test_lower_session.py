@@ -13,6 +13,7 @@ from cubridge_tui.cli import main
 from engine.build.toolchain import Toolchain
 from engine.cuir.printer import print_module
 from engine.errors import InputError, LowerError
+from engine.llm.errors import Exhausted
 from engine.llm.record import Recorder, Replayer
 from engine.llm.types import Client
 from engine.lower import lower as lower_module
@@ -37,9 +38,10 @@ from engine.types import (
     Stage,
     VerdictKind,
 )
+from sessions.events import Note
 from sessions.store import Store
 from tests.engine.llm import server as acts
-from tests.engine.llm.conftest import Serve
+from tests.engine.llm.conftest import KEY, Serve
 from tests.engine.transfer.llm.shop import narrow
 
 
@@ -209,6 +211,33 @@ def test_the_prompt_shows_code_and_regions_alone(work: Adaptation) -> None:
         for mark in (f"/*{region.name}[*/", f"/*]{region.name}*/"):
             bare = bare.replace(mark, "")
     assert "for (int step = 0; step < tiles; ++step) {" in bare
+
+
+def test_faults_of_a_server_each_end_in_one_state(work: Adaptation, serve: Serve) -> None:
+    """Retried, or a draft that goes back; the answer after them passes, and no key is kept."""
+    with pytest.raises(LowerError) as caught:
+        work.lower()
+    right = answer(lower_task(work))
+    garbage = acts.raw('data: {"choices": [{"delta": {"content": "```cuda"}}]}\n\n', "data: {{\n\n")
+    server, client = serve(
+        acts.status(429, "later"), garbage, acts.hang, acts.status(500, "down"), acts.html(502),
+        acts.answer(right, "length"), acts.answer(right),
+    )  # fmt: skip
+    result = model(work, client).run(str(caught.value), 5)
+    assert [t.outcome.reached for t in result.trials] == ["incomplete"] * 3 + ["passed"]
+    words = ("what is no JSON", "nothing came", "cut off")
+    for trial, part in zip(result.trials, words, strict=False):
+        assert part in trial.outcome.reason, trial.outcome.reason
+    assert len(server.asked) == 7 and result.proposal is not None
+    # A server that stays down ends the run with what to do, and the next run works.
+    server, client = serve(*[acts.status(500, "down")] * 3, acts.answer(right))
+    with pytest.raises(Exhausted, match="3 tries"):
+        model(work, client).run(str(caught.value), 5)
+    assert model(work, client).run(str(caught.value), 0).proposal is not None
+    notes = [e.body.text for e in work.session.events if isinstance(e.body, Note)]
+    assert any("stopped after 0 answers" in n for n in notes)
+    for transcript in work.state.transcripts:
+        assert KEY.encode() not in work.session.content(transcript.sha256)
 
 
 def test_the_headless_run_asks_where_the_templates_fail(
