@@ -53,9 +53,9 @@ def other_sides(
                 break
         if reach.possible:
             left.append((one, side, reach))
-    for one, side, reach in left:
-        if not watch.has(one, side):
-            return _never(one, side, reach), rows, cases
+    never = [row for row in left if not watch.has(row[0], row[1])]
+    if never:  # the plainest of them: `a < b` rather than the `and` that it stands in
+        return _never(*min(never, key=lambda row: len(row[0].words(row[1])))), rows, cases
     return None, rows, cases
 
 
