@@ -1,40 +1,27 @@
 """The pane that every text is shown in: source, IR, diff, log.
 
-One Line API widget: what a row looks like is the business of `RowStrips`; here are the cursor, the
-marks, the selection and the keys. The gutter (line number, origin, sign, link) never scrolls aside.
+One Line API widget: `PaintedRows` shows rows; here are what they are, where the cursor goes,
+search, copying, keys and mouse. The gutter (number, origin, sign, link) never scrolls aside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
 
-from rich.style import Style
 from textual import events
-from textual.color import Color
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.message import Message
-from textual.reactive import reactive
-from textual.scroll_view import ScrollView
-from textual.scrollbar import ScrollBar
-from textual.strip import Strip
-from textual.timer import Timer
 
 from cubridge_tui.model import search
 from cubridge_tui.model.rows import SIGNS, PaneText, Row
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
-from cubridge_tui.widgets.paint import ORIGIN_MARKS, Flags, palette_of
-from cubridge_tui.widgets.row_places import nearest_line, next_start, runs, same_place
-from cubridge_tui.widgets.row_strips import Look, RowStrips
-from cubridge_tui.widgets.slim_scrollbar import SlimScrollBar
-
-AHEAD_SECONDS = 0.03  # a key's repaint comes first
-BETWEEN_SECONDS = 0.002
-AHEAD_ROWS = 12  # at a time: a key that comes in between waits for them
+from cubridge_tui.widgets.paint import ORIGIN_MARKS
+from cubridge_tui.widgets.painted_rows import PaintedRows
+from cubridge_tui.widgets.row_places import nearest_line, next_start, same_place
 
 
-class CodePane(ScrollView, can_focus=True):
+class CodePane(PaintedRows, can_focus=True):
     """Rows with a cursor, marks, search and selection."""
 
     DEFAULT_CSS = """
@@ -55,8 +42,6 @@ class CodePane(ScrollView, can_focus=True):
     }
     """
 
-    cursor: reactive[int] = reactive(0, repaint=False)
-
     class CursorMoved(Message):
         """The cursor stands on another row, or the rows changed under it."""
 
@@ -75,15 +60,8 @@ class CodePane(ScrollView, can_focus=True):
         super().__init__(id=id, classes=classes)
         self._framed = framed
         self.set_class(framed, "framed")
-        self.content = PaneText()
-        self._strips = RowStrips()
-        self._links: dict[int, str] = {}
-        self._anchor: int | None = None
         # Called as soon as the cursor moves, where given: what follows it is in the same repaint.
         self.follower: Callable[[], None] | None = None
-        self._ahead: Timer | None = None
-        self._coming: Iterator[int] = iter(())
-        self._ground: tuple[Style, Color] | None = None
 
     def watch_has_focus(self, _has_focus: bool) -> None:
         """The focus changes a frame's colours; without one nothing need be styled again."""
@@ -107,10 +85,6 @@ class CodePane(ScrollView, can_focus=True):
         self.has_focus = here
         news = events.DescendantFocus(self) if here else events.DescendantBlur(self)
         self.parent.post_message(news)
-
-    def notify_style_update(self) -> None:
-        self._ground = None
-        super().notify_style_update()
 
     # --- content ---------------------------------------------------------------------------------
 
@@ -175,71 +149,9 @@ class CodePane(ScrollView, can_focus=True):
         rows = self.content.rows
         return next((r.number for r in rows[self.cursor :] if r.number is not None), None)
 
-    def shown_line(self, index: int) -> str:
-        """A row's text as shown: tabs expanded, control characters visible."""
-        return self._strips.line(index)
-
-    @property
-    def vertical_scrollbar(self) -> ScrollBar:
-        """The scrollbar, made when it is first asked for, as Textual makes its own."""
-        if self._vertical_scrollbar is None:
-            bar = SlimScrollBar(
-                vertical=True, name="vertical", thickness=self.scrollbar_size_vertical
-            )
-            self._vertical_scrollbar = bar
-            bar.display = False
-            self.app._start_widget(self, bar)
-        return self._vertical_scrollbar
-
-    @property
-    def gutter_width(self) -> int:
-        return self._strips.gutter_width
-
     def on_resize(self) -> None:
         """The cursor stays in sight whatever the size becomes."""
         self._reveal(self.cursor)
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
-        self._read_ahead_soon(down=new_value >= old_value)
-
-    def _read_ahead_soon(self, *, down: bool = True) -> None:
-        """Make the rows that the next page will show while nobody waits for them."""
-        top, height = self.scroll_offset.y, self.size.height
-        self._coming = iter(range(top + height, top + 2 * height) if down
-                            else range(top - 1, top - height - 1, -1))  # fmt: skip
-        if self._ahead is None and self.is_attached:
-            self._ahead = self.set_timer(AHEAD_SECONDS, self._read_ahead)
-
-    def _read_ahead(self) -> None:
-        self._ahead = None
-        if not self.is_attached or not self.display:
-            return
-        rows = [*islice(self._coming, AHEAD_ROWS)]
-        self._use_look()
-        for index in rows:
-            if 0 <= index < len(self.content.rows):
-                self._row_strip(index).render(self.app.console)  # which the strip keeps
-        if rows:
-            self._ahead = self.set_timer(BETWEEN_SECONDS, self._read_ahead)
-
-    # --- marks -----------------------------------------------------------------------------------
-
-    def mark(self, op: Iterable[int], loop: Iterable[int], worker: Iterable[int]) -> None:
-        """Mark rows in three strengths: the op itself, its loop, its worker."""
-        links = dict.fromkeys(worker, "worker") | dict.fromkeys(loop, "loop")
-        links |= dict.fromkeys(op, "op")
-        before, self._links = self._links, links
-        top = self.scroll_offset.y
-        seen = range(top, top + self.size.height)
-        self._refresh_rows([i for i in seen if before.get(i) != links.get(i)])
-
-    @property
-    def linked(self) -> int | None:
-        """The first row that shows the op as it is now; else one of it that is gone."""
-        rows = self.content.rows
-        found = sorted((rows[i].number is None, i) for i, s in self._links.items() if s == "op")
-        return found[0][1] if found else None
 
     # --- the cursor ------------------------------------------------------------------------------
 
@@ -285,13 +197,6 @@ class CodePane(ScrollView, can_focus=True):
         elif index >= top + height:
             self.scroll_to(y=index - height + 1, animate=False, force=True)
 
-    def _refresh_rows(self, indexes: Sequence[int]) -> None:
-        """Paint these rows again (ascending), where they are in sight."""
-        top, size = self.scroll_offset.y, self.size
-        seen = [i - top for i in indexes if top <= i < top + size.height]
-        if seen:
-            self.refresh(*(Region(0, y, size.width, count) for y, count in runs(seen)))
-
     def next_hunk(self, step: int) -> bool:
         """The cursor to the next (1) or previous (-1) changed stretch, round the end."""
         target = next_start(self.content.rows, self.cursor, step)
@@ -322,58 +227,10 @@ class CodePane(ScrollView, can_focus=True):
 
     # --- selection -------------------------------------------------------------------------------
 
-    def _selected(self) -> range:
-        if self._anchor is None:
-            return range(self.cursor, self.cursor + 1)
-        low, high = sorted((self._anchor, self.cursor))
-        return range(low, high + 1)
-
     def copied(self) -> str:
         """The selected lines (or the cursor's) as they are in the artifact."""
         rows = self.content.rows
         return "\n".join(rows[i].text for i in self._selected() if i < len(rows))
-
-    # --- rendering -------------------------------------------------------------------------------
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """What is in sight. Only the frame goes through Textual's styles: of each line, they would
-        make five copies (0.1 ms a line).
-        """
-        frame = self.styles.gutter
-        if frame.left or frame.right or frame.bottom:
-            return super().render_lines(crop)
-        left, right = crop.column_span
-        wide = right - left != self.region.width
-        out: list[Strip] = []
-        if crop.y < frame.top:
-            out += super().render_lines(crop.intersection(Region(left, 0, crop.width, frame.top)))
-        self._use_look()
-        first = self.scroll_offset.y - frame.top
-        for y in range(max(crop.y, frame.top), crop.bottom):
-            strip = self._row_strip(first + y)
-            out.append(strip.crop(left, right) if wide else strip)
-        return out
-
-    def render_line(self, y: int) -> Strip:
-        self._use_look()
-        return self._row_strip(y + self.scroll_offset.y)
-
-    def _use_look(self) -> None:
-        app = self.app
-        width, x = self.scrollable_content_region.width, self.scroll_offset.x
-        filters = tuple(self.get_line_filters())
-        if self._ground is None:
-            # The pane's own colours: nothing else paints them behind a line.
-            self._ground = (self.rich_style, self.background_colors[1])
-        self._strips.use(Look(palette_of(app), *self._ground, filters, width, x))
-
-    def _row_strip(self, index: int) -> Strip:
-        flags = Flags(
-            focused=index == self.cursor and self.has_focus,
-            link=self._links.get(index, ""),
-            selected=self._anchor is not None and index in self._selected(),
-        )
-        return self._strips.strip(index, flags)
 
     # --- keys and mouse --------------------------------------------------------------------------
 

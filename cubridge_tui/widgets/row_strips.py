@@ -46,7 +46,14 @@ class _Nothing(FIFOCache[Any, Any]):
     __setitem__ = set
 
 
-_NOTHING = _Nothing(0)
+def _fields() -> tuple[tuple[str, Any], ...]:
+    """What a new strip of this Textual has, with nothing in the place of its caches."""
+    plain, nothing = Strip([], 0), _Nothing(0)
+    fields = [(name, getattr(plain, name)) for name in Strip.__slots__]
+    return tuple((n, nothing if isinstance(v, FIFOCache) else v) for n, v in fields)
+
+
+_FIELDS = _fields()
 
 
 class RowStrip(Strip):
@@ -58,12 +65,10 @@ class RowStrip(Strip):
     __slots__ = ()
 
     def __init__(self, segments: Sequence[Segment], cell_length: int) -> None:
+        for name, value in _FIELDS:
+            setattr(self, name, value)
         self._segments = list(segments)
         self._cell_length = cell_length
-        self._divide_cache = self._crop_cache = self._style_cache = _NOTHING
-        self._filter_cache = self._line_length_cache = self._crop_extend_cache = _NOTHING
-        self._offsets_cache = _NOTHING
-        self._render_cache = self._link_ids = self._cell_count = None
 
 
 class RowStrips:
