@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +15,13 @@ from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.gates import running, starve
 from engine.gates.by_recipe import BY_RECIPE
+from engine.gates.by_spec import BY_SPEC
 from engine.gates.judge import judge_json
 from engine.gates.starve import NONE, starved
+from engine.gates.subject import Subject, as_declared
 from engine.spec.text import recipe_to_json
 from tests.engine.gates.test_judge import subject_of
+from tests.engine.gates.test_judge_spec import spec_of
 
 
 @pytest.mark.parametrize(
@@ -93,3 +97,16 @@ def test_lists_are_made_anew_for_another_module() -> None:
     subject.left[1, 1, 1, 1, 1, 0] = torch.zeros(1)
     assert not replace(subject, module=subject.module).left
     assert not subject_of("bias_gqa").left
+
+
+def test_a_spec_without_a_recipe_is_asked_where_it_runs(tmp_path: Path) -> None:
+    """Sizes that its declarations allow and its code does not are passed over."""
+    base = subject_of("full")
+    body = "    if q.size(-2) > 200:\n        raise ValueError('too long')\n"
+    spec = spec_of(tmp_path, body + "    return torch.softmax(s, -1).to(q.dtype) @ v\n")
+    subject = Subject(base.module, as_declared(spec, {}), base.binding, spec, {})
+    failure, (row,) = starved(BY_SPEC, subject, lambda _: None)
+    assert failure is None and row["case"].endswith("Nq 192, Nk 192") and row["O"] < 1e-10
+    nowhere = spec_of(tmp_path, "    raise ValueError('only on Tuesdays')\n")
+    subject = Subject(base.module, as_declared(nowhere, {}), base.binding, nowhere, {})
+    assert starved(BY_SPEC, subject, lambda _: None) == (None, [])
