@@ -143,6 +143,9 @@ class Reaches:
         counts; else a batch, a head, a row, a key or a tile."""
         if (function, name) in self.unknown:
             raise KeyError(name)
+        scalars = self.scalars.get(function, {})
+        if name in scalars:
+            return self._value(scalars[name], function, drawn)
         sizes, u = self.table, _uniform(name, len(self.table["B"]))
         if (function, name) in self.loops:
             loop, names = self.loops[function, name], self.scalars.get(function, {})

@@ -90,12 +90,16 @@ def _in_expr(
         tiles |= set(expr.params) - _ELEMENTS
         names = {n: e for n, e in names.items() if n not in expr.params}
 
+    floats: dict[str, bool] = {}
+
     def is_float(inner: Expr) -> bool:
         match inner:
             case Num(value):
                 return isinstance(value, float)
             case Name(id):
-                return id in tiles or (id in names and is_float(names[id]))
+                if id not in floats:
+                    floats[id] = id in tiles or (id in names and is_float(names[id]))
+                return floats[id]
             case Attr(_, field):
                 return field in fields
             case Binary("/", _, _):

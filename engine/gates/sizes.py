@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import islice, product
 
 from engine.build.host_plan import host_constants
 from engine.cuir.arch import arch as arch_facts
@@ -47,6 +47,7 @@ MAX_KEYS = 2 * MAX_CONSTANT + 8  # of one row: 2 s
 MAX_BLOCKS = 100  # 2 s of blocks with one tile each
 MAX_CASES = 5
 ROUNDS = 8  # how deep a name may stand for names
+MAX_NODES = 4000
 _SCALAR = frozenset({"ceil_div", "min", "max", "abs", "floor_div", "floor_mod"})
 _NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
@@ -299,10 +300,14 @@ def _number(expr: Expr, names: Mapping[str, int]) -> int | None:
 
 
 def resolved(expr: Expr, scalars: Mapping[str, Expr]) -> Expr:
-    """`expr` with the function's scalar names replaced by what they stand for."""
+    """`expr` with the function's scalar names replaced by what they stand for.
+
+    Names that stand for names that stand for names may be a text of any length: what grows past
+    `MAX_NODES` keeps its names.
+    """
     for _ in range(ROUNDS):
         again = substitute(expr, scalars)
-        if again == expr:
+        if again == expr or len(list(islice(walk_expr(again), MAX_NODES + 1))) > MAX_NODES:
             break
         expr = again
     return expr

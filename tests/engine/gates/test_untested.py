@@ -212,3 +212,15 @@ def test_the_verdict_in_json_asks_for_both_sides_where_a_base_is_given(tmp_path:
     )
     assert "it could be so at" in verdict["reason"]
     assert verdict["details"]["op"].startswith("flash_fwd/")
+
+
+def test_names_that_stand_for_ever_more_names_end() -> None:
+    """A text of eight lines that would be a hundred million operations, written out."""
+    lines = ["    a0 = args.Nk * 1.0\n"]
+    lines += [f"    a{n + 1} = {' + '.join([f'a{n}'] * 10)}\n" for n in range(8)]
+    old, new = wrong_sum("a8 > 1.0e13", "".join(lines))
+    subject = edited(old, new)
+    assert subject.watch is not None
+    failure, _ = judge(subject, lambda _: None)
+    assert failure is not None and "no run has `a8 > 1" in failure.reason
+    assert at_sight(replace(subject, recipe=PLAIN)) is not None
