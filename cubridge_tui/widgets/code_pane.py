@@ -152,6 +152,7 @@ class CodePane(PaintedRows, can_focus=True):
     def on_resize(self) -> None:
         """The cursor stays in sight whatever the size becomes."""
         self._reveal(self.cursor)
+        self._read_ahead_soon()
 
     # --- the cursor ------------------------------------------------------------------------------
 

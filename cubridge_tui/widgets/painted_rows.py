@@ -41,7 +41,8 @@ class PaintedRows(ScrollView):
         self._links: dict[int, str] = {}
         self._anchor: int | None = None
         self._ahead: Timer | None = None
-        self._coming: Iterator[int] = iter(())
+        self._coming: Iterator[int] | None = None  # the rows to make, once that is known
+        self._down = True
         self._ground: tuple[Style, Color] | None = None
 
     def notify_style_update(self) -> None:
@@ -149,9 +150,7 @@ class PaintedRows(ScrollView):
 
     def _read_ahead_soon(self, *, down: bool = True) -> None:
         """Make the rows that the next page will show while nobody waits for them."""
-        top, height = self.scroll_offset.y, self.size.height
-        self._coming = iter(range(top + height, top + 2 * height) if down
-                            else range(top - 1, top - height - 1, -1))  # fmt: skip
+        self._coming, self._down = None, down
         if self._ahead is None and self.is_attached:
             self._ahead = self.set_timer(AHEAD_SECONDS, self._read_ahead)
 
@@ -159,6 +158,10 @@ class PaintedRows(ScrollView):
         self._ahead = None
         if not self.is_attached or not self.display:
             return
+        if self._coming is None:
+            top, height = self.scroll_offset.y, self.size.height
+            after, before = range(top + height, top + 2 * height), range(top - height, top)
+            self._coming = iter(after if self._down else reversed(before))
         rows = [*islice(self._coming, AHEAD_ROWS)]
         self._use_look()
         for index in rows:

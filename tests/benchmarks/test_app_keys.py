@@ -48,6 +48,8 @@ async def test_a_key_is_timed_to_the_end_of_its_repaint_on_large_panes(
                 assert 0 < wall <= 1000 * (time.perf_counter() - begin), kind
                 assert cpu > 0
                 assert not repaints._unpainted(), kind
+                if kind == "cursor":  # its marks in all panes and its keys come with it
+                    assert len(repaints._ends) == 1
         # Every copy of the text has ops of its own: a mark is one op's, in its own copy.
         screen.grid.leader.go_to(0)
         app_keys.to_an_op(screen.grid.leader)
