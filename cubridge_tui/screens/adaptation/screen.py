@@ -18,17 +18,11 @@ from cubridge_tui.desk import Desk
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.layout import PANES, Wish, layout
-from cubridge_tui.model.next_step import (
-    Owed,
-    accept_blocked,
-    first_failed,
-    owed_now,
-    undecided,
-    unmeant,
-)
+from cubridge_tui.model.next_step import Owed, owed_now
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.screens.adaptation.evidence import EvidenceActions
+from cubridge_tui.screens.adaptation.facts import facts_of
 from cubridge_tui.screens.adaptation.panes import PaneActions
 from cubridge_tui.screens.adaptation.review import ReviewActions
 from cubridge_tui.screens.adaptation.stages import StageActions
@@ -43,31 +37,6 @@ from engine.service.adaptation import Beginning
 from engine.types import Stage
 
 LOOK_SECONDS = 3.0  # how often files on disk, other writers and unsaved events are looked at
-
-
-def _facts_of(snap: Snapshot) -> Facts:
-    """What conditions ask about a snapshot, whatever the cursor and the jobs do."""
-    state = snap.state
-    step = owed_now(state, snap.changed)
-    failed = first_failed(state)
-    return Facts(
-        read_only=snap.read_only,
-        step_blocked=step.blocked or ("" if step.step else step.words),
-        diff_blocked=snap.diff_blocked,
-        accept_blocked=accept_blocked(state),
-        hunks=len(snap.all_hunks),
-        proposed=bool(state.proposals),
-        open=undecided(state),
-        undo=snap.undo_words,
-        redo=snap.redo_words,
-        accepted=state.acceptance is not None and state.acceptance_is_current,
-        failed=failed.gate.value if failed else "",
-        changed=snap.changed,
-        lowered=bool(state.stage(Stage.LOWERED).artifacts),
-        recipe=snap.recipe is not None,
-        lifted=bool(state.stage(Stage.LIFTED).artifacts),
-        unmeant=unmeant(state),
-    )
 
 
 class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions):
@@ -227,7 +196,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         if snap is None:
             return Facts(job=job)
         if self._facts[0] is not snap:
-            self._facts = (snap, _facts_of(snap))
+            self._facts = (snap, facts_of(snap))
         hunk, here = self.current_hunk(), self.current_opaque()
         others = (*snap.meanings, *snap.regions)
         target = bool(hunk) or all(d is not None for _, _, d in others)
