@@ -1,6 +1,7 @@
 """G3: the lowered source is the target again, changed only where it may, and compiles as well.
 
-Needs nvcc for its last step; without one that step, and so the gate, is not_run.
+A pass names the primitives that no conformance run has proven with the headers at hand. The last
+step needs nvcc; without one that step, and so the gate, is not_run.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from engine.build.build import build
@@ -21,6 +23,7 @@ from engine.cuir.diff import diff
 from engine.cuir.nodes import Field, Module
 from engine.cuir.patch import apply
 from engine.errors import InputError, LiftError, MissingTool
+from engine.gates.conformance import read_records, told, unproven
 from engine.lift import KernelPackage, Lifted, lift_source, specialisation_key
 from engine.lift.meanings import known_meanings, like, unexplained
 from engine.lower.lower import Lowered
@@ -76,6 +79,8 @@ def judge_lowered(
         return G3(VerdictKind.FAIL, reason, details, made.compiler)
     kinds = ", ".join(s.key for s in made.specialisations)
     reason = f"lifts to the target again; {kinds} compile for {arch} without a loss"
+    words, details["conformance"] = _conformance(lowered, package)
+    reason += f"; {words}" if words else ""
     return G3(VerdictKind.PASS, reason, details, made.compiler)
 
 
@@ -124,6 +129,21 @@ def _check_text(
     if offence is not None:
         return G3(VerdictKind.FAIL, str(offence), {"line": offence.line})
     return None
+
+
+def _conformance(lowered: bytes, package: KernelPackage) -> tuple[str, dict[str, Any]]:
+    """What conformance runs say of the primitives that the source calls: a clause, and the details.
+
+    It changes no verdict: an unproven primitive is judged by G4 with the whole kernel.
+    """
+    try:
+        records = read_records()
+    except InputError as error:
+        where = Path(error.where.file).name if error.where else "a record"
+        return f"conformance is not known: {where}: {error.message}", {"fix": error.fix}
+    found = unproven(lowered, dict(package.headers), records)
+    runs = [{"suite": r.suite, "device": r.device, "arch": r.arch, "date": r.date} for r in records]
+    return told(found, records), {"runs": runs, "unproven": [item.to_json() for item in found]}
 
 
 def _unbound(module: Module) -> Module:

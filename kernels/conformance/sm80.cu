@@ -310,6 +310,7 @@ __global__ void scalars(const __grid_constant__ Case c) {
       case 22: out[i] = floor_mod(static_cast<int>(x), static_cast<int>(y)); break;
       case 23: out[i] = __half2float(narrow<f16>(x)); break;
       case 24: out[i] = __bfloat162float(narrow<bf16>(x)); break;
+      case 25: out[i] = erf(x); break;
     }
   }
 }

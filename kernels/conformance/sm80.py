@@ -3,16 +3,16 @@
 Every shape, layout, element type and alignment that the kernels use has a case; inputs are small
 integers where the result must be exact. Needs torch, nvcc and one GPU:
 
-    python3 kernels/conformance/sm80.py --json OUT
+    python3 kernels/conformance/sm80.py --out kernels/conformance/results/sm80.json
 
-Exit code 0: all cases pass; 1: some fail; 3: no GPU, torch or nvcc here.
+`--list` prints what the cases try and runs nothing. Exit code 0: all cases pass; 1: some fail;
+3: no GPU, torch or nvcc here.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import hashlib
 import json
 import os
 import shutil
@@ -28,6 +28,7 @@ except ImportError:
     print("conformance needs PyTorch with CUDA", file=sys.stderr)
     sys.exit(3)
 
+import record
 from sm80_compared import Test, call
 from sm80_loads import dense_tiles, lists, loads, vectors
 from sm80_scalars import scalar_functions
@@ -35,7 +36,7 @@ from sm80_tiles import copies, maps, matmuls, reductions, stores
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
-HEADERS = ("args", "dense", "gmem", "layout", "lists", "scalar", "shared", "sm80", "tile")
+ROOT = "cubridge/sm80.cuh"
 UNITS = 12  # translation units, compiled as many at once as there are cores
 
 
@@ -85,9 +86,15 @@ def build(tests: list[Test], folder: Path, arch: str) -> dict[str, ctypes._CFunc
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--out", type=Path, help="where to write the record")
     parser.add_argument("--only", default="", help="run the kernels whose text contains this")
+    parser.add_argument("--list", action="store_true", help="print the cases as JSON, run nothing")
     options = parser.parse_args()
+    if options.only and options.out:
+        parser.error("a record is of all cases: leave out --only or --out")
+    if options.list:
+        print(json.dumps([test.case() for test in all_tests()]))
+        return 0
     if not torch.cuda.is_available():
         print("conformance needs a CUDA GPU", file=sys.stderr)
         return 3
@@ -102,34 +109,19 @@ def main() -> int:
                 wrong = test.check(call(functions[test.symbol]))
             except RuntimeError as error:
                 wrong = str(error)
-            results.append(
-                {
-                    "primitives": test.primitives,
-                    "kernel": test.kernel,
-                    "threads": test.threads,
-                    "ok": wrong is None,
-                    "wrong": wrong,
-                }
-            )
+            verdict = "pass" if wrong is None else "fail"
+            results.append({**test.case(), "verdict": verdict, "reason": wrong or ""})
             if wrong:
                 print(f"FAIL {test.kernel} on {test.threads} threads: {wrong}")
-    failed = [r for r in results if not r["ok"]]
-    proven = sorted({p for r in results for p in r["primitives"]})
-    proven = [p for p in proven if all(r["ok"] for r in results if p in r["primitives"])]
-    paths = [INCLUDE / "cubridge" / f"{name}.cuh" for name in HEADERS]
-    report = {
-        "schema": 1,
-        "device": torch.cuda.get_device_name(),
-        "arch": f"sm_{arch}",
-        "torch": torch.__version__,
-        "headers": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths},
-        "ok": not failed,
-        "proven": proven,
-        "cases": results,
-    }
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"{len(results) - len(failed)} passed, {len(failed)} failed on {report['device']}")
+    failed = [r for r in results if r["verdict"] != "pass"]
+    device = torch.cuda.get_device_name()
+    if options.out:
+        made = record.make(
+            "sm80", record.headers_of(ROOT), results, device=device, arch=f"sm_{arch}",
+            torch=torch.__version__, nvcc=record.nvcc_version(),
+        )  # fmt: skip
+        record.write(options.out, made)
+    print(f"{len(results) - len(failed)} passed, {len(failed)} failed on {device}")
     return 1 if failed else 0
 
 

@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -23,17 +24,35 @@ class Case(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Test:
-    """One kernel instance, and the check that runs it: None when right, else what is wrong."""
+    """One kernel instance, and the check that runs it: None when right, else what is wrong.
+
+    `primitives` are the functions of the headers (and CUDA's own scalar functions) whose result the
+    check compares; `layout` is the accumulator that they run on, "" where none takes part.
+    """
 
     primitives: tuple[str, ...]
     kernel: str
     threads: int
     shared: int
     check: Callable[[Callable[..., None]], str | None]
+    layout: str = "MmaAcc"
 
     @property
     def symbol(self) -> str:
         return f"case_{hashlib.sha256(f'{self.kernel}/{self.threads}'.encode()).hexdigest()[:16]}"
+
+    def case(self) -> dict[str, Any]:
+        """What it tries, as a record names it."""
+        values = self.kernel.partition("<")[2].removesuffix(">").replace(f"{self.layout}<", "")
+        words = values.replace(">", "").split(", ") if values else []
+        elements = [word for word in words if word in ELEMENTS]
+        return {
+            "case": f"{self.kernel} on {self.threads} threads",
+            "primitives": list(self.primitives),
+            "layout": self.layout,
+            "element": elements[0] if elements else "",
+            "shape": [int(word) for word in words if word not in ELEMENTS],
+        }
 
 
 def call(function: ctypes._CFuncPtr) -> Callable[..., None]:

@@ -118,7 +118,7 @@ def loads() -> Iterator[Test]:
                 run([memory, gpu(torch.zeros(500, rank), torch.int32), empty], 0, 1, 1, 1, 0, 500)
                 return exact(empty, torch.zeros(500), "an empty view")
 
-            yield Test(("view(i, ..)",), f"loads<{e}, {rank}>", 128, 0, check)
+            yield Test(("gmem",), f"loads<{e}, {rank}>", 128, 0, check, layout="")
 
     def far(run):
         # The last rows of a view lie past 2^31 elements.
@@ -131,7 +131,7 @@ def loads() -> Iterator[Test]:
         run([view, gpu(index, torch.int32), out], rows, 4, 1, 1, 0, 4)
         return exact(out, torch.tensor([1.0, 0, 0, 0]), "offsets past 2^31")
 
-    yield Test(("view(i, ..)", "64-bit offsets"), "loads<bool, 2>", 64, 0, far)
+    yield Test(("gmem",), "loads<bool, 2>", 64, 0, far, layout="")
 
 
 def lists() -> Iterator[Test]:
@@ -158,7 +158,7 @@ def lists() -> Iterator[Test]:
                 answers.append(one((torch.rand(shape) < 0.5).int(), "half"))
                 return first(*answers)
 
-            yield Test(("class_of",), f"classes<{rows}, {cols}>", 32, 0, check)
+            yield Test(("class_of", "at"), f"classes<{rows}, {cols}>", 32, 0, check, layout="")
     for rows, cols in ((64, 64), (128, 32), (128, 48), (128, 64), (64, 32), (64, 128)):
         layout = f"MmaAcc<{rows}, {cols}, 4>"
 
@@ -193,7 +193,7 @@ def lists() -> Iterator[Test]:
                     return wrong
             return None
 
-        yield Test(("least", "greatest"), f"extremes<{count}>", 32, 0, ends)
+        yield Test(("least", "greatest"), f"extremes<{count}>", 32, 0, ends, layout="")
 
     def listed(run):
         for count in (0, 1, 31, 32, 33, 74, 300):
@@ -212,4 +212,4 @@ def lists() -> Iterator[Test]:
                     return wrong
         return None
 
-    yield Test(("compact", "put"), "lists", 32, 0, listed)
+    yield Test(("compact", "put"), "lists", 32, 0, listed, layout="")

@@ -35,8 +35,9 @@ def scalar_functions() -> Iterator[Test]:
         (15, "floor", sweep(-9, 9, 0.5, -0.5, inf), torch.floor, 0.0, 0.0),
         (16, "ceil", sweep(-9, 9, 0.5, -0.5, inf), torch.ceil, 0.0, 0.0),
         (17, "abs", sweep(-9, 9, -inf), torch.abs, 0.0, 0.0),
-        (23, "narrow to f16", sweep(-70, 70), lambda x: x.half().double(), 0.0, 0.0),
-        (24, "narrow to bf16", sweep(-70, 70), lambda x: x.bfloat16().double(), 0.0, 0.0),
+        (23, "narrow", sweep(-70, 70), lambda x: x.half().double(), 0.0, 0.0),
+        (24, "narrow", sweep(-70, 70), lambda x: x.bfloat16().double(), 0.0, 0.0),
+        (25, "erf", sweep(-6, 6, 0, -inf, inf), torch.erf, 2.0**-21, 0.0),
     ]
     pairs = [
         (18, "min", lambda x, y: torch.minimum(x, y)),
@@ -68,5 +69,5 @@ def scalar_functions() -> Iterator[Test]:
                 return wrong
         return None
 
-    names = tuple(row[1] for row in table) + tuple(row[1] for row in pairs)
-    yield Test(names, "scalars", 256, 0, check)
+    names = tuple(dict.fromkeys(row[1] for row in (*table, *pairs)))
+    yield Test(names, "scalars", 256, 0, check, layout="")

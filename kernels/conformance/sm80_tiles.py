@@ -29,11 +29,12 @@ def copies() -> Iterator[Test]:
                     return None
 
                 yield Test(
-                    ("copy_async", "commit_async", "wait_async", "sync"),
+                    ("run", "shared", "copy_async", "commit_async", "wait_async", "sync"),
                     f"copy_in<{t}, {rows}, {cols}>",
                     threads,
                     rows * cols * 2,
                     check,
+                    layout="",
                 )
     for rows, cols in ((32, 128), (64, 64)):
 
@@ -50,11 +51,12 @@ def copies() -> Iterator[Test]:
             return None
 
         yield Test(
-            ("copy_async", "wait_async", "shared_stages"),
+            ("copy_async", "wait_async", "shared_stages", "ceil_div"),
             f"copy_ring<f16, {rows}, {cols}>",
             128,
             3 * rows * cols * 2,
             ring,
+            layout="",
         )
 
 
@@ -178,7 +180,7 @@ def maps() -> Iterator[Test]:
             return first(*answers)
 
         yield Test(
-            ("zeros", "fill", "map", "keep"), f"maps<{m}, {n}, {warps}>", warps * 32, 0, check
+            ("zeros", "fill", "map", "keep", "at"), f"maps<{m}, {n}, {warps}>", warps * 32, 0, check
         )
 
 

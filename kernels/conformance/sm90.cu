@@ -42,6 +42,7 @@ __global__ void load_kernel(const Case c, const __grid_constant__ TensorMap map)
   fence_barrier_init();
   sync();
   if (elect()) {
+    prefetch_map(map);
     arrive_expect(bar[0], ROWS * COLS * sizeof(T));
     tma_load(tile, map, {c.corner[0], c.corner[1], c.corner[2], c.corner[3]}, bar[0]);
   }
@@ -322,6 +323,22 @@ int tile(const Case& c) {
 template <typename E, int N, int UNUSED>
 int dense(const Case& c) {
   return go<dense_kernel<E, N>, 128>(1024, c);
+}
+// What a launcher asks, to the ints at `out` in host memory: multiprocessors, the limit of shared
+// memory, rows / columns rounded up; to those at `out2`, the first two as the CUDA runtime says them.
+template <typename T, int UNUSED, int UNUSED_TOO>
+int host(const Case& c) {
+  int* out = static_cast<int*>(c.out);
+  int* wanted = static_cast<int*>(c.out2);
+  out[0] = sm_count();
+  out[1] = shared_limit();
+  out[2] = ceil_div(c.rows, c.columns);
+  int device = 0;
+  cudaError_t status = cudaGetDevice(&device);
+  if (status != cudaSuccess) return status;
+  status = cudaDeviceGetAttribute(&wanted[0], cudaDevAttrMultiProcessorCount, device);
+  if (status != cudaSuccess) return status;
+  return cudaDeviceGetAttribute(&wanted[1], cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
 }
 template <typename T, int N, int UNUSED>
 int bits(const Case& c) {

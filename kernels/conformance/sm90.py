@@ -1,20 +1,19 @@
 """Conformance of the Hopper primitives: each alone, on a GPU, against its op's meaning.
 
-    python3 kernels/conformance/sm90.py [--out result.json]
+    python3 kernels/conformance/sm90.py --out kernels/conformance/results/sm90.json
 
-Runs by itself on a machine with a Hopper GPU (Python, torch, nvcc). A result is keyed by the hash
-of the headers it was measured on. What is compared is exact wherever the op is (copies, masks,
-maxima, layouts); matmuls are compared on integers small enough that every sum is exact in f32.
+Runs by itself on a machine with a Hopper GPU (Python, torch, nvcc); `--list` prints what the checks
+try and runs nothing. A record is keyed by the hashes of the headers that it was measured on
+(record.py). What is compared is exact wherever the op is (copies, masks, maxima, layouts); matmuls
+are compared on integers small enough that every sum is exact in f32.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import hashlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -24,10 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import record
 from sm90_meanings import MEANINGS, Case
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
+ROOT = "cubridge/sm90.cuh"
 
 BOXES = [
     (64, 64), (64, 128), (64, 192), (64, 256), (80, 256), (96, 192), (112, 128), (128, 64),
@@ -38,13 +39,38 @@ SCORE_MATMULS = [(n, d) for d in (64, 128, 192, 256) for n in (80, 96, 112, 128,
 VALUE_MATMULS = [(dv, n) for dv in (64, 128, 192, 256) for n in (80, 96, 112, 128, 160, 176)]
 TILES = [(n, 0) for n in (64, 80, 96, 112, 128, 176, 192, 256)]
 DENSE_ELEMENTS = ("bf16", "f16", "float", "int", "bool")
+MATMUL = ("mma_fence", "gemm_async_init", "gemm_async", "mma_commit", "mma_wait", "fence_async")
+# What the check of each function of sm90.cu compares the result of; on which accumulator.
+PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "load": ("", (
+        "run", "tensor_map", "shared", "mbarriers", "mbarrier_init", "fence_barrier_init", "sync",
+        "elect", "prefetch_map", "arrive_expect", "tma_load", "wait",
+    )),
+    "store_box": ("", (
+        "tensor_map", "shared", "fence_async", "tma_store", "tma_commit", "tma_wait",
+    )),
+    "ring": ("", (
+        "shared_stages", "mbarriers", "mbarrier_init", "fence_barrier_init", "warpgroup_id",
+        "elect", "lower_registers", "raise_registers", "wait", "arrive_expect", "arrive",
+        "tma_load", "named_arrive", "named_sync",
+    )),
+    "gemm_shared": ("WgmmaAcc", ("shared", "transpose", "fill", *MATMUL)),
+    "gemm_registers": ("WgmmaAcc", ("shared", "to_operand", *MATMUL)),
+    "gemm_loaded": ("WgmmaAcc", ("shared", "load_operand", "transpose", *MATMUL)),
+    "tile": ("WgmmaAcc", (
+        "at", "zeros", "load_rows", "load_cols", "map", "keep", "row_max", "row_sum", "row_reduce",
+        "store_rows", "store",
+    )),
+    "dense": ("WgmmaAcc", ("at", "fill", "load_tile", "map", "keep")),
+    "bits": ("WgmmaAcc", ("at", "put_bits", "keep_bits")),
+    "host": ("", ("sm_count", "shared_limit", "ceil_div")),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One primitive at one shape and element type: `entry` is the C function's name."""
+    """A function of sm90.cu at one shape and element type: `entry` is the C function's name."""
 
-    primitive: str
     function: str
     element: str
     shape: tuple[int, int]
@@ -58,29 +84,34 @@ class Check:
     def entry(self) -> str:
         return f"{self.function}_{self.element}_{self.shape[0]}_{self.shape[1]}"
 
+    def case(self) -> dict[str, Any]:
+        """What it tries, as a record names it."""
+        layout, primitives = PRIMITIVES[self.function]
+        return {
+            "case": self.entry, "primitives": list(primitives), "layout": layout,
+            "element": self.element, "shape": list(self.shape),
+        }  # fmt: skip
+
 
 def checks() -> Iterator[Check]:
     for element in ("bf16", "f16"):
-        for function, primitive, shapes in (
-            ("load", "tma_load", BOXES),
-            ("store_box", "tma_store", BOXES),
-            ("ring", "mbarrier, named barrier, register reallocation", BOXES[:2]),
-            ("gemm_shared", "gemm_async(shared, transpose(shared))", SCORE_MATMULS),
-            ("gemm_registers", "to_operand, gemm_async(registers, shared)", VALUE_MATMULS),
-            (
-                "gemm_loaded",
-                "load_operand, gemm_async(registers, transpose(shared))",
-                SCORE_MATMULS,
-            ),
-            ("tile", "map, keep, row ops, vectors and store of wgmma_acc", TILES),
+        for function, shapes in (
+            ("load", BOXES),
+            ("store_box", BOXES),
+            ("ring", BOXES[:2]),
+            ("gemm_shared", SCORE_MATMULS),
+            ("gemm_registers", VALUE_MATMULS),
+            ("gemm_loaded", SCORE_MATMULS),
+            ("tile", TILES),
         ):
             for shape in shapes:
-                yield Check(primitive, function, element, shape)
+                yield Check(function, element, shape)
     for element in DENSE_ELEMENTS:
         for shape in TILES:
-            yield Check("load_tile", "dense", element, shape)
+            yield Check("dense", element, shape)
     for columns in (64, 80, 112, 128):
-        yield Check("put_bits, keep_bits", "bits", "bf16", (columns, 0))
+        yield Check("bits", "bf16", (columns, 0))
+    yield Check("host", "int", (0, 0))
 
 
 def unit(wanted: list[Check]) -> str:
@@ -116,23 +147,6 @@ def build_one(folder: Path, name: str, wanted: list[Check]) -> Path:
     return library
 
 
-def headers(name: str = "sm90.cuh") -> set[str]:
-    """The header and all that it includes, by name."""
-    text = (INCLUDE / "cubridge" / name).read_text()
-    found = {name}
-    for other in re.findall(r'#include "([^"]+)"', text):
-        found |= headers(other)
-    return found
-
-
-def headers_hash() -> str:
-    digest = hashlib.sha256()
-    for name in sorted(headers()):
-        text = (INCLUDE / "cubridge" / name).read_bytes()
-        digest.update(name.encode() + b"\0" + text + b"\0")
-    return digest.hexdigest()
-
-
 def run_checks(library: Path, wanted: list[Check]) -> list[dict[str, Any]]:
     """Every check in this process. An error of the device ends it: what follows is `not_run`."""
     import torch
@@ -162,22 +176,23 @@ def run_checks(library: Path, wanted: list[Check]) -> list[dict[str, Any]]:
             except RuntimeError as error:
                 problem = broken = f"{check.entry}: {error}".splitlines()[0]
         verdict = "not_run" if broken and check.entry not in problem else "fail"
-        results.append({
-            "primitive": check.primitive, "entry": check.entry, "element": check.element,
-            "shape": list(check.shape), "verdict": verdict if problem else "pass",
-            "reason": problem,
-        })  # fmt: skip
+        verdict = verdict if problem else "pass"
+        results.append({**check.case(), "verdict": verdict, "reason": problem})
     return results
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, help="where to write the record")
+    parser.add_argument("--list", action="store_true", help="print the cases as JSON, run nothing")
     parser.add_argument("--build-only", action="store_true", help="compile, run nothing")
     parser.add_argument("--child", nargs=2, metavar=("LIBRARY", "GROUP"),
                         help="run one group of checks (the parent process does)")  # fmt: skip
     options = parser.parse_args()
     wanted = list(checks())
+    if options.list:
+        print(json.dumps([check.case() for check in wanted]))
+        return 0
     if options.child:
         library, group = options.child
         mine = [check for check in wanted if check.group == group]
@@ -208,20 +223,20 @@ def main() -> int:
             child.kill()
             reason = child.communicate()[1].strip().splitlines()[-1:] or ["no answer in 60 s"]
             results += [
-                {"primitive": c.primitive, "entry": c.entry, "element": c.element,
-                 "shape": list(c.shape), "verdict": "fail", "reason": reason[0]}
-                for c in wanted if c.group == group
+                {**check.case(), "verdict": "fail", "reason": reason[0]}
+                for check in wanted if check.group == group
             ]  # fmt: skip
     for result in results:
         if result["verdict"] == "fail":
-            print(f"{result['entry']}: {result['reason']}")
+            print(f"{result['case']}: {result['reason']}")
     passed = sum(r["verdict"] == "pass" for r in results)
     print(f"{passed} of {len(results)} pass on {torch.cuda.get_device_name()}")
     if options.out:
-        options.out.write_text(json.dumps({
-            "headers": headers_hash(), "device": torch.cuda.get_device_name(),
-            "torch": torch.__version__, "results": results,
-        }, indent=1))  # fmt: skip
+        made = record.make(
+            "sm90", record.headers_of(ROOT), results, device=torch.cuda.get_device_name(),
+            arch="sm_90a", torch=torch.__version__, nvcc=record.nvcc_version(),
+        )  # fmt: skip
+        record.write(options.out, made)
     return 0 if passed == len(results) else 1
 
 

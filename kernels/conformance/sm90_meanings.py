@@ -240,6 +240,18 @@ def check_bits(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
     return ""
 
 
+def check_host(call: Callable[[Case], None], _: int, __: int, dtype: Any) -> str:
+    import torch
+
+    for rows, columns in ((0, 64), (1, 64), (63, 64), (64, 64), (65, 64), (2**20 + 1, 112)):
+        out, out2 = (torch.full((3,), -1, dtype=dtype) for _ in range(2))  # in host memory
+        call(Case(out=pointer(out), out2=pointer(out2), rows=rows, columns=columns))
+        wanted = [*out2.tolist()[:2], math.ceil(rows / columns)]
+        if out.tolist() != wanted:
+            return f"multiprocessors, shared limit, {rows} / {columns}: {out.tolist()} for {wanted}"
+    return ""
+
+
 MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "load": check_load,
     "store_box": check_store_box,
@@ -250,4 +262,5 @@ MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "tile": check_tile,
     "dense": check_dense,
     "bits": check_bits,
+    "host": check_host,
 }

@@ -171,6 +171,28 @@ def test_it_works_from_anywhere_and_gives_the_same(
     assert from_wheel[key] == json.loads(in_checkout)[key]
 
 
+CONFORMANCE = """
+import json
+from engine.gates.conformance import read_records, told, unproven
+from engine.lift import load_package
+
+records = read_records()
+found = {}
+for name in ("flash_fwd_sm80", "flash_fwd_sm90"):
+    package = load_package(name)
+    items = unproven(package.source, dict(package.headers), records)
+    found[name] = [told(items, records), [item.to_json() for item in items]]
+print(json.dumps([[record.suite, len(record.cases)] for record in records] + [found]))
+"""
+
+
+def test_conformance_records_travel_and_give_the_same(checkout: Path, complete: list[str]) -> None:
+    from_wheel = json.loads(run([*complete[:2], "-c", CONFORMANCE], Path("/")))
+    here = [sys.executable, "-P", "-c", CONFORMANCE]
+    assert from_wheel == json.loads(run(here, Path("/"), PYTHONPATH=str(checkout)))
+    assert [suite for suite, _ in from_wheel[:-1]] == ["sm80", "sm90"]
+
+
 PROMPTS = """
 import hashlib, json
 from importlib.resources import files

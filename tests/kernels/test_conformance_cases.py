@@ -1,0 +1,110 @@
+"""Every primitive that the lifter reads or the lowerer writes has a conformance case."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.gates.conformance import primitives
+from engine.gates.header_hashes import defined
+from engine.lift.catalogue import default_catalogue, parse_catalogue
+
+KERNELS = Path(__file__).resolve().parents[2] / "kernels"
+SUITES = ("sm80", "sm90")
+# What the catalogues write as a call and no header and no device function of CUDA defines.
+WORDS = {
+    "dim3", "__syncthreads", "rcp",
+    # CUDA's names of scalar functions for floats: their ops are tried under their own names.
+    "exp2f", "expf", "logf", "log2f", "tanhf", "sqrtf", "rsqrtf", "fmaf", "fabsf", "floorf",
+    "ceilf", "fminf", "fmaxf",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, list[dict[str, Any]]]:
+    def listed(suite: str) -> list[dict[str, Any]]:
+        script = str(KERNELS / "conformance" / f"{suite}.py")
+        done = subprocess.run([sys.executable, script, "--list"], capture_output=True, check=True)
+        return list(json.loads(done.stdout))
+
+    return {suite: listed(suite) for suite in SUITES}
+
+
+def tried(cases: dict[str, list[dict[str, Any]]]) -> set[str]:
+    return {name for suite in cases.values() for case in suite for name in case["primitives"]}
+
+
+def written() -> set[str]:
+    """The functions that the lowerer's templates call."""
+    table = tomllib.loads((KERNELS / "catalogue" / "lower.toml").read_text())
+    texts = [op.get("cxx", op["cuir"]) for op in table["op"]]
+    calls = {name for text in texts for name in re.findall(r"(\w+)(?:\[[^(]*\]|<[^(]*>)?\(", text)}
+    return calls | set(table["scalar"])
+
+
+IN_HEADERS = {
+    name for path in (KERNELS / "include" / "cubridge").glob("*.cuh")
+    for name in defined(path.read_bytes())
+}  # fmt: skip
+
+
+def test_every_call_of_the_catalogues_has_a_case(cases: dict[str, list[dict[str, Any]]]) -> None:
+    """Also CUDA's own scalar functions, on whose error bounds the IR relies."""
+    read = set(primitives(default_catalogue()))
+    assert {"gemm", "tma_load", "at", "exp2_approx", "run"} <= read & written() & IN_HEADERS
+    assert (read | written()) - WORDS - {"sizeof", "same_type", "tile"} - tried(cases) == set()
+    assert not WORDS & IN_HEADERS
+
+
+def test_a_pattern_without_a_case_is_found(cases: dict[str, list[dict[str, Any]]]) -> None:
+    text = b'\n[[op]]\ncxx = "settle({s:tile})"\ntype = "none"\n'
+    data = (KERNELS / "catalogue" / "lift.toml").read_bytes()
+    more = data.replace(b"\n[[op]]", text + b"\n[[op]]", 1)
+    read = set(primitives(parse_catalogue(more, "lift.toml")))
+    assert read - WORDS - tried(cases) == {"settle"}
+    assert "settle" in IN_HEADERS
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_case_calls_what_it_is_said_to_try(
+    cases: dict[str, list[dict[str, Any]]], suite: str
+) -> None:
+    bodies = functions((KERNELS / "conformance" / f"{suite}.cu").read_text())
+    for case in cases[suite]:
+        function = re.match(r"[a-z_]+?(?=_(?:f16|bf16|float|int|bool)_|<| )", case["case"])
+        assert function is not None
+        pending, text, seen = [function[0], "start"], "", set()
+        while pending:
+            name = pending.pop()
+            if name in bodies and name not in seen:
+                seen.add(name)
+                text += bodies[name]
+                pending += re.findall(r"\b\w+\b", bodies[name])
+        for name in case["primitives"]:
+            assert re.search(rf"\b{name}\b\s*[<(]", text), f"{case['case']}: {name}"
+
+
+def functions(text: str) -> dict[str, str]:
+    """The functions at the top level of a text: name and body, overloads together."""
+    found: dict[str, str] = {}
+    for part in re.split(r"\n\};?\n", text):
+        head, _, body = part.partition(" {\n")
+        names = re.findall(r"\b(\w+)\(", re.sub(r"//.*|__launch_bounds__\(.*?\)", "", head))
+        if names:
+            found[names[0]] = found.get(names[0], "") + body
+    assert "load" in found or "start" in found
+    return found
+
+
+def test_cases_have_names_of_their_own(cases: dict[str, list[dict[str, Any]]]) -> None:
+    """All but the run of a kernel on other data, which has the same primitives."""
+    for suite in cases.values():
+        by_name = {case["case"]: case["primitives"] for case in suite}
+        assert all(by_name[case["case"]] == case["primitives"] for case in suite)
