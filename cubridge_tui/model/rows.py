@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias
 
-from engine.cuir.nodes import Path
+if TYPE_CHECKING:
+    from engine.cuir.nodes import Path
 
 # An op's name across panes: its path in the lifted module, or in the target when it is new there.
-Key = tuple[str, Path]
+Key: TypeAlias = "tuple[str, Path]"
 
 
 class RowKind(StrEnum):

@@ -36,6 +36,7 @@ class StartScreen(ActionScreen):
         super().__init__()
         self.lists = Lists()
         self._starting = False
+        self._shown_at_once = False  # the first resume, which follows the mount, reads nothing anew
 
     def compose(self) -> ComposeResult:
         yield Line(id="stages")
@@ -80,8 +81,9 @@ class StartScreen(ActionScreen):
 
     def on_screen_resume(self) -> None:
         super().on_screen_resume()
-        if self.is_mounted and self.lists.kernels:
+        if self._shown_at_once:
             self._read()
+        self._shown_at_once = True
 
     def facts(self) -> Facts:
         session = self.lists.session(self._at("sessions"))
