@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import torch
 from sm80_compared import ELEMENTS, FLOATS, Test, exact, first, gpu, part, whole
 
+# Query rows, keys and warps of the score tiles that the launcher chooses, and of a longer one.
+KEY_TILES = ((128, 32, 4), (128, 48, 4), (128, 64, 4), (128, 128, 4), (64, 32, 4), (64, 64, 4))
+
 
 def vectors() -> Iterator[Test]:
     for e in ELEMENTS:
-        for m, n, warps in ((128, 48, 4), (128, 64, 4), (64, 32, 4), (128, 128, 4)):
+        for m, n, warps in KEY_TILES:
 
             def check(run, e=e, m=m, n=n, warps=warps):
                 for size, start, stride in ((400, 0, 1), (70, 64, 1), (70, 0, 3), (5, -2, 1)):
@@ -60,7 +63,7 @@ def spread(values: torch.Tensor, start: int, pad: int, step: int) -> torch.Tenso
 
 def dense_tiles() -> Iterator[Test]:
     for e in ELEMENTS:
-        for m, n, warps in ((128, 48, 4), (128, 64, 4), (64, 32, 4), (128, 32, 4)):
+        for m, n, warps in KEY_TILES:
 
             def check(run, e=e, m=m, n=n, warps=warps):
                 for how in DENSE:

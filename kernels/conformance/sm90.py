@@ -31,12 +31,13 @@ INCLUDE = HERE.parent / "include"
 ROOT = "cubridge/sm90.cuh"
 
 BOXES = [
-    (64, 64), (64, 128), (64, 192), (64, 256), (80, 256), (96, 192), (112, 128), (128, 64),
-    (128, 128), (128, 192), (160, 128), (176, 128),
+    (64, 64), (64, 128), (64, 192), (64, 256), (80, 64), (80, 128), (80, 192), (80, 256),
+    (96, 192), (112, 128), (128, 64), (128, 128), (128, 192), (160, 128), (176, 128),
 ]  # fmt: skip
-SCORE_MATMULS = [(n, d) for d in (64, 128, 192, 256) for n in (80, 96, 112, 128, 160, 176)
+KEYS = (64, 80, 96, 112, 128, 160, 176)
+SCORE_MATMULS = [(n, d) for d in (64, 128, 192, 256) for n in KEYS
                  if (64 + n) * d * 2 <= 220 * 1024]  # fmt: skip
-VALUE_MATMULS = [(dv, n) for dv in (64, 128, 192, 256) for n in (80, 96, 112, 128, 160, 176)]
+VALUE_MATMULS = [(dv, n) for dv in (64, 128, 192, 256) for n in KEYS]
 TILES = [(n, 0) for n in (64, 80, 96, 112, 128, 176, 192, 256)]
 DENSE_ELEMENTS = ("bf16", "f16", "float", "int", "bool")
 MATMUL = ("mma_fence", "gemm_async_init", "gemm_async", "mma_commit", "mma_wait", "fence_async")

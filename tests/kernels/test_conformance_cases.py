@@ -7,17 +7,23 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.build.host_plan import host_constants
+from engine.cuir.arch import arch as facts
 from engine.gates.conformance import primitives
 from engine.gates.header_hashes import defined
+from engine.lift import lift, load_package
 from engine.lift.catalogue import default_catalogue, parse_catalogue
+from engine.transfer.rules.dense import KEYS, KEYS_ALONE
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 SUITES = ("sm80", "sm90")
+ELEMENTS = ("f16", "bf16", "float", "int", "bool")
 # What the catalogues write as a call and no header and no device function of CUDA defines.
 WORDS = {
     "dim3", "__syncthreads", "rcp",
@@ -101,6 +107,52 @@ def functions(text: str) -> dict[str, str]:
             found[names[0]] = found.get(names[0], "") + body
     assert "load" in found or "start" in found
     return found
+
+
+def shapes_sm80(t: str, v: dict[str, int]) -> set[str]:
+    rows, keys, columns, warps = v["BM"], v["BN"], v["D"], v["WARPS"]
+    on = f" on {warps * 32} threads"
+    return {
+        f"copy_in<{t}, {rows}, {columns}>{on}",
+        f"copy_in<{t}, {keys}, {columns}>{on}",
+        f"matmul<{t}, {rows}, {keys}, {columns}, {warps}, 0>{on}",
+        f"matmul<{t}, {rows}, {columns}, {keys}, {warps}, 3>{on}",
+        f"maps<{rows}, {keys}, {warps}>{on}",
+        f"maps<{rows}, {columns}, {warps}>{on}",
+        f"reductions<{rows}, {keys}, {warps}>{on}",
+        f"copy_out<{t}, {rows}, {columns}, {warps}>{on}",
+        f"bits<MmaAcc<{rows}, {keys}, 4>, {rows}, {keys}>{on}",
+        *(f"vectors<{e}, {rows}, {keys}, {warps}>{on}" for e in ELEMENTS),
+        *(f"dense<{e}, {rows}, {keys}, {warps}>{on}" for e in ELEMENTS),
+        *(f"classes<{64 * k}, {keys}> on 32 threads" for k in (1, 2)),
+    }
+
+
+def shapes_sm90(t: str, v: dict[str, int]) -> set[str]:
+    """Also with the key tiles to which a dense tile narrows the launcher's."""
+    columns, values = v["COLS"], v["COLS_V"]
+    found = {f"load_{t}_64_{columns}", f"tile_{t}_{values}_0"}
+    for keys in {v["BN"], min(v["BN"], KEYS_ALONE), min(v["BN"], KEYS)}:
+        found |= {f"load_{t}_{keys}_{columns}", f"load_{t}_{keys}_{values}", f"tile_{t}_{keys}_0"}
+        found |= {f"gemm_shared_{t}_{keys}_{columns}", f"gemm_registers_{t}_{values}_{keys}"}
+        found |= {f"dense_{e}_{keys}_0" for e in ELEMENTS} | {f"bits_bf16_{keys}_0"}
+    return found
+
+
+@pytest.mark.parametrize(("suite", "shapes"), [("sm80", shapes_sm80), ("sm90", shapes_sm90)])
+def test_the_shapes_of_the_bundled_kernels_are_tried(
+    cases: dict[str, list[dict[str, Any]]],
+    suite: str,
+    shapes: Callable[[str, dict[str, int]], set[str]],
+) -> None:
+    """Of every specialisation on every arch, as its launcher chooses tiles there."""
+    package = load_package(f"flash_fwd_{suite}")
+    needed: set[str] = set()
+    for binding in package.specialisations:
+        for arch in package.archs:
+            module = lift(package, binding, arch).module
+            needed |= shapes(binding["T"], host_constants(module, facts(arch)))
+    assert needed - {case["case"] for case in cases[suite]} == set()
 
 
 def test_cases_have_names_of_their_own(cases: dict[str, list[dict[str, Any]]]) -> None:
