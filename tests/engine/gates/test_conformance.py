@@ -18,8 +18,9 @@ from engine.build.toolchain import find_toolchain
 from engine.errors import InputError, MissingTool
 from engine.gates import conformance, g3
 from engine.gates.conformance import Record, called, read_record, read_records, told, unproven
-from engine.gates.header_hashes import depends, digest, sha256
+from engine.gates.header_hashes import defined, depends, digest, sha256
 from engine.lift import lift, load_package
+from engine.lift.catalogue import default_catalogue
 from engine.types import VerdictKind
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -141,6 +142,18 @@ def test_a_run_on_these_headers_proves_all_that_a_kernel_calls(ran: Write, kerne
     assert len(called(source, headers)) > 20
     assert unproven(source, headers, records) == ()
     assert told((), records) == ""
+
+
+@pytest.mark.parametrize(("suite", "layout"), [("sm80", "MmaAcc"), ("sm90", "WgmmaAcc")])
+def test_a_run_proves_all_that_a_variant_may_call(ran: Write, suite: str, layout: str) -> None:
+    """Every call of the catalogue that the suite's headers define, on the suite's accumulator."""
+    _, headers = headers_of(SUITES[suite])
+    own = {name for data in headers.values() for name in defined(data)}
+    names = [name for name in conformance.primitives(default_catalogue()) if name in own]
+    source = f"{layout}<64, 64> s; ".encode() + b" ".join(b"%s(s);" % n.encode() for n in names)
+    assert set(called(source, headers)) == set(names)
+    assert len(names) > 40
+    assert unproven(source, headers, ran()) == ()
 
 
 @pytest.mark.parametrize("more", [b"// a comment only\n", b"static int other;\n"])
