@@ -2,7 +2,7 @@
 
 A build tool starts processes of its own, ninja even in process groups of their own and a job in
 sessions of their own, so ending a child means ending everything in its session and all that carries
-its mark. When this process is killed outright, a watchdog does the same.
+its mark. When this process is killed outright, a watchdog does the same for what had not ended.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def run(
     """
     begin = time.monotonic()
     name = os.path.basename(argv[0])
-    mark = f"{_watched()}.{uuid.uuid4().hex}"
+    mark = uuid.uuid4().hex
+    _tell_watchdog("+", mark)
     try:
         process = subprocess.Popen(
             argv,
@@ -79,6 +80,7 @@ def run(
             start_new_session=True,
         )
     except OSError as error:
+        _tell_watchdog("-", mark)
         raise MissingTool(
             f"{argv[0]} cannot be started: {error.strerror or error}",
             fix=f"install {name} again, or take it out of the way",
@@ -122,29 +124,28 @@ def run(
         # What a tool that came to its own end has left elsewhere (ssh's shared connection) stays.
         if not ended and _HAS_PROC:
             watchdog.end_carriers(mark)
+        _tell_watchdog("-", mark)
     output = b"".join(chunks).decode("utf-8", "replace")
     return Finished(process.returncode, output, time.monotonic() - begin, timed_out)
 
 
 _watching = threading.Lock()
-_lifeline: tuple[int, str] | None = None  # the pipe's end that the watchdog waits for, the mark
+_lifeline: int | None = None  # the end of a pipe that the watchdog reads
 
 
-def _watched() -> str:
-    """The mark of all that this process runs; the first call starts the watchdog.
+def _tell_watchdog(sign: str, mark: str) -> None:
+    """Say that a run begins (+) or is over (-); the first call starts the watchdog.
 
     The pipe's end is closed by the kernel when this process ends, and no child inherits it.
     """
     global _lifeline
     with _watching:
         if _lifeline is None:
-            mark = uuid.uuid4().hex
-            read, write = os.pipe()
+            read, _lifeline = os.pipe()
             if _HAS_PROC:
-                command = [sys.executable, "-I", "-S", watchdog.__file__, mark]
                 with suppress(OSError):
                     subprocess.run(
-                        command,
+                        [sys.executable, "-I", "-S", watchdog.__file__, ""],
                         stdin=read,
                         stdout=subprocess.DEVNULL,
                         stderr=subprocess.DEVNULL,
@@ -152,8 +153,9 @@ def _watched() -> str:
                         check=False,
                     )
             os.close(read)
-            _lifeline = write, mark
-        return _lifeline[1]
+        # Shorter than what the kernel writes at once, so the lines of two threads never mix.
+        with suppress(OSError):
+            os.write(_lifeline, f"{sign}{mark}\n".encode())
 
 
 def _wait(process: subprocess.Popen[bytes], cancel: threading.Event | None, name: str) -> None:

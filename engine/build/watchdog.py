@@ -2,14 +2,16 @@
 
 A run's processes carry a mark in their environment, which all that they start inherits, in
 whichever session or process group it runs. The watchdog is a process of its own that holds the
-reading end of a pipe: when the last writer is gone it ends everything that carries the mark, and
-takes the folder away that it was told of. It is a script of its own too (the standard library
-alone), so that it can be carried to another machine:
+reading end of a pipe: when the last writer is gone it ends everything that carries the mark of a
+run that is not over, and takes the folder away that it was told of. What a run left that came to
+its own end (a compiler cache's server, ssh's shared connection) is not touched. It is a script of
+its own too (the standard library alone), so that it can be carried to another machine:
 
     watchdog.py MARK [FOLDER [COMMAND ...]]
 
-watches its standard input, and with a command becomes that command, marked. Linux only: it reads
-/proc.
+watches its standard input, and with a command becomes that command, marked. There a line `+MARK`
+says that a run begins, and `-MARK` that nothing of it is to be ended any more; the run MARK, if it
+is not empty, is not over until the input ends. Linux only: it reads /proc.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
 VARIABLE = "CUBRIDGE_RUN"
+_LEAST = 32  # characters of a mark: a short one might be in the environment of anything
 _ROUNDS = 200
 _PAUSE = 0.01
 
@@ -47,7 +51,13 @@ def carriers(mark: str) -> list[int]:
 
 
 def end_carriers(mark: str) -> None:
-    """Kill all that carries the mark, and what that starts meanwhile."""
+    """Kill all that carries the mark, and what that starts meanwhile.
+
+    Raises:
+        ValueError: the mark is shorter than a UUID's 32 digits.
+    """
+    if len(mark) < _LEAST:
+        raise ValueError(f"{mark!r} is no mark of a run: give it {_LEAST} digits")
     for _ in range(_ROUNDS):
         found = carriers(mark)
         if not found:
@@ -56,6 +66,18 @@ def end_carriers(mark: str) -> None:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_PAUSE)
+
+
+def unfinished(mark: str, lines: Iterable[bytes]) -> list[str]:
+    """The marks of the runs that are not over when the lines end, in the order of their begin."""
+    marks = dict.fromkeys([mark] if mark else [])
+    for line in lines:
+        sign, name = line[:1], line[1:].strip().decode("ascii", "replace")
+        if sign == b"+" and len(name) >= _LEAST:
+            marks[name] = None
+        elif sign == b"-":
+            marks.pop(name, None)
+    return list(marks)
 
 
 def main(mark: str, folder: str = "", *command: str) -> int:
@@ -72,9 +94,10 @@ def main(mark: str, folder: str = "", *command: str) -> int:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
     os.dup2(nothing, 2)
-    while os.read(0, 4096):
-        pass
-    end_carriers(mark)
+    with os.fdopen(0, "rb") as stream:
+        marks = unfinished(mark, stream)
+    for left in marks:
+        end_carriers(left)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
     return 0

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from contextlib import suppress
 from pathlib import Path
 
@@ -60,6 +61,30 @@ work = lambda: run([sys.executable, "-c", sys.argv[1]], cwd=Path.cwd(), environ=
 thread = threading.Thread(target=work)
 thread.start()
 thread.join()
+"""
+# A process that runs a tool which leaves something behind, and what it says once that has ended. It
+# ends by itself, or runs something more and waits to be killed.
+LEAVES = """
+import os, sys
+from pathlib import Path
+from engine.build.process import run
+daemon, scattered, how = sys.argv[1:]
+go = lambda code: run([sys.executable, "-c", code], cwd=Path.cwd(), environ=os.environ,
+                      on_line=lambda line: print(line, flush=True))
+assert go(daemon).ok
+if how == "killed":
+    go(scattered)
+print("ready", flush=True)
+if how == "exits at once":
+    os._exit(0)
+"""
+# A tool that leaves something in a session of its own, as the server of a compiler cache is.
+DAEMON = """
+import subprocess, sys
+null = subprocess.DEVNULL
+p = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=null,
+                     stdout=null, stderr=null, start_new_session=True)
+print(p.pid)
 """
 
 
@@ -181,21 +206,50 @@ def test_a_run_within_a_run_carries_both_marks() -> None:
     assert watchdog.marked({watchdog.VARIABLE: "x"}, "y")[watchdog.VARIABLE] == "x y"
 
 
-def test_what_ends_by_itself_leaves_what_it_meant_to_leave(tmp_path: Path) -> None:
-    """ssh's shared connection is one such: a later run uses it."""
-    code = (
-        "import subprocess, sys\n"
-        "words = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
-        "null = subprocess.DEVNULL\n"
-        "to = {'stdin': null, 'stdout': null, 'stderr': null}\n"
-        "p = subprocess.Popen(words, **to, start_new_session=True)\n"
-        "print(p.pid)\n"
-    )
-    left = int(run(python(code), cwd=tmp_path, environ=os.environ).output)
+@pytest.mark.parametrize("how", ["returns", "exits at once", "killed"])
+def test_what_ends_by_itself_leaves_what_it_meant_to_leave(tmp_path: Path, how: str) -> None:
+    """ssh's shared connection is one such: a later run uses it, and a later CuBridge too."""
+    mark = uuid.uuid4().hex
+    environ = watchdog.marked({**os.environ, "PYTHONPATH": str(ROOT)}, mark)
     try:
+        with subprocess.Popen(
+            [sys.executable, "-c", LEAVES, DAEMON, SCATTERED, how],
+            cwd=tmp_path,
+            env=environ,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as parent:
+            assert parent.stdout is not None
+            said = list(iter(parent.stdout.readline, "ready\n"))
+            left, *running = map(int, " ".join(said).split())
+            watching = watchdogs_of(mark)
+            assert watching and alive(left) and all(map(alive, running))
+            assert len(running) == (3 if how == "killed" else 0)
+            parent.kill() if how == "killed" else parent.wait()
+            wait_until_gone([*running, *watching])
         assert alive(left)
     finally:
-        os.kill(left, signal.SIGKILL)
+        watchdog.end_carriers(mark)
+
+
+def watchdogs_of(mark: str) -> list[int]:
+    """The watchdogs among what carries the mark."""
+    name = watchdog.__file__.encode()
+    return [p for p in watchdog.carriers(mark) if name in Path(f"/proc/{p}/cmdline").read_bytes()]
+
+
+def test_only_runs_that_are_not_over_are_ended() -> None:
+    a, b, c = (uuid.uuid4().hex for _ in range(3))
+    lines = [f"{line}\n".encode() for line in (f"+{a}", f"+{b}", f"-{a}", f"-{c}", f"+{c}")]
+    assert watchdog.unfinished("", lines) == [b, c]
+    assert watchdog.unfinished(a, []) == [a]
+    assert watchdog.unfinished("", [b"+\n", b"+1\n", b"\n", b"what else comes", b"\xff"]) == []
+
+
+def test_no_mark_ends_all_that_runs() -> None:
+    for mark in ("", "1", "PATH"):
+        with pytest.raises(ValueError, match="no mark of a run"):
+            watchdog.end_carriers(mark)
 
 
 def test_an_error_in_the_caller_leaves_nothing(tmp_path: Path) -> None:
