@@ -102,3 +102,33 @@ def test_a_hunk_is_edited_in_the_persons_own_editor(
     state = Store.open(store).load(session).state
     edited = [d.replacement for d in state.draft.decisions.values() if d.replacement]
     assert edited and "LOG2E * 1.0" in edited[0]
+
+
+def test_every_editor_that_fails_gives_the_screen_back(
+    proposed: tuple[Path, str], tmp_path: Path
+) -> None:
+    """Absent, not allowed, a broken command line, interrupted, one that removes the text."""
+    store, session = proposed
+    locked = tmp_path / "locked.sh"
+    locked.write_text("#!/bin/sh\n")
+    locked.chmod(0o600)
+    wrong = {
+        "no-such-editor-here": "cannot be started: No such file",
+        str(locked): "cannot be started: Permission denied",
+        "vim 'half a quote": "cannot be read: No closing quotation",
+        "sh -c 'kill -INT 0; exit 3'": "ended",
+        "sh -c 'rm \"$0\"'": "cannot hand the text over",
+    }
+    for command, words in wrong.items():
+        environment = {"CUBRIDGE_STORE": str(store), "EDITOR": command}
+        with Terminal(environment, 160, 30, ("--session", session), cwd=tmp_path) as terminal:
+            terminal.wait_for("Decide on")
+            terminal.type("]", "E")
+            shown = terminal.wait_for(words)
+            assert "lifted" in shown and "Decide on" in shown
+            assert terminal.raw.rfind(b"\x1b[?1049h") > terminal.raw.rfind(b"\x1b[?1049l")
+            terminal.type("?")
+            terminal.wait_for("Next hunk")  # keys are heard
+            terminal.type("escape", "q")
+            assert terminal.ended() == 0 and terminal.restored
+    assert not Store.open(store).load(session).state.draft.decisions
