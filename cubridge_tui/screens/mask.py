@@ -157,6 +157,9 @@ class MaskScreen(ActionScreen):
         assert grid is not None
         shape = f"b={self.b} h={self.h}  Nq {sizes['Nq']}, Nk {sizes['Nk']}"
         tile = f"tiles of {grid.rows} rows x {grid.columns} keys"
+        target = grid.picture.target
+        if target is not None and target.rows > grid.rows:
+            tile += f", {target.rows} rows a block"
         tables = grid.picture.tables
         note = f"  example values: {', '.join(tables)}" if tables else ""
         self.query_one("#stages", Line).put(

@@ -78,8 +78,9 @@ class KeepMap:
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Rows and keys of a tile."""
-        return (self.target.rows, self.target.keys) if self.target else self._tile
+        """Rows and keys of a tile: the rows that the kernel asks for a class of at once, which are
+        a warpgroup's where a block has several."""
+        return (self.target.part_rows, self.target.keys) if self.target else self._tile
 
     def wanted(self, i: int, j: int) -> bool:
         """Whether the spec keeps a pair."""

@@ -71,23 +71,35 @@ class TargetMask:
         self.count = self._schedule(schedule.count, ("args", "b", "h", "q0"))
         self.index = self._schedule(schedule.index, ("args", "b", "h", "q0", "step"))
         self.full = self._schedule(schedule.full, ("args", "b", "h", "q0", "n"))
+        lead = schedule.lead
+        self._lead = (
+            self._schedule(lead, ("args", "b", "h", "q0", "row0"))
+            if lead is not None and self._calls_of(lead)
+            else None
+        )
         self.rows, self.keys = self._tile()
-        self.full_rows = self._rows_asked(schedule.full)
+        self.part_rows = self._rows_asked(schedule.full)
+        self._asks_by_block = self._row_of(schedule.full) == self._row_of(schedule.count)
         self._predicate = self._scalars.compile(self._keep())
-        self._blocks: dict[int, dict[int, TileClass]] = {}
+        self._parts: dict[int, dict[int, TileClass]] = {}
 
-    def classes(self, block: int) -> Mapping[int, TileClass]:
-        """The tiles that a block of rows visits, with their class."""
-        known = self._blocks.get(block)
+    def classes(self, part: int) -> Mapping[int, TileClass]:
+        """The tiles that a part of a block visits, with their class, as the kernel asks for it.
+
+        A part is `part_rows` rows: those of a warpgroup, or of the whole block. Tiles that it
+        passes over are not among them, though the block's other parts may visit them.
+        """
+        known = self._parts.get(part)
         if known is None:
-            q0 = block * self.rows
+            row0 = part * self.part_rows
+            q0 = row0 // self.rows * self.rows
+            asked = q0 if self._asks_by_block else row0
+            first = int(self._lead(q0, row0)) if self._lead is not None else 0
             known = {}
-            for step in range(min(int(self.count(q0)), MAX_STEPS)):
+            for step in range(first, min(int(self.count(q0)), MAX_STEPS)):
                 n = int(self.index(q0, step))
-                parts = range(q0, min(q0 + self.rows, self._sizes["Nq"]), self.full_rows)
-                full = all(self.full(row, n) for row in parts)
-                known[n] = TileClass.FULL if full else TileClass.PARTIAL
-            self._blocks[block] = known
+                known[n] = TileClass.FULL if self.full(asked, n) else TileClass.PARTIAL
+            self._parts[part] = known
         return known
 
     def row(self, i: int) -> list[bool]:
@@ -95,7 +107,7 @@ class TargetMask:
         nk = self._sizes["Nk"]
         out = [False] * nk
         env = {**self._env, "i": i}
-        for n, kind in self.classes(i // self.rows).items():
+        for n, kind in self.classes(i // self.part_rows).items():
             for j in range(max(n * self.keys, 0), min((n + 1) * self.keys, nk)):
                 if kind is TileClass.FULL:
                     out[j] = True
@@ -118,36 +130,43 @@ class TargetMask:
 
         return evaluate
 
-    def _call_of(self, name: str) -> Call:
-        """The kernel's first call of a schedule function."""
+    def _calls_of(self, name: str) -> list[Call]:
+        """The kernel's calls of a schedule function."""
         kernel = self._module.function(self._attention.kernel)
-        return next(
+        return [
             node
             for _, stmt in walk_block(kernel.body, (kernel.name,))
             for expr in stmt_exprs(stmt)
             for node in walk_expr(expr)
             if isinstance(node, Call) and node.fn == name
-        )
+        ]
+
+    def _call_of(self, name: str) -> Call:
+        """The kernel's call of a schedule function."""
+        calls = self._calls_of(name)
+        if not calls:
+            raise CuirError(f"the kernel never calls {name}")
+        return calls[0]
+
+    def _row_of(self, name: str) -> Expr | None:
+        """The row that the kernel asks a schedule function about."""
+        args = self._call_of(name).args
+        return args[3] if len(args) > 3 else None
 
     def _rows_asked(self, name: str) -> int:
         """How many rows one call is about: its third template argument, or the whole block."""
         params = self._call_of(name).params
         rows = self._scalars.compile(params[2])({}) if len(params) > 2 else self.rows
-        if not isinstance(rows, int) or rows < 1:
-            raise CuirError(f"the rows that {name} is asked about are no compile-time number")
+        if not isinstance(rows, int) or rows < 1 or self.rows % rows:
+            raise CuirError(f"the rows that {name} is asked about are no part of a block's")
         return rows
 
     def _tile(self) -> tuple[int, int]:
         """Rows of a block and keys of a tile: the template arguments BM and BN of the schedule."""
-        function = self._module.function(self._attention.schedule.count)
-        kernel = self._module.function(self._attention.kernel)
-        for _, stmt in walk_block(kernel.body, (kernel.name,)):
-            for expr in stmt_exprs(stmt):
-                for node in walk_expr(expr):
-                    if isinstance(node, Call) and node.fn == function.name:
-                        sizes = [self._scalars.compile(p)({}) for p in node.params]
-                        if len(sizes) == 2 and all(isinstance(s, int) and s > 0 for s in sizes):
-                            return sizes[0], sizes[1]
+        for call in self._calls_of(self._attention.schedule.count):
+            sizes = [self._scalars.compile(p)({}) for p in call.params]
+            if len(sizes) == 2 and all(isinstance(s, int) and s > 0 for s in sizes):
+                return sizes[0], sizes[1]
         raise CuirError("the tile's rows and keys are no compile-time numbers")
 
     def _keep(self) -> Expr:

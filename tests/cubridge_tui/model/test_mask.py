@@ -156,5 +156,6 @@ def test_sizes_and_tiles_are_the_kernels_own(kernel: str) -> None:
     target = [*apply(module, planned.steps)][-1][1]
     whole = {"B": 1, "Hq": 1, "Hkv": 1, "Nq": 150, "Nk": 150, "D": 128, "Dv": 128}
     drawn = KeepMap(CAUSAL, target, planned.binding, whole, base=module).tile
-    assert drawn == (tile.rows, tile.keys)
+    # Three warpgroups ask for the class of 64 rows each; a block of the other kernel, for its own.
+    assert drawn == (64 if kernel.endswith("90") else tile.rows, tile.keys)
     assert KeepMap(CAUSAL, None, None, whole, tile=drawn).tile == drawn

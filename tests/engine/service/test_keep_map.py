@@ -13,8 +13,11 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
+from engine.lower.legal import legal
+from engine.resources import specs_dir
 from engine.service.keep_map import KeepMap
 from engine.service.target_mask import TileClass
+from engine.spec.read import read_recipe
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import VARIANTS, lifted, recipe
@@ -145,3 +148,46 @@ def test_no_torch_is_loaded(root: Path) -> None:
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+
+
+WRONG_WINDOWS = {
+    "keep": ("j >= i + offset - 299", "j >= i + offset - 298"),
+    "full": ("args.Nq + 299 >= last", "args.Nq + 330 >= last"),
+    "full_by_block": ("BN, 64](args, b, h, row0, n)", "BN, 64](args, b, h, q0, n)"),
+    "lead": ("return max(0, end - max(begin", "return max(0, 1 + end - max(begin"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "what"),
+    [("flash_fwd_sm80", w) for w in ("keep", "full")]
+    + [("flash_fwd_sm90", w) for w in WRONG_WINDOWS],
+)
+def test_failing_rows_are_those_of_g2(kernel: str, what: str) -> None:
+    """Whole tiles are taken without the predicate, so a wrong one shows in partial tiles alone:
+    which those are, one kernel asks for a block of rows, the other for each warpgroup's."""
+    from engine.gates.by_recipe import BY_RECIPE
+    from engine.gates.deck import Case
+    from engine.gates.running import exact
+    from engine.gates.subject import Subject
+
+    spec = specs_dir() / "sliding_window_causal.py"
+    wanted = read_recipe(spec, {"window": 300})
+    base = lifted(kernel)
+    planned = plan(base, wanted)
+    *_, (_, target) = apply(base, planned.steps)
+    text = print_module(legal(target))
+    old, new = WRONG_WINDOWS[what]
+    assert old in text
+    bad = parse_module(text.replace(old, new), "bad.cuir")
+    subject = Subject(bad, wanted, planned.binding, spec, {"window": 300})
+    found = 0
+    for nq, nk in ((450, 450), (193, 501), (130, 390)):
+        at = sizes(nq, nk) | {"B": 1, "Hq": 1, "Hkv": 1}
+        failure, _ = exact(BY_RECIPE, subject, Case(1, 1, 1, nq, nk), 0)
+        example = failure.counterexample if failure is not None else None
+        rows = {i for i, _ in wrong(KeepMap(wanted, bad, planned.binding, at, base=base))}
+        assert len(rows) == (example["wrong_rows"] if example is not None else 0), (nq, nk)
+        assert example is None or example["i"] in rows
+        found += len(rows)
+    assert found > 0

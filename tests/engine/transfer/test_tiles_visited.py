@@ -55,7 +55,8 @@ def visited(target: TargetMask, blocks: int, tiles: int) -> tuple[torch.Tensor, 
         for step in range(int(target.count(q0))):
             n = int(target.index(q0, step))
             often[block, n] += 1
-            full[block, n] = target.classes(block)[n] is TileClass.FULL
+            parts = range(q0 // target.part_rows, (q0 + target.rows) // target.part_rows)
+            full[block, n] = all(target.classes(p).get(n) is TileClass.FULL for p in parts)
     return often, full
 
 
