@@ -33,7 +33,14 @@ from engine.types import (
     VerdictKind,
     sha256_of,
 )
-from sessions.events import ArtifactSet, Event, HunkDecided, InputsSet, TranscriptAdded
+from sessions.events import (
+    ArtifactSet,
+    Event,
+    HunkCommented,
+    HunkDecided,
+    InputsSet,
+    TranscriptAdded,
+)
 from sessions.newborn import NewSession
 from sessions.writer import Writer
 
@@ -156,10 +163,15 @@ class Desk:
 
     # --- decisions -------------------------------------------------------------------------------
 
-    def decide(self, name: str, kind: DecisionKind, comment: str = "") -> Snapshot:
+    def decide(self, name: str, kind: DecisionKind) -> Snapshot:
         """Accept or reject a hunk (`proposal/hunk`)."""
-        self.record(Decision(name, kind, self.actor, comment))
+        self.record(Decision(name, kind, self.actor))
         self.builder.drafts.pop(name, None)
+        return self.snapshot()
+
+    def comment(self, name: str, text: str) -> Snapshot:
+        """Say something of a hunk (`proposal/hunk`); nothing is decided by it."""
+        self.writer.append([HunkCommented(name, text)], actor=self.actor)
         return self.snapshot()
 
     def record(self, *decisions: Decision) -> None:

@@ -181,15 +181,18 @@ def _hunks(desk: Desk, topic: Topic) -> tuple[tuple[Proposal, Hunk, Decision | N
 
 
 def _left(desk: Desk, topic: Topic) -> tuple[tuple[Comment, ...], tuple[str, ...]]:
-    """Comments on hunks that were rejected, and the hunks that nobody decided on."""
+    """Comments on hunks that were not taken, and the hunks that nobody decided on."""
     comments: list[Comment] = []
     rest: list[str] = []
     for proposal, hunk, decision in _hunks(desk, topic):
         name = f"{proposal.id}/{hunk.id}"
         if decision is None:
             rest.append(name)
-        elif decision.kind is DecisionKind.REJECTED and decision.comment not in ("", SENT_BACK):
-            comments.append(Comment(f"{name} ({hunk.title})", decision.comment))
+        elif decision.kind is not DecisionKind.REJECTED:
+            continue
+        said = desk.work.state.comment(proposal.id, hunk.id)
+        if said is not None and said.text != SENT_BACK:
+            comments.append(Comment(f"{name} ({hunk.title})", said.text))
     return tuple(comments), tuple(rest)
 
 

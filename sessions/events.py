@@ -92,6 +92,17 @@ class HunkDecided:
 
 
 @dataclass(frozen=True, slots=True)
+class HunkCommented:
+    """Somebody said something about a hunk (`proposal/hunk`), and decided nothing by it.
+
+    It takes the place of what was said before; an empty text takes it back.
+    """
+
+    target: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class VerdictGiven:
     """A gate judged content. Whether the verdict still holds is derived from its hashes."""
 
@@ -176,6 +187,7 @@ Body = (
     | ArtifactSet
     | ProposalMade
     | HunkDecided
+    | HunkCommented
     | VerdictGiven
     | TranscriptAdded
     | Accepted
@@ -195,6 +207,7 @@ BODIES: Mapping[str, type] = {
         ArtifactSet,
         ProposalMade,
         HunkDecided,
+        HunkCommented,
         VerdictGiven,
         TranscriptAdded,
         Accepted,

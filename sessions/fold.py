@@ -16,6 +16,7 @@ from sessions.events import (
     Committed,
     Event,
     Forked,
+    HunkCommented,
     HunkDecided,
     InputsSet,
     Note,
@@ -32,6 +33,7 @@ from sessions.state import (
     DRAFT_STAGES,
     JUDGED,
     Acceptance,
+    Comment,
     Draft,
     Frame,
     Given,
@@ -57,6 +59,8 @@ def problem_with(state: SessionState, event: Event) -> str | None:
             if decision.kind is DecisionKind.EDITED and state.find_hunk(decision.target) is None:
                 return f"an edit is about one hunk, and no proposal has {decision.target!r}"
             return f"no proposal or hunk is called {decision.target!r}"
+        case HunkCommented(target):
+            return None if state.find_hunk(target) else f"no proposal has a hunk {target!r}"
         case VerdictGiven(verdict):
             return _problem_with_verdict(verdict)
         case Accepted(level, hashes):
@@ -114,6 +118,11 @@ def _apply(state: SessionState, event: Event) -> SessionState:
             frame = Frame(event.id, state.draft)
             draft = replace(state.draft, decisions=decided)
             return replace(state, draft=draft, undo=(*state.undo, frame), redo=())
+        case HunkCommented(target, text):
+            found = state.find_hunk(target)
+            assert found is not None  # else it is a problem
+            said = {(found[0].id, found[1].id): Comment(text, event.actor)}
+            return replace(state, comments={**state.comments, **said})
         case VerdictGiven(verdict):
             return replace(state, given=(*state.given, Given(event.id, event.time, verdict)))
         case TranscriptAdded() as body:
@@ -157,7 +166,8 @@ def _add_proposal(state: SessionState, proposal: Proposal) -> SessionState:
     if len(others) == len(state.proposals):
         return replace(state, proposals=(*others, proposal))
 
-    # Decisions were about the replaced text: neither they nor undo may reach the new one.
+    # Decisions were about the replaced text: neither they nor undo may reach the new one, nor
+    # what was said of it.
     def without(draft: Draft) -> Draft:
         kept = {key: d for key, d in draft.decisions.items() if key[0] != proposal.id}
         return replace(draft, decisions=kept)
@@ -165,6 +175,7 @@ def _add_proposal(state: SessionState, proposal: Proposal) -> SessionState:
     return replace(
         state,
         proposals=(*others, proposal),
+        comments={key: c for key, c in state.comments.items() if key[0] != proposal.id},
         draft=without(state.draft),
         undo=tuple(replace(frame, draft=without(frame.draft)) for frame in state.undo),
         redo=tuple(replace(frame, draft=without(frame.draft)) for frame in state.redo),

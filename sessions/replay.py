@@ -16,6 +16,7 @@ from sessions.events import (
     Committed,
     Event,
     Forked,
+    HunkCommented,
     HunkDecided,
     InputsSet,
     Note,
@@ -107,6 +108,9 @@ def describe(event: Event) -> str:
             return _describe_proposal(proposal)
         case HunkDecided(decision):
             return _describe_decision(decision)
+        case HunkCommented(target, text):
+            said = f"commented on {plain(target)}: {plain(text)}"
+            return said if text else f"took the comment on {plain(target)} back"
         case VerdictGiven(verdict):
             return _describe_verdict(verdict)
         case TranscriptAdded(name=name, sha256=sha256, about=about):

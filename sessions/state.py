@@ -81,6 +81,14 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class Comment:
+    """What was said of a hunk, and by whom."""
+
+    text: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
     """A verdict with the event that gave it."""
 
@@ -110,6 +118,7 @@ class SessionState:
     expert: Mapping[Stage, StageState] = field(default_factory=dict)
     draft: Draft = field(default_factory=Draft)
     proposals: tuple[Proposal, ...] = ()
+    comments: Mapping[HunkKey, Comment] = field(default_factory=dict)
     given: tuple[Given, ...] = ()
     transcripts: tuple[TranscriptAdded, ...] = ()
     undo: tuple[Frame, ...] = ()
@@ -196,6 +205,13 @@ class SessionState:
     def decision(self, proposal: str, hunk: str) -> Decision | None:
         """The standing decision about a hunk, or None while it is undecided."""
         return self.draft.decisions.get((proposal, hunk))
+
+    def comment(self, proposal: str, hunk: str) -> Comment | None:
+        """What was said of a hunk last, decided or not; else what came with its decision."""
+        said = self.comments.get((proposal, hunk))
+        if said is None and (decision := self.decision(proposal, hunk)) is not None:
+            said = Comment(decision.comment, decision.by)
+        return said if said is not None and said.text else None
 
     @property
     def accepted_hunks(self) -> tuple[tuple[Proposal, Hunk, Decision], ...]:

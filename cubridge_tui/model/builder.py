@@ -19,6 +19,7 @@ from cubridge_tui.model.review import (
     review,
     review_rows,
     same_program,
+    with_comments,
 )
 from cubridge_tui.model.rows import Key, PaneText, Row, RowKind, plain_rows
 from cubridge_tui.model.snapshot import Panes, Snapshot, View
@@ -76,6 +77,14 @@ class Builder:
         self._with_meanings(panes, opaque, meanings)
         if regions:
             self._with_regions(panes, source or "", lowered_text, links, regions)
+        if state.comments or any(d.comment for d in state.draft.decisions.values()):
+            panes = {
+                view: {
+                    stage: replace(pane, rows=with_comments(pane.rows, state))
+                    for stage, pane in by_stage.items()
+                }
+                for view, by_stage in panes.items()
+            }
         writer = self.work.session
         waiting = writer.pending if isinstance(writer, Writer) else ()
         return Snapshot(

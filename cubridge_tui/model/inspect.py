@@ -282,8 +282,9 @@ def _cause(snap: Snapshot, row: Row, stage: Stage) -> list[str]:
         f"hunk       {hunk.id} of proposal {proposal.id}, {state}: {hunk.title}",
         f"reason     {hunk.reason}",
     ]
-    if decision is not None and decision.comment:
-        lines.append(f"comment    {decision.comment} ({decision.by})")
+    said = snap.state.comment(proposal.id, hunk.id)
+    if said is not None:
+        lines.append(f"comment    {said.text} ({said.by})")
     if hunk.clause:
         recipe = snap.recipe
         clauses = [c for c in recipe.clauses if c.kind == hunk.clause] if recipe else []

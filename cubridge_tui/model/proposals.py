@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from cubridge_tui.model.review import WORDS, head_of
+from cubridge_tui.model.review import WORDS, head_of, with_comments
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot
 from engine.types import Proposal
@@ -23,7 +23,8 @@ def proposal_rows(snap: Snapshot, proposal: Proposal) -> tuple[Row, ...]:
     rows: list[Row] = [Row(proposal.reason, RowKind.NOTE)]
     for hunk in proposal.hunks:
         decision = snap.state.decision(proposal.id, hunk.id)
-        rows += [Row(""), Row(head_of(hunk, decision), RowKind.HEAD, origin=hunk.origin.value)]
+        rows += [Row(""), Row(head_of(hunk, decision), RowKind.HEAD, origin=hunk.origin.value,
+                             hunk=f"{proposal.id}/{hunk.id}")]  # fmt: skip
         rows.append(Row(f"  why: {hunk.reason}", RowKind.NOTE))
         rows += [Row(x, RowKind.DEL) for x in hunk.before.rstrip("\n").split("\n") if hunk.before]
         after, origin = hunk.after, hunk.origin.value
@@ -37,4 +38,4 @@ def proposal_rows(snap: Snapshot, proposal: Proposal) -> tuple[Row, ...]:
                 Row(x, RowKind.ADD, origin="person", sign="~")
                 for x in edited.rstrip("\n").split("\n")
             ]
-    return tuple(rows)
+    return with_comments(rows, snap.state)

@@ -19,6 +19,7 @@ from sessions.events import (
     ArtifactSet,
     Committed,
     Event,
+    HunkCommented,
     HunkDecided,
     ProposalMade,
     Redone,
@@ -124,6 +125,8 @@ def _sign(each: Step) -> str:
     match each.event.body:
         case HunkDecided(decision):
             return {"rejected": "x", "edited": "~"}.get(decision.kind.value, "+")
+        case HunkCommented():
+            return '"'
         case VerdictGiven(verdict):
             return _SIGNS[verdict.kind]
         case Undone() | Redone():
@@ -179,6 +182,9 @@ def details(each: Step) -> list[str]:
             if decision.kind is DecisionKind.EDITED and decision.replacement is not None:
                 words.append("edited text: " + decision.replacement)
             return words + ([f"comment: {decision.comment}"] if decision.comment else [])
+        case HunkCommented(target):
+            found = each.before.find_hunk(target)
+            return [f"{found[1].title}: {found[1].reason}"] if found else []
         case VerdictGiven(verdict):
             example = verdict.details.get("counterexample")
             return [verdict.reason, *([f"counterexample: {example}"] if example else [])]

@@ -33,8 +33,9 @@ def as_markdown(snap: Snapshot) -> str:
         word = WORDS[decision.kind if decision else None]
         out += ["", f"### {proposal.id}/{hunk.id}: {_cell(hunk.title)}", ""]
         out.append(f"{hunk.origin.value}, {word}. {_cell(hunk.reason)}")
-        if decision is not None and decision.comment:
-            out += ["", f"Comment by {_cell(decision.by)}: {_cell(decision.comment)}"]
+        said = state.comment(proposal.id, hunk.id)
+        if said is not None:
+            out += ["", f"Comment by {_cell(said.by)}: {_cell(said.text)}"]
         after = (
             decision.replacement if decision and decision.replacement is not None else hunk.after
         )

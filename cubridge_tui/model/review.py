@@ -19,6 +19,7 @@ from engine.cuir.parser import Parsed, parse_block, parse_module, parse_with_tab
 from engine.cuir.printer import print_module, print_stmts
 from engine.errors import CuBridgeError, CuirError
 from engine.types import Decision, DecisionKind, Hunk, Proposal
+from sessions.state import SessionState
 
 WORDS = {
     DecisionKind.ACCEPTED: "accepted",
@@ -215,14 +216,22 @@ def _first_key(block: Block) -> Key | None:
     return next((k for _, k in (*block.after, *block.before) if k is not None), None)
 
 
+def with_comments(rows: Sequence[Row], state: SessionState) -> tuple[Row, ...]:
+    """The rows with what was said of each hunk behind its head line."""
+    out = []
+    for row in rows:
+        proposal, _, hunk = row.hunk.partition("/")
+        said = state.comment(proposal, hunk) if row.kind is RowKind.HEAD else None
+        out.append(row if said is None else replace(row, text=f"{row.text} · “{said.text}”"))
+    return tuple(out)
+
+
 def head_of(hunk: Hunk, decision: Decision | None, draft: str = "") -> str:
     """A hunk's head line."""
     state = WORDS[decision.kind if decision else None]
     text = f"{hunk.id} {hunk.title} · {hunk.origin.value} · {state}"
     if hunk.clause:
         text += f" · clause: {hunk.clause}"
-    if decision is not None and decision.comment:
-        text += f" · “{decision.comment}”"
     if draft:
         text += f" · DRAFT, not applied: {draft.splitlines()[0]}"
     return text

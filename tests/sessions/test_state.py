@@ -26,6 +26,7 @@ from sessions.events import (
     ArtifactSet,
     Body,
     Event,
+    HunkCommented,
     HunkDecided,
     InputsSet,
     ProposalMade,
@@ -262,6 +263,28 @@ def test_a_replaced_proposal_is_undecided_and_redo_cannot_decide_it() -> None:
     id_ = state.undo[-1].event
     state = run(Undone(id_), ProposalMade(proposal("p1", "h1", after="never read")), on=state)
     assert run(Redone(id_), on=state).accepted_hunks == ()
+
+
+def test_a_comment_decides_nothing_and_old_ones_came_with_a_decision() -> None:
+    old = run(
+        created(), ProposalMade(proposal("p1", "h1", "h2")),
+        HunkDecided(Decision("p1/h1", DecisionKind.REJECTED, "ana", "as decided")),
+    )  # fmt: skip
+    said = old.comment("p1", "h1")
+    assert said is not None and (said.text, said.by) == ("as decided", "ana")
+    after = run(HunkCommented("p1/h1", "later"), HunkCommented("p1/h2", "and here"), on=old)
+    assert after.draft == old.draft and after.undo == old.undo and after.hashes == old.hashes
+    assert [c and c.text for c in (after.comment("p1", h) for h in ("h1", "h2"))] == [
+        "later", "and here",
+    ]  # fmt: skip
+    assert run(HunkCommented("p1/h1", ""), on=after).comment("p1", "h1") is None
+    again = run(ProposalMade(proposal("p1", "h1", "h2", after="newer")), on=after)
+    assert again.comment("p1", "h2") is None
+    assert (
+        run(HunkCommented("p1/h9", "?"), on=after)
+        .problems[-1]
+        .endswith("no proposal has a hunk 'p1/h9'")
+    )
 
 
 def test_an_edit_keeps_its_replacement() -> None:

@@ -49,7 +49,7 @@ class ReviewActions(Shared):
     def do_reject_hunk(self) -> None:
         self._decide(DecisionKind.REJECTED)
 
-    def _decide(self, kind: DecisionKind, comment: str = "") -> None:
+    def _decide(self, kind: DecisionKind) -> None:
         if self.too_soon("the hunk"):
             return
         name, desk = self.current_hunk(), self.open_desk
@@ -57,7 +57,7 @@ class ReviewActions(Shared):
         if made is not None and made.kind is kind:  # nothing that undo would have to take back
             self.say(f"{name} is {kind} already: c comments, ] goes to the next hunk", "stale")
             return
-        self.job("decide", lambda: desk.decide(name, kind, comment), self._decided, quiet=True)
+        self.job("decide", lambda: desk.decide(name, kind), self._decided, quiet=True)
 
     def _decided(self) -> None:
         """On to the next hunk that has no decision."""
@@ -117,24 +117,26 @@ class ReviewActions(Shared):
         self.job("redo", self.open_desk.redo, lambda: self.say(words), quiet=True)
 
     def do_comment(self) -> None:
+        """Say something of the hunk; whatever is decided of it, or open, stays so."""
         assert self.snap is not None
-        name = self.current_hunk()
-        decision = self.snap.decision(name)
-        kind = decision.kind if decision is not None else DecisionKind.ACCEPTED
-        if kind is DecisionKind.EDITED:
-            self.say("an edited hunk is its own comment: edit it again to change it", "stale")
+        name, desk = self.current_hunk(), self.open_desk
+        found = self.snap.hunk(name)
+        if found is None:
+            self.say(f"{name} is of an earlier proposal: nothing is said of it any more", "stale")
             return
-        before = decision.comment if decision is not None else ""
-        word = "accepts" if kind is DecisionKind.ACCEPTED else "rejects"
-        desk = self.open_desk
+        said = self.snap.state.comment(found[0].id, found[1].id)
+        made = self.snap.decision(name)
+        stays = f"it stays {made.kind}" if made is not None else "it stays undecided"
 
         def given(text: str | None) -> None:
             if text is not None:
-                self.job("comment", lambda: desk.decide(name, kind, text), quiet=True)
+                words = f"{name}: comment {'kept' if text else 'taken back'}; {stays}"
+                self.job(
+                    "comment", lambda: desk.comment(name, text), lambda: self.say(words), quiet=True
+                )
 
-        self.app.push_screen(
-            Prompt(f"Comment on {name} (kept with a decision that {word} it):", before), given
-        )
+        title = f"Comment on {name} ({stays}):"
+        self.app.push_screen(Prompt(title, said.text if said is not None else ""), given)
 
     # --- editing ---------------------------------------------------------------------------------
 

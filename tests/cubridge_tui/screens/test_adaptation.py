@@ -15,6 +15,7 @@ from cubridge_tui.screens.adaptation import AdaptationScreen
 from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.widgets.code_pane import CodePane
 from engine.types import DecisionKind, Gate, Stage, VerdictKind
+from sessions.replay import lines
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
 
@@ -565,3 +566,36 @@ async def test_earlier_proposals_can_be_read(proposed: Proposed) -> None:
         rows = dialog.query_one(CodePane).content.rows
         assert any(r.kind is RowKind.HEAD and "rejected" in r.text for r in rows)
         assert any("s = map(s," in r.text and r.kind is RowKind.ADD for r in rows)
+
+
+async def test_a_comment_decides_nothing_and_outlives_decisions(proposed: Proposed) -> None:
+    """On an undecided hunk it stays undecided; a decision, its undo and another one keep it."""
+    async with Driver(proposed[1]) as d:
+        await d.press("right_square_bracket")
+        name = d.screen.current_hunk()
+        before = d.decisions()
+
+        def head() -> str:
+            rows = d.screen.grid.panes[Stage.TARGET].content.rows
+            return next(r.text for r in rows if r.kind is RowKind.HEAD and r.hunk == name)
+
+        await d.press("c", *"why", "enter")
+        assert "it stays undecided" in d.status()
+        assert d.decisions() == before and "undecided" in head() and "“why”" in head()
+        assert d.screen.snap is not None and not d.screen.snap.undo_words
+        d.screen._to_head(name)
+        await d.press("a")
+        assert "accepted" in head() and "“why”" in head()
+        d.screen._to_head(name)
+        await d.press("c", *"so", "enter")
+        assert "it stays accepted" in d.status() and "“so”" in head()
+        await d.press("u")
+        assert d.decisions() == before and "“so”" in head()
+        d.screen._to_head(name)
+        await d.press("c", "backspace", "enter")
+        assert "taken back" in d.status() and "“" not in head()
+    events = Store.open(proposed[0]).load(proposed[1]).events
+    said = [line for line in lines(events) if "comment" in line]
+    assert [f"commented on {name}: why" in said[0], f"comment on {name} back" in said[2]] == [
+        True
+    ] * 2

@@ -224,16 +224,18 @@ async def test_a_stream_is_shown_as_it_comes_and_cancelled_at_once(
     assert [p.origin for p in state.proposals] == [Origin.RULES]
 
 
+@pytest.mark.parametrize("decided", [DecisionKind.REJECTED, None])
 async def test_comments_on_hunks_that_were_not_taken_go_with_the_rest(
-    proposed: Proposed, serve: Callable[..., Server], module: Module
+    proposed: Proposed, serve: Callable[..., Server], module: Module, decided: DecisionKind | None
 ) -> None:
     server = serve(acts.answer(edit(module, "2.0")))
     async with Asked(proposed[1]) as d:
         await d.press("escape")
         name = d.hunk("scale_log2 =")
         desk = d.screen.open_desk
-        no = DecisionKind.REJECTED
-        d.screen.job("x", lambda: desk.decide(name, no, "keep the scale here"), quiet=True)
+        d.screen.job("x", lambda: desk.comment(name, "keep the scale here"), quiet=True)
+        if decided is not None:
+            d.screen.job("x", lambda: desk.decide(name, decided), quiet=True)
         await d.settle()
         await d.press("M")
         await d.until(lambda: f"comment    {name}" in d.pane("shown"))
