@@ -17,12 +17,15 @@ import sys
 import tarfile
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from engine.build import watchdog
+from engine.gpu.limits import RESULT
 
-NOT_CARRIED = ("work", "result.json")
+NOT_CARRIED = ("work", RESULT)
 CONNECT_SECONDS = 60.0
 _ASK_AGAIN = 5.0  # seconds between two looks for a GPU
 _START = (
@@ -37,7 +40,7 @@ class Carrier:
     A watchdog ends the job and takes the folder away as soon as the actor is gone.
     """
 
-    def start(self, job: bytes, options: list[str], python: str, guard: str) -> None:
+    def start(self, job: bytes, options: list[str], python: str, guard: str, result: str) -> None:
         import io
         import os
         import queue
@@ -70,7 +73,7 @@ class Carrier:
             if name not in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP")
         }
         environ["CUBRIDGE_RUN"] = f"{environ.get('CUBRIDGE_RUN', '')} {mark}".strip()
-        self.result = os.path.join(place, "result.json")
+        self.result = os.path.join(place, result)
         self.process = subprocess.Popen(
             [python or sys.executable, os.path.join(place, "run.py"), *options],
             cwd=place, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -143,6 +146,8 @@ def connect(address: str) -> Any:
     """
     address = address or os.environ.get("RAY_ADDRESS", "")
     where = f"at {address}" if address else "on this machine"
+    # Otherwise every call after a loss, ray.kill too, starts a cluster of its own on this machine.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     try:
         import ray
     except ImportError as error:
@@ -173,13 +178,15 @@ def carry(ray: Any, order: dict[str, Any]) -> bytes:
     """Run the job on a worker; its result.
 
     Raises:
-        Failed: no GPU came free in time, the worker was lost, or the job gave no result.
+        Failed: no GPU came free in time, the worker or the cluster was lost, or the job gave no
+            result.
     """
-    actor = ray.remote(num_gpus=1, max_restarts=0)(Carrier).remote()
+    actor = None
     try:
+        actor = ray.remote(num_gpus=1, max_restarts=0)(Carrier).remote()
         script = Path(watchdog.__file__).read_text(encoding="utf-8")
         job = ray.put(packed(Path(order["job"])))
-        started = actor.start.remote(job, order["options"], order["python"], script)
+        started = actor.start.remote(job, order["options"], order["python"], script, RESULT)
         _wait_for_gpu(ray, started, order["wait"])
         print("running it on a worker of the Ray cluster", flush=True)
         last = "no message"
@@ -213,8 +220,16 @@ def carry(ray: Any, order: dict[str, Any]) -> bytes:
         raise Failed(
             f"the Ray worker was lost: {_first(error)}", "run it again; `ray status` says why"
         ) from None
+    except Exception as error:
+        # Through ray:// a lost connection is no RayError, and the call decides which it is.
+        if isinstance(error, Failed) or (
+            ray.is_initialized() and not isinstance(error, ConnectionError)
+        ):
+            raise
+        raise _lost(_first(error)) from None
     finally:
-        ray.kill(actor)
+        if actor is not None:
+            _quietly(ray.kill, actor)
 
 
 def _wait_for_gpu(ray: Any, started: Any, limit: float) -> None:
@@ -235,6 +250,19 @@ def _wait_for_gpu(ray: Any, started: Any, limit: float) -> None:
                 True,
             )
         print(f"waiting for a GPU: {has}", flush=True)
+
+
+def _lost(why: str) -> Failed:
+    return Failed(
+        f"the connection to the Ray cluster was lost: {why}",
+        "run it again once the cluster is back; `ray status` on a node of it says why",
+    )
+
+
+def _quietly(end: Callable[..., None], *arguments: Any) -> None:
+    """Tidy up, also where the cluster is gone: the person is told of what went wrong before."""
+    with suppress(Exception):
+        end(*arguments)
 
 
 def _first(error: BaseException) -> str:
@@ -260,14 +288,19 @@ def main(order_path: str, answer_path: str) -> int:
         # Ended by hand the worker goes at once; a cluster that is joined by ray:// keeps it for a
         # while otherwise, in case that we come back.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        # Where Ray loses what it needs of the cluster it ends this process without an exception.
+        answer.write_text(json.dumps(_lost("it ended the process that held it").answer))
         try:
             result = carry(ray, order)
         finally:
-            ray.shutdown()
+            _quietly(ray.shutdown)
     except Failed as failed:
         limit.cancel()
         answer.write_text(json.dumps(failed.answer))
         return 1
+    except Exception:
+        answer.unlink(missing_ok=True)  # a fault of this module is not the cluster's
+        raise
     Path(order["result"]).write_bytes(result)
     return 0
 

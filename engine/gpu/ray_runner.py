@@ -19,13 +19,12 @@ from pathlib import Path
 from engine.build.process import run
 from engine.child.environment import child_command, child_environment
 from engine.errors import InputError, MissingTool
+from engine.gpu.limits import JOB_SECONDS, RESULT, past_limit
 
 INSTALL_RAY = "pip install 'cubridge-tui[ray]' (in a checkout: .venv/bin/pip install -e '.[ray]')"
 RAY_VARIABLE = "RAY_ADDRESS"
 TOKEN = "the cluster asks for a token: export RAY_AUTH_MODE=token and RAY_AUTH_TOKEN=TOKEN"
-RESULT = "result.json"
 GPU_SECONDS = 600.0
-HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +34,13 @@ class Ray:
     `address` as `ray.init` takes it: ray://HOST:10001 from anywhere, HOST:6379 on a node of the
     cluster; empty for $RAY_ADDRESS, else the cluster that this machine is part of. `python` is the
     interpreter there that has torch, empty for the one that Ray runs. `wait` is how many seconds a
-    GPU may take to come free.
+    GPU may take to come free, `limit` how many all of it may take.
     """
 
     address: str = ""
     python: str = ""
     wait: float = GPU_SECONDS
+    limit: float = JOB_SECONDS + GPU_SECONDS
     name: str = "ray"
 
     def run(
@@ -76,13 +76,15 @@ class Ray:
                 environ={**child_environment(), "PYTHONUNBUFFERED": "1"},
                 cancel=cancel,
                 on_line=progress,
-                limit=4 * HOUR + self.wait,
+                limit=self.limit,
                 niceness=0,
             )
             log = Path(f"{answer}.log")
             said = log.read_text(errors="replace") if log.is_file() else ""
             if result.is_file():
                 return result
+            if done.timed_out:
+                raise past_limit("the job on the Ray cluster", self.limit)
             if answer.is_file():
                 found = json.loads(answer.read_text())
                 kind = MissingTool if found["missing"] else InputError

@@ -22,11 +22,10 @@ from engine.build import watchdog
 from engine.build.process import Finished, run
 from engine.build.toolchain import compiler_environ
 from engine.errors import InputError, MissingTool
+from engine.gpu.limits import JOB_SECONDS, RESULT, past_limit
 from engine.gpu.ray_runner import RAY_VARIABLE, Ray
 
 Progress = Callable[[str], None]
-RESULT = "result.json"
-HOUR = 3600.0
 COMMAND_VARIABLE = "CUBRIDGE_GPU_COMMAND"
 SSH_VARIABLE = "CUBRIDGE_GPU_HOST"
 RUNNERS = ("local", "ssh", "command", "ray")
@@ -131,7 +130,8 @@ class Ssh:
         back = _run(
             [*self.scp, f"{self.host}:{there}/{RESULT}", str(result)], job, cancel, progress
         )
-        return _result(result, done if back.ok else back, f"the job on {self.host}")
+        told = done if back.ok or done.timed_out else back
+        return _result(result, told, f"the job on {self.host}")
 
     def _remote(self, words: Sequence[str]) -> list[str]:
         # ssh gives its words to a shell over there, so they are quoted for one.
@@ -145,6 +145,8 @@ class Ssh:
         progress: Progress,
     ) -> None:
         done = _run(command, job, cancel, progress)
+        if done.timed_out:
+            raise past_limit(f"{command[0]} {self.host}", JOB_SECONDS)
         if not done.ok:
             raise InputError(
                 f"{command[0]} {self.host}: {_last(done.output)}",
@@ -275,7 +277,7 @@ def _run(
         environ=environ,
         cancel=cancel,
         on_line=progress,
-        limit=4 * HOUR,
+        limit=JOB_SECONDS,
         niceness=0,
         lifeline=lifeline,
     )
@@ -285,6 +287,8 @@ def _result(path: Path, done: Finished, who: str) -> Path:
     """The result where there is one: also a failed job writes one."""
     if path.is_file():
         return path
+    if done.timed_out:
+        raise past_limit(who, JOB_SECONDS)
     if done.returncode == 3:
         raise MissingTool(
             f"{who} found no GPU or no nvcc: {_last(done.output)}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -55,6 +56,7 @@ class Cluster:
     address: str  # for a node of it
     client: str  # for a machine outside
     folder: Path  # its home, and where a worker's temporary files go
+    mark: str  # what all its processes carry
 
 
 @contextmanager
@@ -86,7 +88,7 @@ def cluster_of(gpus: int) -> Iterator[Cluster]:
             process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
         for port in (head, client):
             until_heard(port, process, folder / "log")
-        yield Cluster(f"127.0.0.1:{head}", f"ray://127.0.0.1:{client}", folder)
+        yield Cluster(f"127.0.0.1:{head}", f"ray://127.0.0.1:{client}", folder, mark)
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
             process.wait(30)
@@ -152,6 +154,25 @@ def alive(pid: int) -> bool:
     return False
 
 
+def until_gone(cluster: Cluster, pids: list[int]) -> None:
+    """Wait until nothing of a job is left on the cluster."""
+    deadline = time.monotonic() + 120
+    while any(map(alive, pids)) or left_on(cluster):
+        assert time.monotonic() < deadline, f"left: {pids} {left_on(cluster)}"
+        time.sleep(0.1)
+
+
+def kill_parts_of(cluster: Cluster, part: str) -> None:
+    """Kill the cluster's processes whose command names `part`: "" is all of them."""
+    if not part:
+        watchdog.end_carriers(cluster.mark)
+        return
+    for pid in watchdog.carriers(cluster.mark):
+        with suppress(OSError):
+            if part.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+
 def test_a_job_goes_to_a_worker_and_its_result_comes_back(
     cluster: Cluster, address: str, tmp_path: Path
 ) -> None:
@@ -180,10 +201,7 @@ def test_the_whole_of_a_cancelled_job_ends(cluster: Cluster, address: str, tmp_p
 
     with pytest.raises(Interrupted):
         Ray(address).run(job_of(tmp_path / "job", HANGS), [], cancel, see)
-    deadline = time.monotonic() + 120
-    while any(map(alive, pids)) or left_on(cluster):
-        assert time.monotonic() < deadline, f"left: {pids} {left_on(cluster)}"
-        time.sleep(0.1)
+    until_gone(cluster, pids)
     assert len(pids) == 2
 
 
@@ -229,6 +247,46 @@ def test_a_cluster_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert "--num-gpus" in str(error.value.fix)
         assert not left_on(found)
     assert any(line.startswith("waiting for a GPU") for line in said)
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["a node", "a machine outside"])
+@pytest.mark.parametrize("part", ["", "gcs_server"], ids=["all of it", "its head's service"])
+def test_a_cluster_that_is_lost_while_the_job_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outside: bool, part: str
+) -> None:
+    # Ray tries to get it back for half a minute and for a minute.
+    monkeypatch.setenv("RAY_CLIENT_RECONNECT_GRACE_PERIOD", "1")
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    begun: list[str] = []
+    with cluster_of(1) as found:
+        monkeypatch.setenv("HOME", str(found.folder))
+
+        def see(line: str) -> None:
+            if line.startswith("pids"):
+                begun.append(line)
+                kill_parts_of(found, part)
+
+        with pytest.raises(InputError, match=r"(cluster|worker) was lost") as error:
+            address = found.client if outside else found.address
+            Ray(address).run(job_of(tmp_path / "job", HANGS), [], None, see)
+        assert "run it again" in str(error.value.fix)
+    assert begun
+
+
+def test_a_run_past_its_limit_says_that_it_is_the_limit(
+    cluster: Cluster, address: str, tmp_path: Path
+) -> None:
+    pids: list[int] = []
+
+    def see(line: str) -> None:
+        if line.startswith("pids"):
+            pids.extend(map(int, line.split()[1:]))
+
+    with pytest.raises(InputError, match="ended at its limit of 12 s") as found:
+        Ray(address, limit=12.0).run(job_of(tmp_path / "job", HANGS), [], None, see)
+    assert "--pack" in str(found.value.fix)
+    until_gone(cluster, pids)
 
 
 def test_no_cluster(tmp_path: Path) -> None:

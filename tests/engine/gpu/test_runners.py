@@ -199,6 +199,27 @@ def test_ssh_ends_the_job_over_there_when_it_is_cancelled(program: Program, tmp_
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize("slow", ["run.py", "mkdir"])
+def test_ssh_past_the_limit_says_that_it_is_the_limit(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    monkeypatch.setattr(runners, "JOB_SECONDS", 2.0)
+    ssh = program("ssh", f'#!/bin/sh\ncase "$*" in *{slow}*) exec sleep 600;; esac\n')
+    scp = program("scp", '#!/bin/sh\ncase "$*" in *result.json*) exit 1;; esac\n')
+    with pytest.raises(InputError, match="ended at its limit of 2 s"):
+        Ssh("gpu", ssh=(str(ssh),), scp=(str(scp),)).run(tmp_path, [], None, silent)
+
+
+def test_a_command_past_the_limit_says_that_it_is_the_limit(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runners, "JOB_SECONDS", 0.5)
+    script = program("slow", "#!/bin/sh\necho nearly there\nexec sleep 600\n")
+    with pytest.raises(InputError, match=r"the command was ended at its limit of 0\.5 s") as found:
+        Command(f"{script} {{job}} {{out}}").run(tmp_path, [], None, silent)
+    assert "--pack" in str(found.value.fix)
+
+
 def test_ssh_says_what_to_do_when_it_cannot_connect(program: Program, tmp_path: Path) -> None:
     ssh = program("ssh", "#!/bin/sh\necho Permission denied >&2\nexit 255\n")
     with pytest.raises(InputError, match="Permission denied") as found:
