@@ -117,6 +117,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
         self._catch_signals()
         self.set_interval(TIDY_LOOK_SECONDS, self._tidy_up)
+        self.set_interval(1.0, self._tell_elapsed)
         self.jobs.start()
         self.push_screen(StartScreen())
         if self._opening:
@@ -164,6 +165,11 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         """From the jobs' thread to ours."""
         with contextlib.suppress(Exception):  # the app may be on its way out
             self.call_later(function, *arguments)
+
+    def _tell_elapsed(self) -> None:
+        """A job that says nothing for a while is seen to run."""
+        if self.jobs.running:
+            self._job_news()
 
     def _job_news(self) -> None:
         # Only what can be seen: a hidden screen that changes has the whole shown one painted again.

@@ -31,6 +31,14 @@ class Outcome:
     seconds: float = 0.0
 
 
+def elapsed(seconds: float) -> str:
+    """`9 s`, `2 min 05 s`: empty below two seconds, which nobody waits for."""
+    whole = int(seconds)
+    if whole < 2:
+        return ""
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02} s"
+
+
 @dataclass(frozen=True, slots=True)
 class _Job:
     name: str
@@ -53,7 +61,7 @@ class Jobs:
         self._thread = threading.Thread(target=self._run, name="cubridge-jobs", daemon=True)
         self._closed = False
         self.running = ""  # the job that the screen speaks of; quick ones are not named
-        self.line = ""
+        self._line = ""
         self.since = 0.0
         self.log: deque[str] = deque(maxlen=LOG_LINES)
         self._waiting = 0
@@ -67,6 +75,12 @@ class Jobs:
         """Whether anything runs or waits."""
         return self._waiting > 0
 
+    @property
+    def line(self) -> str:
+        """What the running job says, and for how long it has run."""
+        ran = elapsed(time.monotonic() - self.since) if self.running else ""
+        return f"{self._line}  {ran}".strip()
+
     def submit(
         self,
         name: str,
@@ -78,12 +92,12 @@ class Jobs:
         """Do `work` on the thread, then `done` on the UI's. A quiet job is too short to name."""
         self._waiting += 1
         if not quiet:
-            self.running, self.line, self.since = name, "", time.monotonic()
+            self.running, self._line, self.since = name, "", time.monotonic()
         self._queue.put(_Job(name, work, done, quiet))
 
     def progress(self, text: str) -> None:
         """A line from the running job; repaints at most some ten times a second."""
-        self.line = text
+        self._line = text
         self.log.append(text)
         now = time.monotonic()
         if now - self._told > 0.08:

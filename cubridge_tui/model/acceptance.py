@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cubridge_tui.console import typeable
+from cubridge_tui.model.built import conformance_lines, resource_lines
 from cubridge_tui.model.report import lowered_patch
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot
@@ -24,8 +27,8 @@ NOT_RUN = {
 }
 
 
-def acceptance_rows(snap: Snapshot) -> list[Row]:
-    """The lines of the accept screen."""
+def acceptance_rows(snap: Snapshot, predicted: Sequence[str] = ()) -> list[Row]:
+    """The lines of the accept screen; `predicted` are those of the cost model."""
     state = snap.state
     accepted = state.acceptance is not None and state.acceptance_is_current
     level = state.accepted_level if accepted else state.level
@@ -51,6 +54,12 @@ def acceptance_rows(snap: Snapshot) -> list[Row]:
     assumed = open_assumptions(state.verdicts)
     if assumed:
         rows.append(Row(f"  assumed meanings: {', '.join(assumed)}"))
+    built = state.verdict(Gate.G3)
+    details = built.details if built is not None else {}
+    for lines in (resource_lines(details), predicted, conformance_lines(details)):
+        if lines:
+            # Numbers in columns stay in them; what is longer than a screen is wrapped.
+            rows += [Row(""), Row(lines[0], RowKind.HEAD), *map(Row, lines[1:])]
     if snap.recipe is not None:
         rows += [Row(""), Row("what it computes", RowKind.HEAD)]
         rows += [Row(f"  {c.kind.replace('_', ' '):<11} {c.words}") for c in snap.recipe.clauses]

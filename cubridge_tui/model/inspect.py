@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cubridge_tui.model.built import kernel_words
 from cubridge_tui.model.links import FIELDS, LIFTED, lifted_name
 from cubridge_tui.model.rows import Key, Row
 from cubridge_tui.model.snapshot import Snapshot
@@ -41,7 +42,7 @@ from engine.cuir.types import (
     describe,
 )  # fmt: skip
 from engine.errors import CuBridgeError
-from engine.types import Stage
+from engine.types import Gate, Stage
 
 Values = Mapping[str, Mapping[str, int | float | bool | str]]
 GUARDS = ("sync", "wait", "wait_async", "named_sync", "mma_wait", "tma_wait", "fence_async")
@@ -68,6 +69,9 @@ def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
     if around is not None:
         loop = "/".join(map(str, around.loop[1])) if around.loop is not None else "none"
         lines += [f"loop       {loop}", f"worker     {'/'.join(map(str, around.worker[1]))}"]
+    built = snap.state.verdict(Gate.G3)
+    if built is not None:
+        lines += [f"built      {words}" for words in kernel_words(built.details, str(path[0]))]
     lines += ["", *_where(snap, key), "", *_cause(snap, row, stage)]
     return lines
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cubridge_tui.model.built import conformance_lines, resource_lines
 from cubridge_tui.model.links import lifted_name, path_of
 from cubridge_tui.model.rows import Key, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
@@ -147,6 +148,8 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     difference = verdict.details.get("difference")
     if difference:
         lines += ["", "first difference", f"  {difference}"]
+    for more in (resource_lines(verdict.details), conformance_lines(verdict.details)):
+        lines += ["", *more] if more else []
     return lines
 
 

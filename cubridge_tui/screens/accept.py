@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from cubridge_tui import actions
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.acceptance import acceptance_rows
+from cubridge_tui.model.built import predictions
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.rows import PaneText
 from cubridge_tui.model.snapshot import Snapshot
@@ -39,6 +40,7 @@ class AcceptScreen(ActionScreen):
 
         assert isinstance(parent, AdaptationScreen)
         self.adaptation = parent
+        self.predicted: list[str] = []
 
     @property
     def snap(self) -> Snapshot:
@@ -55,6 +57,16 @@ class AcceptScreen(ActionScreen):
     def on_mount(self) -> None:
         self.fill()
         self.query_one(CodePane).focus()
+        target, lifted = self.snap.target, self.snap.lifted
+        if target is not None and lifted is not None:
+            self.cubridge.jobs.submit(
+                "predict", lambda: predictions(target, lifted), self._predicted, quiet=True
+            )
+
+    def _predicted(self, outcome: Outcome) -> None:
+        if isinstance(outcome.value, list) and self.is_attached:
+            self.predicted = outcome.value
+            self._show_rows()
 
     def facts(self) -> Facts:
         return self.adaptation.facts()
@@ -78,7 +90,7 @@ class AcceptScreen(ActionScreen):
 
     def _show_rows(self) -> None:
         """What is accepted: its words wrapped, the lines of the patch as they are."""
-        rows = acceptance_rows(self.snap)
+        rows = acceptance_rows(self.snap, self.predicted)
         patch = next(i for i, r in enumerate(rows) if r.text.startswith("the patch:"))
         width = max(self.size.width - 3, 20)
         words = [piece for row in rows[:patch] for piece in wrapped(row, width)]

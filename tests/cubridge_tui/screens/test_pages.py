@@ -1,0 +1,87 @@
+"""What the pages that are opened from a session show: acceptance, inspector, replay, commit."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cubridge_tui.model.inspect import inspect
+from cubridge_tui.model.snapshot import View
+from cubridge_tui.screens.accept import AcceptScreen
+from engine.types import Gate, Stage, VerdictKind
+from tests.cubridge_tui.made import placed
+from tests.cubridge_tui.model.test_built import build
+from tests.cubridge_tui.screens.test_adaptation import Driver
+
+pytestmark = pytest.mark.usefixtures("no_warm_up")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CUBRIDGE_STORE", str(tmp_path / "store.git"))
+    return tmp_path / "store.git"
+
+
+async def give_g3(d: Driver, kind: VerdictKind = VerdictKind.PASS) -> None:
+    """G3's verdict on the present content, with a build beside the expert's."""
+    desk = d.screen.open_desk
+    details = {
+        "build": build(168, 0, 2), "expert": build(160, 0, 2),
+        "conformance": {"runs": [], "unproven": [
+            {"primitive": "soft_cap", "why": "no run has it", "command": "python3 run.py"}]},
+    }  # fmt: skip
+    verdict = desk.work.verdict(Gate.G3, kind, 0.0, "made for a test", details)
+    d.screen.job("give", lambda: (desk.work.give(verdict), desk.snapshot())[1], quiet=True)
+    await d.settle()
+
+
+async def until(d: Driver, true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline, (d.text, list(d.app.jobs.log))
+        await asyncio.sleep(0.02)
+        await d.settle()
+
+
+async def test_resources_and_a_prediction_are_on_the_accept_page(store: Path) -> None:
+    async with Driver(placed(store), (80, 60)) as d:
+        await give_g3(d)
+        d.app.push_screen(AcceptScreen(d.screen))
+        await until(d, lambda: "not measured" in d.text)
+        assert "168 (160)" in d.text and "blocks/SM" in d.text
+        assert "A100" in d.text and "TFLOP/s = 2 (D + Dv)" in d.text
+        assert "soft_cap: no run has it" in d.text
+
+
+async def test_resources_are_in_the_dialog_of_a_failed_g3_and_the_inspector(store: Path) -> None:
+    async with Driver(placed(store), (120, 60)) as d:
+        await give_g3(d, VerdictKind.FAIL)
+        await d.press("w")
+        assert "168 (160)" in d.text and "soft_cap: no run has it" in d.text
+        snap = d.screen.snap
+        assert snap is not None
+        rows = snap.panes[View.OPS][Stage.TARGET].rows
+        row = next(r for r in rows if "row_max(" in r.text and r.number)
+        (built,) = [line for line in inspect(snap, Stage.TARGET, row) if line.startswith("built")]
+        assert "bf16_64: 168 (160) registers" in built
+
+
+async def test_a_run_that_says_nothing_shows_how_long_it_has_run(store: Path) -> None:
+    go_on = threading.Event()
+    async with Driver(placed(store), (100, 30)) as d:
+        d.app.jobs.submit("G3", lambda: go_on.wait(60), lambda _: None)
+        try:
+            d.app.jobs.since -= 125
+            deadline = time.monotonic() + 60
+            while "2 min" not in d.text:  # the app's own tick brings it, without any news
+                assert time.monotonic() < deadline, d.text
+                await d.pilot.pause(0.05)
+        finally:
+            go_on.set()
+        await d.settle()
+        assert d.app.jobs.line == ""
