@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cubridge_tui.model import linediff
+from cubridge_tui.model.layout import ALIGNED, PANES
 from cubridge_tui.model.links import Links, lifted_name, link, namer, with_keys
 from cubridge_tui.model.meanings import Decided, OpaqueNote, about_meanings, meaning_rows
 from cubridge_tui.model.meanings import opaque_notes as notes_of
@@ -85,6 +86,7 @@ class Builder:
                 }
                 for view, by_stage in panes.items()
             }
+        self._align(panes, source or "", lifted_text, target_text, lowered_text)
         writer = self.work.session
         waiting = writer.pending if isinstance(writer, Writer) else ()
         return Snapshot(
@@ -118,6 +120,20 @@ class Builder:
             meanings=meanings,
             regions=regions,
         )
+
+    def _align(self, panes: dict[View, Panes], *texts: str | None) -> None:
+        """The two sides of each side-by-side pair, row by row."""
+        by_stage = dict(panes[View.TEXT])
+        texts_of = dict(zip(PANES, texts, strict=True))
+        for left, right in ALIGNED:
+            old, new = texts_of[left], texts_of[right]
+            if old is None or new is None:
+                continue
+            ops = self._ops(split_lines(old), split_lines(new))
+            rows = linediff.aligned(by_stage[left].rows, by_stage[right].rows, ops)
+            for stage, mine in zip((left, right), rows, strict=True):
+                by_stage[stage] = replace(by_stage[stage], rows=mine)
+        panes[View.TEXT] = by_stage
 
     # --- meanings and written lowerings ----------------------------------------------------------
 
@@ -318,13 +334,15 @@ class Builder:
         self, old: list[str], new: list[str], left: Stage, right: Stage, links: Links,
         origins: Mapping[Key, str], hunk_of: Mapping[Key, str], heads: Mapping[str, str],
     ) -> tuple[tuple[Row, ...], tuple[Row, ...]]:  # fmt: skip
-        ops = self._keep(
-            ("ops", sha256_of("\n".join(old)), sha256_of("\n".join(new))),
-            lambda: linediff.opcodes(old, new),
-        )
+        ops = self._ops(old, new)
         old_keys, new_keys = links.lines.get(left, {}), links.lines.get(right, {})
         rows = linediff.unified(old, new, ops, old_keys, new_keys, origins, hunk_of, heads)
         return rows, linediff.marked_old(old, ops, old_keys)
+
+    def _ops(self, old: list[str], new: list[str]) -> linediff.Ops:
+        key = ("ops", sha256_of("\n".join(old)), sha256_of("\n".join(new)))
+        found: linediff.Ops = self._keep(key, lambda: linediff.opcodes(old, new))
+        return found
 
     def _review(
         self,

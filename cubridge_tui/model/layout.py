@@ -13,6 +13,8 @@ PAIRS = (
     (Stage.TARGET, Stage.LOWERED),
     (Stage.SOURCE, Stage.LOWERED),
 )
+# Side by side: an old text and what became of it.
+ALIGNED = ((Stage.LIFTED, Stage.TARGET), (Stage.SOURCE, Stage.LOWERED))
 FOUR, SQUARE, TWO = 260, 140, 120
 SQUARE_HEIGHT = 24  # rows that a 2 x 2 layout needs for its panes
 

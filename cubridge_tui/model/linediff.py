@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from cubridge_tui.model.rows import Key, Row, RowKind
 
@@ -57,37 +58,76 @@ def unified(
 
 
 def marked_new(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The new text alone, changed lines marked: the right side of a side-by-side view.
+    """The new text, changed lines marked: the right side of a side-by-side view.
 
-    Head lines stay: a hunk that cannot be seen cannot be decided on.
+    What only the old text has is on the other side. All else stays: a hunk that cannot be seen,
+    with what it would add, cannot be decided on.
     """
-    return tuple(r for r in rows if r.number is not None or r.kind is RowKind.HEAD)
+    return tuple(r for r in rows if r.number is not None or r.kind is not RowKind.DEL)
 
 
 def with_every_hunk(rows: Sequence[Row], reviewed: Sequence[Row]) -> tuple[Row, ...]:
-    """`rows` with the head line of every hunk of `reviewed` that left no line in them.
+    """`rows` with every hunk of `reviewed` that left no line in them: head, old and new lines.
 
-    A rejected or undecided hunk is no difference between two texts; its head stands where its
-    lines would.
+    A rejected or undecided hunk is no difference between two texts; it stands where its lines
+    would.
     """
     shown = {r.hunk for r in rows if r.kind is RowKind.HEAD}
     missing: dict[int, list[Row]] = {}
+    goes: dict[int, Row] = {}  # lines that an undecided hunk would take away
     waiting: list[Row] = []
+    apart = (RowKind.HEAD, RowKind.ADD, RowKind.OUT_ADD)
     for row in reviewed:
-        if row.kind is RowKind.HEAD and row.hunk not in shown:
+        if row.hunk not in shown and row.number is None and row.kind in apart:
             waiting.append(row)
-        elif row.number is not None and waiting:
-            missing.setdefault(row.number, []).extend(waiting)
-            waiting = []
+        elif row.number is not None:
+            if row.hunk not in shown and row.kind is RowKind.DEL:
+                goes[row.number] = row
+            if waiting:
+                missing.setdefault(row.number, []).extend(waiting)
+                waiting = []
     out: list[Row] = []
     places = sorted(missing)
     for row in rows:
         while places and row.number is not None and row.number >= places[0]:
             out += missing[places.pop(0)]
+        taken = goes.get(row.number) if row.number is not None else None
+        if taken is not None and row.kind is RowKind.SAME:
+            row = replace(row, kind=RowKind.DEL, hunk=taken.hunk)
         out.append(row)
     for place in places:
         out += missing[place]
     return (*out, *waiting)
+
+
+FILLER = Row("", RowKind.NOTE)
+
+
+def aligned(
+    left: Sequence[Row], right: Sequence[Row], ops: Ops
+) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """Both sides with fillers, so that lines which `ops` says are equal stand in one row."""
+    lefts = {r.number: i for i, r in enumerate(left) if r.number is not None}
+    rights = {r.number: i for i, r in enumerate(right) if r.number is not None}
+    out: tuple[list[Row], list[Row]] = ([], [])
+    i = j = 0
+
+    def to(a: int, b: int) -> None:
+        nonlocal i, j
+        out[0].extend(left[i:a])
+        out[1].extend(right[j:b])
+        rows = max(map(len, out))
+        for side in out:
+            side.extend([FILLER] * (rows - len(side)))
+        i, j = a, b
+
+    for tag, i1, i2, j1, _ in ops:
+        for k in range(i2 - i1 if tag == "equal" else 0):
+            a, b = lefts.get(i1 + k + 1, -1), rights.get(j1 + k + 1, -1)
+            if a >= i and b >= j:
+                to(a, b)
+    to(len(left), len(right))
+    return tuple(out[0]), tuple(out[1])
 
 
 def marked_old(old: Sequence[str], ops: Ops, keys: Mapping[int, Key]) -> tuple[Row, ...]:

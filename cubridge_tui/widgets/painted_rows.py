@@ -6,7 +6,7 @@ focus, marks, a selection, the scroll offset), and the way past what Textual doe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from rich.style import Style
@@ -44,6 +44,7 @@ class PaintedRows(ScrollView):
         self._coming: Iterator[int] | None = None  # the rows to make, once that is known
         self._down = True
         self._ground: tuple[Style, Color] | None = None
+        self.scrolled: Callable[[], None] | None = None  # called as soon as other rows are shown
 
     def notify_style_update(self) -> None:
         self._ground = None
@@ -146,6 +147,8 @@ class PaintedRows(ScrollView):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
+        if self.scrolled is not None:
+            self.scrolled()
         self._read_ahead_soon(down=new_value >= old_value)
 
     def _read_ahead_soon(self, *, down: bool = True) -> None:

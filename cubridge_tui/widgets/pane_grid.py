@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from textual import events
 from textual.app import ComposeResult
@@ -10,7 +11,7 @@ from textual.containers import Grid, Vertical
 from textual.geometry import Region
 from textual.strip import Strip
 
-from cubridge_tui.model.layout import PANES, Layout
+from cubridge_tui.model.layout import ALIGNED, PANES, Layout
 from cubridge_tui.model.links import Links, MarkIndex
 from cubridge_tui.model.rows import Key, PaneText, Row
 from cubridge_tui.widgets.backdrop import backdrop
@@ -61,6 +62,9 @@ class PaneGrid(Grid):
         self.cells = {stage: Cell(pane) for stage, pane in self.panes.items()}
         self._focused = Stage.SOURCE
         self._shown: Layout | None = None
+        self._partners: dict[Stage, Stage] = {}  # whose rows stand beside whose
+        for stage, pane in self.panes.items():
+            pane.scrolled = partial(self._scrolled, stage)
         self._indexes: dict[Stage, tuple[Sequence[Row], Links, MarkIndex]] = {}
 
     def compose(self) -> ComposeResult:
@@ -108,12 +112,25 @@ class PaneGrid(Grid):
             for stage, pane in self.panes.items():
                 pane.display = self.cells[stage].display = stage in layout.panes
 
-    def show(self, texts: dict[Stage, PaneText]) -> None:
+    def show(self, texts: dict[Stage, PaneText], *, aligned: bool = False) -> None:
+        """Show texts; `aligned`: those of `ALIGNED` row beside row, so they scroll as one."""
+        pairs = ALIGNED if aligned else ()
+        self._partners = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
         for stage, text in texts.items():
             pane = self.panes[stage]
             if pane.content.rows != text.rows or pane.content != text:
                 pane.show(text)
+        self._scrolled(self._focused)
         self._light()
+
+    def _scrolled(self, stage: Stage) -> None:
+        """What stands beside the leading pane shows the same rows."""
+        partner = self._partners.get(stage)
+        if partner is None or stage is not self._focused:
+            return
+        pane, other = self.panes[stage], self.panes[partner]
+        if other.display and other.scroll_offset.y != pane.scroll_offset.y:
+            other.scroll_to(y=pane.scroll_offset.y, animate=False, force=True)
 
     def mark(self, key: Key | None, links: Links) -> None:
         """Mark an op, its loop and its worker in every pane."""
@@ -134,4 +151,5 @@ class PaneGrid(Grid):
             found.append(stage)
             if stage is not leader:
                 pane.go_to(index)
+        self._scrolled(self._focused)
         return found

@@ -64,7 +64,7 @@ class PaneActions(Shared):
         views = list(View)
         self.view = views[(views.index(self.view) + 1) % len(views)]
         if self.snap is not None:
-            self.grid.show(dict(self.snap.panes[self.view]))
+            self.grid.show(dict(self.snap.panes[self.view]), aligned=self.view is View.TEXT)
         self.remark()
         self.tell()
         self.say(f"target and lowered as {self.view.value}")

@@ -174,7 +174,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         self.seen_at = time.monotonic()
         if first:
             self.seen_disk = self._disk()
-        self.grid.show(dict(snap.panes[self.view]))
+        self.grid.show(dict(snap.panes[self.view]), aligned=self.view is View.TEXT)
         if first:
             for stage, number in self.place.cursors.items():
                 if stage in {s.value for s in PANES}:

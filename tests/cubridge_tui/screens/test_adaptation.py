@@ -10,7 +10,9 @@ import pytest
 
 from cubridge_tui import places
 from cubridge_tui.app import CuBridgeApp
+from cubridge_tui.model.linediff import FILLER
 from cubridge_tui.model.rows import RowKind
+from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.adaptation import AdaptationScreen
 from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.widgets.code_pane import CodePane
@@ -599,3 +601,48 @@ async def test_a_comment_decides_nothing_and_outlives_decisions(proposed: Propos
     assert [f"commented on {name}: why" in said[0], f"comment on {name} back" in said[2]] == [
         True
     ] * 2
+
+
+@pytest.mark.parametrize("decision", ["", "x"])
+async def test_every_view_shows_all_that_a_key_decides(proposed: Proposed, decision: str) -> None:
+    """What an undecided or a rejected hunk would add and take away, in each of the views."""
+    async with Driver(proposed[1], (160, 60)) as d:
+        hunk = d.hunk("scale_log2 =")
+        assert d.screen.snap is not None
+        found = d.screen.snap.hunk(hunk)
+        assert found is not None
+        d.screen.grid.lead(Stage.TARGET)
+        for _ in View:
+            d.screen._to_head(hunk)
+            if decision:
+                await d.press(decision)
+                decision = ""
+                d.screen._to_head(hunk)
+            rows = d.screen.grid.leader.content.rows
+            mine = [r for r in rows if r.hunk == hunk]
+            adds = [r.text.strip() for r in mine if r.kind in (RowKind.ADD, RowKind.OUT_ADD)]
+            assert [x.strip() for x in found[1].after.split("\n") if x.strip()] == adds
+            taken = {r.number for r in mine if r.kind is RowKind.DEL}
+            made = d.screen.snap.decision(hunk)
+            assert bool(taken) == (made is None and bool(found[1].before.strip()))
+            numbers = [r.number for r in rows if r.number is not None]
+            assert numbers == list(range(1, len(numbers) + 1))  # the target, whole, once
+            await d.press("d")
+
+
+async def test_side_by_side_equal_lines_stand_in_one_row_and_scroll_as_one(
+    proposed: Proposed,
+) -> None:
+    async with Driver(proposed[1], (160, 40)) as d:
+        await d.press("2", "d", "d", "A")
+        assert d.screen.view is View.TEXT
+        left, right = d.screen.grid.panes[Stage.LIFTED], d.screen.grid.panes[Stage.TARGET]
+        pairs = list(zip(left.content.rows, right.content.rows, strict=True))
+        same = [(a, b) for a, b in pairs if a.number and b.number and b.kind is RowKind.SAME]
+        assert len(same) > 40 and all(a.text == b.text for a, b in same)
+        assert any(a == FILLER for a, _ in pairs) and not any(a == b == FILLER for a, b in pairs)
+        for keys in ("G", "right_square_bracket", "pageup", "home", "pagedown"):
+            await d.press(keys)
+            assert left.scroll_offset.y == right.scroll_offset.y
+        await d.press("tab", "G")
+        assert left.scroll_offset.y == right.scroll_offset.y
