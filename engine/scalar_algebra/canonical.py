@@ -10,12 +10,24 @@ import math
 from fractions import Fraction
 from functools import lru_cache
 
-from engine.cuir.nodes import Binary, Bool, Call, Compare, Expr, Index, Name, Num, Select, Unary
+from engine.cuir.nodes import (
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Name,
+    Num,
+    Select,
+    Unary,
+    walk_expr,
+)
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra import predicate as dnf
 from engine.scalar_algebra.evaluate import FUNCTIONS
 from engine.scalar_algebra.kinds import FixedKinds, Kinds, fixed, is_nonnegative, kind_of
-from engine.scalar_algebra.polynomial import Poly, nice, to_expr, to_poly
+from engine.scalar_algebra.polynomial import Monomial, Poly, nice, to_expr, to_poly
 from engine.scalar_algebra.rewrite import (
     FALSE,
     TRUE,
@@ -260,23 +272,25 @@ def canonical_load(expr: Expr, kinds: FixedKinds) -> Expr:
 
 
 def _open(relation: dnf.Relation, poly: Poly, kinds: FixedKinds) -> dnf.Dnf:
-    """`poly REL 0` with one abs, min, max or select of a linear term opened, recursively."""
+    """`poly REL 0` with one abs, min, max or select of a linear term opened, recursively.
+
+    A truth value that is counted with is a select of 1 and 0, and a select may have factors.
+    """
     for mono, coefficient in poly.sorted_terms():
-        if len(mono) != 1 or mono[0][1] != 1:
+        found = _to_open(mono, kinds)
+        if found is None:
             continue
-        atom = mono[0][0]
-        if not isinstance(atom, Select) and not (
-            isinstance(atom, Call) and atom.fn in ("abs", "min", "max")
-        ):
-            continue
+        atom, factors = found
         if relation == "eq":
             return dnf.conjoin(_open("ge", poly, kinds), _open("ge", -poly, kinds))
         if relation == "ne":
             return dnf.disjoin(_open("gt", poly, kinds), _open("gt", -poly, kinds))
         rest = Poly({m: c for m, c in poly.terms.items() if m != mono})
 
-        def put(value: Expr, rest: Poly = rest, coefficient: Fraction = coefficient) -> dnf.Dnf:
-            inner = rest + polynomial_or_atom(value, kinds).scaled(coefficient)
+        scaled = factors.scaled(coefficient)
+
+        def put(value: Expr, rest: Poly = rest, scaled: Poly = scaled) -> dnf.Dnf:
+            inner = rest + polynomial_or_atom(value, kinds) * scaled
             return _open(relation, inner, kinds)
 
         if isinstance(atom, Select):
@@ -292,6 +306,25 @@ def _open(relation: dnf.Relation, poly: Poly, kinds: FixedKinds) -> dnf.Dnf:
             out = combine(out, put(option))
         return out
     return dnf.compare(relation, poly, kinds)
+
+
+def _to_open(mono: Monomial, kinds: FixedKinds) -> tuple[Select | Call, Poly] | None:
+    """What of a term is opened, and the factors beside it."""
+    for atom, power in mono:
+        if power != 1:
+            continue
+        others = Poly({tuple(part for part in mono if part[0] != atom): Fraction(1)})
+        if isinstance(atom, Select) and (len(mono) == 1 or not _has_infinity(atom)):
+            return atom, others
+        if isinstance(atom, Index) and kind_of(atom, kinds) == "bool":
+            return Select(atom, Num(1), Num(0)), others
+        if len(mono) == 1 and isinstance(atom, Call) and atom.fn in ("abs", "min", "max"):
+            return atom, others
+    return None
+
+
+def _has_infinity(expr: Expr) -> bool:
+    return any(isinstance(n, Num) and not math.isfinite(n.value) for n in walk_expr(expr))
 
 
 def _short(expr: Expr, positive: bool, kinds: FixedKinds) -> Expr:

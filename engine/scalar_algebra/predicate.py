@@ -144,6 +144,26 @@ def _by_domain(literal: Literal_) -> bool | None:
     return None
 
 
+def _at_edge(literal: Literal_) -> Literal_:
+    """At the end of what 0 <= i < Nq and so on allow, one spelling: `e % 2 != 0` is `e % 2 == 1`.
+
+    A lower end left out (`p != 0` where p >= 0) is p >= 1, and what only an end leaves
+    (`p <= 0` where p >= 0) is p == 0.
+    """
+    if not literal.integer or literal.relation not in ("ge", "ne"):
+        return literal
+    poly = literal.poly
+    for fact in (*_FACTS, *_ranges(poly)):
+        negative = poly.negated_key == fact.key and poly.const == -fact.const
+        if literal.relation == "ne":
+            if negative or poly == fact:
+                return _at_edge(Literal_("ge", fact - Poly.number(1), None, True))
+        elif negative:
+            lead = poly.sorted_terms()[0][1]
+            return Literal_("eq", poly if lead > 0 else -poly, None, True)
+    return literal
+
+
 def _implies(a: Literal_, b: Literal_) -> bool:
     """Whether `a` implies `b`, for literals over the same polynomial up to a constant."""
     if a == b:
@@ -180,7 +200,7 @@ def _reduce_cube(cube: Cube) -> Cube | None:
         if decided is False:
             return None
         if decided is None:
-            literals.append(literal)
+            literals.append(_at_edge(literal))
     changed = True
     while changed:
         changed = False

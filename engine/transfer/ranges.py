@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from engine.cuir.nodes import Bool, Call, Compare, Expr, Index, Name, Num, Unary, walk_expr
+from engine.transfer.bounds import Span
+from engine.transfer.logic import normal
 from engine.transfer.rewrite import free_names, map_expr
-from engine.transfer.schedule import KEY, ROW, Span, normal
+from engine.transfer.schedule import KEY, ROW
 
 INTEGERS = ("i32", "i64", "bool")
 Fresh = Callable[[str], str]

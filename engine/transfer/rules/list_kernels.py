@@ -35,7 +35,7 @@ from engine.cuir.nodes import (
     Tuple,
     walk_block,
 )
-from engine.transfer import schedule as intervals
+from engine.transfer import bounds, logic
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
 from engine.transfer.ranges import Range, with_ranges
@@ -60,8 +60,7 @@ from engine.transfer.rules.lists import (
 )
 from engine.transfer.rules.names import Fresh
 from engine.transfer.rules.words import Words
-
-ROW, KEY = intervals.ROW, intervals.KEY
+from engine.transfer.schedule import KEY, ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +173,9 @@ def _classes(
         (ROW, place.first, last),
     )
     variables = frozenset(r.variable.id for r in ranges)
-    may_hold = intervals.possible(bounded, spans, variables)
-    must_hold = intervals.certain(bounded, spans, variables)
-    whole = intervals.normal(Bool("and", Compare("<=", beyond, KEYS), must_hold))
+    may_hold = bounds.possible(bounded, spans, variables)
+    must_hold = bounds.certain(bounded, spans, variables)
+    whole = logic.normal(Bool("and", Compare("<=", beyond, KEYS), must_hold))
     pairs = substitute(predicate, {ROW.id: Call("min", (ROW, last))})
     looked = Call(
         "class_of",
@@ -185,9 +184,9 @@ def _classes(
         (place.rows, place.keys),
     )
     count: Block = (Assign(kind.id, looked),)
-    if may_hold != intervals.TRUE:
+    if may_hold != logic.TRUE:
         count = (If(may_hold, count),)
-    if whole != intervals.FALSE:
+    if whole != logic.FALSE:
         count = (If(whole, (Assign(kind.id, Num(FULL)),), count),)
     body: Block = (
         Assign(tile.id, place.call(place.lists.index, step)),

@@ -40,7 +40,6 @@ from engine.cuir.nodes import (
 from engine.cuir.printer import print_expr
 from engine.errors import TransferError
 from engine.spec.recipe import Recipe
-from engine.transfer import schedule as intervals
 from engine.transfer.binding import Workspace
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
@@ -63,7 +62,6 @@ WARP = 32
 ARGS, SUCCESS = Name("args"), Name("success")
 KEYS, QUERIES = Attr(ARGS, "Nk"), Attr(ARGS, "Nq")
 BATCHES, HEADS = Attr(ARGS, "B"), Attr(ARGS, "Hq")
-ROW, KEY = intervals.ROW, intervals.KEY
 # The class of a tile; a partial one whose bits are in slot s has class BITS + s.
 SKIP, PARTIAL, FULL, BITS = 0, 1, 2, 3
 

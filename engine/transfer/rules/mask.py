@@ -24,7 +24,9 @@ from engine.cuir.nodes import (
 from engine.errors import TransferError
 from engine.spec.recipe import Recipe
 from engine.transfer import schedule as intervals
+from engine.transfer.bounds import tile_full
 from engine.transfer.linear import tidy
+from engine.transfer.logic import conjunction, factored, normal
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import Block, free_names, map_expr, map_stmt_exprs, stmt_exprs
 from engine.transfer.rules.inputs import scalar_inputs, view_of
@@ -38,7 +40,7 @@ from engine.transfer.rules.words import Words
 
 
 def mask_steps(found: Attention, recipe: Recipe, words: Words, lists: Lists | None) -> list[Step]:
-    keep = intervals.factored(scalar_inputs(recipe.keep, recipe))
+    keep = factored(scalar_inputs(recipe.keep, recipe))
     pred = words.of_kernel(keep)
     steps = [
         Step(
@@ -113,7 +115,7 @@ def _edit_keep(module: Module, found: Attention, pred: Expr) -> Module:
                 case Call("keep", (score, Lambda(("i", "j"), body)), kwargs, params):
                     return Call(
                         "keep",
-                        (score, Lambda(("i", "j"), intervals.conjunction(body, pred))),
+                        (score, Lambda(("i", "j"), conjunction(body, pred))),
                         kwargs,
                         params,
                     )
@@ -258,7 +260,7 @@ def _ranges(
     tile = Name(full.params[4].name)
     first_key = Binary("*", tile, tile_keys)
     last_key = Binary("-", Binary("+", first_key, tile_keys), Num(1))
-    extra = intervals.tile_full(words.of_schedule(keep, full), rows_of(full), first_key, last_key)
+    extra = tile_full(words.of_schedule(keep, full), rows_of(full), first_key, last_key)
     new[full.name] = finish(full, _and_return(full, extra))
     return new
 
@@ -281,4 +283,4 @@ def _and_return(function: Function, extra: Expr) -> Block:
     *head, last = function.body
     if not isinstance(last, Return) or last.value is None:
         raise TransferError(f"{function.name} does not end in a return")
-    return (*head, Return(intervals.normal(intervals.conjunction(last.value, extra))))
+    return (*head, Return(normal(conjunction(last.value, extra))))

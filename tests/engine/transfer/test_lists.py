@@ -20,12 +20,14 @@ from engine.cuir.scalar import evaluate
 from engine.lower.legal import legal
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.binding import Binding
+from engine.transfer.bounds import certain, possible
 from engine.transfer.fill import UNFILLED, fill_arguments
+from engine.transfer.logic import factored
 from engine.transfer.ranges import reads_pairs, with_ranges
 from engine.transfer.rewrite import map_function
 from engine.transfer.rules import apply, plan
 from engine.transfer.rules.names import Fresh
-from engine.transfer.schedule import KEY, ROW, certain, factored, possible
+from engine.transfer.schedule import KEY, ROW
 from engine.transfer.workspace import launch_constants
 from tests.engine.transfer.recipes import lifted, recipe
 
