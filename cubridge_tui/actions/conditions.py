@@ -86,7 +86,7 @@ def showable(facts: Facts) -> str:
 
 
 def can_undo(facts: Facts) -> str:
-    return "" if facts.undo else "there is no decision to undo"
+    return "" if facts.undo else "there is no decision to undo about what is there now"
 
 
 def can_redo(facts: Facts) -> str:

@@ -1,7 +1,9 @@
 """Decisions that were made together are undone together.
 
 A decision is followed in the log by the target that it gives; several made at one stroke stand
-side by side before it. So what belongs together is read from the log itself.
+side by side before it. So what belongs together is read from the log itself. What was decided
+before a changed spec or kernel was taken in, or before a proposal was made again, is not undone any
+more: it was about what is not there now, and its draft would put the old target back.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.types import Decision, DecisionKind
-from sessions.events import Event, HunkDecided
+from sessions.events import Event, HunkDecided, InputsSet, ProposalMade
 from sessions.state import Frame, SessionState
 
 _VERBS = {
@@ -32,18 +34,34 @@ def redo_group(events: Sequence[Event], redo: Sequence[Frame]) -> tuple[Event, .
 def _group(events: Sequence[Event], frames: Sequence[Frame], step: int) -> tuple[Event, ...]:
     if not frames:
         return ()
-    at = next((i for i, e in enumerate(events) if e.id == frames[-1].event), None)
-    if at is None:
+    first = _first_undoable(events)
+    at = next((i for i, e in enumerate(events) if e.id == frames[-1].event), -1)
+    if at < first:
         return ()
     found = [events[at]]
     for frame in reversed(frames[:-1]):
         at += step
-        if not 0 <= at < len(events) or events[at].id != frame.event:
+        if not first <= at < len(events) or events[at].id != frame.event:
             break
         if not isinstance(events[at].body, HunkDecided):
             break
         found.append(events[at])
     return tuple(found)
+
+
+def _first_undoable(events: Sequence[Event]) -> int:
+    """The place in the log behind which decisions are about what is there now."""
+    first = 0
+    proposed: set[str] = set()
+    for at, event in enumerate(events):
+        match event.body:
+            case InputsSet():
+                first = at
+            case ProposalMade(proposal):
+                if proposal.id in proposed:
+                    first = at
+                proposed.add(proposal.id)
+    return first
 
 
 def in_words(state: SessionState, group: Sequence[Event]) -> str:

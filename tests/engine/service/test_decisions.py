@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from sessions.events import (
     ArtifactSet,
     Event,
     HunkDecided,
+    InputsSet,
     ProposalMade,
     Redone,
     SessionCreated,
@@ -74,3 +76,27 @@ def test_a_stroke_in_words() -> None:
     words = "accepted rules/h4 (title 4)"
     assert in_words(state, undo_group(events, state.undo)) == words
     assert in_words(state, redo_group(events, state.redo)) == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [InputsSet({"spec": "b" * 64}), ProposalMade(Proposal("rules", Origin.RULES, "", HUNKS))],
+)
+def test_nothing_is_undone_past_a_changed_input_or_a_proposal_made_again(
+    change: InputsSet | ProposalMade,
+) -> None:
+    """Of what was decided before and of what was undone before; only what came behind."""
+    events = history([[1], [2], [3]])
+    (last,) = undo_group(events, fold(events).undo)
+    events = more(events, [Undone(last.id)])
+    assert undo_group(events, fold(events).undo) and redo_group(events, fold(events).redo)
+    events = (*events, *stamp([change], "ana", events[-1].id))
+    state = fold(events)
+    assert not undo_group(events, state.undo) and not redo_group(events, state.redo)
+    later = [HunkDecided(Decision(f"rules/h{i}", DecisionKind.REJECTED, "ana")) for i in (4, 5)]
+    events = (*events, *stamp(later, "ana", events[-1].id))
+    group = undo_group(events, fold(events).undo)
+    assert [e.id for e in group] == [events[-1].id, events[-2].id]
+    events = more(events, [Undone(e.id) for e in group])
+    assert not undo_group(events, fold(events).undo)
+    assert len(redo_group(events, fold(events).redo)) == 2
