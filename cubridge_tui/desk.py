@@ -103,9 +103,13 @@ class Desk:
         return self.snapshot()
 
     def run(self, shown: Callable[[Snapshot], None]) -> Snapshot:
-        """Step after step, to the first decision or failure; `shown` gets each state."""
-        while (now := owed(self.work.state)).action == "step":
-            self._take(now.step)
+        """Step after step, to the first decision or failure; `shown` gets each state.
+
+        A gate that came to no verdict is run once: another time is the person's to ask for.
+        """
+        done: Step | None = None
+        while (now := owed(self.work.state)).action == "step" and now.step is not done:
+            self._take(done := now.step)
             shown(self.snapshot())
         return self.snapshot()
 

@@ -123,7 +123,7 @@ def _walk(
             return GATE_FAILED
     verdict = work.lift()
     stages.gate("lifted", verdict)
-    if verdict.kind is VerdictKind.FAIL:
+    if verdict.kind is VerdictKind.FAIL or verdict.unfinished:
         return GATE_FAILED
     if model is not None and args.transfer == "llm":
         begin = time.monotonic()
@@ -144,7 +144,7 @@ def _walk(
     work.accept_all(proposal)
     verdict = work.judge_target()
     stages.gate("target", verdict)
-    if verdict.kind is VerdictKind.FAIL:
+    if verdict.kind is VerdictKind.FAIL or verdict.unfinished:
         return GATE_FAILED
     if not _lower(work, stages, model if args.lower == "llm" else None):
         return GATE_FAILED
@@ -167,6 +167,8 @@ def _lower(work: Adaptation, stages: _Stages, model: ModelRun | None) -> bool:
         stages.add("lowered", "G3", "not_run", why, time.monotonic() - begin)
     else:
         stages.gate("lowered", verdict)
+        if verdict.unfinished:
+            return False
         if verdict.kind is not VerdictKind.FAIL:
             return True
         why = verdict.reason
@@ -180,7 +182,7 @@ def _lower(work: Adaptation, stages: _Stages, model: ModelRun | None) -> bool:
         return False
     verdict = work.judge_lowered(work.make_lowering())
     stages.gate("lowered", verdict)
-    return verdict.kind is not VerdictKind.FAIL
+    return verdict.kind is not VerdictKind.FAIL and not verdict.unfinished
 
 
 def _finish(

@@ -84,7 +84,7 @@ def owed(state: SessionState) -> Owed:
         words = f"Meanings, {step_word(wanted)}: M asks a model, e on the op writes one by hand"
         return Owed(words, "ask-model", None, f"the meanings are not complete: {words}")
     if _open(lifted):
-        return Owed("Lift the source and run G1", "step", Step.LIFT)
+        return _again(lifted, "Lift the source and run G1", Step.LIFT)
     if failed is not None and failed.gate is Gate.G1:
         return _failure(failed)
     if not edits(state.proposals) or state.outdated(Stage.TARGET):
@@ -100,7 +100,8 @@ def owed(state: SessionState) -> Owed:
         return _decide(count, "hunk")
     target = state.verdict(Gate.G2)
     if _open(target):
-        return Owed("Run G2: does the target compute the spec?", "step", Step.JUDGE_TARGET)
+        words = "Run G2: does the target compute the spec?"
+        return _again(target, words, Step.JUDGE_TARGET)
     if failed is not None and failed.gate is Gate.G2:
         return _failure(failed, culprit(state))
     lowered = state.verdict(Gate.G3)
@@ -112,7 +113,7 @@ def owed(state: SessionState) -> Owed:
         return Owed(words, "ask-model", None, words)
     untold = lowered is not None and bool(lowered.details.get("unlowered"))
     if not state.stage(Stage.LOWERED).artifacts or _open(lowered) or untold:
-        return Owed("Lower to CUDA and run G3", "step", Step.LOWER)
+        return _again(lowered, "Lower to CUDA and run G3", Step.LOWER)
     if failed is not None:
         found = _failure(failed)
         if failed.gate is Gate.G3:
@@ -177,7 +178,14 @@ def _word(verdict: Verdict | None) -> str:
 
 
 def _open(verdict: Verdict | None) -> bool:
-    return verdict is None or verdict.kind is VerdictKind.STALE
+    return verdict is None or verdict.kind is VerdictKind.STALE or verdict.unfinished
+
+
+def _again(verdict: Verdict | None, words: str, step: Step) -> Owed:
+    """The step that runs a gate; where it came to no verdict, why."""
+    if verdict is not None and verdict.unfinished:
+        words = f"{verdict.gate} came to no verdict: {verdict.reason}; s runs it again"
+    return Owed(words, "step", step)
 
 
 def culprit(state: SessionState) -> str:

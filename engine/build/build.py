@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from engine.build.cache import default_cache, locked, prune, write
+from engine.build.diagnostics import Diagnostic, by_signal, parse_diagnostics
 from engine.build.ninja import Link, ninja_text, targets
 from engine.build.process import Finished, run
 from engine.build.products import Launch, read_messages, read_specialisation
@@ -109,6 +110,7 @@ def build(
             )
             text = source.decode("utf-8", "replace")
             messages, log = read_messages(folder, done, text, SOURCE, linked=link is not None)
+            messages = (*ended_by_signal(finished), *messages)
         prune(root, folder)
     except OSError as error:
         raise StoreError(
@@ -127,6 +129,14 @@ def build(
         compiled=compiled,
         seconds=time.monotonic() - begin,
     )
+
+
+def ended_by_signal(finished: Finished) -> tuple[Diagnostic, ...]:
+    """What ninja's own end, or what it says of its commands', tells about signals."""
+    if finished.returncode < 0:
+        return (by_signal("ninja", -finished.returncode),)
+    found = parse_diagnostics("" if finished.ok else finished.output, "")
+    return tuple(d for d in found if d.killed)
 
 
 def _run_ninja(

@@ -25,6 +25,11 @@ class Diagnostic:
     where: Where | None
     origin: str = ""
 
+    @property
+    def killed(self) -> bool:
+        """True where a signal ended a compiler: that says nothing about what it compiled."""
+        return self.severity == "error" and _DIED in self.message
+
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
         origin = f" (in {self.origin})" if self.origin else ""
@@ -48,6 +53,17 @@ _TOOL = re.compile(
     r"(?:(?P<severity>fatal|error|warning)\s*)?:\s*(?:(?P<again>fatal|error)\s*:\s*)?"
     r"(?P<message>.*)$"
 )
+# What a shell says of a command that a signal ended. nvcc runs cicc through one, and then ends
+# without a word of its own; of the tools that it runs itself it says "died due to signal".
+_SIGNALS = {
+    "Hangup": 1, "Interrupt": 2, "Quit": 3, "Illegal instruction": 4, "Aborted": 6,
+    "Bus error": 7, "Floating point exception": 8, "Killed": 9, "Segmentation fault": 11,
+    "Terminated": 15,
+}  # fmt: skip
+_SHELL = re.compile(
+    rf"^(?:\S*sh: .*?)?(?P<word>{'|'.join(_SIGNALS)})(?: \(core dumped\))?(?:\s{{2,}}.*)?$"
+)
+_DIED = "died due to signal"
 _TRAIL = re.compile(r"\bat line (?P<line>\d+) of (?P<file>\S+)")
 _DUPLICATE = re.compile(r"multiple definition of [`'](?P<name>[^']+)'")
 
@@ -85,9 +101,17 @@ def _read(
                 "make it a template, static or inline"
             )
             yield Diagnostic("error", message, _definition(found["name"], source, file))
+        elif found := _SHELL.match(line):
+            tool = "cicc, or nvcc itself,"
+            yield by_signal(tool, _SIGNALS[found["word"]])
         elif (found := _TOOL.match(line)) and (found["severity"] or found["again"]):
             severity = _severity(found["severity"] or found["again"])
             yield Diagnostic(severity, found["message"], None, found["tool"])
+
+
+def by_signal(tool: str, number: int) -> Diagnostic:
+    """A tool that a signal ended."""
+    return Diagnostic("error", f"{tool} {_DIED} {number}", None)
 
 
 def _front_end(found: re.Match[str], after: list[str], source: list[str], file: str) -> Diagnostic:

@@ -112,12 +112,17 @@ class BuildResult:
         return tuple(d for d in self.diagnostics if d.severity == "error")
 
     @property
+    def killed(self) -> bool:
+        """True where signals ended compilers and nothing else is wrong: build it again."""
+        return not self.ok and bool(self.errors) and all(d.killed for d in self.errors)
+
+    @property
     def reason(self) -> str:
         """The first error in one line; empty when the build is good."""
         if self.ok:
             return ""
         if self.errors:
-            return str(self.errors[0])
+            return str(min(self.errors, key=lambda d: d.killed))
         last = [line for line in self.log.splitlines() if line.strip()]
         return last[-1].strip() if last else "the compiler failed without a message"
 

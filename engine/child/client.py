@@ -26,7 +26,7 @@ from engine.child.environment import child_command, child_environment
 from engine.child.memory import default_memory_limit, resident
 from engine.child.postmortem import last_words, line_in, read_log, where_now
 from engine.child.protocol import Broken, encode, next_message
-from engine.child.wire import ChildFailed, rebuild
+from engine.child.wire import ChildEnded, ChildFailed, rebuild
 from engine.errors import CuBridgeError, Interrupted, MissingTool, SpecError, Where
 from engine.resources import kernels_dir
 from engine.types import sha256_of
@@ -109,7 +109,8 @@ class Child:
 
         Raises:
             SpecError: reading a spec crashed, hung or grew too large; or what is wrong with it.
-            ChildFailed: another command crashed, hung or grew too large.
+            ChildEnded: another command crashed, hung or grew too large.
+            ChildFailed: another command raised what it never should.
             Interrupted: `cancel` was set.
             CuBridgeError: what the command itself reports about its input.
         """
@@ -216,7 +217,7 @@ class Child:
         else:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if not job.began:
-            return ChildFailed(
+            return ChildEnded(
                 f"the process that runs specs and CuIR ended before {job.command} began ({how})"
                 + (f": {tail}" if tail else "")
             )
@@ -226,6 +227,8 @@ class Child:
         if code == -signal.SIGKILL:
             fix = "if the machine ran out of memory, make the tensors that the spec builds smaller"
         what = f"{job.subject} {ended} the process that ran it ({how})"
+        if code == -signal.SIGKILL and job.command != "recipe":  # nothing of ours kills itself
+            what = f"the process that ran {job.subject} was killed ({how})"
         return job.failure(what + (f": {tail}" if tail else ""), log, fix)
 
 
@@ -245,14 +248,14 @@ class _Job:
     def failure(self, message: str, log: str = "", fix: str | None = None) -> CuBridgeError:
         """The error for a job that came to no answer, at the spec's line where the log names one.
 
-        Reading a spec fails through the spec alone; what else runs is a failed verdict.
+        Reading a spec fails through the spec alone; what else runs says nothing of its subject.
         """
         path = _spec_of(self.payload)
         line = None if path is None else line_in(log, path)
         if self.command == "recipe" and path is not None:
             return SpecError(message, where=Where(path, line), fix=fix)
         where = Where(path, line) if path is not None and line is not None else None
-        return ChildFailed(message, where=where, fix=fix)
+        return ChildEnded(message, where=where, fix=fix)
 
 
 _GARBLED = (
@@ -277,4 +280,4 @@ def _spec_of(payload: dict[str, Any]) -> str | None:
     return next((str(payload[key]) for key in SPEC_KEYS if payload.get(key)), None)
 
 
-__all__ = ["Child", "ChildFailed", "default_memory_limit"]
+__all__ = ["Child", "ChildEnded", "ChildFailed", "default_memory_limit"]

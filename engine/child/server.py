@@ -19,7 +19,7 @@ from typing import Any
 
 from engine.child.postmortem import ASK
 from engine.child.protocol import encode, read_frame
-from engine.child.wire import ChildFailed, describe
+from engine.child.wire import ChildEnded, ChildFailed, describe
 from engine.errors import CuBridgeError, MissingTool
 
 Send = Callable[[dict[str, Any]], None]
@@ -83,7 +83,8 @@ def _answer(request: dict[str, Any], send: Send) -> None:
         last = frames[-1] if frames else None
         where = f" (at {os.path.basename(last.filename)}:{last.lineno})" if last else ""
         # The place first: what an exception says may be cut short.
-        failed = ChildFailed(f"{type(error).__name__}{where}: {_text(error)}")
+        kind = ChildEnded if isinstance(error, MemoryError) else ChildFailed
+        failed = kind(f"{type(error).__name__}{where}: {_text(error)}")
         send({"error": describe(failed)})
 
 

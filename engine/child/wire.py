@@ -11,9 +11,17 @@ MAX_MESSAGE = 4000
 
 
 class ChildFailed(CuBridgeError):
-    """The child ended, hung or grew too large: the work it did is a failed verdict."""
+    """The child came to no answer, or what it ran raised what it never should."""
 
     exit_code = 1
+
+
+class ChildEnded(ChildFailed):
+    """The child was killed, hung or grew too large: nothing is known of what it worked on, and
+    the same work may be asked for again."""
+
+
+_OURS = {kind.__name__: kind for kind in (ChildEnded, ChildFailed)}
 
 
 def describe(error: CuBridgeError) -> dict[str, Any]:
@@ -36,7 +44,7 @@ def rebuild(data: object) -> CuBridgeError:
     given = data if isinstance(data, dict) else {}
     kind: type[CuBridgeError] = ChildFailed
     for name in given.get("types") or ():
-        found = ChildFailed if name == "ChildFailed" else getattr(errors, str(name), None)
+        found = _OURS.get(str(name)) or getattr(errors, str(name), None)
         if isinstance(found, type) and issubclass(found, CuBridgeError):
             kind = found
             break

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from engine.child.environment import child_command, child_environment
 from engine.child.protocol import Broken, encode, next_message
-from engine.child.wire import ChildFailed, describe, rebuild
+from engine.child.wire import ChildEnded, ChildFailed, describe, rebuild
 from engine.cuir.nodes import Module
 from engine.errors import CuBridgeError, Interrupted
 from engine.gates.g3 import G3, judge_lowered
@@ -51,7 +51,7 @@ def judge_apart(
 
     Raises:
         Interrupted: `cancel` was set; the process and its compilers are gone.
-        ChildFailed: the process ended without an answer.
+        ChildEnded: the process ended without an answer.
     """
     request = pickle.dumps((package, lifted, target, lowered, arch), pickle.HIGHEST_PROTOCOL)
     with tempfile.TemporaryFile() as log:
@@ -100,9 +100,18 @@ def _answer(
                 if not chunk:
                     log.seek(0)
                     said = log.read().decode("utf-8", "replace").strip().split("\n")[-1][:300]
-                    words = "the process that runs G3 ended"
-                    raise ChildFailed(words + (f": {said}" if said else ""))
+                    words = f"the process that runs G3 {_how(process)}"
+                    raise ChildEnded(words + (f": {said}" if said else ""))
                 buffer += chunk
+
+
+def _how(process: subprocess.Popen[bytes]) -> str:
+    """How the process ended whose answers are closed."""
+    try:
+        code = process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        return "closed its answers"
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -28,7 +28,7 @@ from engine.lift import KernelPackage, Lifted, lift_source, specialisation_key
 from engine.lift.meanings import known_meanings, like, unexplained
 from engine.lower.lower import Lowered
 from engine.lower.spans import allowed_spans, union, verify_spans
-from engine.types import VerdictKind
+from engine.types import UNFINISHED, VerdictKind
 
 Lowering = Lowered
 Progress = Callable[[str], None]
@@ -72,6 +72,10 @@ def judge_lowered(
         reason = f"{error.message}; the text is right, the compile step was not run"
         return G3(VerdictKind.NOT_RUN, reason, {"fix": error.fix})
     details: dict[str, Any] = {"build": made.to_json(), "expert": expert.to_json()}
+    for built, what in ((made, ""), (expert, "the source that it is compared with: ")):
+        if built.killed:
+            details[UNFINISHED] = True
+            return G3(VerdictKind.NOT_RUN, what + built.reason, details, made.compiler)
     problems = compare(expert, made) if expert.ok else ()
     if not made.ok or problems:
         reason = made.reason if not made.ok else str(problems[0])

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.child.client import ChildFailed
+from engine.child.client import ChildEnded, ChildFailed
 from engine.cuir.diff import diff
 from engine.cuir.nodes import Module
 from engine.cuir.patch import apply
@@ -113,6 +113,7 @@ class Elsewhere:
     ok: bool
     reason: str
     details: Mapping[str, Any]
+    unfinished: bool = False  # what judges was killed, hung or ran out of memory
 
 
 def judged_elsewhere(
@@ -153,7 +154,7 @@ def _judged(
     except Interrupted:
         raise
     except ChildFailed as error:
-        return Elsewhere(False, error.message, {})
+        return Elsewhere(False, error.message, {}, isinstance(error, ChildEnded))
     except CuBridgeError as error:  # what the module itself cannot run
         return Elsewhere(False, str(error), {})
     return Elsewhere(bool(answer["ok"]), str(answer["reason"]), dict(answer["details"]))

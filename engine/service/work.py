@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.child.client import ChildFailed
+from engine.child.client import ChildEnded, ChildFailed
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import TransferError
@@ -28,6 +28,7 @@ from engine.spec.text import recipe_from_json, recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.rules import plan
 from engine.types import (
+    UNFINISHED,
     DecisionKind,
     Gate,
     Origin,
@@ -142,11 +143,17 @@ class Work(Content):
         there = judged_elsewhere(self, self.target, self.binding, recipe)
         if there is None or there.ok:
             return found
+        if there.unfinished:
+            return self._unfinished(Gate.G2, begin, there.reason)
         return self.verdict(Gate.G2, VerdictKind.FAIL, begin, there.reason, there.details)
 
     def _moved_on(self, gate: Gate, begin: float, moved: str) -> Verdict:
         reason = f"{moved} changed on disk: restore what this session has, or take the change in"
         return self.verdict(gate, VerdictKind.NOT_RUN, begin, reason, {})
+
+    def _unfinished(self, gate: Gate, begin: float, reason: str) -> Verdict:
+        """No verdict about the content: what judges it was killed, hung or ran out of memory."""
+        return self.verdict(gate, VerdictKind.NOT_RUN, begin, reason, {UNFINISHED: True})
 
     def make_lowering(self) -> Lowering:
         """The target written back into the source: by the templates, or as an accepted proposal
@@ -166,7 +173,10 @@ class Work(Content):
         if moved is not None:
             return self._moved_on(Gate.G3, begin, moved)
         lowered = self.session.artifact(Stage.LOWERED, LOWERED).data
-        result = self.judge_source(self.target, lowered)
+        try:
+            result = self.judge_source(self.target, lowered)
+        except ChildEnded as error:
+            return self._unfinished(Gate.G3, begin, error.message)
         details = dict(result.details)
         if lowering is not None:
             details["changed_lines"] = lowering.changed_lines
@@ -229,6 +239,8 @@ class Work(Content):
         except ChildFailed as error:
             at = error.where
             place = f"{Path(at.file).name}:{at.line}: " if at is not None else ""
+            if isinstance(error, ChildEnded):
+                return self._unfinished(gate, begin, place + error.message)
             return self.verdict(gate, VerdictKind.FAIL, begin, place + error.message, {})
         kind = VerdictKind.PASS if answer["ok"] else VerdictKind.FAIL
         reason = str(answer["reason"])
@@ -249,7 +261,11 @@ class Work(Content):
     ) -> dict[str, Any]:
         """What `engine.gates.judge` says of a module, in the torch child.
 
-        `base` is the module before a model's or a person's edit. Raises `ChildFailed`.
+        `base` is the module before a model's or a person's edit.
+
+        Raises:
+            ChildEnded: it was killed, hung or grew too large.
+            ChildFailed: it raised what it never should.
         """
         payload = {
             "module": print_module(module),

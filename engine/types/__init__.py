@@ -59,6 +59,9 @@ _GATE_STAGE = {
 }
 
 
+UNFINISHED = "unfinished"  # the detail of a gate that was begun and came to no verdict
+
+
 class VerdictKind(StrEnum):
     """What a gate says. `STALE` is never stored: it is derived when content hashes moved on."""
 
@@ -131,6 +134,11 @@ class Verdict:
         object.__setattr__(self, "seconds", float(self.seconds))
         object.__setattr__(self, "details", plain_json(self.details))
         object.__setattr__(self, "assumed", tuple(self.assumed))
+
+    @property
+    def unfinished(self) -> bool:
+        """True where the gate was begun and what judges was ended: it may be run again."""
+        return self.kind is VerdictKind.NOT_RUN and bool(self.details.get(UNFINISHED))
 
     @property
     def passed(self) -> bool:

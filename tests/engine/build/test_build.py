@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from engine.build import cache as caches
 from engine.build.build import build
 from engine.build.compare import Loss, compare
+from engine.build.diagnostics import parse_diagnostics
 from engine.build.products import Launch
 from engine.build.result import BuildResult
 from engine.build.toolchain import Toolchain
@@ -31,7 +33,8 @@ Build = Callable[..., BuildResult]
 def make(toolchain: Toolchain, include: Path, tmp_path: Path, scale_source: str) -> Build:
     def run(source: str = scale_source, keys: tuple[str, ...] = ("f16_64",), **more: Any) -> Any:
         given: dict[str, Any] = {"cache": tmp_path / "cache", "fields": FIELDS} | more
-        return build(source.encode(), include, "launch", keys, "sm_80", toolchain, **given)
+        tools = given.pop("toolchain", toolchain)
+        return build(source.encode(), include, "launch", keys, "sm_80", tools, **given)
 
     return run
 
@@ -183,6 +186,40 @@ def test_cancel_stops_nvcc_and_the_next_build_is_whole(make: Build, scale_source
         make(slow, cancel=cancel)
     assert time.monotonic() - begin < 4
     assert make().ok
+
+
+@pytest.mark.parametrize(
+    ("ending", "words"),
+    [
+        ("sh -c 'kill -9 $$'; exit 137", "cicc, or nvcc itself, died due to signal 9"),
+        ("kill -9 $$", "nvcc"),
+        ("echo \"nvcc error   : 'ptxas' died due to signal 15\"; exit 15", "'ptxas' died due to"),
+        ("kill -9 $(cut -d ' ' -f 4 /proc/$PPID/stat); exit 1", "ninja died due to signal 9"),
+    ],
+)
+def test_a_killed_compiler_is_named_and_the_next_build_is_whole(
+    ending: str, words: str, make: Build, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text(f"#!/bin/sh\n{ending}\n")
+    nvcc.chmod(0o755)
+    killed = replace(toolchain, nvcc=replace(toolchain.nvcc, path=nvcc))
+
+    def build_with(tools: Toolchain) -> BuildResult:
+        return make(toolchain=tools, compile_only=True)
+
+    found = build_with(killed)
+    assert not found.ok and found.killed
+    assert words in found.reason and "signal" in found.reason
+    assert build_with(toolchain).ok
+
+
+def test_an_error_of_the_text_outweighs_a_killed_compiler() -> None:
+    log = 'Killed\nkernel.cu(3): error: identifier "x" is undefined\n'
+    found = parse_diagnostics(log, "\n\nx\n")
+    assert [d.killed for d in found] == [True, False]
+    result = BuildResult(False, "sm_80", "nvcc", "", None, (), found, log, 1, 0.0)
+    assert not result.killed and "undefined" in result.reason
 
 
 def test_two_at_a_time_build_once(make: Build) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -10,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from engine.build.toolchain import find_toolchain
+from engine.child.wire import ChildEnded
 from engine.errors import Interrupted, MissingTool
 from engine.gates.apart import judge_apart
 from engine.gates.g3 import judge_lowered
 from engine.lift import lift
 from engine.service.bench import find_kernel
 from engine.service.options import choose_options
-from engine.types import VerdictKind
+from engine.types import UNFINISHED, VerdictKind
 
 
 def processes_of(mark: str) -> list[int]:
@@ -85,6 +87,43 @@ def test_a_cancel_ends_it_with_its_compilers(
     while processes_of(mark) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_of(mark) == []
+
+
+def test_a_killed_compiler_is_no_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    try:
+        real = find_toolchain().nvcc.path
+    except MissingTool:
+        pytest.skip("no nvcc here")
+    shot = tmp_path / "bin" / "nvcc"
+    shot.parent.mkdir()
+    shot.write_text(f'#!/bin/sh\ncase "$*" in *.cu*) kill -9 $$;; *) exec {real} "$@";; esac\n')
+    shot.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{shot.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    package = find_kernel("flash_fwd_sm80")
+    options = choose_options(package)
+    lifted = lift(package, options.specialisation, options.arch)
+    found = judge_apart(package, lifted, lifted.module, package.source, options.arch)
+    assert found.kind is VerdictKind.NOT_RUN and found.details[UNFINISHED]
+    assert "nvcc" in found.reason and "signal 9" in found.reason
+
+
+def test_a_killed_process_says_which_signal() -> None:
+    package = find_kernel("flash_fwd_sm80")
+    options = choose_options(package)
+    lifted = lift(package, options.specialisation, options.arch)
+
+    def shoot(_: str) -> None:
+        children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text()
+        for pid in children.split():
+            if b"engine.gates.apart" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
+
+    with pytest.raises(ChildEnded, match="was ended by signal 9"):
+        judge_apart(
+            package, lifted, lifted.module, package.source, options.arch, progress=shoot
+        )  # fmt: skip
 
 
 def test_a_cancel_while_it_lifts_ends_it_at_once() -> None:

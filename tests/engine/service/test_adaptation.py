@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cubridge_tui.desk import Desk
+from cubridge_tui.model.next_step import Step, owed
+from engine.child import client
+from engine.child.protocol import next_message
 from engine.errors import CuirError, StoreError
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
@@ -53,6 +60,47 @@ def test_accept_decide_and_see_what_goes_stale(work: Adaptation) -> None:
     verdict = work.state.verdict(Gate.G2)
     assert verdict is not None and verdict.kind is VerdictKind.PASS
     assert work.redo() and work.undo()
+
+
+def test_a_killed_judge_gives_no_verdict_and_the_gate_runs_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed once it had begun, in the desk as a person uses it."""
+    package = find_kernel("flash_fwd_sm80")
+    options = choose_options(package, specialisation={"D": "64"})
+    session = start(bench, package, find_spec("causal"), options, "tester")
+    desk = Desk(bench, session, "tester", {})
+
+    def shoot(buffer: bytearray) -> dict[str, Any] | None:
+        message = next_message(buffer)
+        if message is not None and "began" in message:
+            assert bench.child.pid is not None
+            os.kill(bench.child.pid, signal.SIGKILL)
+        return message
+
+    try:
+        work = desk.work
+        work.lift()
+        work.accept_all(work.propose_by_rules())
+        monkeypatch.setattr(client, "next_message", shoot)
+        for times in (1, 2):  # run to the end asks once each time, and may be asked again
+            desk.run(lambda _: None)
+            given = [g.verdict for g in work.state.given if g.verdict.gate is Gate.G2]
+            assert len(given) == times
+        found = given[-1]
+        assert found.unfinished and work.state.verdict(Gate.G2) == found
+        assert found.reason == "the process that ran the judge was killed (signal 9)"
+        assert work.state.level is Level.NONE
+        now = owed(work.state)
+        assert now.step is Step.JUDGE_TARGET and now.action == "step" and "signal 9" in now.words
+        # Undone and done again: the same content, and still nothing that bars the gate.
+        assert work.undo() and work.redo()
+        assert owed(work.state).step is Step.JUDGE_TARGET
+        monkeypatch.undo()
+        desk.step()
+        assert owed(work.state).step is Step.LOWER
+    finally:
+        desk.close()
 
 
 def test_an_edit_that_does_not_parse_is_not_recorded(work: Adaptation) -> None:
