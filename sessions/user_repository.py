@@ -45,11 +45,17 @@ class CommitPlan:
 
 
 def plan_commit(
-    files: Mapping[Path, bytes], *, title: str, session: str, level: Level, sha256: str
+    files: Mapping[Path, bytes],
+    *,
+    title: str,
+    session: str,
+    level: Level,
+    sha256: str,
+    note: str = "",
 ) -> CommitPlan:
     """Plan to commit `files` (new contents by path, all in one repository).
 
-    `title` is the message's first line; the trailers name the session, the level and the lowered
+    `title` is the message's first line, `note` what follows it; the trailers name the session, the level and the lowered
     kernel's hash.
 
     Raises:
@@ -81,7 +87,7 @@ def plan_commit(
         raise InputError("the repository has exactly these files already; nothing to commit")
     words = " ".join("".join(c if c.isprintable() else " " for c in title).split())[:72]
     message = (
-        f"{words or 'Add an adapted attention kernel'}\n\n"
+        f"{words or 'Add an adapted attention kernel'}\n\n{f'{note}{chr(10) * 2}' if note else ''}"
         f"CuBridge-Session: {session}\nCuBridge-Level: {level}\nCuBridge-Lowered: {sha256}\n"
     )
     diff = "".join(_diff(path, before[path], content) for path, content in changed.items())

@@ -146,14 +146,20 @@ class AcceptScreen(ActionScreen):
             if text:
                 self._job("package", lambda: write(Path(text).expanduser()), "")
 
-        default = str(Path.cwd() / self.snap.session)
+        default = str(self._folder())
         self.app.push_screen(Prompt("Write the kernel package to this folder:", default), given)
 
     def do_commit_to_repository(self) -> None:
-        self._ask_where(str(Path.cwd() / f"{self.snap.session}.cu"))
+        self._ask_where(str(self._folder()))
+
+    def _folder(self) -> Path:
+        """The folder that a package is written to unless the person names another."""
+        from engine.service.export import package_name
+
+        return Path.cwd() / package_name(self.snap.session)
 
     def _ask_where(self, default: str) -> None:
-        title = "Commit the lowered kernel into your own repository, as this file:"
+        title = "Commit the package into your own repository as this folder (or a .cu file alone):"
         self.app.push_screen(Prompt(title, default, unfit), self._commit_as)
 
     def _commit_as(self, text: str | None) -> None:
@@ -185,12 +191,12 @@ class AcceptScreen(ActionScreen):
 
 
 def unfit(text: str) -> str:
-    """Why a typed path cannot be the file to commit as; empty where it can."""
+    """Why a typed path cannot be the folder or file to commit as; empty where it can."""
     if not text.strip():
-        return "a path is needed, such as kernels/softcap.cu"
+        return "a path is needed, such as kernels/softcap"
     path = Path(text.strip()).expanduser()
-    if path.is_dir():
-        return f"{path.name or path} is a folder: name a file in it"
+    if path.is_dir() and not (path / "package.json").is_file() and any(path.iterdir()):
+        return f"{path.name or path} is a folder with other files: name a new one in it"
     file = next((parent for parent in path.parents if parent.is_file()), None)
     return f"{file.name} is a file: nothing can be put below it" if file is not None else ""
 

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from cubridge_tui.screens.adaptation import AdaptationScreen
 
 
+NOTE = (
+    "An expert attention kernel adapted to a spec by CuBridge. The comments in the CUDA source\n"
+    "are the expert's own; the README says what it computes now, and how far that is proven."
+)
+
+
 class CommitScreen(Screen[None], inherit_bindings=False):
     """Plan, show, do. Named paths only; hooks, identity and signing are the person's own."""
 
@@ -57,9 +63,11 @@ class CommitScreen(Screen[None], inherit_bindings=False):
         desk = self._adaptation.open_desk
         state = desk.work.state
         lowered = desk.work.session.artifact(Stage.LOWERED)
+        from engine.service.export import committed_files
+
         return plan_commit(
-            {self._path.absolute(): lowered.data}, title=state.title, session=desk.id,
-            level=state.accepted_level, sha256=lowered.sha256,
+            committed_files(desk.work, self._path), title=state.title, session=desk.id,
+            level=state.accepted_level, sha256=lowered.sha256, note=NOTE,
         )  # fmt: skip
 
     def _planned(self, outcome: Outcome) -> None:

@@ -125,6 +125,21 @@ def export(content: Content, folder: Path) -> Path:
     return folder
 
 
+def files_for(content: Content, folder: Path) -> dict[Path, bytes]:
+    """The package's files by their path in `folder`, which is new or an older export; nothing is
+    written.
+
+    Raises:
+        InputError: as `export`.
+    """
+    folder = folder.expanduser().absolute()
+    _check_folder(folder)
+    made = package_files(content, folder.name)
+    first = ("README.md", "csrc/kernel.cu")  # what a reader looks at before the rest
+    names = [*first, *(name for name in made if name not in first)]
+    return {folder / name: made[name] for name in names}
+
+
 def package_files(content: Content, name: str) -> dict[str, bytes]:
     """Every file of the package, by its path in the folder."""
     info = package_json(content, name)

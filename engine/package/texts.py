@@ -229,6 +229,9 @@ verdicts.json has what was measured; its hashes are those of the files here (pac
 
 {wants}
 
+The comments in csrc/kernel.cu are the expert kernel's own: where they say what the whole computes,
+they say it of that kernel.
+
 ## Use
 
 ```python
@@ -265,6 +268,30 @@ Without torch, call the library's C function with the struct `Args` of `csrc/ker
 ```c
 cubridge_launch(&args, sizeof(args), "{key}", stream);  // 0, or a status for cubridge_error_text
 ```
+"""
+
+
+def source_words(
+    file: str, kernel: str, asked: Asked, level: Level, session: str, sha256: str
+) -> str:
+    """What a lowered source is that stands alone, in Markdown: its own comments are the expert's,
+    and its bytes are what was verified, so nothing can be added to them."""
+    recipe = recipe_of(asked)
+    clauses = recipe.clauses if recipe is not None else ()
+    wants = "\n".join(f"- {_plain(c.words)}" for c in clauses) or "- what its spec computes"
+    return f"""# {_plain(file)}
+
+The source of the expert kernel {_plain(kernel)}, adapted by CuBridge (session {_plain(session)},
+sha256 {sha256}). It computes:
+
+{wants}
+
+**The comment at the top of the file is the expert kernel's own** and says what that one computes.
+
+Level: {level.value}. {_LEVELS[level]}
+
+It does not build alone: the primitives' headers, the launch units and the tests are in the kernel
+package, which `cubridge export {_plain(session)} FOLDER` writes.
 """
 
 

@@ -11,7 +11,8 @@ from engine.errors import InputError
 from engine.lift import specialisation_key
 from engine.lift.lifter import lift_source
 from engine.lift.package import Specialisation
-from engine.package.export import Content, export, package_files
+from engine.package.export import Content, export, files_for, package_files
+from engine.package.texts import source_words
 from engine.service.content import LOWERED
 from engine.service.inputs import check_kernel, check_spec, spec_modules
 from engine.service.signature import asked_of
@@ -20,6 +21,7 @@ from engine.transfer.workspace import constants_by_arch
 from engine.types import Level, Stage
 
 PACKAGE_NAME = "cubridge_kernel"
+SOURCES = frozenset({".cu", ".cuh"})  # a path with such a name is a file, any other a folder
 
 
 def export_session(work: Work, folder: Path) -> Path:
@@ -28,6 +30,38 @@ def export_session(work: Work, folder: Path) -> Path:
     Raises:
         InputError: nothing was accepted, or what was accepted is not what the session holds now.
     """
+    return export(content_of(work, _accepted_level(work)), folder)
+
+
+def committed_files(work: Work, path: Path) -> dict[Path, bytes]:
+    """What a commit of the session's accepted kernel as `path` holds, by absolute path.
+
+    A folder is a kernel package. A CUDA file is the verified source as it is, with a Markdown file
+    beside it that says what it is: its own first comment is the expert's, and a byte more in it
+    would be another source than the one that was verified.
+
+    Raises:
+        InputError: as `export_session`; or a folder that cannot be a package's.
+    """
+    level = _accepted_level(work)
+    path = path.expanduser().absolute()
+    if path.suffix not in SOURCES:
+        return files_for(content_of(work, level), path)
+    lowered = work.session.artifact(Stage.LOWERED, LOWERED)
+    words = source_words(
+        path.name, work.package.name, asked_of(work), level, work.session.id, lowered.sha256
+    )
+    return {path: lowered.data, path.with_suffix(".md"): words.encode()}
+
+
+def package_name(session: str) -> str:
+    """A session's name as a folder that Python can import."""
+    name = session.replace("-", "_")
+    return name if name[:1].isalpha() else f"attention_{name}"
+
+
+def _accepted_level(work: Work) -> Level:
+    """The level that the session's present content was accepted at; raises `InputError`."""
     state = work.state
     if state.acceptance is None or state.accepted_level is Level.NONE:
         raise InputError(
@@ -39,7 +73,7 @@ def export_session(work: Work, folder: Path) -> Path:
             f"session {work.session.id} changed since it was accepted",
             fix="accept it again, or fork the session at the acceptance",
         )
-    return export(content_of(work, state.accepted_level), folder)
+    return state.accepted_level
 
 
 def package_archive(work: Work, level: Level) -> bytes:

@@ -13,6 +13,7 @@ from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.screens.accept import AcceptScreen, odd_parent, unfit
 from cubridge_tui.screens.commit import CommitScreen
 from cubridge_tui.screens.dialogs import Confirm, Prompt
+from engine.service.export import package_name
 from engine.types import Stage
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import placed
@@ -83,11 +84,11 @@ async def test_the_commit_path_is_seen_replaced_and_questioned(
         d.app.push_screen(AcceptScreen(d.screen))
         await d.settle()
         await d.press("A", "C")
-        assert f"{session}.cu" in d.text
+        assert package_name(session) in d.text
         for key in "bad.cu/mine.cu":
             await d.pilot.press({"/": "slash", ".": "full_stop"}.get(key, key))
         assert "bad.cu/mine.cu" in d.text
-        assert f"{session}.cu" not in d.text.split("as this file:")[1]  # replaced
+        assert package_name(session) not in d.text.split("as this folder")[1]  # replaced
         await d.press("enter")
         assert isinstance(d.app.screen, Confirm)
         assert "bad.cu looks like a file's name" in d.text
@@ -108,7 +109,7 @@ def test_paths_that_cannot_be_meant(tmp_path: Path) -> None:
     assert "path is needed" in unfit("  ")
     assert "is a folder" in unfit(str(tmp_path))
     assert "kernel.cu is a file" in unfit(str(tmp_path / "kernel.cu" / "a.cu"))
-    assert unfit(str(tmp_path / "new" / "a.cu")) == ""
+    assert unfit(str(tmp_path / "new" / "a.cu")) == "" and unfit(str(tmp_path / "new")) == ""
     assert odd_parent(tmp_path / "a.cu" / "home" / "b.cu") == tmp_path / "a.cu"
     assert odd_parent(tmp_path / "v1.cu" / "b.cu") is None
     assert odd_parent(tmp_path / "v1.2" / "b.cu") is None
