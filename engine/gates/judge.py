@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from engine.cuir.parser import parse_module
-from engine.gates.branches import Watch
 from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.by_spec import BY_SPEC, COMPARED, written
 from engine.gates.cases import constants_of, unlisted
@@ -23,6 +22,7 @@ from engine.gates.sizes import thresholds, unmet
 from engine.gates.starve import NONE, starved
 from engine.gates.subject import Failure, Report, Subject, as_declared, at_sight
 from engine.gates.untested import other_sides
+from engine.gates.watch import Watch
 from engine.spec import recipe_from_json
 from engine.transfer.binding import Binding
 

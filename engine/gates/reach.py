@@ -26,7 +26,6 @@ from engine.cuir.nodes import (
     Expr,
     For,
     Index,
-    Lambda,
     Module,
     Name,
     Num,
@@ -36,8 +35,9 @@ from engine.cuir.nodes import (
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS, evaluate
 from engine.errors import CuBridgeError
-from engine.gates.branches import Condition
+from engine.gates.conditions import Condition
 from engine.gates.deck import Case, Tiles
+from engine.gates.kinds import coordinates, parameters
 from engine.gates.sizes import SIZES, known_constants, resolved, scalars_of, tiles_of
 from engine.gates.subject import Subject
 from engine.transfer.match import find_attention
@@ -49,7 +49,6 @@ LARGEST = 31  # bits of any size
 JOINT = 2**17  # points at which all sizes are drawn
 END = 0.15  # how often a name has its least value, and how often its largest
 SHOWN = 40
-ELEMENTS = ("i", "j")  # a lambda's row and key, as every kernel calls them
 COUNTED = frozenset({"block_id", "grid_dim", "warpgroup_id"}) | FUNCTIONS.keys() | CASTS.keys()
 UNKNOWN = (CuBridgeError, LookupError, RuntimeError, TypeError, ValueError, ArithmeticError)
 Table = dict[str, Tensor]
@@ -81,6 +80,7 @@ class Reaches:
         self.loops = {(str(p[0]), s.var): s for p, s in walk(module) if isinstance(s, For)}
         self.given = _given(module)
         self.unknown = _data_names(module, self.scalars)
+        self.places = _places(module)
         self.tiles = tiles_of(module) or Tiles(64, 64)
         try:
             found = find_attention(module)
@@ -163,8 +163,10 @@ class Reaches:
         blocks = sizes["B"] * sizes["Hq"] * _tiles(sizes["Nq"], self.tiles.rows)
         limits = {
             self.batch: (sizes["B"], 1), self.head: (sizes["Hq"], 1),
-            "i": (sizes["Nq"], 1), "j": (sizes["Nk"], 1), _BLOCK.id: (blocks, 1),
+            _BLOCK.id: (blocks, 1),
         }  # fmt: skip
+        if (function, name) in self.places:
+            return _one_of([(u * sizes[n]).long() for n in self.places[function, name]], name)
         if name in limits and name:
             return (u * limits[name][0]).long()
         ways = (
@@ -244,6 +246,20 @@ def _constants(module: Module) -> dict[str, dict[str, Expr]]:
     }
 
 
+def _places(module: Module) -> dict[tuple[str, str], tuple[str, ...]]:
+    """By function and name of a lambda's coordinate: the sizes that it stays below."""
+    out: dict[tuple[str, str], tuple[str, ...]] = {}
+    for path, stmt in walk(module):
+        for expr in stmt_exprs(stmt):
+            for node in walk_expr(expr):
+                names = coordinates(node) if isinstance(node, Call) else ()
+                limits = [("Nq",), ("Nk",)] if len(names) == 2 else [("Nq", "Nk")]
+                for name, limit in zip(names, limits, strict=False):
+                    known = out.get((str(path[0]), name), ())
+                    out[str(path[0]), name] = tuple(dict.fromkeys((*known, *limit)))
+    return out
+
+
 def _data_names(
     module: Module, scalars: Mapping[str, Mapping[str, Expr]]
 ) -> frozenset[tuple[str, str]]:
@@ -253,8 +269,8 @@ def _data_names(
         function = str(path[0])
         for expr in stmt_exprs(stmt):
             for node in walk_expr(expr):
-                if isinstance(node, Lambda):
-                    out |= {(function, p) for p in node.params if p not in ELEMENTS}
+                if isinstance(node, Call):
+                    out |= {(function, p) for p, tile in parameters(node).items() if tile}
         if isinstance(stmt, Assign) and stmt.target not in scalars.get(function, {}):
             whole = all(
                 not isinstance(n, Index) and (not isinstance(n, Call) or n.fn in COUNTED)

@@ -49,7 +49,7 @@ MAX_CASES = 5
 ROUNDS = 8  # how deep a name may stand for names
 MAX_NODES = 4000
 _SCALAR = frozenset({"ceil_div", "min", "max", "abs", "floor_div", "floor_mod"})
-_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Threshold:
 
     def words(self, outcome: bool) -> str:
         """`args.Nk > 65536` (tile_count), or its contrary."""
-        met = self.text if outcome else replace(self.text, op=_NEGATED[self.text.op])
+        met = self.text if outcome else replace(self.text, op=CONTRARY[self.text.op])
         return f"{print_expr(met)} ({self.path[0]})"
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from engine.cuir.check import check
 from engine.cuir.nodes import Module, Name, Num
-from engine.gates.branches import Watch
 from engine.gates.deck import Case
 from engine.gates.overflow import overflow
 from engine.gates.size_floats import size_as_float
+from engine.gates.watch import Watch
 from engine.spec import Recipe
 from engine.spec.declared import declared
 from engine.spec.inputs import violated

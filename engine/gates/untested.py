@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.gates.branches import Condition
 from engine.gates.cases import bent
+from engine.gates.conditions import Condition
 from engine.gates.deck import Case
 from engine.gates.reach import Reach, Reaches
 from engine.gates.running import Row, Way, run_deck

@@ -14,12 +14,13 @@ import pytest
 from engine.cuir.nodes import Binary, Module
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
-from engine.gates.branches import Watch, new_conditions
 from engine.gates.cases import unforeseen
+from engine.gates.conditions import new_conditions
 from engine.gates.deck import quick
 from engine.gates.judge import judge, judge_json
 from engine.gates.reach import Reaches
 from engine.gates.subject import Subject, at_sight
+from engine.gates.watch import Watch
 from engine.lift import lift, load_package
 from engine.spec.read import read_recipe
 from engine.spec.text import recipe_to_json
