@@ -55,8 +55,8 @@ def plan_commit(
 ) -> CommitPlan:
     """Plan to commit `files` (new contents by path, all in one repository).
 
-    `title` is the message's first line, `note` what follows it; the trailers name the session, the level and the lowered
-    kernel's hash.
+    `title` is the message's first line, `note` what follows it; the trailers name the session, the
+    level and the lowered kernel's hash.
 
     Raises:
         InputError: no repository, a path outside it, ignored or with changes of its own, a merge
