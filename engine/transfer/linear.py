@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from engine.cuir.nodes import Attr, Binary, Call, Expr, Name, Num, Select, Unary
 
@@ -50,6 +51,7 @@ class Linear:
         return out
 
 
+@lru_cache(1 << 14)  # a nested minimum asks for each of its parts again at every level
 def linear(expr: Expr) -> Linear:
     """The linear form of an integer expression; what is not linear becomes one (tidied) atom."""
     match expr:

@@ -9,7 +9,7 @@ always sound because partial tiles evaluate the predicate itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache, reduce
 
 from engine.cuir.nodes import Binary, Bool, Call, Compare, Expr, Name, Num, Select, Unary
 from engine.transfer.linear import Linear, linear_difference, tidy
@@ -161,6 +161,7 @@ class _Piece:
         )
 
 
+@lru_cache(1 << 12)
 def _at_most(a: Expr, b: Expr) -> bool:
     """Whether a <= b for certain."""
     difference = linear_difference(a, b)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+import torch
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cuir.nodes import Bool, Expr, Name, Num, Unary
+from engine.cuir.nodes import Bool, Compare, Expr, Name, Num, Select, Unary
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
-from engine.transfer.schedule import KeyRange, Rows, key_ranges, normal, tile_full
+from engine.scalar_algebra import canonical
+from engine.scalar_algebra.rewrite import map_children, substitute
+from engine.transfer.bounds import tile_full
+from engine.transfer.logic import factored, normal
+from engine.transfer.schedule import KeyRange, Rows, key_ranges
 
 ATOMS = (
     "j <= i + c", "j < i + c", "j >= i - c", "j > i - c", "j < c", "j >= c", "i < c", "i >= c",
@@ -63,6 +68,127 @@ def test_full_tiles_are_full(keep: Expr, i0: int, rows: int, j0: int, keys: int)
         assert all(
             holds(keep, i=i, j=j) for i in range(i0, i0 + rows) for j in range(j0, j0 + keys)
         )
+
+
+# --- conditions on the head and the batch --------------------------------------------------------
+
+KINDS = {"kind": "int", "flag": "bool"}
+OF_BLOCK = (
+    "h % 2 == 1", "h % 2 != 0", "h % 3 != 1", "h == 2", "h != 1", "h >= 2", "b < 1", "b != 0",
+    "kind[h] == 1", "kind[h] != 0", "flag[h]", "h * h == 4", "floor_div(h, 2) != b",
+)  # fmt: skip
+BANDS = ("j <= i", "i - j < 6", "i - j < 17", "j < 9", "j >= i - 30", "j <= i - 12", "i < 20")
+HELD = {
+    "Nk": 64,
+    "kind": torch.tensor([0, 2, 1, 0], dtype=torch.int32),
+    "flag": torch.tensor([False, True, True, False]),
+}
+BLOCKS = [{**HELD, "h": h, "b": b} for h in range(4) for b in range(2)]
+
+
+@st.composite
+def masks(draw: st.DrawFn, atoms: tuple[str, ...] = (*OF_BLOCK, *BANDS), depth: int = 3) -> Expr:
+    if depth == 0 or draw(st.integers(0, 3)) == 0:
+        return parse_expr(draw(st.sampled_from(atoms)))
+    kind = draw(st.sampled_from(["and", "or", "not"]))
+    left = draw(masks(atoms, depth - 1))
+    if kind == "not":
+        return Unary("not", left)
+    return Bool(kind, left, draw(masks(atoms, depth - 1)))
+
+
+def tiles(keep: Expr, block: dict[str, object], first: int, tile: int = 4) -> set[int]:
+    """The tiles that a block of eight rows visits."""
+    ranges = key_ranges(factored(keep), Rows(Num(first), Num(first + 7)), Name("Nk"))
+    out: set[int] = set()
+    for part in (ranges.prefix, ranges.rest):
+        if part is not None:
+            low, high = (int(evaluate(e, block, "exact")) for e in (part.low, part.high))
+            out |= set(range(low // tile, high // tile + 1)) if high >= low else set()
+    return out
+
+
+@settings(deadline=None)
+@given(masks(), st.sampled_from([0, 16, 48]))
+def test_a_condition_on_the_block_costs_no_tile(keep: Expr, first: int) -> None:
+    """What a head or a batch visits is what it would if its own mask were all that there is."""
+    of_block = [parse_expr(t) for t in OF_BLOCK]
+    for block in BLOCKS:
+        known = substitute(keep, {a: Num(bool(evaluate(a, block, "exact"))) for a in of_block})
+        assert tiles(keep, block, first) == tiles(known, block, first), block
+
+
+@st.composite
+def rewritten(draw: st.DrawFn, expr: Expr) -> Expr:
+    """The same predicate in another writing."""
+    other = map_children(expr, lambda e: draw(rewritten(e)) if _is_predicate(e) else e)
+    ways: list[Expr] = [other, Unary("not", Unary("not", other))]
+    match other:
+        case Bool(op, left, right):
+            dual = "or" if op == "and" else "and"
+            ways += [
+                Bool(op, right, left),
+                Unary("not", Bool(dual, Unary("not", left), Unary("not", right))),
+                Select(left, right, Num(False)) if op == "and" else Select(left, Num(True), right),
+                Select(
+                    Unary("not", left),
+                    *((Num(False), right) if op == "and" else (right, Num(True))),
+                ),
+            ]
+        case Compare(op, left, right):
+            turned = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+            contrary = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+            ways += [
+                Compare(turned[op], right, left),
+                Unary("not", Compare(contrary[op], left, right)),
+                Compare("==", Compare(contrary[op], left, right), Num(False)),
+                Compare("!=", other, Num(False)),
+            ]
+            if left == parse_expr("h % 2") and isinstance(right, Num):
+                ways.append(Compare(contrary[op], left, Num(1 - int(right.value))))
+    return draw(st.sampled_from(ways))
+
+
+def _is_predicate(expr: Expr) -> bool:
+    return isinstance(expr, Bool | Compare) or (isinstance(expr, Unary) and expr.op == "not")
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.sampled_from([0, 16, 48]))
+def test_equivalent_writings_visit_the_same_tiles(data: st.DataObject, first: int) -> None:
+    keep = data.draw(masks())
+    other = data.draw(rewritten(keep))
+    one, two = canonical(keep, KINDS), canonical(other, KINDS)
+    for block in BLOCKS:
+        assert tiles(one, block, first) == tiles(two, block, first), block
+
+
+def test_every_spelling_of_a_head_has_one_schedule() -> None:
+    spellings = (
+        "j <= i and (i - j < 6 or h % 2 == 1)", "j <= i and (i - j < 6 or h % 2 != 0)",
+        "j <= i and (i - j < 6 or not h % 2 == 0)", "j <= i and (i - j < 6 or h % 2 > 0)",
+        "(j <= i) if h % 2 == 1 else (j <= i and i - j < 6)",
+        "j <= i and (i - j) * (h % 2 == 0) < 6",
+        "not (j > i or (h % 2 == 0 and i - j >= 6))",
+    )  # fmt: skip
+    assert len({canonical(parse_expr(text), KINDS) for text in spellings}) == 1
+
+
+def test_a_range_inside_another_is_left_out() -> None:
+    rows = Rows(Name("q0"), Name("last"))
+    for text in ("j <= i and (i - j < 9 or j % 64 == 0)", "j < 70 or (j >= 9 and j < 20)"):
+        assert key_ranges(parse_expr(text), rows, Name("Nk")).rest is None
+    two = key_ranges(parse_expr("j < 9 or (j <= i and i - j < 9)"), rows, Name("Nk"))
+    assert two.prefix is not None and two.rest is not None
+
+
+def test_many_heads_of_their_own_lose_no_range() -> None:
+    text = " or ".join(f"(h == {h} and j <= i and i - j < {3 * h + 1})" for h in range(40))
+    keep = parse_expr(text)
+    for h in (0, 1, 39):
+        own = parse_expr(f"j <= i and i - j < {3 * h + 1}")
+        block = {"h": h, "Nk": 200}
+        assert tiles(keep, block, 120) == tiles(own, block, 120)
 
 
 def test_ranges_of_common_masks_are_tight() -> None:
