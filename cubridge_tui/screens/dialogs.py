@@ -171,13 +171,13 @@ class Prompt(ModalScreen[str | None], inherit_bindings=False):
 
 
 class Confirm(ModalScreen[bool], inherit_bindings=False):
-    """A question that `y` answers; keys typed before it appeared do not."""
+    """A question that `y` answers; keys typed before it appeared do not. It is shown whole."""
 
     DEFAULT_CSS = """
     Confirm { align: center bottom; background: $background 0%; }
     Confirm > Vertical {
         width: 100%;
-        height: 3;
+        height: auto;
         background: $panel;
         border-top: solid $primary;
     }
@@ -190,12 +190,18 @@ class Confirm(ModalScreen[bool], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Line(id="question")
+            for _ in self._pieces():
+                yield Line(classes="question")
             yield Line(id="hint")
+
+    def _pieces(self) -> list[str]:
+        return textwrap.wrap(self._question, max(self.app.size.width - 2, 20))
 
     def on_mount(self) -> None:
         self._asked = time.monotonic()
-        self.query_one("#question", Line).put([(f" {self._question}", "title")])
+        lines = self.query(".question").results(Line)
+        for line, piece in zip(lines, self._pieces(), strict=True):
+            line.put([(f" {piece}", "title")])
         keys = [(" y", "key"), (" yes  ", "dim"), ("any other key", "key"), (" no", "dim")]
         self.query_one("#hint", Line).put(keys)
 

@@ -57,7 +57,11 @@ class ReviewActions(Shared):
         if made is not None and made.kind is kind:  # nothing that undo would have to take back
             self.say(f"{name} is {kind} already: c comments, ] goes to the next hunk", "stale")
             return
-        self.job("decide", lambda: desk.decide(name, kind), self._decided, quiet=True)
+        verb = "reject" if kind is DecisionKind.REJECTED else "accept"
+        self.unless_accepted(
+            f"{verb} {name}",
+            lambda: self.job("decide", lambda: desk.decide(name, kind), self._decided, quiet=True),
+        )
 
     def _decided(self) -> None:
         """On to the next hunk that has no decision."""
@@ -104,17 +108,28 @@ class ReviewActions(Shared):
             self.say("nothing of this origin is undecided", "stale")
             return
         rest = partial(self.open_desk.accept_rest, *proposals.values())
-        self.job("decide", rest, self._decided, quiet=True)
+        self.unless_accepted(
+            "accept what is undecided",
+            lambda: self.job("decide", rest, self._decided, quiet=True),
+        )
 
     def do_undo(self) -> None:
         assert self.snap is not None
-        words = f"undone: {self.snap.undo_words}; U makes it again"
-        self.job("undo", self.open_desk.undo, lambda: self.say(words), quiet=True)
+        what, desk = self.snap.undo_words, self.open_desk
+        said = f"undone: {what}; U makes it again"
+        self.unless_accepted(
+            f"undo: {what.split(' (')[0]}",
+            lambda: self.job("undo", desk.undo, lambda: self.say(said), quiet=True),
+        )
 
     def do_redo(self) -> None:
         assert self.snap is not None
-        words = f"made again: {self.snap.redo_words}"
-        self.job("redo", self.open_desk.redo, lambda: self.say(words), quiet=True)
+        what, desk = self.snap.redo_words, self.open_desk
+        said = f"made again: {what}"
+        self.unless_accepted(
+            f"make again: {what.split(' (')[0]}",
+            lambda: self.job("redo", desk.redo, lambda: self.say(said), quiet=True),
+        )
 
     def do_comment(self) -> None:
         """Say something of the hunk; whatever is decided of it, or open, stays so."""
@@ -143,7 +158,7 @@ class ReviewActions(Shared):
     def _hunk_text(self, name: str) -> str:
         """The text to edit: the draft, else what stands, else what is proposed."""
         assert self.snap is not None
-        draft = self.snap.drafts.get(name)
+        draft = self.open_desk.builder.drafts.get(name)
         if draft is not None:
             return draft[0]
         decision = self.snap.decision(name)
@@ -187,8 +202,15 @@ class ReviewActions(Shared):
         begun: list[tuple[str, str]] = []
 
         def given(text: str | None) -> None:
-            if text is not None:
-                self.job("meaning", lambda: desk.write_meaning(op.id, text), told, quiet=True)
+            if text is None:
+                return
+            desk.builder.drafts[op.id] = (text, "")
+            self.unless_accepted(
+                f"give {op.id} this meaning",
+                lambda: self.job(
+                    "meaning", lambda: desk.write_meaning(op.id, text), told, quiet=True
+                ),
+            )
 
         def told() -> None:
             assert self.snap is not None
@@ -225,7 +247,7 @@ class ReviewActions(Shared):
     def do_write(self) -> None:
         """The whole target in $EDITOR; what comes back is a proposal, decided on like any other."""
         assert self.snap is not None
-        before = self.snap.drafts.get(WHOLE, (self.snap.target_text, ""))[0]
+        before = self.open_desk.builder.drafts.get(WHOLE, (self.snap.target_text, ""))[0]
         try:
             text = edit_outside(self.app, self.cubridge.config["editor"], before)
         except CuBridgeError as error:
@@ -242,7 +264,10 @@ class ReviewActions(Shared):
             self.to_undecided()
             self.say("your proposal: decide on its hunks like on any other's")
 
-        self.job("propose", lambda: desk.propose(text), told, quiet=True)
+        self.unless_accepted(
+            "propose your text",
+            lambda: self.job("propose", lambda: desk.propose(text), told, quiet=True),
+        )
 
     def _edited(self, name: str, text: str | None) -> None:
         if text is None:
@@ -258,7 +283,11 @@ class ReviewActions(Shared):
                 left = undecided(self.snap.state)
                 self.say(f"accepted as you wrote it; {left} undecided")
 
-        self.job("edit", lambda: desk.edit(name, text), told, quiet=True)
+        desk.builder.drafts[name] = (text, "")
+        self.unless_accepted(
+            f"edit {name}",
+            lambda: self.job("edit", lambda: desk.edit(name, text), told, quiet=True),
+        )
 
     # --- words -----------------------------------------------------------------------------------
 

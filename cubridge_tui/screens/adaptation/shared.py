@@ -12,6 +12,7 @@ from cubridge_tui.model.meanings import OpaqueNote
 from cubridge_tui.model.rows import Key
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.screens.base import ActionScreen
+from cubridge_tui.screens.dialogs import Confirm
 from cubridge_tui.widgets.pane_grid import PaneGrid
 from engine.types import Stage
 
@@ -82,6 +83,19 @@ class Shared(ActionScreen):
     def open_desk(self) -> Desk:
         assert self.desk is not None
         return self.desk
+
+    def unless_accepted(self, what: str, do: Callable[[], None]) -> None:
+        """Do what changes the session's content; of an accepted kernel only after asking.
+
+        `what` says it in a few words, such as `reject rules/h4`.
+        """
+        state = self.snap.state if self.snap is not None else None
+        if state is None or not state.acceptance_is_current:
+            do()
+            return
+        accepted = state.accepted_level.value + (", committed" if state.commits else "")
+        question = f"{what}? It revokes the acceptance ({accepted})"
+        self.app.push_screen(Confirm(question), lambda yes: do() if yes else None)
 
     # --- panes -----------------------------------------------------------------------------------
 

@@ -126,7 +126,10 @@ class StageActions(Shared):
     def _redo(self, stage: Stage) -> None:
         desk = self.open_desk
         job = f"{stage.value} again"
-        self.job(job, lambda: desk.redo_from(stage), lambda: self.say(f"{job}: done"))
+        self.unless_accepted(
+            f"make the {stage.value} again",
+            lambda: self.job(job, lambda: desk.redo_from(stage), lambda: self.say(f"{job}: done")),
+        )
 
     def do_cancel(self) -> None:
         self.cubridge.jobs.stop()
@@ -193,7 +196,10 @@ class StageActions(Shared):
             name, desk = self.current_hunk(), self.open_desk
             decide = partial(desk.decide, name, DecisionKind.ACCEPTED)
             words = f"{name} accepted as proposed: s runs the gate again"
-            self.job("decide", decide, lambda: self.say(words), quiet=True)
+            self.unless_accepted(
+                f"accept {name}",
+                lambda: self.job("decide", decide, lambda: self.say(words), quiet=True),
+            )
 
     def do_override(self) -> None:
         assert self.snap is not None
@@ -222,8 +228,17 @@ class StageActions(Shared):
         self.app.push_screen(AcceptScreen(self))
 
     def do_take_in(self) -> None:
-        self.refusal = None  # what was refused is what the session has no more
-        self.job("take in", self.open_desk.take_in, quiet=True)
+        assert self.snap is not None
+        desk, changed = self.open_desk, self.snap.changed
+
+        def take() -> None:
+            self.refusal = None  # what was refused is what the session has no more
+            self.job("take in", desk.take_in, told, quiet=True)
+
+        def told() -> None:
+            self.say(f"the changed {changed} is taken in: what was made from it before is stale")
+
+        self.unless_accepted(f"take in the changed {changed}", take)
 
     def do_fork(self) -> None:
         """A session of one's own that begins with this history."""

@@ -14,12 +14,15 @@ from cubridge_tui.model.linediff import FILLER
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.adaptation import AdaptationScreen
-from cubridge_tui.screens.dialogs import TextDialog
+from cubridge_tui.screens.base import GRACE
+from cubridge_tui.screens.dialogs import Confirm, TextDialog
 from cubridge_tui.widgets.code_pane import CodePane
 from engine.types import DecisionKind, Gate, Stage, VerdictKind
+from sessions.events import Committed
 from sessions.replay import lines
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
+from tests.cubridge_tui.made import placed
 
 pytestmark = pytest.mark.usefixtures("no_warm_up")
 Proposed = tuple[Path, str]
@@ -646,3 +649,55 @@ async def test_side_by_side_equal_lines_stand_in_one_row_and_scroll_as_one(
             assert left.scroll_offset.y == right.scroll_offset.y
         await d.press("tab", "G")
         assert left.scroll_offset.y == right.scroll_offset.y
+
+
+async def test_what_was_accepted_is_changed_only_after_a_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decisions of one and of all, their redo, an edit, and the stages made again."""
+    session = placed(tmp_path / "store.git")
+    store = Store.open(tmp_path / "store.git")
+    monkeypatch.setenv("CUBRIDGE_STORE", str(store.path))
+    async with Driver(session, (80, 24)) as d:
+        desk = d.screen.open_desk
+        d.screen.job("accept", desk.accept, quiet=True)
+        await d.settle()
+        committed = Committed("/theirs", "kernel.cu", "c" * 40)
+        d.screen.job("commit", lambda: desk.writer.append([committed], actor="ana"), quiet=True)
+        d.screen.job("look", desk.snapshot, quiet=True)
+        await d.settle()
+
+        def current() -> bool:
+            assert d.screen.snap is not None
+            return d.screen.snap.state.acceptance_is_current
+
+        async def asked(question: str, answer: str) -> None:
+            assert isinstance(d.app.screen, Confirm) and question in d.text
+            whole = " ".join(d.text.split())
+            assert "revokes the acceptance (cpu-verified, committed)" in whole
+            await asyncio.sleep(2 * GRACE)
+            await d.press(answer)
+
+        d.screen.grid.lead(Stage.TARGET)
+        await d.press("right_square_bracket")
+        name, count = d.screen.current_hunk(), len(desk.writer.events)
+        await asyncio.sleep(GRACE)
+        await d.press("x")
+        await asked(f"reject {name}?", "n")
+        await d.press("D")
+        await asyncio.sleep(2 * GRACE)
+        await d.press("y")  # that the decisions go
+        await asked("make the target again?", "n")
+        d.screen._edited(name, "x = 1")
+        await d.settle()
+        await asked(f"edit {name}?", "n")
+        assert d.screen._hunk_text(name) == "x = 1"  # kept
+        assert current() and len(desk.writer.events) == count
+        await d.press("x")
+        await asked(f"reject {name}?", "y")
+        assert not current()
+        await d.press("u")  # which needs no question: it brings it back
+        assert current()
+        await d.press("U")
+        await asked("make again: rejected", "n")
+        assert current()
