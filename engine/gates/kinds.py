@@ -21,10 +21,13 @@ from engine.cuir.nodes import (
     Num,
     Return,
     Select,
+    Stmt,
     Unary,
     walk,
+    walk_expr,
 )
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS
+from engine.transfer.rewrite import stmt_exprs
 
 WHOLE = frozenset({"i32", "i64", "bool"})
 _LOADS = frozenset({"load_rows", "load_cols", "load_tile"})
@@ -137,3 +140,37 @@ class Kinds:
 
 
 _VIEWS = tuple((Name(kind),) for kind in sorted(WHOLE))
+
+
+def float_in_lists(module: Module) -> bool:
+    """Whether the kernels that prepare the attention's lists of tiles, or the functions that they
+    call, read or make a float: typed mode may then list other tiles than exact mode."""
+    kinds = Kinds(module)
+    statements: dict[str, list[Stmt]] = {f.name: [] for f in module.functions}
+    for path, stmt in walk(module):
+        statements[str(path[0])].append(stmt)
+    todo = [
+        f.name
+        for f in module.functions
+        if f.kind == "kernel" and not any(map(_is_row_max, statements[f.name]))
+    ]
+    seen = set[str]()
+    while todo:
+        function = todo.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        for stmt in statements[function]:
+            for expr in stmt_exprs(stmt):
+                for node in walk_expr(expr):
+                    if isinstance(node, Call):
+                        todo += [node.fn] if node.fn in statements else []
+                        if node.fn == "gmem" and node.params[:1] not in _VIEWS:
+                            return True
+                    if kinds.is_float(node, function, {}):
+                        return True
+    return False
+
+
+def _is_row_max(stmt: Stmt) -> bool:
+    return isinstance(stmt, Assign) and isinstance(stmt.value, Call) and stmt.value.fn == "row_max"

@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.cuir.check import check
 from engine.cuir.nodes import Module, Name, Num
 from engine.gates.deck import Case
+from engine.gates.kinds import float_in_lists
 from engine.gates.overflow import overflow
 from engine.gates.size_floats import size_as_float
 from engine.gates.watch import Watch
@@ -67,11 +68,11 @@ class Subject:
 
     @property
     def lists_are_whole(self) -> bool:
-        """Whether the mask, and so the lists of tiles, reads no float."""
+        """Whether neither the mask nor what the module makes its lists of tiles of is a float."""
         kinds = {i.name: i.dtype for i in self.recipe.inputs}
-        return all(
-            kinds.get(n) in (None, "i32", "i64", "bool") for n in free_names(self.recipe.keep)
-        )
+        read = free_names(self.recipe.keep)
+        whole = all(kinds.get(n) in (None, "i32", "i64", "bool") for n in read)
+        return whole and not float_in_lists(self.module)
 
     @property
     def unread(self) -> bool:

@@ -19,6 +19,7 @@ from engine.gates.g3 import G3
 from engine.lift import lift_source, specialisation_key
 from engine.lift.meanings import known_meanings, like
 from engine.lower.lower import lower
+from engine.service.inputs import modules_hash
 from engine.service.work import Work
 from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_to_json
@@ -39,7 +40,7 @@ class ModelGates:
 
     def judge(self, recipe: Recipe | None) -> Callable[[Module, Binding], Judgement]:
         """The judge of edits of a session's target; `recipe` is None where none was read."""
-        spec = sha256_of(self.work.spec.read_bytes())
+        spec = _spec_hash(self.work)
 
         def judge(module: Module, binding: Binding) -> Judgement:
             with self.turn():
@@ -54,9 +55,11 @@ class ModelGates:
                 found = Judgement(Reached.UNMET, unmet)
             if found.reached is Reached.PASSED and self.through is not Gate.G2:
                 found = self._g3(module, found)
-            if sha256_of(self.work.spec.read_bytes()) != spec:
+            if _spec_hash(self.work) != spec:
                 raise InputError(
-                    f"{self.work.spec.name} changed while a model was asked", fix="start again"
+                    f"{self.work.spec.name}, or a module that it imports, changed while a model "
+                    "was asked",
+                    fix="start again",
                 )
             return found
 
@@ -130,7 +133,7 @@ def judged_elsewhere(
     parts = (
         print_module(base), print_module(edited), json.dumps(binding.to_json()),
         "" if recipe is None else json.dumps(recipe_to_json(recipe)),
-        sha256_of(work.spec.read_bytes()), json.dumps(dict(work.options.spec), default=str),
+        _spec_hash(work), json.dumps(dict(work.options.spec), default=str),
     )  # fmt: skip
     asked = sha256_of("\0".join(parts))
     if asked not in work.elsewhere:
@@ -142,6 +145,11 @@ def judged_elsewhere(
             return found
         work.elsewhere[asked] = found
     return work.elsewhere[asked]
+
+
+def _spec_hash(work: Work) -> str:
+    """Of the spec, and of the modules that it imports from beside it."""
+    return sha256_of(f"{sha256_of(work.spec.read_bytes())} {modules_hash(work.spec)}")
 
 
 def _judged(
