@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from cubridge_tui.model.built import kernel_words
 from cubridge_tui.model.links import FIELDS, LIFTED, lifted_name
-from cubridge_tui.model.rows import Key, Row
-from cubridge_tui.model.snapshot import Snapshot
+from cubridge_tui.model.rows import Key, Row, RowKind
+from cubridge_tui.model.snapshot import Snapshot, View
 from engine.cuir.arch import arch as arch_facts
 from engine.cuir.infer import Typer
 from engine.cuir.nodes import (
@@ -34,6 +34,7 @@ from engine.cuir.printer import print_expr
 from engine.cuir.types import (
     DTYPES,
     DTypeValue,
+    Layout,
     Scalar,
     SharedType,
     TileType,
@@ -50,7 +51,7 @@ GUARDS = ("sync", "wait", "wait_async", "named_sync", "mma_wait", "tma_wait", "f
 
 def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
     """What is known of the op that a row shows, as lines."""
-    key = row.key
+    key = _shown_key(snap, row)
     lines = [f"text       {row.text.strip()}"]
     if key is None:
         return [*lines, "", "no op: a comment, a brace, a blank line, or text that did not lift"]
@@ -74,6 +75,17 @@ def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
         lines += [f"built      {words}" for words in kernel_words(built.details, str(path[0]))]
     lines += ["", *_where(snap, key), "", *_cause(snap, row, stage)]
     return lines
+
+
+def _shown_key(snap: Snapshot, row: Row) -> Key | None:
+    """The op that a row is about. The head line of a hunk that was taken is about the hunk's first
+    op as it now stands in the target, not as the proposal named it."""
+    if row.kind is RowKind.HEAD and row.hunk:
+        for other in snap.panes[View.OPS][Stage.TARGET].rows:
+            taken = other.hunk == row.hunk and other.kind is RowKind.ADD
+            if taken and other.key is not None and other.number is not None:
+                return other.key
+    return row.key
 
 
 def _of_opaque(snap: Snapshot, key: Key) -> list[str]:
@@ -147,17 +159,38 @@ def words(kind: Type) -> str:
 def _storage(kind: Type) -> list[str]:
     match kind:
         case TileType(layout, dtype):
-            size = layout.rows * layout.cols * DTYPES[dtype].size
-            threads = 32 * (layout.warps or (layout.base.warps if layout.base else None) or 4)
+            size, threads = DTYPES[dtype].size, 32 * _warps(layout)
+            held = elements_a_thread(layout)
+            whole = layout.rows * layout.cols
+            copies = held * threads // whole
+            each = f", {copies} copies of each value" if copies > 1 else ""
             return [
-                f"lives      in registers, {size} bytes in all, "
-                f"{size / threads:.0f} bytes a thread of {threads}"
+                f"lives      in registers, {held * size} bytes a thread of {threads}, "
+                f"{whole * size} bytes of values{each}"
             ]
         case SharedType(offset=offset, stages=stages):
             size = kind.tile_bytes * (stages or 1)
             at = f" at byte {offset}" if offset is not None else ""
             return [f"lives      in shared memory{at}, {size} bytes"]
     return []
+
+
+def _warps(layout: Layout) -> int:
+    return layout.warps or (layout.base.warps if layout.base is not None else None) or 4
+
+
+def elements_a_thread(layout: Layout) -> int:
+    """How many elements of a register tile one thread holds (`SIZE` of the headers' layouts).
+
+    The four lanes of a quad share rows, so each has the row vector's values of its rows; every
+    warp has all columns, and of each eight of them a thread has two.
+    """
+    match layout.role:
+        case "row":
+            return layout.rows // (8 * _warps(layout))
+        case "col":
+            return layout.cols // 4
+    return layout.rows * layout.cols // (32 * _warps(layout))
 
 
 def _flops(call: Call, scope: Mapping[str, Type], typer: Typer) -> str:

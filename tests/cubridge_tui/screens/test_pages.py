@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.model.inspect import inspect
+from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.accept import AcceptScreen
 from engine.types import Gate, Stage, VerdictKind
@@ -85,3 +86,22 @@ async def test_a_run_that_says_nothing_shows_how_long_it_has_run(store: Path) ->
             go_on.set()
         await d.settle()
         assert d.app.jobs.line == ""
+
+
+async def test_the_head_line_of_an_accepted_hunk_is_about_its_op_in_the_target(
+    store: Path,
+) -> None:
+    async with Driver(placed(store), (120, 40)) as d:
+        snap = d.screen.snap
+        assert snap is not None
+        rows = snap.panes[View.OPS][Stage.TARGET].rows
+        heads = [i for i, row in enumerate(rows) if row.kind is RowKind.HEAD]
+        assert len(heads) >= 5
+        for at in heads:
+            added = next(r for r in rows[at:] if r.kind is RowKind.ADD and r.key is not None)
+            said = inspect(snap, Stage.TARGET, rows[at])
+            assert f"target     line {added.number}" in said, said
+            assert not any("not in this text" in line for line in said)
+        rows_of = next(r for r in rows if r.text.strip().startswith("m = fill(") and r.number)
+        lives = next(x for x in inspect(snap, Stage.TARGET, rows_of) if x.startswith("lives"))
+        assert "16 bytes a thread of 128" in lives and "4 copies" in lives
