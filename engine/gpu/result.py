@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError, Where
+from engine.files import MIB, read_text
 from engine.gpu.predicted import OURS, resources_of, with_predictions
+from engine.gpu.schema import fault
 from engine.gpu.worker.checklist import ALL_PAIRS
 from engine.gpu.worker.results import KIND, SCHEMA, judge, row_key
 from engine.types import Gate, Verdict, VerdictKind
@@ -21,7 +23,7 @@ WORDS = {
     "options": "the spec's options", "spec_modules": "a module that the spec imports",
 }  # fmt: skip
 _LISTS = ("checks", "times", "self_test")
-_TEXTS = ("name", "primary", "state", "verdict", "reason", "method")
+MOST_BYTES = 64 * MIB
 
 
 def read_results(path: Path) -> tuple[dict[str, Any], ...]:
@@ -30,12 +32,10 @@ def read_results(path: Path) -> tuple[dict[str, Any], ...]:
     Raises:
         InputError: not a result that this version reads; the file and what is wrong with it.
     """
-    where = Where(str(path))
-    fix = "give the JSON file that JOB/run.py wrote"
+    where, fix = Where(str(path)), "give the JSON file that JOB/run.py wrote"
+    text = read_text(path, fix, MOST_BYTES)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=where, fix=fix) from None
+        data = json.loads(text)
     except (ValueError, RecursionError):
         raise InputError("not JSON", where=where, fix=fix) from None
     if isinstance(data, dict) and data.get("kind") == MANY:
@@ -59,19 +59,8 @@ def checked(data: object, path: Path) -> dict[str, Any]:
             f"result schema {data.get('schema')!r} is not {SCHEMA}", where=where,
             fix="run the job again with this version",
         )  # fmt: skip
-    whole = (
-        all(isinstance(data.get(name), str) for name in _TEXTS)
-        and all(isinstance(data.get(name), list) for name in (*_LISTS, "keys"))
-        and all(isinstance(row, dict) for name in _LISTS for row in data[name])
-        and all(
-            isinstance(r.get("check"), str) and isinstance(r.get("verdict"), str)
-            for r in data["checks"]
-        )
-        and isinstance(data.get("hashes"), dict)
-        and isinstance(data.get("device"), dict)
-    )
-    if not whole:
-        raise InputError("a damaged result", where=where, fix="run the job again")
+    if wrong := fault(data):
+        raise InputError(f"a damaged result: {wrong}", where=where, fix="run the job again")
     return data
 
 

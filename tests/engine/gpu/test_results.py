@@ -7,9 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from cubridge_tui.model import gpu_results
 from engine.errors import InputError
+from engine.gpu.bench_bars import groups_of, notes_of
 from engine.gpu.job import Contents, hashes_of
+from engine.gpu.predicted import resources_of, with_predictions
 from engine.gpu.result import (
     differing,
     import_result,
@@ -20,6 +25,7 @@ from engine.gpu.result import (
     table,
     verdict_of,
 )
+from engine.gpu.schema import fault
 from engine.gpu.worker.checklist import CHECKS, OPTIONAL, required
 from engine.gpu.worker.manifest import read_job
 from engine.gpu.worker.results import Store, judge, write_result
@@ -204,6 +210,119 @@ def test_a_damaged_result_is_one_clear_error(tmp_path: Path, text: str) -> None:
     assert str(path) in str(found.value) and found.value.fix
     with pytest.raises(InputError, match="cannot be read"):
         read_results(tmp_path / "none.json")
+
+
+def true_result(job: Path) -> dict[str, Any]:
+    """A result with every kind of row, as a job writes it."""
+    accuracy = row("accuracy", worst=0.5, worst_case="S 8", notes={"integers": [1, "n"]})
+    built = row("build", notes={"resources": [
+        {"specialisation": "bf16_64", "registers": 168, "spill_stores": 0, "spill_loads": 0}
+    ]})  # fmt: skip
+    rows = [r for r in whole() if r["check"] not in ("accuracy", "build")]
+    failed = row("racecheck", verdict="fail", cases=0, failures=["at S 8"], failed=1)
+    data = result_of(job, [*rows, accuracy, built, failed])
+    sizes = {"B": 1, "Hq": 8, "Hkv": 8, "Nq": 1024, "Nk": 1024, "D": 64}
+    ours = {
+        "case": "S 8", "name": "CuBridge", "ms": 2.0, "iqr_ms": 0.1, "tflops": 300.0,
+        "ours_is": 1.0, "of_floor": 0.4, "matmul_tflops": 600.0, "flops": 1e9, "sizes": sizes,
+        "mask": "causal", "clocks": {"before": {"sm": 1980}, "after": None},
+    }  # fmt: skip
+    rival = {"case": "S 8", "name": "SDPA", "ms": 1.0, "iqr_ms": 0.1, "tflops": 600.0}
+    none = {"case": "S 8", "name": "cuDNN", "reason": "takes no mask"}
+    data["times"] = [ours, {**rival, "ours_is": 0.5}, none]
+    data["self_test"] = [{"mutant": "mask", "verdict": "pass", "reason": "rejected"}]
+    out: dict[str, Any] = json.loads(json.dumps(data))
+    return out
+
+
+def places_of(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a JSON value, the root aside."""
+    items: Any = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list):
+        items = enumerate(value)
+    return [p for k, v in items for p in ((*at, k), *places_of(v, (*at, k)))]
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+    | st.sampled_from([10**400, 2**63, -1, 1e308, 1e-320, "\ud800", "pass", "CuBridge", 0]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@settings(
+    deadline=None, max_examples=100,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)  # fmt: skip
+@given(data=st.data())
+def test_no_change_of_a_true_result_is_more_than_one_clear_error(
+    data: st.DataObject, contents: Contents, job: Path, tmp_path: Path
+) -> None:
+    made = true_result(job)
+    for _ in range(data.draw(st.integers(1, 3))):
+        *to, last = data.draw(st.sampled_from(places_of(made)))
+        holder = made
+        for key in to:
+            holder = holder[key]
+        if data.draw(st.booleans()):
+            holder[last] = data.draw(ODD)
+        else:
+            del holder[last]
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(made))
+    expected = hashes_of(contents)
+    try:
+        (found,) = read_results(path)
+        assert report(found) and verdict_of(found)[0] in ("pass", "fail", "not_run")
+        predicted = with_predictions(found)
+        assert table(predicted) and groups_of(predicted["times"])
+        assert notes_of(found["device"], found["method"])
+        resources_of(found)
+        verdict = import_result(matching([found, found], expected, path), expected, (), path)
+        assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))) == verdict
+        assert gpu_results.table(verdict).rows and gpu_results.bars(verdict.details, 80).rows
+    except InputError as error:
+        assert str(path) in str(error)
+
+
+def test_a_true_result_is_whole(job: Path) -> None:
+    assert fault(true_result(job)) == ""
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("checks", 0, "seconds"), "x", r"checks\[0\]\.seconds is no number"),
+        (("checks", 0, "seconds"), float("inf"), "is not finite"),
+        (("checks", 0, "failures"), 5, "is no list"),
+        (("checks", 0, "verdict"), "marvellous", "none of pass, fail, not_run"),
+        (("declared",), 5, "declared is no list"),
+        (("device", "name"), ["x"], r"device\.name is no text"),
+        (("times", 0, "tflops"), "z", r"times\[0\]\.tflops is no number"),
+        (("times", 0, "ms"), -5, "out of range"),
+        (("times", 1, "ours_is"), "x", "is no number"),
+        (("times", 0, "sizes", "Nk"), 2**40, "out of range"),
+        (("hashes", "kernel"), 5, r"hashes\.kernel is no text"),
+        (("reason",), "\ud800", "half a character"),
+    ],
+)
+def test_a_damaged_field_is_named_with_its_place(
+    place: tuple[Any, ...], value: Any, words: str, job: Path, tmp_path: Path
+) -> None:
+    made = true_result(job)
+    holder = made
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = value
+    path = tmp_path / "result.json"
+    for whole_file in (made, {"kind": "cubridge-gpu-results", "results": [made]}):
+        path.write_text(json.dumps(whole_file))
+        with pytest.raises(InputError, match=words) as found:
+            read_results(path)
+        assert found.value.fix
 
 
 def test_report_and_table_are_lines(job: Path) -> None:
