@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from engine.gates.comparing import EXACT_TOLERANCE, roundoff, rows_equal
 from engine.gates.deck import Case
 from engine.gates.low_precision import run_spec
 from engine.gates.running import Compare, Row, Way, execute, hot_like, make_case
+from engine.gates.steady import UNSOUND, UNUSUAL, finite_as_ever, steady
 from engine.gates.subject import Failure, Subject
 from engine.spec.oracle import as_bhnd, oracle, output_as_bhnd
 from engine.spec.signature import Signature
@@ -83,15 +85,28 @@ def compared(subject: Subject, case: Case, inputs: Mapping[str, Any]) -> Compare
     want = _spec(subject, inputs) if case.Nq and case.Nk else None
     if isinstance(want, str):
         return want
+    sound: Tensor | None = None
+    if want is not None and case.values in UNUSUAL:
+        spec, q = partial(_spec, subject), _query(subject)
+        if not finite_as_ever(spec, inputs, q, want):
+            return UNSOUND
+        sound = steady(spec, inputs, q, want)
 
     def compare(out: Mapping[str, Tensor]) -> tuple[Failure | None, Row]:
         o = output_as_bhnd(subject.recipe, out["O"])
         if want is None:
             return (Failure("without keys O is not 0") if bool((o != 0).any()) else None), {}
-        failure, worst = rows_equal(o, _without_nan_rows(want), "O")
+        there = _without_nan_rows(want)
+        if sound is not None:
+            o, there = (t.masked_fill(~sound[..., None], 0.0) for t in (o, there))
+        failure, worst = rows_equal(o, there, "O")
         return failure, {"O": worst}
 
     return compare
+
+
+def _query(subject: Subject) -> str:
+    return next(i.name for i in subject.recipe.inputs if i.role == "q")
 
 
 def _without_nan_rows(o: Tensor) -> Tensor:
@@ -117,6 +132,10 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
     want = _spec(subject, wide)
     if isinstance(want, str):
         return None, row | {"skipped": want}
+    if case.values in UNUSUAL:
+        spec = partial(_spec, subject)
+        if not finite_as_ever(spec, wide, _query(subject), want):
+            return None, row | {"skipped": UNSOUND}
     failure, out = execute(subject, low, sizes, "typed", seed)
     if failure is not None:
         return failure, row

@@ -12,10 +12,12 @@ from dataclasses import replace
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.gates.deck import (
+    LONG_SUM,
     MAX_SQUARE,
     MOST_TILES,
     Case,
     constants,
+    far,
     listed,
     past,
     quick,
@@ -48,15 +50,15 @@ def legal_cases(subject: Subject, names: Iterable[int], more: Sequence[Case] = (
     deck = (*quick(tiles), *past(names), *more)
     lists = listed(listed_tile(subject))
     farther = cases_past(thresholds(subject.module), deck, tiles)
-    deck = (*deck, *lists, *farther)
+    deck = (*deck, *lists, *farther, *far(tiles))
     if subject.watch is not None:
-        deck = (*deck, *unforeseen(subject.module, deck))
+        deck = (*deck, *unforeseen(subject.module, deck), LONG_SUM)
     out: list[Case] = []
     for case in deck:
         found = bent(subject, case)
         if found is None:
             continue
-        costly = (case in lists and found.Nq > MAX_SQUARE) or (
+        costly = (case in (*lists, LONG_SUM) and found.Nq > MAX_SQUARE) or (
             case in farther and not affordable(found)
         )
         if not costly:

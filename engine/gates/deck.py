@@ -27,7 +27,7 @@ class Case:
     Hkv: int
     Nq: int
     Nk: int
-    values: Literal["random", "peaked", "bias-inf"] = "random"
+    values: Literal["random", "peaked", "bias-inf", "level", "far", "even"] = "random"
     modes: tuple[str, ...] = ("exact", "typed")
     probe_keep: bool = False  # recover the weights with one-hot V
     turn: int | None = None  # how ids and flags are drawn (`engine.spec.draws`); None: by its place
@@ -121,6 +121,20 @@ def listed(tile: int | None) -> tuple[Case, ...]:
     if tile is None:
         return ()
     return (Case(1, 1, 1, 20, MOST_TILES * tile + 3, modes=("exact",), turn=1),)
+
+
+def far(tiles: Tiles | None = None) -> tuple[Case, ...]:
+    """Rows of logits that are all very negative, all very positive, and of both kinds, in one tile
+    and from tile to tile: few rows in both modes, and more in float64."""
+    keys = 2 * (tiles or Tiles(128, 64)).keys + 22
+    return (
+        Case(1, 2, 1, 20, keys, values="level", turn=0),
+        Case(1, 1, 1, keys, keys, values="far", modes=("exact",), turn=0),
+    )
+
+
+# The sum of a row's weights is at most its keys: where all logits are the same it is that many.
+LONG_SUM = Case(1, 1, 1, 1, 20_500, values="even", modes=("exact",), turn=0)
 
 
 def beyond(found: Iterable[int]) -> str:

@@ -14,11 +14,14 @@ from engine.cuir.printer import print_expr
 from engine.errors import InputError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.draws import ANY_IDS, FLAGS, IDS, Draw, in_turn
+from engine.spec.levels import at_levels
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, Described, recipe_of
 
-Kind = Literal["random", "peaked", "one-hot", "bias-inf", "strided"]
-KINDS: tuple[Kind, ...] = ("random", "peaked", "one-hot", "bias-inf", "strided")
+Kind = Literal["random", "peaked", "one-hot", "bias-inf", "strided", "level", "far", "even"]
+KINDS: tuple[Kind, ...] = (
+    "random", "peaked", "one-hot", "bias-inf", "strided", "level", "far", "even",
+)  # fmt: skip
 PEAK = 10.0
 
 
@@ -40,7 +43,8 @@ def make_inputs(
     `sizes` gives B, Hq, Hkv, Nq, Nk, D, Dv and any other dimension that the spec names. Floats of
     dtype "T" have `dtype` and hold values that it can represent. `kind`: "peaked" multiplies q
     by 10, "one-hot" makes v the identity over keys (repeated past Dv), "bias-inf" puts -inf into
-    float extras of two and more dimensions, "strided" gives tensors whose rows lie apart. Integer
+    float extras of two and more dimensions, "strided" gives tensors whose rows lie apart; "level",
+    "far" and "even" are rows of logits far from 0 and all equal (`engine.spec.levels`). Integer
     extras over rows are document numbers: sorted, in ragged runs, or as `turn` has it (see
     `engine.spec.draws`), and flags likewise; others are lengths where a recipe says that they index
     nothing. Raises `InputError` for sizes that the spec does not allow.
@@ -122,6 +126,7 @@ def _values(
     value = torch.randn(shape, generator=generator, dtype=torch.float64)
     if item.role == "q" and kind == "peaked":
         value = value * PEAK
+    value = at_levels(item.role, value, item.dims, kind)
     if item.role == "v" and kind == "one-hot":
         value = _identity(item, shape)
     if item.role == "extra" and kind == "bias-inf" and len(shape) >= 2:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from engine.cuir.integers import integers_in
 from engine.cuir.nodes import Expr
+from engine.spec.levels import EVEN, LEVEL
 
 FLAT, PEAKED, SHIFTED = "flat", "peaked", "shifted"
 LARGEST_CONSTANT = 4096
@@ -19,7 +20,8 @@ LARGEST_CONSTANT = 4096
 
 @dataclass(frozen=True)
 class Case:
-    """One run. `values`: flat (normal draws), peaked (q times 8), shifted (q times 3, v plus 3).
+    """One run. `values`: flat (normal draws), peaked (q times 8), shifted (q times 3, v plus 3),
+    level (logits of thousands) or even (all the same), as `engine.spec.levels` has them.
 
     `turn`: how integers over rows and flags are drawn, see `engine.spec.draws`; 0 as they are
     timed: sorted runs, independent flags. `slots` of a workspace, None for as many as ever.
@@ -55,6 +57,15 @@ _SIZES = (
 _EMPTY = ((0, 64), (64, 0), (0, 0), (1, 0))
 _HEADS = ((1, 1), (4, 4), (6, 2), (5, 1), (12, 4), (2, 2))
 _SHORT = ((1, 1), (113, 203), (129, 127), (307, 256), (512, 512), (1, 300))
+
+
+# Rows of very low and of very high logits, in one tile and from tile to tile; then sums of weights
+# as large as a row of that many keys can have.
+_LEVELS = (
+    Case(1, 2, 1, 20, 150, LEVEL, 8200), Case(2, 2, 2, 150, 150, LEVEL, 8201),
+    Case(1, 2, 1, 300, 1000, LEVEL, 8202),
+)  # fmt: skip
+_LONG_SUM = Case(1, 1, 1, 1, 30_001, EVEN, 8203)
 
 
 def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
@@ -97,7 +108,7 @@ def accuracy_deck(expressions: Iterable[Expr], short: bool) -> tuple[Case, ...]:
             continue
         other = PEAKED if n % 3 else SHIFTED
         cases += [base, replace(base, values=other, seed=5000 + n, turn=2 * n + 1)]
-    return tuple(cases)
+    return (*cases, *(_LEVELS[:2] if short else (*_LEVELS, _LONG_SUM)))
 
 
 def probe_deck(expressions: Iterable[Expr], short: bool) -> tuple[Case, ...]:

@@ -27,7 +27,7 @@ from engine.gpu.worker.guarded import LAYOUTS
 from engine.gpu.worker.probes import UNRUN, check_independence, check_keep_sets
 from engine.gpu.worker.rows import Tally
 from engine.gpu.worker.rules import FACTOR, FACTOR_TANH, judge_lse, judge_output
-from engine.gpu.worker.specrun import Outcome
+from engine.gpu.worker.specrun import UNUSUAL, Outcome
 from engine.gpu.worker.subject import Subject
 from engine.spec.oracle import output_as_bhnd
 from engine.transfer.binding import SLOTS
@@ -56,6 +56,14 @@ def check_numbers(subject: Subject) -> None:
     check_unread(subject)
 
 
+def comparable(subject: Subject, inputs: dict[str, Tensor]) -> bool:
+    """Whether there is anything to compare with at unusual logits."""
+    try:
+        return subject.run.finite_as_ever(inputs)
+    except SpecError:
+        return subject.run.recipe is None  # what does not run is said where it is judged
+
+
 def check_unread(subject: Subject) -> None:
     """Say what cannot be judged without a recipe; too few cases that could be are no pass."""
     if subject.run.recipe is not None:
@@ -79,6 +87,10 @@ def run_and_judge(
         status = call.run()
         if status != 0:
             tally.fail(f"{case}: the launch returned {status}")
+            return
+        unusual = isinstance(case, deck.Case) and case.values in UNUSUAL
+        if unusual and not comparable(subject, inputs):
+            tally.count("cases whose logits the spec gives no finite numbers for", 1)
             return
         judge(subject, call, inputs, case, check)
 

@@ -24,6 +24,7 @@ from engine.gpu.worker.cases import FLAT, PEAKED, SHIFTED, Case
 from engine.spec.derived import derive_inputs
 from engine.spec.draws import FLAGS, in_turn
 from engine.spec.inputs import extent, ways_of
+from engine.spec.levels import EVEN, LEVEL, at_levels
 from engine.spec.load import load_function, surroundings
 from engine.spec.oracle import Expected, canonical_layout, expected, output_as_bhnd, run_wide
 from engine.spec.program import (
@@ -41,6 +42,8 @@ from engine.spec.unread import DRAWS, documents, integers_of, integers_redrawn, 
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 GAIN = {FLAT: (1.0, 0.0), PEAKED: (8.0, 0.0), SHIFTED: (3.0, 3.0)}
+UNUSUAL = frozenset({LEVEL, EVEN})  # values that a spec need not be made for
+SMALL = 2.0**-7
 DOCUMENTS = 5
 TRIED = 1 << 25  # pairs up to which the CPU tries whether the spec runs with what was drawn
 
@@ -113,7 +116,7 @@ class SpecRun:
     ) -> dict[str, Tensor]:
         """The spec's tensors and derived ones by name; q, k, v in `dtype`, seeded by the case."""
         generator = torch.Generator(self.device).manual_seed(case.seed)
-        gain, shift = GAIN[case.values]
+        gain, shift = GAIN.get(case.values, GAIN[FLAT])
         out: dict[str, Tensor] = {}
         for item in self.signature.inputs:
             if item.derive is not None:
@@ -124,6 +127,7 @@ class SpecRun:
                 value = value * gain
             elif item.role == "v":
                 value = value + shift
+            value = at_levels(item.role, value, item.dims, case.values)
             out[item.name] = value.to(_stored(item, dtype))
         if self.recipe is None:
             return self._with_integers(out, sizes, case.seed)
@@ -206,6 +210,13 @@ class SpecRun:
                 with torch.device(device), Widen():  # type: ignore[no-untyped-call]
                     out = self.program.run(wide, broadcast_mods)
         return output_as_bhnd(self.signature, out).to(self.device)
+
+    def finite_as_ever(self, inputs: Mapping[str, Tensor]) -> bool:
+        """Whether the spec's output is finite where it is with a small q; where logits of
+        thousands overflow there is nothing to hold a kernel to."""
+        q = self.role["q"].name
+        usual = self.exact({**inputs, q: torch.full_like(inputs[q], SMALL)})
+        return bool((usual.isfinite() == self.exact(inputs).isfinite()).all())
 
     def low(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """The same function run by PyTorch in the inputs' own precision, as [B, Hq, Nq, Dv]."""

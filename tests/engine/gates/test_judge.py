@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from engine.cuir.parser import parse_module, parse_with_tables
 from engine.cuir.printer import print_module
+from engine.gates.by_recipe import BY_RECIPE
+from engine.gates.cases import read_cases
 from engine.gates.judge import judge
+from engine.gates.running import run_deck
+from engine.gates.steady import UNUSUAL
 from engine.gates.subject import Subject
+from engine.gates.watch import Watch
 from engine.lift import lift, load_package
 from engine.lower.legal import legal
 from engine.resources import list_specs, specs_dir
@@ -77,6 +83,63 @@ def test_a_wrong_target_fails(spec: str, old: str, new: str) -> None:
     failure, _ = judge(edited(subject, old, new), lambda _: None)
     assert failure is not None
     assert failure.op is not None or failure.counterexample is not None or failure.reason
+
+
+TOP = "x * scale_log2 - top * scale_log2"
+FIRST_MAX = "m = fill(row_of[mma_acc[BM, D, WARPS]], -inf)"
+AFTER = "    l = row_reduce(l)\n"
+AT_LEVELS = {
+    "maximum from 0": [(FIRST_MAX, FIRST_MAX.replace("-inf", "0.0"))],
+    "maximum from -1000": [(FIRST_MAX, FIRST_MAX.replace("-inf", "-1000.0"))],
+    "maximum from -65504": [(FIRST_MAX, FIRST_MAX.replace("-inf", "-65504.0"))],
+    "nine tenths of the maximum": [
+        (TOP, "x * scale_log2 - 0.9 * top * scale_log2"),
+        ("(prev - now) * scale_log2", "0.9 * (prev - now) * scale_log2"),
+        ("top * args.scale + log(sum)", "0.9 * top * args.scale + log(sum)"),
+    ],
+    "a term that grows with the maximum": [
+        (f"exp2_approx({TOP})", f"exp2_approx({TOP}) + exp2(top * 0.1 - 300.0)")
+    ],
+    "a term that grows with the sum": [
+        (AFTER, f"{AFTER}    l = map(l, lambda sum: sum + exp2(sum - 9000.0))\n")
+    ],
+    "a term of LSE that grows with the sum": [
+        ("args.scale + log(sum)", "args.scale + log(sum) + exp2(sum - 20000.0)")
+    ],
+}
+
+
+@pytest.mark.parametrize("key", ["bf16_128", "f16_64"])
+@pytest.mark.parametrize("name", AT_LEVELS)
+def test_logits_far_from_0_and_long_sums_are_in_the_deck(name: str, key: str) -> None:
+    """An edit that is right where logits lie around 0, and nowhere else."""
+    wrong = right = subject_of("full", key=key)
+    for old, new in AT_LEVELS[name]:
+        wrong = edited(wrong, old, new)
+    watched = replace(wrong, watch=Watch.of(right.module, wrong.module))
+    cases = [c for c in read_cases(watched) if c.values in UNUSUAL]
+    failure, _ = run_deck(BY_RECIPE, watched, cases, lambda _: None)
+    assert failure is not None and failure.reason
+
+
+def test_every_specs_rules_hold_far_from_0() -> None:
+    """With the element type whose largest number is the nearest; the bound stays tight."""
+    for spec in ("full", "alibi_causal", "softcap_causal", "sigmoid", "prefix_lm_document"):
+        subject = subject_of(spec, key="f16_128")
+        cases = [c for c in read_cases(subject) if c.values in UNUSUAL]
+        failure, rows = run_deck(BY_RECIPE, subject, cases, lambda _: None)
+        assert failure is None
+        assert {row["mode"] for row in rows} == {"exact", "typed"}
+        assert not any("skipped" in row for row in rows)
+
+
+def test_pytorchs_error_is_small_far_from_0() -> None:
+    """A bound that is no fraction of O would take a kernel that gives 0."""
+    for key in ("bf16_64", "f16_64"):
+        subject = subject_of("full", key=key)
+        cases = [c for c in read_cases(subject) if c.values == "level"]
+        _, rows = run_deck(BY_RECIPE, subject, cases, lambda _: None)
+        assert all(0 < row["bound"] < 0.01 for row in rows if row["mode"] == "typed")
 
 
 def test_a_counterexample_names_the_pair() -> None:

@@ -60,6 +60,19 @@ def test_a_right_kernel_passes_everything(tmp_path: Path, dtype: torch.dtype) ->
     assert set(required("x", "y", True)) - {"build"} <= set(told)
 
 
+def _maximum_from_0(fake: Fake, fields: Mapping[str, Any]) -> None:
+    """A row whose logits are all far below 0 gives 0."""
+    low = fields["lse"] < -104
+    fields["o"].masked_fill_(low[..., None], 0.0)
+
+
+def test_rows_far_below_0_are_in_the_deck(tmp_path: Path) -> None:
+    found = subject(tmp_path, _finish(_maximum_from_0), torch.float16)
+    check_numbers(found)
+    rows = {row["check"]: row for row in found.tallies.rows(CHECKS)}
+    assert rows["accuracy"]["verdict"] == "fail" and "level" in str(rows["accuracy"])
+
+
 def _finish(change: Callable[[Fake, Mapping[str, Any]], None]) -> Fake:
     return Fake(finish=change)
 
