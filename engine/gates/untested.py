@@ -10,53 +10,75 @@ Runs in the torch child only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from engine.gates.cases import bent
-from engine.gates.conditions import Condition
+from engine.gates.conditions import Condition, Key
 from engine.gates.deck import Case
 from engine.gates.reach import Reach, Reaches
 from engine.gates.running import Row, Way, run_deck
 from engine.gates.sizes import affordable
 from engine.gates.subject import Failure, Report, Subject, op_text
 
-TRIES = 2  # cases that may bring one side of one condition
+TRIES = 2  # cases at most that are run for one side of one condition
 MAX_CASES = 12
+
+Side = tuple[Condition, bool, Reach]
 
 
 def other_sides(
     way: Way, subject: Subject, deck: Sequence[Case], report: Report
 ) -> tuple[Failure | None, list[Row], list[Case]]:
-    """Runs cases for the sides that no run has taken; fails at the first that none takes.
+    """Runs cases for the sides that no run has taken; fails where one is left that may be taken.
 
-    The rows are those of the cases that were added, which end the deck that is given back.
+    A case that may bring many sides at once runs first. The rows are those of the cases that were
+    added, which end the deck that is given back.
     """
     watch, cases, rows = subject.watch, list(deck), list[Row]()
     if watch is None or not watch.unseen():
         return None, rows, cases
-    reaches, left = Reaches(subject), list[tuple[Condition, bool, Reach]]()
-    for one, side in watch.unseen():
-        if watch.has(one, side):  # by a case that was run for another one
-            continue
-        reach = reaches.of(one, side)
-        for case in _to_try(subject, reach):
-            if case in cases or len(cases) - len(deck) == MAX_CASES:
-                continue
-            cases.append(case)
-            report(f"for {one.words(side)}")
-            failure, more = run_deck(way, subject, cases, report, len(cases) - 1)
-            rows += more
-            if failure is not None:
-                words = f"{failure.reason}; this run was made for {one.words(side)}"
-                return _replaced(failure, words), rows, cases
-            if watch.has(one, side):
-                break
-        if reach.possible:
-            left.append((one, side, reach))
-    never = [row for row in left if not watch.has(row[0], row[1])]
-    if never:  # the plainest of them: `a < b` rather than the `and` that it stands in
-        return _never(*min(never, key=lambda row: len(row[0].words(row[1])))), rows, cases
-    return None, rows, cases
+    reaches = Reaches(subject)
+    left = [(one, side, reaches.of(one, side)) for one, side in watch.unseen()]
+    tries = {(one.key, side): _to_try(subject, reach) for one, side, reach in left}
+    while len(cases) - len(deck) < MAX_CASES:
+        open_ = [row for row in left if not watch.has(row[0], row[1])]
+        found = _most_served(open_, tries, cases)
+        if found is None:
+            break
+        case, one, side = found
+        words = one.words(side)
+        cases.append(case)
+        report(f"for {words}")
+        failure, more = run_deck(way, subject, cases, report, len(cases) - 1)
+        rows += more
+        if failure is not None:
+            reason = f"{failure.reason}; this run was made for {words}"
+            return _replaced(failure, reason), rows, cases
+    never = [row for row in left if row[2].possible and not watch.has(row[0], row[1])]
+    if not never:
+        return None, rows, cases
+    # The plainest of them: `a < b` rather than the `and` that it stands in.
+    plainest = min(never, key=lambda row: len(row[0].words(row[1])))
+    more_to_run = _most_served([plainest], tries, cases)
+    return _never(*plainest, more_to_run[0] if more_to_run else None), rows, cases
+
+
+def _most_served(
+    open_: Sequence[Side], tries: Mapping[tuple[Key, bool], Sequence[Case]], run: Sequence[Case]
+) -> tuple[Case, Condition, bool] | None:
+    """The case that may bring the most sides of those that few cases were run for, the cheapest of
+    equals; and the first of these sides."""
+    serves: dict[Case, list[tuple[Condition, bool]]] = {}
+    for one, side, _ in open_:
+        ways = tries[one.key, side]
+        if sum(case in run for case in ways) < TRIES:
+            for case in ways:
+                if case not in run:
+                    serves.setdefault(case, []).append((one, side))
+    if not serves:
+        return None
+    case = max(serves, key=lambda c: len(serves[c]))
+    return case, *serves[case][0]
 
 
 def _to_try(subject: Subject, reach: Reach) -> list[Case]:
@@ -66,10 +88,14 @@ def _to_try(subject: Subject, reach: Reach) -> list[Case]:
         case = bent(subject, reached)
         if case is not None and affordable(case) and case not in out:
             out.append(case)
-    return out[:TRIES]
+    return out
 
 
-def _never(one: Condition, side: bool, reach: Reach) -> Failure:
+def _never(one: Condition, side: bool, reach: Reach, left: Case | None) -> Failure:
+    if left is not None:  # the search ended, not what there was to search
+        words = f"no run has {one.words(side)}: more conditions are new than {MAX_CASES} runs "
+        words += f"beside the deck's can show both ways, and {left}, which might, was not run"
+        return Failure(words, op=op_text(one.path))
     words = f"no run has {one.words(side)}, so nobody has tested what the edit does then"
     if reach.cases:
         words += f"; it could be so at {reach.cases[0]}"

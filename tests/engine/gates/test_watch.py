@@ -10,12 +10,14 @@ import pytest
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
+from engine.gates import untested
 from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.conditions import conditions, new_conditions
 from engine.gates.deck import Case
 from engine.gates.reach import Reaches
 from engine.gates.running import exact
 from engine.gates.subject import Subject
+from engine.gates.untested import other_sides
 from engine.gates.watch import Watch
 from engine.lift import lift, load_package
 from engine.resources import list_specs, spec_path
@@ -181,3 +183,31 @@ def test_a_coordinate_is_within_its_length_whatever_it_is_called() -> None:
     subject = edited("    l = map(l, lambda sum, row: sum if row >= 0 else 0.0, at=[q0, 0])\n")
     (one,) = new_conditions(BASE, subject.module)
     assert not Reaches(subject).of(one, False).possible
+
+
+def searched(subject: Subject) -> tuple[str, list[str]]:
+    """The reason of a failed search for the sides that a small run leaves, and the cases of it."""
+    unseen(subject, SMALL)
+    failure, _, cases = other_sides(BY_RECIPE, subject, [SMALL], lambda _: None)
+    return "" if failure is None else failure.reason, [str(c) for c in cases[1:]]
+
+
+def harmless(*tests: str) -> Subject:
+    return edited(
+        "".join(f"    if {t}:\n        l = map(l, lambda sum: sum * 1.0)\n" for t in tests)
+    )
+
+
+def test_a_case_that_serves_many_conditions_runs_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untested, "MAX_CASES", 1)
+    reason, cases = searched(harmless(*(f"args.Nk > {200 + n}" for n in range(4))))
+    assert reason == "" and len(cases) == 1
+
+
+def test_a_search_that_is_cut_off_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untested, "MAX_CASES", 1)
+    reason, cases = searched(harmless("args.Nk > 200", "args.Nq > 200"))
+    assert len(cases) == 1
+    assert "more conditions are new than 1 runs" in reason and "was not run" in reason
+    monkeypatch.setattr(untested, "MAX_CASES", 2)
+    assert searched(harmless("args.Nk > 200", "args.Nq > 200"))[0] == ""
