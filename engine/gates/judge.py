@@ -22,6 +22,7 @@ from engine.gates.sizes import thresholds, unmet
 from engine.gates.starve import NONE, starved
 from engine.gates.subject import Failure, Report, Subject, as_declared, at_sight
 from engine.gates.untested import other_sides
+from engine.gates.visits import visits
 from engine.gates.watch import Watch
 from engine.spec import recipe_from_json
 from engine.transfer.binding import Binding
@@ -62,12 +63,16 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     reason = f"{compared} runs equal the spec"
     if not read:
         reason += f" ({COMPARED})"
+    tiles = visits(subject, deck)
+    if tiles is not None:
+        details["tiles"] = tiles.to_json()
     names = constants_of(subject) if read else written(subject)
     words = (
         beyond(names),
         unmet(thresholds(module), deck),
         unlisted(subject, deck) if read else "",
         "" if late else NONE,
+        tiles.words() if tiles is not None else "",
     )
     return _verdict(True, "; ".join((reason, *filter(None, words))), details, begin)
 
