@@ -165,6 +165,23 @@ WINDOW = [
     f"{I_J}\nkeep = torch.where(j > i, False, i - j < 5)",
 ]  # fmt: skip
 
+HEADS = f"{I_J}\nh = torch.arange(H)[:, None, None]"
+# Even heads see the last five keys, odd heads all.
+HEAD_WINDOW = [
+    f"{HEADS}\nkeep = (j <= i) & ((i - j < 5) | (h % 2 == 1))",
+    f"{HEADS}\nkeep = (j <= i) & ((i - j < 5) | (h % 2 != 0))",
+    f"{HEADS}\nlocal = h % 2 == 0\nkeep = (j <= i) & ((i - j < 5) | ~local)",
+    f"{HEADS}\nlocal = h % 2 != 1\nkeep = (j <= i) & torch.where(local, i - j < 5, True)",
+    f"{HEADS}\nlocal = h % 2 == 0\nkeep = ~((j > i) | (local & (i - j >= 5)))",
+    f"{HEADS}\nwide = (h % 2).bool()\nkeep = (j <= i) & (wide | (i - j < 5))",
+    f"{HEADS}\nwide = h % 2 > 0\nkeep = torch.where(wide, j <= i, (j <= i) & (j > i - 5))",
+    f"{HEADS}\nkeep = (j <= i) & ((i - j) * (h % 2 == 0) < 5)",
+    f"{HEADS}\nlocal = 0 == h % 2\nkeep = torch.logical_not(torch.logical_or(j > i, local & (j <= i - 5)))",
+    f"{HEADS}\nwide = (h + 1) % 2 < 1\nkeep = (j <= i) & ((j > i - 5) | (h % 2 == 1) & (j <= i - 5))",
+    f"{HEADS}\nlocal = ~(h % 2 == 1)\nkeep = (j <= i) & (i - j < 5) | ~local & (j <= i)",
+    f"{HEADS}\nkeep = (j <= i) & ~((h % 2 == 0) & ~(i - j < 5))",
+]
+
 SOFTCAP = [
     "s = 30.0 * torch.tanh(s / 30.0)",
     "s = torch.tanh(s * (1 / 30)) * 30",
@@ -262,6 +279,12 @@ def families() -> list[Family]:
         Family("sliding window", WINDOW, [
             f"{I_J}\nkeep = (j <= i) & (i - j <= 5)", f"{I_J}\nkeep = (j <= i) & (i - j < 4)",
             f"{I_J}\nkeep = (j < i) & (i - j < 5)", f"{I_J}\nkeep = (i - j).abs() < 5",
+        ]),
+        Family("window of even heads", HEAD_WINDOW, [
+            f"{HEADS}\nkeep = (j <= i) & ((i - j < 5) | (h % 2 == 0))",
+            f"{HEADS}\nkeep = (j <= i) & ((i - j < 5) | (h % 2 == 1) | (j == 0))",
+            f"{HEADS}\nkeep = (j <= i) & ((i - j < 6) | (h % 2 == 1))",
+            f"{HEADS}\nkeep = (j <= i) & ((i - j < 5) | (h % 3 == 1))",
         ]),
         Family("softcap causal", softcapped, [
             f"s = 31.0 * torch.tanh(s / 31.0)\n{CAUSAL[0]}", f"s = 30.0 * torch.tanh(s / 31.0)\n{CAUSAL[0]}",

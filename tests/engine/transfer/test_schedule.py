@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,6 +13,7 @@ from engine.cuir.nodes import Bool, Compare, Expr, Name, Num, Select, Unary
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
 from engine.scalar_algebra import canonical
+from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import map_children, substitute
 from engine.transfer.bounds import tile_full
 from engine.transfer.logic import factored, normal
@@ -72,7 +76,7 @@ def test_full_tiles_are_full(keep: Expr, i0: int, rows: int, j0: int, keys: int)
 
 # --- conditions on the head and the batch --------------------------------------------------------
 
-KINDS = {"kind": "int", "flag": "bool"}
+KINDS: dict[str, Kind] = {"kind": "int", "flag": "bool"}
 OF_BLOCK = (
     "h % 2 == 1", "h % 2 != 0", "h % 3 != 1", "h == 2", "h != 1", "h >= 2", "b < 1", "b != 0",
     "kind[h] == 1", "kind[h] != 0", "flag[h]", "h * h == 4", "floor_div(h, 2) != b",
@@ -97,7 +101,7 @@ def masks(draw: st.DrawFn, atoms: tuple[str, ...] = (*OF_BLOCK, *BANDS), depth: 
     return Bool(kind, left, draw(masks(atoms, depth - 1)))
 
 
-def tiles(keep: Expr, block: dict[str, object], first: int, tile: int = 4) -> set[int]:
+def tiles(keep: Expr, block: Mapping[str, Any], first: int, tile: int = 4) -> set[int]:
     """The tiles that a block of eight rows visits."""
     ranges = key_ranges(factored(keep), Rows(Num(first), Num(first + 7)), Name("Nk"))
     out: set[int] = set()
@@ -193,14 +197,14 @@ def test_many_heads_of_their_own_lose_no_range() -> None:
 
 def test_ranges_of_common_masks_are_tight() -> None:
     """Visited tiles over tiles with a kept pair is 1.00 for these index predicates."""
-    masks = {
+    common: dict[str, dict[str, int]] = {
         "j <= i + (Nk - Nq)": {}, "j <= i": {}, "j <= i and i - j < 13": {},
         "abs(i - j) <= 7": {}, "j < 20 or j <= i": {}, "True": {},
         "(j <= i and (i - j <= 9 or j < 4)) or (j >= i and (j - i <= 9 or i < 4))": {},
         "floor_div(i, 16) == floor_div(j, 16) and j <= i": {},
     }  # fmt: skip
     tile = 8
-    for text in masks:
+    for text in common:
         keep = parse_expr(text)
         for queries, keys in ((64, 64), (50, 61), (24, 64)):
             seen = held = 0
