@@ -139,7 +139,7 @@ ACTIONS: tuple[Action, ...] = (
     _A("accept-origin", ("A",), "Accept every undecided hunk of this origin", "accept all",
        ADAPTATION, "Review", every(writable, idle, has_hunks, some_open, showable), 14),
     _A("undo", ("u",), "Undo the latest decision", "undo", ADAPTATION, "Review",
-       every(writable, idle, can_undo), 15, undo_word),
+       every(writable, idle, can_undo), 13, undo_word),
     _A("redo", ("U", "ctrl+r"), "Redo the decision undone last", "", ADAPTATION, "Review",
        every(writable, idle, can_redo)),
     _A("comment", ("c",), "Comment on the hunk; that decides nothing", "", ADAPTATION, "Review",

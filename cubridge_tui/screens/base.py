@@ -74,9 +74,10 @@ class ActionScreen(Screen[Any], inherit_bindings=False):
 
     def refresh_keys(self) -> None:
         """The footer for the present state."""
+        table = self.cubridge.actions
         for bar in self.query(KeyBar):
-            shown = actions.footer(self.NAME, self.facts(), self.cubridge.actions)
-            bar.keys(shown, actions.ways_out(shown))
+            shown = actions.footer(self.NAME, self.facts(), table)
+            bar.keys(shown, actions.ways_out(shown), {a.id: a.footer for a in table})
 
     def job_news(self) -> None:
         """The running job said something, or ended."""

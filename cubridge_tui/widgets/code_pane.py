@@ -169,9 +169,14 @@ class CodePane(PaintedRows, can_focus=True):
         else:
             self.post_message(self.CursorMoved(self))
 
-    def go_to(self, index: int, *, centre: bool = True) -> None:
-        """The cursor to a row; in the middle of the pane where it was out of sight."""
+    def go_to(self, index: int, *, centre: bool = True, aside: bool = False) -> None:
+        """The cursor to a row; in the middle of the pane where it was out of sight.
+
+        A jump shows the row from its first column on, but with `aside`.
+        """
         self._anchor = None
+        if self.scroll_offset.x and not aside:
+            self.scroll_to(x=0, animate=False, force=True)
         self.cursor = index
         if centre:
             self.centre(self.cursor)
@@ -220,7 +225,7 @@ class CodePane(PaintedRows, can_focus=True):
     def next_match(self, step: int) -> bool:
         found = search.find(self._lines(), self._strips.words, self.cursor, step)
         if found is not None:
-            self.go_to(found)
+            self.go_to(found, aside=True)
         return found is not None
 
     def _lines(self) -> list[str]:

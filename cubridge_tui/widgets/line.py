@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -89,18 +89,28 @@ class Banner(Line):
 class KeyBar(Line):
     """The footer: keys that do something now; a click on one does it too.
 
-    Where not all of them fit, the least wanted go, but never the way out and help.
+    Where not all of them fit, the least wanted go, but never the way out and help; one whose words
+    are too long is shown with its short word first.
     """
 
     def __init__(self, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._keys: tuple[tuple[str, str, str], ...] = ()
+        self._short: Mapping[str, str] = {}
         self._last = 0
         self._ends: list[tuple[int, str]] = []  # the cell after each key's words, its action
 
-    def keys(self, keys: Sequence[tuple[str, str, str]], last: int = 0) -> None:
-        """Show (key, word, action) of each, the most wanted first; the `last` ones always."""
-        self._keys, self._last = tuple(keys), last
+    def keys(
+        self,
+        keys: Sequence[tuple[str, str, str]],
+        last: int = 0,
+        short: Mapping[str, str] | None = None,
+    ) -> None:
+        """Show (key, word, action) of each, the most wanted first; the `last` ones always.
+
+        `short` gives a shorter word for an action where its own does not fit.
+        """
+        self._keys, self._last, self._short = tuple(keys), last, short or {}
         self._fit()
 
     def on_resize(self) -> None:
@@ -113,6 +123,8 @@ class KeyBar(Line):
         taken = sum(map(_cells, last))
         first: list[tuple[str, str, str]] = []
         for each in self._keys[:count]:
+            if taken + _cells(each) > room:
+                each = (each[0], self._short.get(each[2]) or each[1], each[2])
             if taken + _cells(each) <= room:  # one too long makes room for those after it
                 taken += _cells(each)
                 first.append(each)

@@ -19,6 +19,7 @@ from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.themes import Palette, load_themes
 
 ORIGIN_MARKS = {"expert": " ", "rules": "R", "model": "M", "person": "P", "": " "}
+ASIDE = "‹"  # between the number and the text of a pane that is scrolled sideways
 _LINKS = {"op": "▌", "loop": "│", "worker": "┊", "": " "}
 _SIGN_STYLES = {"+": "add.mark", "-": "del.mark", "x": "del.mark"}
 _LINES = {
@@ -130,11 +131,17 @@ class Inks:
         return self._same.setdefault(final, final)
 
 
-def gutter(row: Row, flags: Flags, number_width: int, inks: Inks) -> list[Segment]:
-    """Line number, origin, sign, link: `number_width` + 4 cells; one cell for unnumbered texts."""
+def gutter(
+    row: Row, flags: Flags, number_width: int, inks: Inks, *, aside: bool = False
+) -> list[Segment]:
+    """Line number, origin, sign, link: `number_width` + 4 cells; one cell for unnumbered texts.
+
+    `aside` says that the text is scrolled sideways: there is more of it on the left.
+    """
+    blank = ASIDE if aside else " "
     link = "▶" if flags.focused else _LINKS[flags.link]
     if not number_width:  # a text to read: no numbers, no origins
-        return [Segment(link, inks.named("key"))]
+        return [Segment(blank if link == " " else link, inks.named("key"))]
     number = str(row.number) if row.number is not None else ""
     sign = row.sign or SIGNS[row.kind]
     sign_style = "gutter"
@@ -142,7 +149,7 @@ def gutter(row: Row, flags: Flags, number_width: int, inks: Inks) -> list[Segmen
         sign_style = _SIGN_STYLES.get(sign, "origin.person")
     return [
         Segment(
-            number.rjust(number_width) + " ",
+            number.rjust(number_width) + blank,
             inks.named("gutter.cursor" if flags.focused else "gutter"),
         ),
         Segment(ORIGIN_MARKS.get(row.origin, "?"), inks.named(f"origin.{row.origin}")),

@@ -168,7 +168,7 @@ class RowStrips:
         elif row.kind not in (RowKind.HEAD, RowKind.NOTE):
             spans = self._highlighter.spans(index)
         found = search.matches(text, self.words)
-        head = gutter(row, flags, self._number_width, self._inks)
+        head = gutter(row, flags, self._number_width, self._inks, aside=look.scroll_x > 0)
         body = paint_row(row, text, spans, found, flags, self._inks, look.scroll_x, room)
         strip = RowStrip([*head, *body], self.gutter_width + room)
         return strip.adjust_cell_length(look.width, self._inks.named(""))

@@ -12,6 +12,7 @@ from cubridge_tui.model.rows import RowKind
 from cubridge_tui.screens.accept import AcceptScreen
 from cubridge_tui.screens.replay import ReplayScreen
 from cubridge_tui.widgets.line import Line
+from cubridge_tui.widgets.paint import ASIDE
 from engine.service.bench import find_kernel
 from engine.types import DecisionKind, Stage
 from sessions.store import Store
@@ -129,3 +130,33 @@ async def test_a_jump_stops_playing(store: Path) -> None:
             assert screen._timer is not None and "playing" in d.text
             await d.press(key)
             assert screen._timer is None and "playing" not in d.text
+
+
+async def test_a_pane_that_is_scrolled_sideways_says_so_and_a_jump_goes_back(
+    proposed: tuple[Path, str],
+) -> None:
+    async with Driver(proposed[1], (80, 24)) as d:
+        d.screen.grid.lead(Stage.TARGET)
+        d.screen.place_panes()
+        pane = d.screen.grid.leader
+        await d.press("right_square_bracket")
+        assert ASIDE not in d.text
+        await d.press("l", "l")
+        assert pane.scroll_offset.x == 8
+        assert d.text.count(ASIDE) >= pane.size.height - 2
+        await d.press("right_square_bracket")
+        assert pane.scroll_offset.x == 0 and ASIDE not in d.text
+
+
+@pytest.mark.parametrize("key", ["a", "A"])
+async def test_undo_is_in_the_footer_of_a_narrow_terminal(
+    proposed: tuple[Path, str], key: str
+) -> None:
+    """With the words of what it takes back where they fit, and by itself where not."""
+    async with Driver(proposed[1], (80, 24)) as d:
+        await d.press("right_square_bracket", key)
+        d.screen.grid.lead(Stage.TARGET)
+        await d.press("right_square_bracket")
+        foot = d.text.split("\n")[-1]
+        assert " u undo" in foot and " a accept" in foot and " x reject" in foot, foot
+        assert "? help" in foot and "q quit" in foot
