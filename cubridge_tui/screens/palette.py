@@ -1,4 +1,4 @@
-"""The palette: every action of the screen by its words."""
+"""The palette: every action of the screen by its words, and by others that people type."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from cubridge_tui.actions import Action, actions_of, key_name
+from cubridge_tui.actions.keywords import KEYWORDS
 from cubridge_tui.screens.base import ActionScreen
 
 
@@ -35,7 +36,8 @@ class ActionProvider(Provider):
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for action, why in self._rows():
-            score = max(matcher.match(action.words), matcher.match(action.id))
+            told = (action.words, action.id, action.footer, *KEYWORDS.get(action.id, ()))
+            score = max(map(matcher.match, filter(None, told)))
             if score > 0:
                 yield Hit(
                     score, _label(action), partial(self._do, action), action.words, why or None

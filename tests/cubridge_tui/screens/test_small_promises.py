@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from cubridge_tui.actions import ACTIONS
+from cubridge_tui.actions.keywords import KEYWORDS
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.screens.accept import AcceptScreen
+from cubridge_tui.screens.palette import ActionProvider
 from cubridge_tui.screens.replay import ReplayScreen
 from cubridge_tui.widgets.line import Line
 from cubridge_tui.widgets.paint import ASIDE
@@ -130,6 +133,27 @@ async def test_a_jump_stops_playing(store: Path) -> None:
             assert screen._timer is not None and "playing" in d.text
             await d.press(key)
             assert screen._timer is None and "playing" not in d.text
+
+
+@pytest.mark.parametrize(
+    ("typed", "id"),
+    [("diff", "view"), ("side", "view"), ("side by side", "view"), ("cost", "inspect"),
+     ("approve", "accept-hunk"), ("find", "search"), ("revert", "undo"), ("llm", "ask-model")],
+)  # fmt: skip
+async def test_the_palette_finds_an_action_by_the_words_that_people_type(
+    proposed: Proposed, typed: str, id: str
+) -> None:
+    async with Driver(proposed[1], (80, 24)) as d:
+        provider = ActionProvider(d.screen)
+        hits = sorted([hit async for hit in provider.search(typed)], reverse=True)
+        words = next(a.words for a in ACTIONS if a.id == id)
+        assert words in [hit.text for hit in hits[:3]]
+
+
+def test_keywords_name_actions() -> None:
+    assert set(KEYWORDS) <= {a.id for a in ACTIONS}
+    own = {w for words in KEYWORDS.values() for w in words}
+    assert all(w and w == w.lower() for w in own)
 
 
 async def test_a_pane_that_is_scrolled_sideways_says_so_and_a_jump_goes_back(
