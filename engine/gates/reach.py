@@ -49,6 +49,7 @@ LARGEST = 31  # bits of any size
 JOINT = 2**17  # points at which all sizes are drawn
 END = 0.15  # how often a name has its least value, and how often its largest
 SHOWN = 40
+CHUNK = 1000  # points, among which there are mostly as many that differ
 COUNTED = frozenset({"block_id", "grid_dim", "warpgroup_id"}) | FUNCTIONS.keys() | CASTS.keys()
 UNKNOWN = (CuBridgeError, LookupError, RuntimeError, TypeError, ValueError, ArithmeticError)
 Table = dict[str, Tensor]
@@ -112,9 +113,9 @@ class Reaches:
         at = (asked & (value == side)).nonzero().flatten()
         if not len(at):
             return Reach(self._between(one, side, asked, drawn))
-        columns = torch.stack([self.table[n][at] for n in SIZES], -1).unique(dim=0)  # type: ignore[no-untyped-call]
+        columns = torch.stack([self.table[n][at] for n in SIZES], -1)
         cost = (columns[:, [0, 1, 3, 4]].double()).prod(-1)
-        cheapest = columns[cost.argsort(stable=True)[:SHOWN]].tolist()
+        cheapest = _unlike(columns[cost.argsort(stable=True)])
         cases = tuple(Case(b, hq, hkv, q, k, modes=("exact",)) for b, hq, hkv, q, k in cheapest)
         return Reach(True, cases)
 
@@ -176,6 +177,16 @@ class Reaches:
             (blocks, 1), (sizes["Nq"], 1), (sizes["Nk"], 1),
         )  # fmt: skip
         return _one_of([(u * limit).long() * step for limit, step in ways], name)
+
+
+def _unlike(rows: Tensor) -> list[tuple[int, ...]]:
+    """The first rows that differ from each other, `SHOWN` at most."""
+    out: dict[tuple[int, ...], None] = {}
+    for first in range(0, len(rows), CHUNK):
+        out |= dict.fromkeys(map(tuple, rows[first : first + CHUNK].tolist()))
+        if len(out) >= SHOWN:
+            break
+    return list(out)[:SHOWN]
 
 
 def _one_of(values: list[Tensor], name: str) -> Tensor:
