@@ -21,10 +21,10 @@ def recipe(payload: dict[str, Any], report: Report) -> dict[str, Any]:
 
 
 def judge(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """Run a module against a spec: G1 and G2. See engine.gates.judge."""
-    from engine.gates.judge import judge_json
+    """Run a module against a spec: G1 and G2. See engine.gates.choices."""
+    from engine.gates.choices import judge_choices
 
-    return judge_json(payload, report)
+    return judge_choices(payload, report)
 
 
 def ping(payload: dict[str, Any], report: Report) -> dict[str, Any]:

@@ -275,6 +275,7 @@ class Work(Content):
             "options": dict(options),
             "base": None if base is None else print_module(base),
             "explain": explain,
+            "archs": list(self.package.archs),
         }
         return self.bench.child.call(
             "judge",
