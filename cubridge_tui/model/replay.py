@@ -8,11 +8,14 @@ from functools import cached_property
 
 from cubridge_tui.console import typeable
 from cubridge_tui.model.linediff import opcodes, unified
+from cubridge_tui.model.meanings import open_meanings
+from cubridge_tui.model.replay_hunks import hunks_of, with_hunks
 from cubridge_tui.model.rows import PaneText, Row, RowKind, plain_rows
 from cubridge_tui.model.steps import step_words
 from cubridge_tui.text.cells import split_lines
 from engine.errors import CuBridgeError
 from engine.service.content import LIFTED, LOWERED, SOURCE, TARGET
+from engine.service.kinds import edits
 from engine.types import DecisionKind, Stage, VerdictKind
 from sessions.events import (
     Accepted,
@@ -90,7 +93,10 @@ class Tape:
         return self.steps[position].after if self.steps else SessionState()
 
     def stage_at(self, position: int) -> Stage:
-        """The stage whose text was changed last."""
+        """The stage whose text a step is about: that of its hunks, else the one changed last."""
+        if self.steps and hunks_of(self.steps[position]) is not None:
+            has = self.steps[position].after.stage(Stage.TARGET).artifacts
+            return Stage.TARGET if NAMES[Stage.TARGET][0] in has else Stage.LIFTED
         for each in reversed(self.steps[: position + 1]):
             stage = changed_stage(each)
             if stage is not None:
@@ -108,6 +114,22 @@ def changed_stage(each: Step) -> Stage | None:
             if each.before.stage(stage).artifacts != each.after.stage(stage).artifacts:
                 return stage
     return None
+
+
+def next_decision(state: SessionState) -> tuple[Stage, str]:
+    """The stage whose pane the next decision is about, and its first undecided hunk, if any."""
+    if not state.stage(Stage.LIFTED).artifacts:
+        return Stage.SOURCE, ""
+    if open_meanings(state):
+        return Stage.LIFTED, ""
+    for proposal in edits(state.proposals):
+        for hunk in proposal.hunks:
+            if state.decision(proposal.id, hunk.id) is None:
+                return Stage.TARGET, f"{proposal.id}/{hunk.id}"
+    for stage in (Stage.LOWERED, Stage.TARGET):
+        if state.stage(stage).artifacts:
+            return stage, ""
+    return Stage.LIFTED, ""
 
 
 def timeline(tape: Tape) -> tuple[Row, ...]:
@@ -151,7 +173,9 @@ def text_at(tape: Tape, position: int, stage: Stage, content: Content) -> PaneTe
     try:
         lines = split_lines(content(now).decode("utf-8", "surrogateescape"))
         if before is None or before == now or each.event.body is None:
-            return PaneText(plain_rows(lines), language, _title(stage, each), "", now)
+            about = stage in (Stage.LIFTED, Stage.TARGET)
+            rows = with_hunks(lines, each, content) if about else plain_rows(lines)
+            return PaneText(rows, language, _title(stage, each), "", now)
         old = split_lines(content(before).decode("utf-8", "surrogateescape"))
     except CuBridgeError as error:
         return PaneText((), language, stage.value, error.message)

@@ -8,10 +8,10 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.timer import Timer
 
-from cubridge_tui import actions
+from cubridge_tui import actions, places
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
-from cubridge_tui.model.replay import SPEEDS, Tape
+from cubridge_tui.model.replay import SPEEDS, Tape, next_decision
 from cubridge_tui.model.steps import step_words
 from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.screens.picker import Picker
@@ -21,6 +21,7 @@ from cubridge_tui.widgets.replay_deck import ReplayDeck
 from engine.types import Stage
 from sessions.replay import plain
 from sessions.session import Session
+from sessions.state import SessionState
 
 _NORMAL = 1  # index in SPEEDS
 
@@ -49,6 +50,7 @@ class ReplayScreen(ActionScreen):
         self.together = True
         self._speed = _NORMAL
         self._timer: Timer | None = None
+        self._continues: SessionState | None = None  # what a new session begins with
 
     def compose(self) -> ComposeResult:
         yield Banner(id="banner")
@@ -292,6 +294,7 @@ class ReplayScreen(ActionScreen):
         self._stop()
         store, actor, session = self.cubridge.store, self.cubridge.actor, deck.session.id
         step = deck.tape.steps[deck.position]
+        self._continues = step.after
         self.say(f"a new session from step {step.number} …")
         self.cubridge.jobs.submit(
             "fork", lambda: store.fork(session, actor=actor, at=step.event.id), self._forked,
@@ -303,6 +306,10 @@ class ReplayScreen(ActionScreen):
             self.say(str(outcome.error).replace("\n", " "), "fail")
         elif isinstance(outcome.value, str) and self.is_attached:
             self.dismiss(None)
+            if self._continues is not None:
+                # Where the next decision is, and not at the beginning of a history gone through.
+                stage, hunk = next_decision(self._continues)
+                places.save(outcome.value, places.Place(focus=stage.value, hunk=hunk))
             self.cubridge.open_session(outcome.value)
 
     def do_replay_close(self) -> None:

@@ -9,7 +9,7 @@ from textual.containers import Container
 from textual.message import Message
 
 from cubridge_tui.model.replay import Tape, details, text_at, timeline
-from cubridge_tui.model.rows import PaneText
+from cubridge_tui.model.rows import PaneText, hunk_starts
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
 from cubridge_tui.widgets.stage_bar import StageBar
@@ -99,8 +99,9 @@ class ReplayDeck(Container):
             self._shown = (position, stage)
             content = text_at(self.tape, position, stage, self.content)
             self.text.show(content)
-            if moved:
-                self.text.next_hunk(1)
+            changed = hunk_starts(content.rows)
+            if changed:  # what the step did, whatever was looked at before
+                self.text.go_to(changed[0])
         words = details(self.tape.steps[position]) if self.tape.steps else []
         self.query_one(".details", Line).put([(" " + "; ".join(words), "dim")] if words else [])
         if moved:

@@ -6,10 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from cubridge_tui.model.replay import NAMES, Tape, changed_stage, details, text_at, timeline
+from cubridge_tui.model.replay import (
+    NAMES,
+    Tape,
+    changed_stage,
+    details,
+    next_decision,
+    text_at,
+    timeline,
+)
 from cubridge_tui.model.rows import RowKind
 from engine.service.adaptation import Adaptation
 from engine.types import Decision, DecisionKind, Stage
+from sessions.events import HunkDecided, ProposalMade
 from sessions.session import Session
 from sessions.store import Store
 from tests.cubridge_tui.made import ACTOR, bench_of, made
@@ -111,3 +120,60 @@ def test_only_a_beginning(tmp_path: Path) -> None:
     session = store.load(made(store, Stage.SOURCE))
     tape = Tape.of(session.id, session.events)
     assert tape.stage_at(tape.last) is Stage.SOURCE
+
+
+def test_a_decision_shows_its_hunks_whether_the_text_has_them_or_not(played: Session) -> None:
+    """Also a hunk that only inserts, and one that a rejection leaves out of the text."""
+    tape = Tape.of(played.id, played.events)
+    (proposal,) = played.state.proposals
+    for position, each in enumerate(tape.steps):
+        body = each.event.body
+        if not isinstance(body, HunkDecided | ProposalMade):
+            continue
+        stage = tape.stage_at(position)
+        rows = text_at(tape, position, stage, played.content).rows
+        whole = isinstance(body, ProposalMade) or body.decision.target == "rules"
+        names = [h.id for h in proposal.hunks] if whole else [body.decision.target.split("/")[1]]  # type: ignore[union-attr]
+        assert sorted(r.hunk for r in rows if r.kind is RowKind.HEAD) == [
+            f"rules/{name}" for name in sorted(names)
+        ]
+        for hunk in (h for h in proposal.hunks if h.id in names):
+            said = {r.text.strip() for r in rows if r.hunk == f"rules/{hunk.id}"}
+            assert {line.strip() for line in hunk.after.splitlines() if line.strip()} <= said
+    decided = [s for s in tape.steps if isinstance(s.event.body, HunkDecided)]
+    assert len(decided) == 2
+
+
+def test_a_rejected_hunk_stands_where_it_would_have_changed_the_text(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store.git")
+    session = made(store, Stage.LIFTED)
+    with bench_of(store) as bench, store.writer(session) as writer:
+        work = Adaptation(bench, writer, ACTOR)
+        proposal = work.propose_by_rules()
+        keep = next(h for h in proposal.hunks if h.after.startswith("s = keep("))
+        added = next(h for h in proposal.hunks if not h.before and "map(s" in h.after)
+        for hunk in (keep, added):
+            work.decide(Decision(f"rules/{hunk.id}", DecisionKind.REJECTED, ACTOR))
+    played = store.load(session)
+    tape = Tape.of(session, played.events)
+    places = [i for i, s in enumerate(tape.steps) if isinstance(s.event.body, HunkDecided)]
+    for position, hunk in zip(places, (keep, added), strict=True):
+        rows = text_at(tape, position, tape.stage_at(position), played.content).rows
+        at = next(i for i, r in enumerate(rows) if r.kind is RowKind.HEAD)
+        assert "rejected" in rows[at].text
+        mine = [r for r in rows if r.hunk == f"rules/{hunk.id}" and r.sign == "x"]
+        assert mine and all(r.number is None for r in mine)
+        around = " ".join(r.text for r in rows[at - 4 : at + 6])
+        assert "keep(" in around and "row_max(" in around
+        assert [r for r in rows if r.number and r.hunk] == [
+            r for r in rows if r.kind is RowKind.OUT_DEL
+        ]
+
+
+def test_the_next_decision_is_about_the_stage_that_was_reached(played: Session) -> None:
+    tape = Tape.of(played.id, played.events)
+    seen = [next_decision(step.after) for step in tape.steps]
+    stages = list(dict.fromkeys(stage for stage, _ in seen))
+    assert stages == [Stage.SOURCE, Stage.LIFTED, Stage.TARGET, Stage.LOWERED]
+    asked = [hunk for stage, hunk in seen if hunk]
+    assert asked and set(asked) == {"rules/h1"}

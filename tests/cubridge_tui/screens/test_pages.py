@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.model.inspect import inspect
+from cubridge_tui.model.layout import layout
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.accept import AcceptScreen
-from engine.types import Gate, Stage, VerdictKind
-from tests.cubridge_tui.made import placed
+from cubridge_tui.screens.replay import ReplayScreen
+from engine.service.adaptation import Adaptation
+from engine.types import Decision, DecisionKind, Gate, Stage, VerdictKind
+from sessions.store import Store
+from tests.cubridge_tui.made import bench_of, made, placed
 from tests.cubridge_tui.model.test_built import build
 from tests.cubridge_tui.screens.test_adaptation import Driver
 
@@ -105,3 +109,36 @@ async def test_the_head_line_of_an_accepted_hunk_is_about_its_op_in_the_target(
         rows_of = next(r for r in rows if r.text.strip().startswith("m = fill(") and r.number)
         lives = next(x for x in inspect(snap, Stage.TARGET, rows_of) if x.startswith("lives"))
         assert "16 bytes a thread of 128" in lives and "4 copies" in lives
+
+
+async def test_a_replayed_rejection_is_in_view_and_a_fork_opens_at_the_next_decision(
+    store: Path,
+) -> None:
+    made_at = Store.open(store)
+    session = made(made_at, Stage.LIFTED)
+    with bench_of(made_at) as bench, made_at.writer(session) as writer:
+        work = Adaptation(bench, writer, "tester")
+        hunks = work.propose_by_rules().hunks
+        for hunk in hunks[:6]:
+            kind = DecisionKind.REJECTED if hunk is hunks[5] else DecisionKind.ACCEPTED
+            work.decide(Decision(f"rules/{hunk.id}", kind, "tester"))
+    async with Driver(session, (120, 30)) as d:
+        d.app.open_replay(session)
+        await d.settle()
+        await d.press("end", "left_square_bracket")
+        screen = d.app.screen
+        assert isinstance(screen, ReplayScreen)
+        deck = screen.decks[0]
+        assert "rejected rules/h6" in deck.tape.steps[deck.position].words
+        pane = deck.text
+        row = pane.row
+        assert row is not None and row.hunk == "rules/h6" and "h6" in row.text
+        top, height = pane.scroll_offset.y, pane.scrollable_content_region.height
+        assert top <= pane.cursor < top + height and hunks[5].after.strip() in d.text
+        await d.press("c")
+        forked = d.screen
+        assert forked.session != session
+        assert forked.grid.focused_stage is Stage.TARGET
+        assert forked.current_hunk() == "rules/h7"
+        shown = layout(*forked.pane_room(), forked.wish, forked.grid.focused_stage).panes
+        assert shown == (Stage.LIFTED, Stage.TARGET)
