@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from engine.service.bench import Bench
 
 TERMINAL_SECONDS = 1.0
-TIDY_LOOK_SECONDS, TIDY_SECONDS = 10.0, 20.0
+TIDY_LOOK_SECONDS, TIDY_SECONDS, TIDY_LATEST_SECONDS = 10.0, 20.0, 300.0
 
 
 class CuBridgeApp(App[int], inherit_bindings=False):
@@ -83,7 +83,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         self._bench: Bench | None = None
         self._bench_lock = threading.Lock()
         self._opening = session
-        self._tidy = Tidy(TIDY_SECONDS)
+        self._tidy = Tidy(TIDY_SECONDS, TIDY_LATEST_SECONDS)
         for palette in self.palettes:
             self.register_theme(palette.theme)
         self.theme = self.palette.name
