@@ -18,7 +18,7 @@ from cubridge_tui.desk import Desk
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.layout import PANES, Wish, layout
-from cubridge_tui.model.next_step import Owed, owed_now
+from cubridge_tui.model.next_step import Owed, Step, owed, owed_now
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.screens.adaptation.evidence import EvidenceActions
@@ -161,6 +161,20 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             except OSError:
                 out.append((0, 0))
         return tuple(out)
+
+    def action_act(self, id: str) -> None:
+        """As everywhere; but what depends on the files on disk looks at them first."""
+        snap, now = self.snap, self._disk() if self.desk is not None else ()
+        looks = id in ("take-in", "run", "redo-from") or (
+            # reading the spec refuses by itself, with the reason kept for w
+            id == "step" and snap is not None and owed(snap.state).step is not Step.PROPOSE
+        )
+        if snap is None or not looks or now == self.seen_disk or self.cubridge.jobs.running:
+            super().action_act(id)
+            return
+        self.seen_disk = now
+        act = partial(super().action_act, id)
+        self.job("look", self.open_desk.snapshot, act, quiet=True)
 
     def job_news(self) -> None:
         self.tell()

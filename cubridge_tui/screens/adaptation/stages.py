@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from cubridge_tui.jobs import Outcome
@@ -37,7 +38,19 @@ class StageActions(Shared):
         if step is Step.ACCEPT:
             self.do_accept_kernel()
         elif step is not None:
-            self.job(NAMES[step], self.open_desk.step, lambda: self._landed(step))
+            desk = self.open_desk
+            self._unless_changed(
+                NAMES[step], lambda: self.job(NAMES[step], desk.step, lambda: self._landed(step))
+            )
+
+    def _unless_changed(self, what: str, do: Callable[[], None]) -> None:
+        """Work on what the session holds; where the files are not that any more, after asking."""
+        changed = self.snap.changed if self.snap is not None else ""
+        if not changed:
+            do()
+            return
+        question = f"The {changed} changed on disk and is not taken in (! does): {what} without it?"
+        self.app.push_screen(Confirm(question), lambda yes: do() if yes else None)
 
     def _landed(self, step: Step) -> None:
         """After a step: the pane that it made leads, and a proposal starts at its first hunk."""
@@ -83,7 +96,10 @@ class StageActions(Shared):
 
     def do_run(self) -> None:
         desk = self.open_desk
-        self.job("run to the end", lambda: desk.run(self.shown_between), self._ran)
+        self._unless_changed(
+            "run",
+            lambda: self.job("run to the end", lambda: desk.run(self.shown_between), self._ran),
+        )
 
     def _ran(self) -> None:
         """The pane of the furthest stage leads; where a decision is owed, at the first hunk."""
@@ -126,10 +142,14 @@ class StageActions(Shared):
     def _redo(self, stage: Stage) -> None:
         desk = self.open_desk
         job = f"{stage.value} again"
-        self.unless_accepted(
-            f"make the {stage.value} again",
-            lambda: self.job(job, lambda: desk.redo_from(stage), lambda: self.say(f"{job}: done")),
-        )
+
+        def redo() -> None:
+            self.job(job, lambda: desk.redo_from(stage), lambda: self.say(f"{job}: done"))
+
+        def ask() -> None:
+            self.unless_accepted(f"make the {stage.value} again", redo)
+
+        self._unless_changed(f"make the {stage.value} again", ask)
 
     def do_cancel(self) -> None:
         self.cubridge.jobs.stop()
@@ -236,7 +256,12 @@ class StageActions(Shared):
             self.job("take in", desk.take_in, told, quiet=True)
 
         def told() -> None:
-            self.say(f"the changed {changed} is taken in: what was made from it before is stale")
+            assert self.snap is not None
+            again = self.snap.changed
+            if again:
+                self.say(f"the {again} changed again meanwhile: ! takes it in", "stale")
+            else:
+                self.say(f"the changed {changed} is taken in: what was made before is stale")
 
         self.unless_accepted(f"take in the changed {changed}", take)
 

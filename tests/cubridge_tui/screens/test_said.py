@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from cubridge_tui.app import CuBridgeApp
-from cubridge_tui.screens.dialogs import TextDialog
+from cubridge_tui.screens.base import GRACE
+from cubridge_tui.screens.dialogs import Confirm, TextDialog
 from engine.errors import SpecError, Where
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.options import choose_options
@@ -153,3 +155,36 @@ async def test_a_spec_that_does_not_parse_is_listed_as_such(tmp_path: Path) -> N
         await pilot.press("r")
         assert "does not parse" not in screen_text(app)
     app.close()
+
+
+async def test_a_change_that_nobody_looked_at_yet_is_seen_by_the_keys_that_it_matters_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Right after saving: ! takes it in and says so; R, s and D ask before they work without it."""
+    spec = own_spec(tmp_path)
+    session = placed(tmp_path / "store.git", Stage.TARGET)
+    monkeypatch.setenv("CUBRIDGE_STORE", str(tmp_path / "store.git"))
+    async with Driver(session, (80, 24)) as d:
+        desk = d.screen.open_desk
+        desk.work.spec = spec
+        d.screen.job("take in", desk.take_in, quiet=True)
+        await d.settle()
+        d.screen.seen_disk = d.screen._disk()
+        begun: list[str] = []
+        monkeypatch.setattr(type(desk), "redo_from", lambda *a: begun.append("D"))
+        monkeypatch.setattr(type(desk), "run", lambda *a: begun.append("R"))
+        monkeypatch.setattr(d.screen, "_look", lambda: None)
+        for n, key in enumerate(("D", "R", "exclamation_mark")):
+            spec.write_text(spec.read_text() + f"\n# {n}\n")
+            await d.press(key)
+            if key == "exclamation_mark":
+                assert "is taken in" in d.status()
+                assert d.screen.snap is not None and not d.screen.snap.changed
+            else:
+                assert "changed on disk" in " ".join(d.text.split())
+                if isinstance(d.app.screen, Confirm):
+                    await asyncio.sleep(2 * GRACE)
+                    await d.press("n")
+        assert not begun
+        await d.press("exclamation_mark")
+        assert "nothing changed on disk" in d.status()
