@@ -13,7 +13,7 @@ from functools import lru_cache, reduce
 
 from engine.cuir.nodes import Binary, Bool, Call, Compare, Expr, Name, Num, Select, Unary
 from engine.transfer.linear import Linear, linear_difference, tidy
-from engine.transfer.logic import FALSE, TRUE, disjuncts, normal
+from engine.transfer.logic import FALSE, TRUE, disjuncts, negate, normal
 from engine.transfer.rewrite import free_names
 
 ROW, KEY = Name("i"), Name("j")
@@ -224,13 +224,63 @@ def _possible(atom: Expr, rows: Rows) -> Expr:
 
 def key_ranges(keep: Expr, rows: Rows, keys: Expr) -> KeyRanges:
     """The keys that the block must visit. `keys` is the number of keys (Nk)."""
+    prefix, rest = _pieces(keep, rows, keys)
+    return KeyRanges(_hull(prefix, keys), _hull(rest, keys))
+
+
+def _pieces(keep: Expr, rows: Rows, keys: Expr) -> tuple[list[_Piece], list[_Piece]]:
+    """The pieces from key 0 on, and the others; none lies within another."""
     found = [p for c in disjuncts(normal(keep)) if (p := _conjunction(c, rows, keys)) is not None]
     pieces: list[_Piece] = []
     for piece in found:
         if not any(piece.within(other) for other in pieces):
             pieces = [other for other in pieces if not other.within(piece)] + [piece]
     prefix = [p for p in pieces if p.low == Num(0)]
-    return KeyRanges(_hull(prefix, keys), _hull([p for p in pieces if p not in prefix], keys))
+    return prefix, [p for p in pieces if p not in prefix]
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """Why the ranges may have tiles without a kept pair: atoms that bound no range, and whether
+    the keys between two pieces are visited as well."""
+
+    unbounded: tuple[Expr, ...]
+    spans: bool
+
+    def __bool__(self) -> bool:
+        return bool(self.unbounded) or self.spans
+
+
+def slack(keep: Expr) -> Slack:
+    """What `key_ranges` of `keep` leaves open for every block of rows."""
+    rows = Rows(Name("first"), Name("last"))
+    loose: dict[Expr, None] = {}
+    for atoms in disjuncts(normal(keep)):
+        with_both = any({ROW.id, KEY.id} <= free_names(atom) for atom in atoms)
+        for atom in atoms:
+            # Of a block cut by a condition on rows, the other rows' keys are visited as well.
+            cuts = with_both and free_names(atom) & {ROW.id, KEY.id} == {ROW.id}
+            if cuts or not _bounds_exactly(atom, rows):
+                loose[atom] = None
+    _, rest = _pieces(keep, rows, Name("Nk"))
+    apart = len(rest) == 2 and rest[0].when is not None and rest[1].when == negate(rest[0].when)
+    return Slack(tuple(loose), len(rest) > 1 and not apart)
+
+
+def _bounds_exactly(atom: Expr, rows: Rows) -> bool:
+    """Whether the range of an atom leaves out every tile in which it never holds."""
+    if not {ROW.id, KEY.id} & free_names(atom):
+        return True
+    if not isinstance(atom, Compare):
+        return False
+    if KEY.id not in free_names(atom):
+        form = linear_difference(atom.left, atom.right).to_expr()
+        return interval(form, ROW, rows.first, rows.last) is not None
+    if atom.op == "!=":  # takes one key of each row, where it is one on the key itself
+        return abs(linear_difference(atom.left, atom.right).coefficient(KEY)) == 1
+    bound = _bound(atom)
+    ends = [] if bound is None else [e for e in (bound.low, bound.high) if e is not None]
+    return bool(ends) and all(interval(e, ROW, rows.first, rows.last) is not None for e in ends)
 
 
 def _hull(pieces: list[_Piece], keys: Expr) -> KeyRange | None:

@@ -21,6 +21,7 @@ from engine.cuir.nodes import (
     Select,
     walk_block,
 )
+from engine.cuir.printer import print_expr
 from engine.errors import TransferError
 from engine.spec.recipe import Recipe
 from engine.transfer import schedule as intervals
@@ -51,15 +52,8 @@ def mask_steps(found: Attention, recipe: Recipe, words: Words, lists: Lists | No
         )
     ]
     if lists is None:
-        steps.append(
-            Step(
-                "Visit only tiles that hold a kept pair",
-                "interval analysis of the mask over a block of rows gives the range of key tiles, "
-                "and which of them need no mask",
-                "mask",
-                lambda m: _edit_schedule(m, found, words, keep),
-            )
-        )
+        title, reason = _visiting(intervals.slack(keep))
+        steps.append(Step(title, reason, "mask", lambda m: _edit_schedule(m, found, words, keep)))
         return steps
     steps += [
         Step(
@@ -85,6 +79,21 @@ def mask_steps(found: Attention, recipe: Recipe, words: Words, lists: Lists | No
         ),
     ]
     return steps
+
+
+def _visiting(slack: intervals.Slack) -> tuple[str, str]:
+    """Title and reason of the schedule's step: what it visits, and what it may visit in vain."""
+    analysis = "interval analysis of the mask over a block of rows gives the range of key tiles, "
+    if not slack:
+        return "Visit only tiles that hold a kept pair", analysis + "and which of them need no mask"
+    why = [f"`{print_expr(atom)}` bounds no range" for atom in slack.unbounded]
+    if slack.spans:
+        why.append("one range spans several of the mask's")
+    return (
+        "Visit the tiles of a range that holds all kept pairs",
+        f"{analysis}and which need no mask; {', '.join(why)}: some tiles may hold no kept pair "
+        "(G2 counts them)",
+    )
 
 
 def _insert_builders(

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cuir.nodes import Bool, Compare, Expr, Name, Num, Select, Unary
 from engine.cuir.parser import parse_expr
+from engine.cuir.printer import print_expr
 from engine.cuir.scalar import evaluate
 from engine.scalar_algebra import canonical
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import map_children, substitute
 from engine.transfer.bounds import tile_full
 from engine.transfer.logic import factored, normal
-from engine.transfer.schedule import KeyRange, Rows, key_ranges
+from engine.transfer.schedule import KeyRange, Rows, key_ranges, slack
 
 ATOMS = (
     "j <= i + c", "j < i + c", "j >= i - c", "j > i - c", "j < c", "j >= c", "i < c", "i >= c",
@@ -39,7 +41,7 @@ def predicates(draw: st.DrawFn, depth: int = 3) -> Expr:
     return Bool(kind, left, draw(predicates(depth=depth - 1)))
 
 
-def holds(expr: Expr, **values: int) -> bool:
+def holds(expr: Expr, **values: Any) -> bool:
     return bool(evaluate(expr, values, "exact"))
 
 
@@ -165,6 +167,34 @@ def test_equivalent_writings_visit_the_same_tiles(data: st.DataObject, first: in
     one, two = canonical(keep, KINDS), canonical(other, KINDS)
     for block in BLOCKS:
         assert tiles(one, block, first) == tiles(two, block, first), block
+
+
+@settings(deadline=None)
+@given(masks(), st.sampled_from([0, 16, 48]))
+def test_where_nothing_is_said_no_tile_is_visited_in_vain(keep: Expr, first: int) -> None:
+    keep = canonical(keep, KINDS)
+    if slack(factored(keep)):
+        return
+    for block in BLOCKS:
+        for n in tiles(keep, block, first):
+            pairs = [(i, j) for i in range(first, first + 8) for j in range(4 * n, 4 * n + 4)]
+            assert any(holds(keep, i=i, j=j, **block) for i, j in pairs), (block, n)
+
+
+@pytest.mark.parametrize(
+    ("text", "atoms", "spans"),
+    [("j <= i and (i - j < 9 or j % 64 == 0)", ["j % 64 == 0"], False),
+     ("j <= i and floor_div(j, 64) != 3", ["floor_div(j, 64) != 3"], False),
+     ("i - j == 3 or i - j == 90", [], True), ("j <= i and (i - j < 9 or h % 2 == 1)", [], False),
+     ("j <= i and (i - j < 9 or h != 3) and j != 7", [], False),
+     ("(h == 1 and j >= i - 5) or (h != 1 and j >= i - 9)", [], False),
+     ("(h >= 1 and i - j == 3) or (h >= 2 and i - j == 90)", [], True),
+     ("j <= i and i < 20", ["i < 20"], False),
+     ("j <= i and not tril[i, j]", ["not tril[i, j]"], False)],
+)  # fmt: skip
+def test_what_a_range_leaves_open_is_said(text: str, atoms: list[str], spans: bool) -> None:
+    found = slack(parse_expr(text))
+    assert ([print_expr(a) for a in found.unbounded], found.spans) == (atoms, spans)
 
 
 def test_every_spelling_of_a_head_has_one_schedule() -> None:
