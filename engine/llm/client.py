@@ -25,6 +25,8 @@ RETRIED = frozenset({408, 409, 425, 429})
 FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "script_exhausted"})
 PULSE_S = 10.0  # between words about a server that says nothing
 _TICK = 1.0
+# What the SDK raises where a chunk has another shape than it counts on; it validates none.
+_MISREAD = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _CLOSE_S = 1.0
 
 
@@ -243,8 +245,8 @@ class ServerClient:
             return reply(Ending.BROKEN, "the connection broke in the middle of the answer")
         except openai.APIError as error:  # an error event inside the stream
             return self._broken(draft, reply, scrub.whole(_words(error)))
-        except (json.JSONDecodeError, UnicodeDecodeError):
-            return reply(Ending.BROKEN, "the stream holds what is no JSON")
+        except _NoChunk:
+            return reply(Ending.BROKEN, "the stream holds what is no JSON of an answer")
         finally:
             pulse.cancel()
             with contextlib.suppress(Exception):
@@ -285,7 +287,10 @@ class ServerClient:
                 fix=f"check the base URL ({self.settings.base_url}); it usually ends in /v1",
             )
         if kind == "application/json":  # a server that does not stream
-            data = json.loads(await raw.http_response.aread())
+            try:
+                data = json.loads(await raw.http_response.aread())
+            except (RecursionError, ValueError):
+                raise _NoChunk from None
             return draft.add(read(data)) if isinstance(data, dict) else True
         async with contextlib.aclosing(self._chunks(raw.parse())) as chunks:
             async for chunk in chunks:
@@ -307,8 +312,16 @@ class ServerClient:
                 if timer.expired():
                     raise _Stalled from None
                 raise
+            except _MISREAD:
+                raise _NoChunk from None
             limit = self.settings.limits.chunk_s
-            yield chunk.to_dict(mode="json", warnings=False)
+            try:
+                made = chunk.to_dict(mode="json", warnings=False)
+            except _MISREAD:  # JSON that is no object, or is nested past any reader
+                raise _NoChunk from None
+            if not isinstance(made, dict):
+                raise _NoChunk
+            yield made
 
     def _status(self, error: Any, scrub: Scrubber) -> Exception:
         """An HTTP error as what the person should do, or as a reason to try again."""
@@ -318,9 +331,10 @@ class ServerClient:
         if "html" in str(headers.get("content-type", "")):
             words = "a web page instead of an answer"
         again = headers.get("x-should-retry")
-        if code in (400, 422) and getattr(error, "code", None) not in FINAL_CODES:
+        final = str(getattr(error, "code", None)) in FINAL_CODES  # any JSON, not only a text
+        if code in (400, 422) and not final:
             return _Drop(words)
-        final = getattr(error, "code", None) in FINAL_CODES or again == "false"
+        final = final or again == "false"
         if not final and (code in RETRIED or code >= 500):
             name = "too many requests" if code == 429 else f"HTTP {code}"
             return _Again(f"{name}: {words}", retry_after(headers))
@@ -345,6 +359,10 @@ class ServerClient:
         if settings.key_name:
             return f"export {settings.key_name}=... again, with a key for {self.place}"
         return f"no key was sent: export {settings.key_env}=..., then try again"
+
+
+class _NoChunk(Exception):
+    """JSON that is no chunk of an answer."""
 
 
 class _Stalled(Exception):

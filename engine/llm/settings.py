@@ -44,6 +44,9 @@ class Secret:
         raise TypeError("a key is not written anywhere")
 
 
+Api = Literal["chat", "responses"]
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds and counts after which a request is over. All are finite: nothing waits for ever."""
@@ -84,7 +87,7 @@ class Settings:
     parameters: Parameters = field(default_factory=Parameters)
     limits: Limits = field(default_factory=Limits)
     prices: Prices | None = None
-    api: Literal["chat", "responses"] = "chat"
+    api: Api = "chat"
     key_name: str = ""  # the variable that the key came from; empty for none
     key_env: str = "OPENAI_API_KEY"  # the variable that a key is read from
 

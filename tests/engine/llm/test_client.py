@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 import traceback
+import typing
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,7 @@ from engine.llm import client as client_module
 from engine.llm.ask import ask
 from engine.llm.client import ServerClient
 from engine.llm.errors import Exhausted, LlmError, Refused
-from engine.llm.settings import Limits, Secret, Settings
+from engine.llm.settings import Api, Limits, Secret, Settings
 from engine.llm.types import Ending, Heard, Kind, Message, Parameters, Request, Usage
 from tests.engine.llm import server as acts
 from tests.engine.llm.conftest import KEY, SHORT, Serve
@@ -237,6 +238,67 @@ def test_garbage_is_a_draft(serve: Serve) -> None:
     reply = ask(client, REQUEST)
     assert reply.ending is Ending.BROKEN and reply.text == "good"
     assert ask(client, REQUEST).complete
+
+
+DEEP = "[" * 20_000 + "]" * 20_000
+ODD = ("null", "true", "5", "-1e400", '"x"', "[]", "[[]]", "[5]", "{}", '{"x": [{}]}', DEEP,
+       "9" * 5000, '"\\ud800"')  # fmt: skip
+CHUNK = {
+    "id": "r-1", "object": "chat.completion.chunk", "created": 1, "model": "fake",
+    "choices": [{"index": 0, "delta": {"content": "x", "role": "assistant", "refusal": None,
+                 "reasoning_content": "hm", "tool_calls": None}, "finish_reason": None}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 2}, "error": None,
+}  # fmt: skip
+EVENT = {
+    "type": "response.completed", "sequence_number": 0, "delta": "x", "item_id": "i",
+    "response": {"id": "r-1", "object": "response", "status": "completed", "error": None,
+                 "incomplete_details": {"reason": None}, "model": "fake", "output": [
+                     {"type": "message", "content": [{"type": "output_text", "text": "x"}]}],
+                 "usage": {"input_tokens": 1, "output_tokens": 2}},
+}  # fmt: skip
+
+
+def variants(value: object, odd: tuple[str, ...] = ODD) -> list[str]:
+    """A JSON value with each odd value in its place, and some of them at every place in it."""
+    inside = ("5", "[[5]]", '{"x": []}')
+    found = list(odd)
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            rest = json.dumps({k: v for k, v in value.items() if k != key})
+            comma = ", " if len(value) > 1 else ""
+            found += [f'{rest[:-1]}{comma}"{key}": {odd}}}' for odd in variants(inner, inside)]
+    elif isinstance(value, list):
+        found += [f"[{odd}]" for odd in variants(value[0], inside)]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
+@pytest.mark.parametrize("api", typing.get_args(Api))
+def test_no_json_in_a_chunk_is_more_than_a_draft(serve: Serve, api: Api, kind: str) -> None:
+    texts = variants(CHUNK if api == "chat" else EVENT)
+    form = "data: {}\n\n" if kind == "text/event-stream" else "{}"
+    _, client = serve(*(acts.raw(form.replace("{}", text, 1), kind=kind) for text in texts))
+    client = ServerClient(replace(client.settings, api=api))
+    for text in texts:
+        reply = ask(client, REQUEST)
+        assert isinstance(reply.ending, Ending), text[:200]
+        json.dumps([reply.text, reply.note, reply.model])
+
+
+def test_no_json_in_an_error_is_more_than_a_refusal(serve: Serve) -> None:
+    texts = variants({"error": {"message": "no", "code": "c", "type": "t", "param": "p"}})
+
+    def refuse(text: str) -> acts.Act:
+        def act(to: acts.Handler) -> None:
+            to.start(401, "application/json")
+            to.send(text)
+
+        return act
+
+    _, client = serve(*map(refuse, texts))
+    for _ in texts:
+        with pytest.raises(Refused, match="HTTP 401"):
+            ask(client, REQUEST)
 
 
 def test_an_error_inside_the_stream(serve: Serve) -> None:
