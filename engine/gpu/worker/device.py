@@ -28,7 +28,12 @@ def describe_device() -> dict[str, Any]:
         check=False,
     )
     if done.returncode:
-        raise JobError(f"torch finds no GPU here: {last_line(done.stderr)}")
+        said = last_line(done.stderr)
+        if "No module named 'torch'" in said:
+            raise JobError(
+                f"{sys.executable} has no torch: start the job with a Python that has it"
+            )
+        raise JobError(f"torch finds no GPU here: {said}")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     found["driver"] = _nvidia_smi("driver_version")
     found["power_limit"] = _nvidia_smi("power.limit")

@@ -14,12 +14,12 @@ import pytest
 
 from engine.build.toolchain import Toolchain
 from engine.gpu.job import Contents, pack
-from engine.gpu.worker import building, main, sanitizer
+from engine.gpu.worker import building, device, main, sanitizer
 from engine.gpu.worker.building import build, resources
 from engine.gpu.worker.checklist import required
 from engine.gpu.worker.children import Child, last_line
 from engine.gpu.worker.main import self_test_missed
-from engine.gpu.worker.manifest import read_job
+from engine.gpu.worker.manifest import JobError, read_job
 from engine.gpu.worker.mutants import mutants_of
 from engine.gpu.worker.options import parser
 from engine.gpu.worker.sanitizer import sanitizer_rows
@@ -418,3 +418,15 @@ def test_options() -> None:
     found = parser().parse_args(["a", "b", "--lengths", "128", "256", "--no-bench"])
     assert found.jobs == [Path("a"), Path("b")] and found.lengths == [128, 256]
     assert not found.bench and found.sanitize
+
+
+def test_a_python_without_torch_is_not_called_a_machine_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without site-packages
+    bare.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(bare))
+    with pytest.raises(JobError, match="has no torch: start the job") as caught:
+        device.describe_device()
+    assert "GPU" not in str(caught.value)
