@@ -15,9 +15,9 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.rows import PaneText
 from cubridge_tui.model.snapshot import Snapshot
 from cubridge_tui.screens.base import ActionScreen, bindings
-from cubridge_tui.screens.dialogs import Confirm, Prompt, wrapped
+from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog, wrapped
 from cubridge_tui.widgets.code_pane import CodePane
-from cubridge_tui.widgets.line import KeyBar, Line
+from cubridge_tui.widgets.line import Banner, KeyBar, Line
 from cubridge_tui.widgets.stage_bar import StageBar
 from engine.types import Level
 
@@ -49,6 +49,7 @@ class AcceptScreen(ActionScreen):
 
     def compose(self) -> ComposeResult:
         yield StageBar(id="stages")
+        yield Banner(id="banner")
         yield Line(id="decision")
         yield CodePane(id="summary")
         yield Line(id="status")
@@ -76,6 +77,12 @@ class AcceptScreen(ActionScreen):
         state = snap.state
         done = state.acceptance is not None and state.acceptance_is_current
         self._show_bar()
+        changed = f"The {snap.changed} changed on disk since this session took it in"
+        self.query_one(Banner).say(
+            f"{changed}: what is accepted is for the one it took in; esc, then ! takes it in"
+            if snap.changed
+            else ""
+        )
         if done:
             words = [(" Accepted ", "pass"), (f"at {state.accepted_level}: ", "title"),
                      ("w", "key"), (" writes the package, ", "dim"), ("C", "key"),
@@ -126,7 +133,10 @@ class AcceptScreen(ActionScreen):
                 return
             self.fill()
             if outcome.error is not None:
-                self.say(str(outcome.error).replace("\n", " "), "fail")
+                # A fix is a command to type: all of it is shown, however long it is.
+                self.say(outcome.error.message, "fail")
+                lines = str(outcome.error).split("\n")
+                self.app.push_screen(TextDialog(f"{name} did not work", lines))
             else:
                 told = outcome.value if isinstance(outcome.value, str) else words
                 self.say(told, "pass")

@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from cubridge_tui.jobs import Jobs, Outcome
 from cubridge_tui.model.rows import PaneText, Row
+from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.text.sanitise import visible_lines
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
@@ -72,7 +73,7 @@ class CommitScreen(Screen[None], inherit_bindings=False):
 
     def _planned(self, outcome: Outcome) -> None:
         if outcome.error is not None or not isinstance(outcome.value, CommitPlan):
-            self.query_one("#decision", Line).put([(f" {outcome.error}", "fail")])
+            self._refused(outcome, "#decision")
             return
         plan = self._plan = outcome.value
         head = [f"repository {plan.repository}", f"branch     {plan.branch or '(detached HEAD)'}"]
@@ -89,6 +90,14 @@ class CommitScreen(Screen[None], inherit_bindings=False):
                 (" leaves", "dim"),
             ]
         )
+
+    def _refused(self, outcome: Outcome, line: str) -> None:
+        """Say why it did not work; the whole error with its fix in a dialog, wrapped."""
+        error = outcome.error
+        self.query_one(line, Line).put([(f" {error.message if error else 'cancelled'}", "fail")])
+        if error is not None:
+            title = f"{outcome.name} did not work"
+            self.app.push_screen(TextDialog(title, str(error).split("\n")))
 
     def action_commit(self) -> None:
         if self._plan is None or self._done:
@@ -110,7 +119,7 @@ class CommitScreen(Screen[None], inherit_bindings=False):
         line = self.query_one("#status", Line)
         if outcome.error is not None:
             self._done = False
-            line.put([(f" {outcome.error}".replace("\n", " "), "fail")])
+            self._refused(outcome, "#status")
         else:
             where = self._plan.branch if self._plan is not None else None
             done = f" committed as {outcome.value}" + (f" on {where}" if where else "")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import subprocess
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -142,3 +145,55 @@ async def test_a_replayed_rejection_is_in_view_and_a_fork_opens_at_the_next_deci
         assert forked.current_hunk() == "rules/h7"
         shown = layout(*forked.pane_room(), forked.wish, forked.grid.focused_stage).panes
         assert shown == (Stage.LIFTED, Stage.TARGET)
+
+
+def shown_words(d: Driver) -> str:
+    """The words of the dialog that stands over the screen, else of the screen."""
+    inside = re.findall("│(.*)│", d.text)
+    text = " ".join(inside) if inside else d.text
+    return " ".join(re.sub(r"[^\x21-\x7e]+", " ", text).split())
+
+
+async def test_a_refused_commit_shows_its_whole_fix_at_80_columns(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=theirs, check=True)
+    subprocess.run(["git", "config", "user.useConfigOnly", "true"], cwd=theirs, check=True)
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, "/dev/null")
+    for name in ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME",
+                 "GIT_COMMITTER_EMAIL", "EMAIL"):  # fmt: skip
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(theirs)
+    async with Driver(placed(store, Stage.VERIFIED), (80, 24)) as d:
+        d.app.push_screen(AcceptScreen(d.screen))
+        await d.settle()
+        await d.press("A", "C", "enter", "C")
+        fix = 'git config --global user.name "..."; git config --global user.email "..."'
+        assert fix in shown_words(d), d.text
+
+
+async def test_a_refused_package_shows_its_whole_fix(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with Driver(placed(store, Stage.VERIFIED), (80, 24)) as d:
+        d.app.push_screen(AcceptScreen(d.screen))
+        await d.settle()
+        await d.press("A", "w")
+        for key in ("t", "o", "r", "c", "h"):
+            await d.pilot.press(key)
+        await d.press("enter")
+        assert "name the folder attention_torch, or another name that nothing has" in shown_words(d)
+
+
+async def test_the_accept_page_says_that_the_spec_changed_on_disk(store: Path) -> None:
+    async with Driver(placed(store), (80, 24)) as d:
+        snap = d.screen.snap
+        assert snap is not None
+        d.screen.show(replace(snap, changed="spec"))
+        d.app.push_screen(AcceptScreen(d.screen))
+        await d.settle()
+        assert "The spec changed on disk" in shown_words(d)
