@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from engine.errors import CuBridgeError, SpecError, Where
+from engine.spec.sizes import USUAL, slots
 from engine.spec.source import SpecSource
 
 _OURS = frozenset(("engine", "sessions", "cubridge_tui", "tests", "__main__"))
@@ -165,7 +166,7 @@ def explained(source: SpecSource) -> Iterator[None]:
             raise  # our own way out of a run that has shown enough
         line = line_of(error, source.path)
         kind = type(error).__name__
-        fix = "the spec must run on the sizes that its annotations allow"
+        fix = "the spec must run on the sizes that its annotations allow" + _taken_as(source)
         if isinstance(error, (ImportError, ModuleNotFoundError)):
             fix = "install the module, or put it beside the spec"
         elif isinstance(error, MemoryError) or "can't allocate memory" in said(error):
@@ -175,6 +176,23 @@ def explained(source: SpecSource) -> Iterator[None]:
         raise SpecError(
             f"the spec raised {kind}: {said(error)}", where=Where(str(source.path), line), fix=fix
         ) from error
+
+
+def _taken_as(source: SpecSource) -> str:
+    """What dimensions with other names than the usual ones were taken for; "" if there are none."""
+    slot = slots(source.tensors)
+    others = {name: usual for name, usual in slot.items() if name not in USUAL}
+    if not others:
+        return ""
+    parts = [
+        f"{name} was taken for {usual}"
+        if usual in USUAL
+        else f"{name} was taken for a size of its own"
+        for name, usual in sorted(others.items(), key=lambda item: item[1] not in USUAL)
+    ]
+    free = [usual for usual in USUAL if usual not in slot.values()]
+    rename = f"; usual names that are free: {', '.join(free)}" if free else ""
+    return f". Sizes follow the annotations' names: {', '.join(parts)}{rename}"
 
 
 def said(error: BaseException) -> str:

@@ -39,6 +39,7 @@ class Domain(StrEnum):
 
 
 _FAMILIES = {"batch": ("B",), "heads": ("Hq", "Hkv"), "rows": ("Nq", "Nk"), "columns": ("D", "Dv")}
+USUAL = tuple(name for family in _FAMILIES.values() for name in family)
 
 
 def slots(tensors: Iterable[TensorParameter]) -> dict[str, str]:

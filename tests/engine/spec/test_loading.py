@@ -164,3 +164,37 @@ def test_a_cold_recipe_takes_less_than_eight_seconds() -> None:
         "assert time.process_time() < 8, time.process_time()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+
+
+@pytest.mark.parametrize(
+    ("heads", "said"),
+    [("G", "G was taken for a size of its own; usual names that are free: Hkv, Dv"),
+     ("kv_heads", None), ("Hkv", None)],
+)  # fmt: skip
+def test_a_dimension_of_another_name_is_told_with_the_names_that_are_free(
+    heads: str, said: str | None, read: Read
+) -> None:
+    """A `G` for the key heads gets a size that does not divide Hq: the name is what is wrong."""
+    text = (
+        f'{IMPORTS}\ndef attention(q: Float[Tensor, "B Hq Nq D"], '
+        f'k: Float[Tensor, "B {heads} Nk D"], v: Float[Tensor, "B {heads} Nk D"]):\n'
+        "    g = q.size(1) // k.size(1)\n"
+        "    k, v = k.repeat_interleave(g, dim=1), v.repeat_interleave(g, dim=1)\n"
+        "    return (q @ k.mT).softmax(-1) @ v\n"
+    )
+    if said is None:
+        assert print_expr(read(text).kv_head) == "h // (Hq // Hkv)"
+        return
+    with pytest.raises(SpecError) as caught:
+        read(text)
+    assert said in str(caught.value.fix)
+
+
+def test_usual_names_are_not_told(read: Read) -> None:
+    with pytest.raises(SpecError) as caught:
+        read(
+            f'{IMPORTS}\ndef attention(q: Float[Tensor, "B Hq Nq D"], '
+            'k: Float[Tensor, "B Hkv Nk D"], v: Float[Tensor, "B Hkv Nk D"]):\n'
+            "    return (q @ k.mT).softmax(-1) @ v\n"
+        )
+    assert "taken for" not in str(caught.value.fix)
