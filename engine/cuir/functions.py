@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
+from engine.errors import CuirError
+
 CONSTANTS: Mapping[str, float] = MappingProxyType({"LOG2E": math.log2(math.e), "LN2": math.log(2)})
 
 
@@ -94,6 +96,40 @@ def truncating_div(a: int, b: int) -> int:
 def truncating_mod(a: int, b: int) -> int:
     """C's remainder: the sign of the dividend. Raises `ZeroDivisionError`."""
     return a - truncating_div(a, b) * b
+
+
+class TooWide(CuirError):
+    """Whole-number arithmetic that no 64-bit register holds."""
+
+
+LEAST, MOST = -(1 << 63), (1 << 64) - 1
+
+
+def within(value: Any) -> Any:
+    """`value`, a whole number of at most 64 bits or anything else. Raises `TooWide`."""
+    if type(value) is int and not LEAST <= value <= MOST:
+        raise TooWide(_WIDE, fix=_NARROW)
+    return value
+
+
+def shift_left(a: Any, b: Any) -> Any:
+    """`a << b` of numbers or tensors. Raises `TooWide` before a number of any length is made."""
+    return within(a << _shift(b))
+
+
+def shift_right(a: Any, b: Any) -> Any:
+    """`a >> b` of numbers or tensors. Raises `TooWide`."""
+    return a >> _shift(b)
+
+
+def _shift(count: Any) -> Any:
+    if type(count) is int and not 0 <= count < 64:
+        raise TooWide("a whole number of 64 bits is shifted by 0 to 63 places", fix=_NARROW)
+    return count
+
+
+_WIDE = "a whole number of more than 64 bits"
+_NARROW = "write a number that a register holds"
 
 
 # --- the same on tensors -----------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.cuir.functions import LEAST, MOST, TooWide, shift_left, shift_right, within
 from engine.cuir.nodes import Call, Expr
 from engine.cuir.ops.spec import mismatch
 from engine.cuir.printer import print_expr
@@ -33,8 +35,8 @@ _FOLD: Mapping[str, Callable[[Any, Any], Any]] = {
     "&": lambda a, b: a & b,
     "|": lambda a, b: a | b,
     "^": lambda a, b: a ^ b,
-    "<<": lambda a, b: a << b,
-    ">>": lambda a, b: a >> b,
+    "<<": shift_left,
+    ">>": shift_right,
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,
     ">": lambda a, b: a > b,
@@ -88,9 +90,11 @@ class ScalarTyper(ABC):
         values = [s.value for s in sides if isinstance(s, Scalar) and s.value is not None]
         if len(values) == len(sides):
             try:
-                return Scalar(dtype, _FOLD[op](*values))
+                return Scalar(dtype, within(_FOLD[op](*values)))
             except ZeroDivisionError:
                 mismatch("division by zero", "bad_value")
+            except TooWide as wrong:
+                mismatch(wrong.message, "bad_value")
             except (ValueError, TypeError, OverflowError):
                 return Scalar(dtype)
         return Scalar(dtype)
@@ -168,6 +172,8 @@ class ScalarTyper(ABC):
         to = CASTS[expr.fn]
         dtype = "f32" if to in ("f16", "bf16") else to
         if isinstance(value, Scalar) and value.value is not None and dtype in ("i32", "i64"):
+            if not math.isfinite(value.value) or not LEAST <= value.value <= MOST:
+                mismatch(f"{value.value} is no whole number of 64 bits", "bad_value")
             return Scalar(dtype, int(value.value))
         if isinstance(value, Scalar) and value.value is not None and to == "f32":
             return Scalar(dtype, float(value.value))

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
+from engine.cuir.functions import MOST
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -258,6 +259,8 @@ class _Parser:
 
     def expr(self, node: ast.expr) -> Expr:
         match node:
+            case ast.Constant(int() as value) if value > MOST:  # a minus is an operator of its own
+                self.fail(node, "a whole number of more than 64 bits")
             case ast.Constant(bool() | int() | float() as value):
                 return Num(value)
             case ast.Constant(str() as value):

@@ -22,11 +22,15 @@ from engine.cuir.functions import (
     CONSTANTS,
     FUNCTIONS,
     ScalarFunction,
+    TooWide,
     divide,
     f32,
+    shift_left,
+    shift_right,
     torch_module,
     truncating_div,
     truncating_mod,
+    within,
 )
 from engine.cuir.nodes import (
     Attr,
@@ -57,7 +61,7 @@ Fn = Callable[[Env], Any]
 _ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul,
     "&": operator.and_, "|": operator.or_, "^": operator.xor,
-    "<<": operator.lshift, ">>": operator.rshift,
+    "<<": shift_left, ">>": shift_right,
 }  # fmt: skip
 _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt,
@@ -191,7 +195,9 @@ class Compiler:
                     result = apply(a, b)
                 except OverflowError:
                     result = math.inf
-                return result if exact or type(result) is not float else f32(result)
+                if type(result) is not float:
+                    return within(result)
+                return result if exact else f32(result)
             a, b = self.mixed(a, b)
             return apply(a, b)
 
@@ -268,7 +274,9 @@ class Compiler:
                 if to == "bool":
                     return bool(value)
                 if to in ("i32", "i64"):
-                    return int(value)
+                    if not math.isfinite(value):
+                        raise TooWide(f"{value} is no whole number")
+                    return within(int(value))
                 value = float(value) if self._exact else f32(float(value))
             else:
                 torch = torch_module()

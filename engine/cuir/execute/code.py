@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from engine.cuir.findings import Finding
+from engine.cuir.functions import TooWide
 from engine.cuir.nodes import Function, Path
 from engine.cuir.scalar import Env, Fn
 from engine.errors import CuirError
@@ -108,6 +109,8 @@ def in_words(error: Exception) -> tuple[str, str]:
     """The kind of finding and the message for an error that an op or expression met."""
     if isinstance(error, ZeroDivisionError):
         return "bad_value", "division by zero"
+    if isinstance(error, TooWide):
+        return "bad_value", error.message
     if isinstance(error, KeyError):
         return "unknown_name", f"{error.args[0]} has no value"
     text = str(error).split("\n")[0]

@@ -139,6 +139,10 @@ STATIC = {
                             "threads=64, shared=0)\n    copy(", "unknown_op"),
     "constants": ("load[T, D](args", "load[T](args", "arity"),
     "division by zero": ("row = block_id(0) * 32", "row = 32 // (D - 32)", "bad_value"),
+    "far shift": ("row = block_id(0) * 32", "row = 0 * (1 << 99999999999)", "bad_value"),
+    "shift back": ("row = block_id(0) * 32", "row = 1 >> (0 - 1)", "bad_value"),
+    "wide product": ("row = block_id(0) * 32", "row = (1 << 62) * (1 << 62)", "bad_value"),
+    "infinite whole number": ("row = block_id(0) * 32", "row = i32(inf)", "bad_value"),
     "endless loop": ("    sync()\n    copy(",
                      "    for i in range(0, 4, 0):\n        sync()\n    copy(",
                      "bad_value"),
@@ -166,6 +170,11 @@ def test_a_launch_that_does_not_fit_its_kernel():
 
 RUN_TIME = {
     "division by zero": ("row = block_id(0) * 32", "row = 32 // (args.N - 40)", "bad_value"),
+    "far shift": ("row = block_id(0) * 32", "row = 0 * (args.N << 99999999999)", "bad_value"),
+    "far shift back": ("row = block_id(0) * 32", "row = args.N >> (args.N * 2)", "bad_value"),
+    "wide product": ("row = block_id(0) * 32",
+                     "row = (args.N << 57) * (args.N << 57)", "bad_value"),
+    "infinite whole number": ("row = block_id(0) * 32", "row = i32(args.alpha / 0.0)", "bad_value"),
     "float as a row": ("row = block_id(0) * 32", "row = args.alpha", None),
     "missing field": ("args.N, D)\n    tile", "args.M, D)\n    tile", "unknown_name"),
     "lambda shapes": ("    sync()\n    copy(", "    acc = map(acc, lambda z, i: i)\n    copy(",

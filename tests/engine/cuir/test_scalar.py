@@ -16,6 +16,24 @@ from engine.errors import CuirError
 NAMES = ("i", "j", "x", "y")
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["i << 64", "j << 60", "1 << (0 - i)", "i >> 64", "i * j * j * j", "i32(x * 1e30)",
+     "(1 << 63) + (1 << 63)", "i32(inf)", "i32(nan)"],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", ["exact", "typed"])
+def test_whole_numbers_have_at_most_64_bits(text, mode):
+    with pytest.raises(CuirError, match="whole number"):
+        evaluate(parse_expr(text), {"i": 3, "j": 1 << 40, "x": 2.0}, mode)
+
+
+def test_a_wide_literal_is_refused_at_its_place():
+    assert parse_expr("18446744073709551615") == Num(2**64 - 1)
+    with pytest.raises(CuirError, match="more than 64 bits") as found:
+        parse_expr("1 + 18446744073709551616")
+    assert (found.value.where.line, found.value.where.column) == (1, 5)
+
+
 def grow(kind):
     """Expressions of a kind: int, float or bool, over i, j (whole) and x, y (floats)."""
     leaf = {
