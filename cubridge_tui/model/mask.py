@@ -14,11 +14,12 @@ from engine.service.keep_map import KeepMap, Pair
 from engine.service.target_mask import TileClass
 
 LEGEND = (
+    ("□", "match.current", "here"),
     ("█", "mask.full", "full tile"),
-    ("▓▀▄", "mask.partial", "kept in a partial tile"),
+    ("▓▀▄", "mask.partial", "partial tile"),
     ("·", "dim", "not visited"),
-    ("×", "fail", "spec and target differ"),
-    ("∅", "stale", "row keeps nothing"),
+    ("×", "fail", "differ"),
+    ("∅", "stale", "empty row"),
 )
 
 

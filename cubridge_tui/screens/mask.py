@@ -160,8 +160,8 @@ class MaskScreen(ActionScreen):
         target = grid.picture.target
         if target is not None and target.rows > grid.rows:
             tile += f", {target.rows} rows a block"
-        tables = grid.picture.tables
-        note = f"  example values: {', '.join(tables)}" if tables else ""
+        examples = grid.picture.examples()
+        note = f"  example values: {'; '.join(examples)}" if examples else ""
         self.query_one("#stages", Line).put(
             [
                 (" MASK ", "title"),
@@ -224,7 +224,7 @@ class MaskScreen(ActionScreen):
     def _typed(self, text: str | None) -> None:
         if text is None:
             return
-        nq, nk = map(int, text.split())
+        nq, nk = map(int, _words(text))
         asked = {**self.sizes, "Nq": nq, "Nk": nk}
         wanted = legal_sizes(self.subject.recipe, asked)
         if wanted is None or max(wanted["Nq"], wanted["Nk"]) > LARGEST:
@@ -256,7 +256,7 @@ class MaskScreen(ActionScreen):
 
     def _go(self, text: str | None) -> None:
         if text is not None:
-            i, j = map(int, text.split())
+            i, j = map(int, _words(text))
             self.pane.go_to(i, j)
 
     def do_mask_close(self) -> None:
@@ -267,8 +267,13 @@ def _int(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
+def _words(text: str) -> list[str]:
+    """Numbers apart by blanks or a comma, as the page itself and other tools write a pair."""
+    return text.replace(",", " ").split()
+
+
 def _numbers(text: str, low: int) -> str:
-    words = text.split()
+    words = _words(text)
     if len(words) != 2 or not all(w.isascii() and w.isdigit() for w in words):
         return "two whole numbers, such as 128 256"
     if not all(low <= int(w) <= LARGEST for w in words):

@@ -76,6 +76,25 @@ class KeepMap:
         names = free_names(self.recipe.keep)
         return tuple(i.name for i in self.recipe.extra() if i.name in names)
 
+    def examples(self) -> tuple[str, ...]:
+        """The extra inputs that the mask reads, each with its first different values as drawn."""
+        out = []
+        for item in self.recipe.extra():
+            if item.name not in self.tables:
+                continue
+            dims = [d for d in item.dims if d != "1"]
+            *lead, last = dims or [""]
+            first = {d: {"B": self.b, "Hq": self.h}.get(d, 0) for d in lead}
+            places: list[dict[str, int]] = [{}]
+            if last in ("B", "Hq"):  # the one that is drawn
+                places = [{last: {"B": self.b, "Hq": self.h}[last]}]
+            elif last:
+                places = [{last: n} for n in range(self.sizes.get(last, 1))]
+            values = [self._table(item, {**first, **place}, self.sizes) for place in places]
+            told = list(dict.fromkeys(map(str, values)))
+            out.append(f"{item.name} {', '.join(told[:5])}{', …' * (len(told) > 5)}")
+        return tuple(out)
+
     @property
     def tile(self) -> tuple[int, int]:
         """Rows and keys of a tile: the rows that the kernel asks for a class of at once, which are
@@ -150,8 +169,12 @@ def example_value(
     item: Input, at: Mapping[str, int], sizes: Mapping[str, int]
 ) -> int | float | bool:
     """An example of an extra input: five runs of rows for tables of numbers, a checkered table of
-    flags; a mask over it shows its shape, not a person's data."""
+    flags, and three quarters of the keys (for later batches or heads fewer) for a number that goes
+    with no row or key, as a length does; a mask over it shows its shape, not a person's data."""
     places = list(at.items())
+    if item.dtype in ("i32", "i64") and not {"Nq", "Nk"} & at.keys():
+        # The one dimension that is left, or several: a place further on has a shorter length.
+        return max(sizes.get("Nk", 1) * 3 // (4 + sum(at.values())), 1)
     if not places:
         return 1
     if item.dtype == "bool" and len(places) > 1:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cubridge_tui.model.mask import MaskGrid
+from cubridge_tui.model.mask import LEGEND, MaskGrid
 from cubridge_tui.model.mask_sizes import (
     choices,
     failing_case,
@@ -15,6 +15,7 @@ from cubridge_tui.model.mask_sizes import (
     sizes_of_case,
     tiles,
 )
+from cubridge_tui.screens.mask import _pair, _two, _words
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.gates.deck import Tiles, quick
@@ -159,3 +160,15 @@ def test_sizes_and_tiles_are_the_kernels_own(kernel: str) -> None:
     # Three warpgroups ask for the class of 64 rows each; a block of the other kernel, for its own.
     assert drawn == (64 if kernel.endswith("90") else tile.rows, tile.keys)
     assert KeepMap(CAUSAL, None, None, whole, tile=drawn).tile == drawn
+
+
+def test_the_legend_has_the_cursors_glyph_and_fits_80_columns() -> None:
+    text = "".join(f" {glyph} {words} " for glyph, _, words in LEGEND)
+    assert "□" in text and len(text) <= 80
+
+
+@pytest.mark.parametrize("text", ["1080 57", "1080,57", " 1080, 57 "])
+def test_a_pair_may_have_a_comma(text: str) -> None:
+    assert _pair(text) == "" and _two(text) == ""
+    assert [int(word) for word in _words(text)] == [1080, 57]
+    assert _pair(f"{text},3") and _pair("1080;57")

@@ -191,3 +191,25 @@ def test_failing_rows_are_those_of_g2(kernel: str, what: str) -> None:
         assert example is None or example["i"] in rows
         found += len(rows)
     assert found > 0
+
+
+@pytest.mark.parametrize(
+    ("keep", "dims"),
+    [
+        ("j < lens[b]", ("B",)),
+        ("i - j < lens[h] and j <= i", ("Hq",)),
+        ("j < lens[b, h]", ("B", "Hq")),
+        ("j < lens", ()),
+    ],
+)
+def test_an_example_of_a_length_keeps_something_and_masks_something(
+    keep: str, dims: tuple[str, ...]
+) -> None:
+    """A number that goes with no row or key: a mask of no keys, or of all, would show nothing."""
+    wanted = recipe(keep=keep, extra=(Input("lens", "extra", "i32", dims),))
+    for b, h in ((0, 0), (1, 3)):
+        picture = KeepMap(wanted, None, None, sizes(150, 190), b, h)
+        kept = [pair.wanted for i in range(150) for pair in picture.row(i)]
+        assert any(kept) and not all(kept)
+        (said,) = picture.examples()
+        assert said.startswith("lens ") and int(said.split()[1]) > 1
