@@ -67,6 +67,7 @@ class MaskScreen(ActionScreen):
         self._choice = 0
         self.b = self.h = 0
         self.problem = ""
+        self._examples = ""  # what the tables that the mask reads are drawn as
         self._chosen_view: bool | None = None
         self._timer: Timer | None = None
 
@@ -122,6 +123,7 @@ class MaskScreen(ActionScreen):
                 subject.recipe, None, None, sizes, self.b, self.h,
                 tile=(self._tiles.rows, self._tiles.keys),
             )  # fmt: skip
+        self._examples = "; ".join(picture.examples())
         self.pane.show(MaskGrid(picture), self._by_tiles())
         self._go_on()
         self.refresh_keys()
@@ -160,14 +162,11 @@ class MaskScreen(ActionScreen):
         target = grid.picture.target
         if target is not None and target.rows > grid.rows:
             tile += f", {target.rows} rows a block"
-        examples = grid.picture.examples()
-        note = f"  example values: {'; '.join(examples)}" if examples else ""
         self.query_one("#stages", Line).put(
             [
                 (" MASK ", "title"),
                 (self.subject.title, ""),
                 (f"  {shape}  {tile}", "dim"),
-                (note, "stale"),
             ]
         )
         if self.problem:
@@ -183,6 +182,8 @@ class MaskScreen(ActionScreen):
             parts = [(" no failing row so far", "dim")]
         if not grid.done and not self.problem:
             parts.append((f"  {grid.known} of {grid.queries} rows compared", "dim"))
+        if self._examples:
+            parts.append((f"  example values: {self._examples}", "stale"))
         self.query_one("#decision", Line).put(parts)
         self.query_one("#here", Line).put([(" " + grid.describe(self.pane.i, self.pane.j), "")])
 

@@ -18,13 +18,16 @@ from cubridge_tui.model.layout import layout
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.accept import AcceptScreen
+from cubridge_tui.screens.mask import MaskScreen, MaskSubject
 from cubridge_tui.screens.replay import ReplayScreen
 from engine.service.adaptation import Adaptation
+from engine.spec.recipe import Input
 from engine.types import Decision, DecisionKind, Gate, Stage, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.made import bench_of, made, placed
 from tests.cubridge_tui.model.test_built import build
 from tests.cubridge_tui.screens.test_adaptation import Driver
+from tests.engine.transfer.recipes import recipe
 
 pytestmark = pytest.mark.usefixtures("no_warm_up")
 
@@ -197,3 +200,16 @@ async def test_the_accept_page_says_that_the_spec_changed_on_disk(store: Path) -
         d.app.push_screen(AcceptScreen(d.screen))
         await d.settle()
         assert "The spec changed on disk" in shown_words(d)
+
+
+async def test_the_mask_page_shows_its_example_values(store: Path) -> None:
+    lens = Input("lens", "extra", "i32", ("B",))
+    async with Driver(placed(store), (80, 24)) as d:
+        wanted = recipe(keep="j < lens[b]", extra=(lens,))
+        d.app.push_screen(MaskScreen(MaskSubject("kvlen", wanted)))
+        await d.settle()
+        screen = d.app.screen
+        assert isinstance(screen, MaskScreen) and screen.pane.grid is not None
+        length = max(screen.sizes["Nk"] * 3 // 4, 1)
+        assert f"example values: lens {length}" in d.text
+        assert screen.pane.grid.pair(0, 0) is not None and 0 not in screen.pane.grid.empty
