@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -115,7 +116,11 @@ class Reaches:
             return Reach(self._between(one, side, asked, drawn))
         columns = torch.stack([self.table[n][at] for n in SIZES], -1)
         cost = (columns[:, [0, 1, 3, 4]].double()).prod(-1)
-        cheapest = _unlike(columns[cost.argsort(stable=True)])
+        columns = columns[cost.argsort(stable=True)]
+        # A block and a tile are drawn apart, and a mask may let them meet in a square alone.
+        squares = _unlike(columns[columns[:, 3] == columns[:, 4]])
+        pairs = zip_longest(_unlike(columns), squares)
+        cheapest = dict.fromkeys(sizes for pair in pairs for sizes in pair if sizes is not None)
         cases = tuple(Case(b, hq, hkv, q, k, modes=("exact",)) for b, hq, hkv, q, k in cheapest)
         return Reach(True, cases)
 

@@ -20,7 +20,7 @@ from engine.gates.running import Row, Way, run_deck
 from engine.gates.sizes import affordable
 from engine.gates.subject import Failure, Report, Subject, op_text
 
-TRIES = 2  # cases at most that are run for one side of one condition
+TRIES = 3  # cases at most that are run for one side of one condition
 MAX_CASES = 12
 
 Side = tuple[Condition, bool, Reach]
