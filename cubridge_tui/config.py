@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.errors import InputError
+from engine.files import read_text
+
 PROJECT_FILE = "cubridge.toml"
 
 
@@ -97,7 +100,7 @@ def load_config(
         data = _read(path, warnings)
         files.append((str(path), data is not None))
         for name, raw in (data or {}).items():
-            if name == "keys" and isinstance(raw, dict):
+            if name == "keys":
                 _take_keys(path, raw, keys, actions, warnings)
             else:
                 _take(str(path), name, raw, values, warnings)
@@ -114,12 +117,13 @@ def load_config(
 
 
 def _read(path: Path, warnings: list[str]) -> dict[str, Any] | None:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        warnings.append(f"{path} is left out: {error}")
+    try:
+        return tomllib.loads(read_text(path, "make it a TOML file"))
+    except (InputError, tomllib.TOMLDecodeError, RecursionError) as error:
+        words = error.message if isinstance(error, InputError) else str(error)
+        warnings.append(f"{path} is left out: {words}")
         return None
 
 
@@ -137,11 +141,14 @@ def _take(source: str, name: str, raw: Any, values: dict[str, Value], warnings: 
 
 def _take_keys(
     path: Path,
-    table: Mapping[str, Any],
+    table: object,
     keys: dict[str, Value],
     actions: frozenset[str],
     warnings: list[str],
 ) -> None:
+    if not isinstance(table, Mapping):
+        warnings.append(f'{path}: keys must be a table: [keys], then lines such as step = "s"')
+        return
     for name, raw in table.items():
         if actions and name not in actions:
             near = difflib.get_close_matches(name, actions, 1)

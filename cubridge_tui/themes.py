@@ -21,6 +21,7 @@ from textual.color import ColorParseError as CssColorError
 from textual.theme import Theme
 
 from engine.errors import InputError, Where
+from engine.files import read_text
 from engine.resources import themes_dir
 
 PREFIX = "cubridge-"
@@ -55,11 +56,9 @@ def load_theme(path: Path, base: Palette | None = None) -> Palette:
         InputError: no TOML, an unknown key, a colour or a style that cannot be read.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_text(path, "give a TOML file"))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"not TOML: {error}", where=Where(str(path))) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", where=Where(str(path))) from None
     unknown = set(data) - {"title", "dark", "colors", "styles"}
     if unknown:
         raise InputError(

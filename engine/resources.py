@@ -144,7 +144,8 @@ def spec_path(name_or_path: str) -> Path:
 def _beside(path: Path) -> list[str]:
     """The Python files of a path's folder, as that path would name them; the bundled specs."""
     try:
-        files = sorted(p.name for p in path.parent.iterdir() if p.suffix == ".py")
+        there = (p.name for p in path.parent.iterdir() if p.suffix == ".py")
+        files = sorted(name for name in there if name != path.name)  # what it is not, said before
     except (OSError, ValueError):
         files = []
     return [*(str(path.parent / name) for name in files), *list_specs()]

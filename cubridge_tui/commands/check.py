@@ -28,12 +28,9 @@ def run(args: argparse.Namespace) -> int:
 def _check_file(path: Path, args: argparse.Namespace) -> int:
     from engine.cuir.check import check
     from engine.cuir.parser import parse_with_tables
-    from engine.errors import CuirError, Where
+    from engine.files import read_text
 
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CuirError(f"not UTF-8: {error.reason}", where=Where(str(path))) from None
+    text = read_text(path, "give a CuIR file, as `cubridge lift KERNEL` shows one")
     parsed = parse_with_tables(text, str(path))
     findings = check(parsed.module)
     rows = [

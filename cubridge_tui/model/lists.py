@@ -14,7 +14,8 @@ from cubridge_tui.model.rows import Row
 from cubridge_tui.model.steps import step_words
 from cubridge_tui.text.sanitise import one_line
 from engine import resources
-from engine.errors import CuBridgeError
+from engine.errors import CuBridgeError, InputError
+from engine.files import read_file
 from sessions.store import SessionSummary, Store
 
 LARGEST_SPEC = 1_000_000  # bytes of a Python file that is looked at
@@ -104,24 +105,22 @@ def read_lists(store: Store, folder: Path) -> Lists:
     except CuBridgeError as error:
         problem = str(error).replace("\n", " ")
     kernels = [(name, _kernel_words(name)) for name in resources.list_kernels()]
-    specs = _own_specs(folder) + [
+    specs = own_specs(folder) + [
         Spec(name, resources.spec_path(name), _words(resources.spec_path(name)), True)
         for name in sorted(resources.list_specs(), key=lambda n: (n != "softcap_causal", n))
     ]
     return Lists(tuple(kernels), tuple(specs), tuple(sessions), str(store.path), problem)
 
 
-def _own_specs(folder: Path) -> list[Spec]:
+def own_specs(folder: Path) -> list[Spec]:
     """Python files of a folder that define an attention; read, never run."""
     if folder.resolve() == resources.specs_dir().resolve():
         return []
     found = []
     with contextlib.suppress(OSError):
         for path in sorted(folder.glob("*.py"))[:MOST_FILES]:
-            with contextlib.suppress(OSError, ValueError, RecursionError):
-                if path.stat().st_size > LARGEST_SPEC:
-                    continue
-                text = path.read_bytes()
+            with contextlib.suppress(InputError, ValueError, RecursionError, MemoryError):
+                text = read_file(path, "", LARGEST_SPEC)
                 try:
                     tree = ast.parse(text)
                 except SyntaxError as error:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from engine.errors import InputError, Where
+from engine.files import read_text
 from engine.llm.types import Parameters
 
 DEFAULT_URL = "https://api.openai.com/v1"
@@ -213,11 +214,12 @@ KNOWN = ("base_url", "model", "key_env", "api", "parameters", "limits", "prices"
 
 def read_config(file: Path) -> dict[str, Any]:
     """The config file as a table; an absent one is empty. Raises `InputError`."""
-    try:
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not os.path.lexists(file):
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    text = read_text(file, "make it a TOML file, or remove it")
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"cannot read it: {error}", where=Where(str(file))) from None
     unknown = sorted(set(data) - set(KNOWN))
     if unknown:

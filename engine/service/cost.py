@@ -10,7 +10,7 @@ from engine.cost.model import Prediction, predict
 from engine.cost.plan import constants
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
-from engine.errors import CuirError, InputError, Where
+from engine.files import read_text
 from engine.gpu.worker.cases import Case
 from engine.service.bench import Bench, lift_any
 from engine.service.content import TARGET
@@ -20,12 +20,7 @@ from engine.types import Stage
 
 def module_of_file(path: Path) -> Module:
     """The module in a `.cuir` file. Raises `CuirError` or `InputError` naming the file."""
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise CuirError(f"not UTF-8: {error.reason}", where=Where(str(path))) from None
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=Where(str(path))) from None
+    text = read_text(path, "give a CuIR file, as `cubridge lift KERNEL` shows one")
     return parse_module(text, str(path))
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from engine.errors import SpecError, Where, advice, nearest
+from engine.errors import InputError, SpecError, Where, advice, nearest
+from engine.files import read_file
 
 EAGER, FLEX = "attention", "attention_mods"
 SIZE_PARAMETERS = ("Nq", "Nk", "D", "Hq", "Hkv", "B")
@@ -64,19 +65,19 @@ def read_source(path: Path, options: Mapping[str, object]) -> SpecSource:
     path = path.resolve()
     where = Where(str(path))
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_file(path, "name a Python file").decode("utf-8-sig")
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise SpecError("not UTF-8 text", where=where, fix="save the spec as UTF-8") from None
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise SpecError(
-            f"cannot read the spec: {reason}", where=where, fix="name a Python file"
-        ) from None
+    except InputError as error:
+        raise SpecError(f"the spec {error.message}", where=where, fix=error.fix) from None
     try:
         tree = ast.parse(text, filename=str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         reason = getattr(error, "msg", None) or str(error)
+        if isinstance(error, RecursionError | MemoryError):  # often without a word
+            reason = "an expression is nested too deeply to be read"
         raise SpecError(
             f"not Python: {reason}", where=Where(str(path), line, getattr(error, "offset", None)),
             fix="correct the syntax at this place",

@@ -1,0 +1,122 @@
+"""Paths from outside: whatever stands there, one error at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cubridge_tui.commands import check
+from cubridge_tui.config import load_config
+from cubridge_tui.model.lists import own_specs
+from cubridge_tui.themes import load_theme
+from engine import files
+from engine.errors import InputError, SpecError
+from engine.files import read_file, read_text
+from engine.gpu.result import read_results
+from engine.llm.settings import read_config
+from engine.resources import spec_path
+from engine.service.cost import module_of_file
+from engine.spec.source import read_source
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def bound(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        here = os.open(path.parent, os.O_RDONLY)
+        try:  # a socket's name is short: through the folder's descriptor it always fits
+            made.bind(f"/proc/self/fd/{here}/{path.name}")
+        finally:
+            os.close(here)
+
+
+ODD: dict[str, Callable[[Path], object]] = {
+    "a folder": Path.mkdir,
+    "a pipe": os.mkfifo,
+    "a device": endless,
+    "No such device or address": bound,
+}
+READERS: dict[str, Callable[[Path], object]] = {
+    "bytes": lambda p: read_file(p, "give a file"),
+    "text": lambda p: read_text(p, "give a file"),
+    "result": read_results,
+    "spec": lambda p: read_source(p, {}),
+    "module": module_of_file,
+    "model server": read_config,
+    "theme": load_theme,
+    "check": lambda p: check._check_file(p, check_args(p)),
+}
+
+
+def check_args(path: Path) -> argparse.Namespace:
+    return argparse.Namespace(what=str(path), json=False)
+
+
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize("reader", READERS)
+def test_what_is_no_regular_file_is_one_error(reader: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "thing"
+    ODD[kind](path)
+    with pytest.raises(InputError, match=f"cannot be read: .*{kind}") as found:
+        READERS[reader](path)
+    assert str(path.name) in str(found.value) or kind == "a device"
+    assert found.value.fix
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_settings_and_lists_go_on_without_it(kind: str, tmp_path: Path) -> None:
+    home = tmp_path / "cubridge"
+    home.mkdir()
+    ODD[kind](home / "config.toml")
+    ODD[kind](tmp_path / "spec.py")
+    config = load_config(environment={"XDG_CONFIG_HOME": str(tmp_path)}, folder=home)
+    (warning,) = config.warnings
+    assert "config.toml is left out: cannot be read" in warning and kind in warning
+    assert own_specs(tmp_path) == []
+    with pytest.raises(InputError) as found:
+        spec_path(str(tmp_path / "spec.py"))
+    assert "do you mean" not in str(found.value)
+
+
+def test_more_than_the_limit_is_refused_without_being_read(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # holds nothing: no disk would have it
+    with pytest.raises(InputError, match="more than 16 MiB"):
+        read_text(path, "give a file")
+    path.write_bytes(bytes(files.TEXT_LIMIT))
+    assert len(read_file(path, "give a file")) == files.TEXT_LIMIT
+
+
+def test_keys_that_are_no_table_are_told_what_they_must_be(tmp_path: Path) -> None:
+    (tmp_path / "cubridge.toml").write_text('keys = "x"\n')
+    config = load_config(environment={"XDG_CONFIG_HOME": str(tmp_path)}, folder=tmp_path)
+    (warning,) = config.warnings
+    assert "keys must be a table" in warning and "do you mean" not in warning
+
+
+@pytest.mark.parametrize("text", ["x = " + "-" * 100_000 + "1", "x = " + "(" * 150 + ")" * 150])
+def test_a_spec_nested_too_deeply_says_why(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "deep.py"
+    path.write_text(text)
+    with pytest.raises(SpecError) as found:
+        read_source(path, {})
+    assert "not Python: " in found.value.message or "no attention" in found.value.message
+    assert not found.value.message.endswith(": ")
+
+
+def test_bytes_that_are_no_text_and_names_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "latin"
+    path.write_bytes(b"ab\xe4")
+    with pytest.raises(InputError, match="not UTF-8: byte 2"):
+        read_text(path, "give a file")
+    for name in ("a\0b", "x" * 5000):
+        with pytest.raises(InputError, match="cannot be read"):
+            read_text(tmp_path / name, "give a file")
