@@ -263,17 +263,22 @@ def _constants(module: Module) -> dict[str, dict[str, Expr]]:
 
 
 def _places(module: Module) -> dict[tuple[str, str], tuple[str, ...]]:
-    """By function and name of a lambda's coordinate: the sizes that it stays below."""
-    out: dict[tuple[str, str], tuple[str, ...]] = {}
+    """By function and name of a lambda's coordinate: the sizes that it stays below. One that stands
+    alone may be a row or a key, unless the function has a pair with its name."""
+    pairs: dict[tuple[str, str], tuple[str, ...]] = {}
+    alone: dict[tuple[str, str], tuple[str, ...]] = {}
     for path, stmt in walk(module):
+        function = str(path[0])
         for expr in stmt_exprs(stmt):
             for node in walk_expr(expr):
-                names = coordinates(node) if isinstance(node, Call) else ()
-                limits = [("Nq",), ("Nk",)] if len(names) == 2 else [("Nq", "Nk")]
-                for name, limit in zip(names, limits, strict=False):
-                    known = out.get((str(path[0]), name), ())
-                    out[str(path[0]), name] = tuple(dict.fromkeys((*known, *limit)))
-    return out
+                match coordinates(node) if isinstance(node, Call) else ():
+                    case (row, key):
+                        for name, size in ((row, "Nq"), (key, "Nk")):
+                            known = pairs.get((function, name), ())
+                            pairs[function, name] = tuple(dict.fromkeys((*known, size)))
+                    case (name,):
+                        alone[function, name] = ("Nq", "Nk")
+    return alone | pairs
 
 
 def _data_names(

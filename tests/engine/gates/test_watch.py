@@ -211,3 +211,16 @@ def test_a_search_that_is_cut_off_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     assert "more conditions are new than 1 runs" in reason and "was not run" in reason
     monkeypatch.setattr(untested, "MAX_CASES", 2)
     assert searched(harmless("args.Nk > 200", "args.B > 40"))[0] == ""
+
+
+def test_a_key_of_a_pair_is_one_where_another_lambda_has_it_alone() -> None:
+    """The padding of a tile counts for nothing, so `j >= Nk` has no run and needs none."""
+    lines = (
+        "    low = least[BN](lambda j: j * 2, at=[0])\n"
+        "    kind = class_of[BM, BN](lambda i, j: i * 0 <= low and j < args.Nk, at=[q0, 0])\n"
+    )
+    subject = edited(lines)
+    (one,) = (c for c in new_conditions(BASE, subject.module) if c.words(True)[:2] == "`j")
+    reaches = Reaches(subject)
+    assert reaches.of(one, True).possible
+    assert not reaches.of(one, False).possible
