@@ -1,7 +1,7 @@
 """How many key tiles a target's schedule visits, and how many of them hold no kept pair.
 
 A tile that is visited in vain costs its time and changes no output, so no comparison of outputs
-sees it. Counted at the deck's largest case, for schedules that follow from indices (a list of tiles
+sees it. Counted at the deck's large cases, for schedules that follow from indices (a list of tiles
 follows from what the inputs hold there).
 
 Runs in the torch child only.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import torch
@@ -26,6 +27,8 @@ from engine.spec.oracle import expected
 from engine.transfer.fill import fill_arguments
 from engine.transfer.match import find_attention
 from engine.transfer.workspace import launch_constants
+
+LARGEST = 4  # cases that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +51,31 @@ class Visits:
 
 
 def visits(subject: Subject, deck: Sequence[Case]) -> Visits | None:
-    """The count at the largest case; None where there is no mask, where the target makes lists, or
-    where its schedule is none that runs by itself."""
+    """The count at the large case in which most is visited in vain: one head may show nothing.
+
+    None where there is no mask, where the target makes lists, or where its schedule is none that
+    runs by itself.
+    """
     whole = [c for c in deck if c.Nq and c.Nk and "exact" in c.modes]
-    if not whole or subject.unread or subject.binding.workspace or subject.recipe.keep == Num(True):
+    if subject.unread or subject.binding.workspace or subject.recipe.keep == Num(True):
         return None
-    case = max(whole, key=lambda c: c.B * c.Hq * c.Nq * c.Nk)
-    inputs, sizes = make_case(subject, case, 0)
+    largest = sorted(whole, key=lambda c: c.B * c.Hq * c.Nq * c.Nk, reverse=True)[:LARGEST]
     try:
-        rows, keys, tiles = _schedule(subject, inputs, sizes)
-        held = _held(expected(subject.recipe, inputs).keep, rows, keys)
-        visited = in_vain = 0
-        for b, h, block in torch.cartesian_prod(
-            *(torch.arange(n) for n in held.shape[:3])
-        ).tolist():
-            listed = tiles(b, h, block * rows)
-            visited += len(listed)
-            in_vain += sum(not held[b, h, block, n] for n in listed)
+        found = [_visits(subject, case) for case in largest]
     except (CuBridgeError, ArithmeticError, LookupError, TypeError, ValueError):
         return None
+    return max(found, key=lambda v: v.in_vain, default=None)
+
+
+def _visits(subject: Subject, case: Case) -> Visits:
+    inputs, sizes = make_case(subject, case, 0)
+    rows, keys, tiles = _schedule(subject, inputs, sizes)
+    held = _held(expected(subject.recipe, inputs).keep, rows, keys)
+    visited = in_vain = 0
+    for b, h, block in product(*(range(n) for n in held.shape[:3])):
+        listed = tiles(b, h, block * rows)
+        visited += len(listed)
+        in_vain += sum(not held[b, h, block, n] for n in listed)
     return Visits(str(case), visited, in_vain)
 
 
