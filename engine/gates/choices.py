@@ -16,6 +16,7 @@ from typing import Any
 
 from engine.build.host_plan import host_constants
 from engine.cuir.arch import arch as arch_facts
+from engine.cuir.check import check
 from engine.cuir.nodes import Module, Str
 from engine.cuir.parser import parse_module
 from engine.gates.by_recipe import BY_RECIPE
@@ -23,19 +24,24 @@ from engine.gates.by_spec import BY_SPEC
 from engine.gates.cases import bent
 from engine.gates.deck import Case, Tiles
 from engine.gates.judge import judge_json
+from engine.gates.products import wide_product
 from engine.gates.running import Row, Way, run_deck
 from engine.gates.sizes import tiles_of
-from engine.gates.subject import Failure, Report, Subject, as_declared, at_sight
+from engine.gates.subject import Failure, Report, Subject, as_declared, at_sight, op_text
 from engine.spec import recipe_from_json
 from engine.transfer.binding import Binding
 
 
 def judge_choices(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """`judge_json`, and where that passes what the launcher chooses on the other `archs`."""
+    subject = _subject(payload)
+    wide = _wide(subject.module, payload.get("base"))
+    if wide is not None:
+        details = {"runs": [], **wide.details()}
+        return {"ok": False, "reason": wide.reason, "details": details, "seconds": 0.0}
     verdict = judge_json(payload, report)
     if not verdict["ok"]:
         return verdict
-    subject = _subject(payload)
     way = BY_SPEC if payload["recipe"] is None else BY_RECIPE
     for name, module, chosen in other_choices(subject.module, payload.get("archs") or ()):
         failure, rows = _judged(way, replace(subject, module=module), report)
@@ -77,6 +83,15 @@ def _subject(payload: Mapping[str, Any]) -> Subject:
     )
 
 
+def _wide(module: Module, base: str | None) -> Failure | None:
+    """A product that a free hand wrote and that wraps beyond every deck, in a module that is right
+    otherwise: what the checks say of it comes first."""
+    if base is None or check(module):
+        return None
+    found = wide_product(module, parse_module(base, "base.cuir"))
+    return None if found is None else Failure(found.message, op=op_text(found.path))
+
+
 def _judged(way: Way, subject: Subject, report: Report) -> tuple[Failure | None, list[Row]]:
     failure = at_sight(subject)
     if failure is not None:
@@ -89,6 +104,6 @@ def _cases(tiles: Tiles | None) -> tuple[Case, ...]:
     """Three blocks of rows, three tiles of keys, the last ones short; then one of each."""
     at = tiles or Tiles(128, 64)
     return (
-        Case(2, 2, 1, 2 * at.rows + 3, 2 * at.keys + 5, turn=0),
-        Case(1, 2, 2, 7, 5, modes=("exact",), turn=0),
+        Case(1, 2, 1, 2 * at.rows + 3, 2 * at.keys + 5, turn=0),
+        Case(2, 2, 2, 7, 5, modes=("exact",), turn=0),
     )

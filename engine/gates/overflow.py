@@ -1,7 +1,8 @@
 """Integer products that leave 32 bits: exact when CuIR runs, wrong in the kernel's `int`.
 
 Every index, size and table entry counts as at most the largest length that the deck reaches, so
-what is found here overflows at sizes that the gates themselves run.
+what is found here overflows at sizes that the gates themselves run. What somebody wrote with a free
+hand is held to more: `engine.gates.products`.
 """
 
 from __future__ import annotations

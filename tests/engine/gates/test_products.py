@@ -1,0 +1,69 @@
+"""Products that wrap beyond every deck are seen in the text; right ones are left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.cuir.printer import print_module
+from engine.gates.choices import judge_choices
+from engine.gates.products import wide_product
+from engine.lift import lift, load_package
+from engine.resources import list_specs
+from tests.engine.gates.test_choices import asked
+from tests.engine.gates.test_judge import edited, subject_of
+
+KERNELS = [("flash_fwd_sm80", "bf16_64"), ("flash_fwd_sm90", "bf16_128")]
+ROW = "q0 = block % q_tiles * BM"
+KEEP = "lambda i, j: j < args.Nk"
+SCALE = "    scale_log2 = args.scale * LOG2E\n"
+WRONG = {
+    "a block's number": [(ROW, "q0 = block * 1000003 % (q_tiles * 1000003) // 1000003 * BM")],
+    "a row": [(ROW, f"{ROW} * 90001 // 90001")],
+    "a key by a name": [
+        (SCALE, f"{SCALE}    wide = BM * BM * 8\n"),
+        (KEEP, "lambda i, j: j * wide < args.Nk * wide"),
+    ],
+    "a tile's number": [("(n + 1) * BN <= args.Nk", "(n + 1) * BN * 65536 <= args.Nk * 65536")],
+    "a head's number": [(ROW, f"{ROW} + h * h * h // (h * h * h + 1)")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_product_that_wraps_is_found(name: str) -> None:
+    right = wrong = subject_of("full")
+    for old, new in WRONG[name]:
+        wrong = edited(wrong, old, new)
+    found = wide_product(wrong.module, right.module)
+    assert found is not None and "*" in found.message and "i64(..)" in found.message
+
+
+def test_it_fails_g2_before_anything_runs() -> None:
+    right = subject_of("full")
+    wrong = edited(right, *WRONG["a block's number"][0])
+    payload = asked(wrong) | {"base": print_module(right.module)}
+    verdict = judge_choices(payload, lambda _: None)
+    assert not verdict["ok"] and verdict["details"]["op"].startswith("flash_fwd/")
+    assert not verdict["details"]["runs"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (ROW, "q0 = block % q_tiles * BM * 3 // 3"),
+        ("h // (args.Hq // args.Hkv)", "h * args.Hkv // args.Hq"),
+        (KEEP, "lambda i, j: i64(j) * 1000003 < i64(args.Nk) * 1000003"),
+    ],
+)
+def test_products_that_32_or_64_bits_hold_pass(old: str, new: str) -> None:
+    right = subject_of("full")
+    assert wide_product(edited(right, old, new).module, right.module) is None
+
+
+@pytest.mark.parametrize(("kernel", "key"), KERNELS)
+def test_nothing_that_the_rules_write_is_found(kernel: str, key: str) -> None:
+    """As if somebody had written it, against the expert's kernel."""
+    package = load_package(kernel)
+    base = lift(package, key, package.archs[0]).module
+    for spec in list_specs():
+        found = wide_product(subject_of(spec, kernel, key).module, base)
+        assert found is None, f"{spec}: {found}"
