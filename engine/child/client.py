@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from engine.child.environment import child_command, child_environment
+from engine.child.family import end_descendants
 from engine.child.memory import default_memory_limit, resident
 from engine.child.postmortem import last_words, line_in, read_log, where_now
 from engine.child.protocol import Broken, encode, next_message
@@ -84,6 +85,10 @@ class Child:
         self._ran = None
         if process is None:
             return
+        if process.poll() is None:
+            # Stopped first: it starts nothing more, and adopts what its descendants leave.
+            process.send_signal(signal.SIGSTOP)
+            end_descendants(process.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         for stream in (process.stdin, process.stdout):

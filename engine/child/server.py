@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from engine.child.family import adopt_orphans, end_descendants
 from engine.child.postmortem import ASK
 from engine.child.protocol import encode, read_frame
 from engine.child.wire import ChildEnded, ChildFailed, describe
@@ -26,6 +27,7 @@ Send = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
+    adopt_orphans()
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     requests = os.fdopen(os.dup(0), "rb")
     log = os.dup(2)
@@ -51,6 +53,7 @@ def main() -> None:
         else:
             send({"began": True})
             _answer(request, send)
+    end_descendants(os.getpid())  # the parent is gone: which of the two threads sees it is chance
 
 
 def _import_torch() -> MissingTool | None:
@@ -100,6 +103,7 @@ def _end_with_parent(requests: int) -> None:
     watch = select.poll()
     watch.register(requests, 0)  # a hang-up is reported without asking
     watch.poll()
+    end_descendants(os.getpid())
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

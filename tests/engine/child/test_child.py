@@ -217,6 +217,54 @@ def test_a_killed_parent_leaves_no_child(body: str, tmp_path: Path) -> None:
             time.sleep(0.05)
 
 
+ESCAPES = {
+    "a session and no environment":
+        "import subprocess; p = subprocess.Popen(['sleep', '600'], start_new_session=True, env={});"
+        "print(p.pid, file=open({file!r}, 'w'))",
+    "a daemon's two forks":
+        "import subprocess; subprocess.run(['sh', '-c', "
+        "'setsid sh -c \"env -i sleep 600 & echo \\\\$! > {file}\" < /dev/null > /dev/null 2>&1'])",
+}  # fmt: skip
+
+
+def lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
+
+
+@pytest.mark.parametrize("how", ESCAPES)
+@pytest.mark.parametrize("end", ["close", "killed"])
+def test_nothing_that_a_spec_starts_outlives_the_child(how: str, end: str, tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    body = ESCAPES[how].replace("{file!r}", repr(str(file))).replace("{file}", str(file))
+    path = write(tmp_path, f"if not os.path.exists({str(file)!r}):\n        {body}")
+    program = (
+        "import sys; from engine.child.client import Child; child = Child();"
+        "child.call('recipe', {'path': sys.argv[1], 'options': {}});"
+        "print('read', flush=True); sys.stdin.readline(); child.close()"
+    )
+    words = [sys.executable, "-c", program, path]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        assert parent.stdout.readline() == "read\n"
+        pid = int(file.read_text())
+        assert lives(pid)
+        if end == "killed":
+            parent.kill()
+        else:
+            parent.stdin.write("\n")
+            parent.stdin.flush()
+            assert parent.wait() == 0
+    deadline = time.monotonic() + 60
+    while lives(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not lives(pid)
+
+
 @pytest.mark.parametrize("first", ["", "os.fork() or "])
 def test_memory_is_watched(first: str, tmp_path: Path) -> None:
     """Also what a process that the spec started holds."""

@@ -1,0 +1,60 @@
+"""All that a process has started, and an end to it: what leaves its session and its environment
+behind stays a descendant, as long as its ancestor adopts orphans."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+_ROUNDS = 200  # of killing: each generation that was being born shows in the next one
+
+
+def adopt_orphans() -> None:
+    """Descendants whose parents end become this process's own children (Linux; else nothing)."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(pid: int) -> list[int]:
+    """Live processes below `pid`, by /proc; none where /proc does not say."""
+    found, pending = list[int](), _children(pid)
+    while pending:
+        current = pending.pop()
+        if current not in found:
+            found.append(current)
+            pending += _children(current)
+    return [member for member in found if _lives(member)]
+
+
+def end_descendants(pid: int) -> None:
+    """Kill all below `pid`, which must not start more meanwhile (stopped, or the caller)."""
+    for _ in range(_ROUNDS):
+        below = descendants(pid)
+        if not below:
+            return
+        for member in below:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(member, signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    out: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):  # a thread that has ended
+                out += map(int, (task / "children").read_text().split())
+    return out
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in ("Z", "X")
