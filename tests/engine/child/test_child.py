@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.child.client import Child, ChildFailed
+from engine.child.client import Child, ChildEnded, ChildFailed
 from engine.child.memory import resident
 from engine.child.protocol import Broken, encode, next_message
 from engine.child.wire import describe, rebuild
@@ -105,7 +105,7 @@ def test_a_hang_is_stopped_at_its_line(body: str, child: Child, tmp_path: Path) 
     assert caught.value.where == Where(path, LINE) and caught.value.fix
 
 
-def test_a_hang_in_a_gate_is_a_failed_verdict_at_its_line(child: Child, tmp_path: Path) -> None:
+def test_a_hang_in_a_gate_is_told_at_its_line(child: Child, tmp_path: Path) -> None:
     flag = tmp_path / "hang"  # not a size: the reader tries both sides of what asks for one
     path = write(tmp_path, f"if os.path.exists({str(flag)!r}): time.sleep(60)")
     module = lift("flash_fwd_sm80")
@@ -115,7 +115,7 @@ def test_a_hang_in_a_gate_is_a_failed_verdict_at_its_line(child: Child, tmp_path
         "module": print_module(module), "recipe": recipe, "spec": path, "options": {},
         "binding": plan(module, recipe_from_json(recipe)).binding.to_json(),
     }  # fmt: skip
-    with pytest.raises(ChildFailed, match="the judge ran for more than") as caught:
+    with pytest.raises(ChildEnded, match="the judge ran for more than") as caught:
         child.call("judge", payload, seconds=6)
     assert caught.value.where == Where(path, LINE)
 
