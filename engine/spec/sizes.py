@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from enum import Enum
 
 from engine.spec.source import TensorParameter
 
@@ -23,7 +23,7 @@ CHECK_SIZES: tuple[Mapping[str, int], ...] = (
 )
 
 
-class Domain(StrEnum):
+class Domain(Enum):
     """For which lengths a spec is defined: many build a mask that needs Nq <= Nk, or Nq == Nk."""
 
     ANY = "any"
