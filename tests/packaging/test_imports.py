@@ -96,8 +96,8 @@ def test_the_store_imports_only_the_shared_vocabulary_of_the_engine() -> None:
     assert wrong == []
 
 
-# What each of the engine's lower folders may know; see docs/architecture.md. `errors`, `files`, `types` and
-# `resources` are modules that any may import.
+# What each of the engine's lower folders may know; see docs/architecture.md. `errors`, `files`,
+# `types` and `resources` are modules that any may import.
 LAYERS: dict[str, tuple[str, ...]] = {
     "cuir": (),
     "report": (),

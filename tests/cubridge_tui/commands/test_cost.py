@@ -68,8 +68,8 @@ def result() -> dict[str, Any]:
     return {
         "kind": KIND, "schema": SCHEMA, "name": "flash_fwd_sm90", "title": "t", "softmax": True,
         "hashes": {"kernel": "a", "recipe": "b"}, "keys": ["bf16_128"], "declared": ["bf16_128"],
-        "primary": "bf16_128", "method": "how", "state": "complete", "verdict": "pass", "reason": "",
-        "checks": [], "self_test": [],
+        "primary": "bf16_128", "method": "how", "state": "complete", "verdict": "pass",
+        "reason": "", "checks": [], "self_test": [],
         "device": {"name": "NVIDIA H100", "arch": "sm_90a", "torch": "2.11", "driver": "580"},
         "cuir": print_module(lift_any("flash_fwd_sm90", None, {}).module),
         "times": [
