@@ -41,6 +41,7 @@ class AcceptScreen(ActionScreen):
         assert isinstance(parent, AdaptationScreen)
         self.adaptation = parent
         self.predicted: list[str] = []
+        self._only_predicts = False  # what runs adds lines to the page and changes nothing else
 
     @property
     def snap(self) -> Snapshot:
@@ -60,11 +61,16 @@ class AcceptScreen(ActionScreen):
         self.query_one(CodePane).focus()
         target, lifted = self.snap.target, self.snap.lifted
         if target is not None and lifted is not None:
+            self._only_predicts = True
             self.cubridge.jobs.submit(
                 "predict", lambda: predictions(target, lifted), self._predicted, quiet=True
             )
 
+    def changes(self) -> bool:
+        return super().changes() and not self._only_predicts
+
     def _predicted(self, outcome: Outcome) -> None:
+        self._only_predicts = False
         if isinstance(outcome.value, list) and self.is_attached:
             self.predicted = outcome.value
             self._show_rows()
@@ -142,6 +148,7 @@ class AcceptScreen(ActionScreen):
                 self.say(told, "pass")
 
         assert callable(work)
+        self._only_predicts = False
         self.cubridge.jobs.submit(name, work, done, quiet=True)
 
     def do_write_package(self) -> None:

@@ -88,9 +88,13 @@ class ActionScreen(Screen[Any], inherit_bindings=False):
             self.say("")
         self._waits = ""
 
+    def changes(self) -> bool:
+        """Whether something runs that may change what a key of this screen would decide."""
+        return self.cubridge.jobs.busy
+
     def too_soon(self, what: str = "this") -> bool:
         """Whether what the person sees changed so lately that the key was not meant for it."""
-        if self.cubridge.jobs.busy or time.monotonic() - self.seen_at < GRACE:
+        if self.changes() or time.monotonic() - self.seen_at < GRACE:
             self._dropped += 1
             self.say(self.dropped_words(what), "stale")
             return True

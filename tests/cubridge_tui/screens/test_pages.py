@@ -69,6 +69,28 @@ async def test_resources_and_a_prediction_are_on_the_accept_page(store: Path) ->
         assert "soft_cap: no run has it" in d.text
 
 
+async def test_a_page_that_still_predicts_is_answered(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes later adds lines; it changes nothing of what `A` accepts, and `A` counts once."""
+    go_on, accepted = threading.Event(), []
+    monkeypatch.setattr(
+        "cubridge_tui.screens.accept.predictions", lambda *_: go_on.wait(60) and ["later"]
+    )
+    async with Driver(placed(store), (80, 60)) as d:
+        page = AcceptScreen(d.screen)
+        d.screen.open_desk.accept = lambda: accepted.append(1)  # type: ignore[method-assign,assignment]
+        d.app.push_screen(page)
+        await d.pilot.pause(0.1)
+        monkeypatch.setattr("cubridge_tui.screens.base.GRACE", 0.0)
+        assert d.app.jobs.busy and not page.too_soon()
+        page.do_confirm()
+        page.do_confirm()
+        go_on.set()
+        await d.settle()
+        assert accepted == [1]
+
+
 async def test_resources_are_in_the_dialog_of_a_failed_g3_and_the_inspector(store: Path) -> None:
     async with Driver(placed(store), (120, 60)) as d:
         await give_g3(d, VerdictKind.FAIL)
