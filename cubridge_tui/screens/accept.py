@@ -176,7 +176,7 @@ class AcceptScreen(ActionScreen):
         return Path.cwd() / package_name(self.snap.session)
 
     def _ask_where(self, default: str) -> None:
-        title = "Commit the package into your own repository as this folder (or a .cu file alone):"
+        title = "Commit the package into your own repository as this folder (or one .cu):"
         self.app.push_screen(Prompt(title, default, unfit), self._commit_as)
 
     def _commit_as(self, text: str | None) -> None:

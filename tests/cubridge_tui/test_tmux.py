@@ -174,7 +174,7 @@ def test_one_adaptation_by_keyboard_alone(shell: Tmux, tmp_path: Path) -> None:
     shell.type("A")
     shell.wait_for("Accepted at cpu-verified")
     shell.type("C")
-    shell.wait_for("Commit the lowered kernel into your own repository")
+    shell.wait_for("Commit the package into your own repository as this folder")
     shell.type("Enter")
     shell.wait_for("commits exactly this")
     shell.type("C")
