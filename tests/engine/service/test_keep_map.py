@@ -17,7 +17,6 @@ from engine.lower.legal import legal
 from engine.resources import specs_dir
 from engine.service.keep_map import KeepMap
 from engine.service.target_mask import TileClass
-from engine.spec.read import read_recipe
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import VARIANTS, lifted, recipe
@@ -170,6 +169,7 @@ def test_failing_rows_are_those_of_g2(kernel: str, what: str) -> None:
     from engine.gates.deck import Case
     from engine.gates.running import exact
     from engine.gates.subject import Subject
+    from engine.spec.read import read_recipe
 
     spec = specs_dir() / "sliding_window_causal.py"
     wanted = read_recipe(spec, {"window": 300})
