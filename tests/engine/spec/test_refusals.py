@@ -135,7 +135,7 @@ def test_options_that_fit(write: Callable[[str], Path]) -> None:
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="cannot read"):
+    with pytest.raises(SpecError, match="cannot be read: No such file"):
         read_recipe(tmp_path / "none.py")
 
 
