@@ -104,7 +104,8 @@ class Tree:
     def _enter(self, folder: str, oid: str | None) -> None:
         parent, _, name = folder.rpartition("/")
         if oid is None:
-            self.folders[parent].pop(name, None)
+            if self.folders[parent].get(name, ("", ""))[0] == "tree":  # a file may stand there now
+                del self.folders[parent][name]
         else:
             self.folders[parent][name] = ("tree", oid)
 

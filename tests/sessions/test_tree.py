@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessions.git_store import GitDir, blob_oid
@@ -26,6 +26,7 @@ def fits(files: dict[str, str], path: str) -> bool:
 
 
 @given(st.lists(changes, max_size=4))
+@example([[("a.b/a", b""), ("a.b/a", None), ("a.b", b"")]])  # a file where a folder just was
 def test_changes_give_the_same_tree_as_building_anew(rounds: Sequence[Sequence]) -> None:  # type: ignore[type-arg]
     tree = Tree()
     tree.put("session.json", blob_oid(b"{}"))
