@@ -98,6 +98,11 @@ class Compare:
     right: Expr
 
 
+# Of a comparison's operator: what says the contrary, and what says the same with the sides changed.
+CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
 @dataclass(frozen=True, slots=True)
 class Bool:
     """`a and b`, `a or b`; binary, left-associated."""

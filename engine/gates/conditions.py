@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from engine.cuir.nodes import (
+    CONTRARY,
     Assign,
     Binary,
     Bool,
@@ -35,7 +36,7 @@ from engine.cuir.printer import print_expr
 from engine.cuir.scalar import CASTS, FUNCTIONS
 from engine.gates.guards import Guards
 from engine.gates.kinds import Kinds, parameters
-from engine.gates.sizes import CONTRARY, resolved, scalars_of
+from engine.gates.sizes import resolved, scalars_of
 from engine.transfer.rewrite import free_names, stmt_exprs
 
 Within = tuple[tuple[Expr, bool], ...]

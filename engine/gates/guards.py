@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 
 from engine.cuir.nodes import (
+    MIRRORED,
     Assign,
     Attr,
     Call,
@@ -33,7 +34,6 @@ _REDUCTIONS = frozenset({"row_max", "row_sum"})
 _FILLED = frozenset({"fill", "zeros"})
 # The outcome of a comparison (statistic on the left) that says that it is nothing.
 _NOTHING = {"==": True, "!=": False, ">": False, "<=": True}
-_MIRRORED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 
 
 class Guards:
@@ -54,7 +54,7 @@ class Guards:
         """
         match test:
             case Compare(op, Num(), right):
-                test = Compare(_MIRRORED[op], right, test.left)
+                test = Compare(MIRRORED[op], right, test.left)
         match test:
             case Compare(op, Name(id), Num(value)) if op in _NOTHING and _is_nothing(op, value):
                 tile = tiles.get(id)

@@ -16,6 +16,7 @@ from itertools import islice, product
 from engine.build.host_plan import host_constants
 from engine.cuir.arch import arch as arch_facts
 from engine.cuir.nodes import (
+    CONTRARY,
     Assign,
     Attr,
     Binary,
@@ -49,7 +50,6 @@ MAX_CASES = 5
 ROUNDS = 8  # how deep a name may stand for names
 MAX_NODES = 4000
 _SCALAR = frozenset({"ceil_div", "min", "max", "abs", "floor_div", "floor_mod"})
-CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
 @dataclass(frozen=True, slots=True)

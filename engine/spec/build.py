@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 from engine.cuir.nodes import (
+    MIRRORED,
     Binary,
     Bool,
     Call,
@@ -223,9 +224,6 @@ def select(cond: Expr, then: Expr, other: Expr) -> Expr:
     return Select(cond, then, other)
 
 
-_SWAP = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-
-
 def compare(op: str, a: Expr, b: Expr) -> Expr:
     """A comparison; one of a select of two numbers with a number becomes its condition."""
     x, y = value_of(a), value_of(b)
@@ -238,7 +236,7 @@ def compare(op: str, a: Expr, b: Expr) -> Expr:
     if isinstance(a, Select) and _constant_branches(a) and y is not None:
         return select(a.cond, compare(op, a.then, b), compare(op, a.other, b))
     if isinstance(b, Select) and _constant_branches(b) and x is not None:
-        return compare(_SWAP[op], b, a)
+        return compare(MIRRORED[op], b, a)
     return Compare(op, a, b)
 
 

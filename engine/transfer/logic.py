@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from engine.cuir.nodes import Bool, Call, Compare, Expr, Num, Select, Unary, walk_expr
+from engine.cuir.nodes import (
+    CONTRARY,
+    MIRRORED,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Num,
+    Select,
+    Unary,
+    walk_expr,
+)
 from engine.transfer.linear import linear_difference
 
 TRUE, FALSE = Num(True), Num(False)
-_NEGATE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _MAX_TERMS = 32
 
 
@@ -17,7 +27,7 @@ def negate(expr: Expr) -> Expr:
         case Unary("not", inner):
             return normal(inner)
         case Compare(op, left, right):
-            return normal(Compare(_NEGATE[op], left, right))
+            return normal(Compare(CONTRARY[op], left, right))
         case Bool("and", left, right):
             return Bool("or", negate(left), negate(right))
         case Bool("or", left, right):
@@ -53,14 +63,13 @@ def normal(expr: Expr) -> Expr:
                 Bool("or", Compare(op, inner, bound), Compare(op, Unary("-", inner), bound))
             )
         case Compare(op, bound, Call("abs", (inner,)) as call) if op in ("<", "<=", ">", ">="):
-            mirrored = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}[op]
-            return normal(Compare(mirrored, call, bound))
+            return normal(Compare(MIRRORED[op], call, bound))
         case Compare("==" | "!=" as op, left, right) if _is_truth(left) and _is_truth(right):
             other = normal(right) if op == "==" else negate(right)
             return normal(Select(left, other, negate(other)))
         case Compare(op, left, right):
             difference = linear_difference(left, right)
-            if not difference.terms and op in _NEGATE:
+            if not difference.terms and op in CONTRARY:
                 return Num(_holds(op, difference.constant))
             return expr
         case _:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 
-from engine.cuir.nodes import Binary, Bool, Call, Compare, Expr, Name, Num, Select, Unary
+from engine.cuir.nodes import MIRRORED, Binary, Bool, Call, Compare, Expr, Name, Num, Select, Unary
 from engine.transfer.linear import Linear, linear_difference, tidy
 from engine.transfer.logic import FALSE, TRUE, disjuncts, negate, normal
 from engine.transfer.rewrite import free_names
@@ -123,7 +123,7 @@ def _bound(atom: Expr) -> _Bound | None:
         case _:
             return None
     rest = form.without(carrier).scaled(-sign)  # carrier (op or mirrored op) rest
-    op = atom.op if sign > 0 else {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}[atom.op]
+    op = atom.op if sign > 0 else MIRRORED[atom.op]
     high = {"<": -1, "<=": 0, "==": 0}.get(op)
     low = {">": 1, ">=": 0, "==": 0}.get(op)
     return _Bound(
