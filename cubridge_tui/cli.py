@@ -1,7 +1,7 @@
 """The `cubridge` command: one table of commands, each imported only when it is the one asked for.
 
 A command is a module in `cubridge_tui/commands/` with `configure(parser)` and `run(args) -> int`,
-and a line in `COMMANDS`. `--json` prints one object on standard output; standard error is
+and a line in its table `COMMANDS`. `--json` prints one object on standard output; standard error is
 narration. Exit codes: 0 all gates that ran passed, 1 a gate failed, 2 wrong usage or input,
 3 something is missing on this machine, 130 interrupted.
 """
@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from cubridge_tui import __version__
+from cubridge_tui.commands import COMMANDS
 
 if TYPE_CHECKING:
     import argparse
@@ -26,25 +27,6 @@ READER_GONE = 128 + 13
 # EX_SOFTWARE of sysexits.h: a fault of ours, told apart from the contract's codes.
 INTERNAL_ERROR = 70
 
-# name -> (module, what it does in one line)
-COMMANDS: dict[str, tuple[str, str]] = {
-    "adapt": ("cubridge_tui.commands.adapt", "carry a kernel over to a spec, through every gate"),
-    "lift": ("cubridge_tui.commands.lift", "the CuIR of a kernel, and what stayed opaque"),
-    "recipe": ("cubridge_tui.commands.recipe", "what a spec asks for, in plain words"),
-    "check": ("cubridge_tui.commands.check", "check a CuIR file, or run a session's G1 and G2"),
-    "cost": ("cubridge_tui.commands.cost", "what a kernel would take on a card, by its CuIR"),
-    "lower": ("cubridge_tui.commands.lower", "write a session's target into the source; run G3"),
-    "verify": ("cubridge_tui.commands.verify", "run a session's G4 on a GPU, or pack its job"),
-    "gpu": ("cubridge_tui.commands.gpu", "pack GPU jobs, import and show what they found"),
-    "bench": ("cubridge_tui.commands.bench", "a kernel's times beside the best rivals"),
-    "sessions": ("cubridge_tui.commands.sessions", "list or show what is in the store"),
-    "export": ("cubridge_tui.commands.export", "the accepted kernel as a package of its own"),
-    "replay": ("cubridge_tui.commands.replay", "a session's history; --check makes it again"),
-    "kernels": ("cubridge_tui.commands.kernels", "the expert kernels that come with CuBridge"),
-    "specs": ("cubridge_tui.commands.specs", "the example specs that come with CuBridge"),
-    "config": ("cubridge_tui.commands.config", "the app's settings and keys, and which file wins"),
-    "doctor": ("cubridge_tui.commands.doctor", "what this machine has and what it lacks"),
-}
 # What the app itself takes: option, its value (empty: none), what it does.
 APP_OPTIONS = (
     ("--store", "STORE", "the folder where sessions are kept (else $CUBRIDGE_STORE, else XDG)"),

@@ -47,7 +47,7 @@ def typeable(text: str) -> str:
         return text
     import re
 
-    from cubridge_tui.cli import COMMANDS
+    from cubridge_tui.commands import COMMANDS
 
     ours = rf"(?<![\w./-])cubridge (?=(?:--help|{'|'.join(COMMANDS)})(?![\w-]))|(?<=`)cubridge(?=`)"
     return re.sub(ours, lambda m: own_command() + " " * m[0].endswith(" "), text)

@@ -22,7 +22,7 @@ from cubridge_tui.widgets.stage_bar import StageBar
 from engine.types import Level
 
 if TYPE_CHECKING:
-    from cubridge_tui.screens.adaptation import AdaptationScreen
+    from cubridge_tui.screens.adaptation.shared import Shared
 
 # A folder with such a name is most likely a path that was typed onto another one.
 FILES = frozenset({".cu", ".cuh", ".h", ".hpp", ".c", ".cc", ".cpp", ".py", ".cuir", ".txt", ".md"})
@@ -34,11 +34,8 @@ class AcceptScreen(ActionScreen):
     NAME = actions.ACCEPT
     BINDINGS = bindings(actions.ACCEPT)
 
-    def __init__(self, parent: AdaptationScreen | object) -> None:
+    def __init__(self, parent: Shared) -> None:
         super().__init__()
-        from cubridge_tui.screens.adaptation import AdaptationScreen
-
-        assert isinstance(parent, AdaptationScreen)
         self.adaptation = parent
         self.predicted: list[str] = []
         self._only_predicts = False  # what runs adds lines to the page and changes nothing else

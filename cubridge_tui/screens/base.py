@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.binding import Binding, BindingType
 from textual.reactive import Reactive
@@ -42,12 +42,20 @@ class ActionScreen(Screen[Any], inherit_bindings=False):
         self._dropped = 0  # keys in a row that came too soon
         self._waits = ""  # the message that something runs, which is no more true once it ended
 
+    def _compositor_refresh(self) -> None:
+        """One repaint for all that waits for one, not a second one after Textual's pause of 16 ms.
+
+        What a new arrangement changes in widgets (scrollbars above all) asks for it only later.
+        """
+        waiting = {w for w in self._compositor.visible_widgets if w._repaint_required}
+        for widget in waiting:
+            widget._repaint_required = False
+        self._compositor.update_widgets(waiting)
+        super()._compositor_refresh()
+
     @property
     def cubridge(self) -> CuBridgeApp:
-        from cubridge_tui.app import CuBridgeApp
-
-        assert isinstance(self.app, CuBridgeApp)
-        return self.app
+        return cast("CuBridgeApp", self.app)
 
     def facts(self) -> Facts:
         """The state that conditions ask about."""

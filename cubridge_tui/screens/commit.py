@@ -21,7 +21,7 @@ from sessions.events import Committed
 from sessions.user_repository import CommitPlan, carry_out, plan_commit
 
 if TYPE_CHECKING:
-    from cubridge_tui.screens.adaptation import AdaptationScreen
+    from cubridge_tui.screens.adaptation.shared import Shared
 
 
 NOTE = (
@@ -38,7 +38,7 @@ class CommitScreen(Screen[None], inherit_bindings=False):
         Binding("C", "commit", "commit", show=False),
     ]
 
-    def __init__(self, adaptation: AdaptationScreen, path: Path) -> None:
+    def __init__(self, adaptation: Shared, path: Path) -> None:
         super().__init__()
         self._adaptation, self._path = adaptation, path
         self._plan: CommitPlan | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
@@ -11,15 +12,15 @@ from cubridge_tui.actions import Action, actions_of, key_name
 from cubridge_tui.actions.keywords import KEYWORDS
 from cubridge_tui.screens.base import ActionScreen
 
+if TYPE_CHECKING:
+    from cubridge_tui.app import CuBridgeApp
+
 
 class ActionProvider(Provider):
     """Actions of the table; one that cannot be done now says why."""
 
     def _target(self) -> ActionScreen | None:
-        from cubridge_tui.app import CuBridgeApp
-
-        assert isinstance(self.app, CuBridgeApp)
-        return self.app.action_screen
+        return cast("CuBridgeApp", self.app).action_screen
 
     def _rows(self) -> list[tuple[Action, str]]:
         screen = self._target()

@@ -33,7 +33,7 @@ from sessions.session import Session
 from sessions.state import SessionState
 
 if TYPE_CHECKING:
-    from engine.service.llm_gates import Elsewhere
+    from engine.service.elsewhere import Elsewhere
 
 SOURCE, LIFTED, TARGET, LOWERED = "kernel.cu", "lifted.cuir", "target.cuir", "kernel.cu"
 RECIPE, BINDING = "recipe.json", "binding.json"

@@ -21,6 +21,7 @@ from engine.lift.meanings import assumed
 from engine.lift.provenance import Lifted
 from engine.lower.lower import lower
 from engine.service.content import BINDING, LOWERED, SOURCE, Content
+from engine.service.elsewhere import judged_elsewhere
 from engine.service.inputs import MODULES, kernel_moved, spec_moved
 from engine.service.lowerings import written_lowering
 from engine.spec.recipe import Recipe
@@ -138,8 +139,6 @@ class Work(Content):
 
     def _weigh_elsewhere(self, begin: float, recipe: Recipe | None, found: Verdict) -> Verdict:
         """The same edit in another specialisation: rules hold in all, a free hand need not."""
-        from engine.service.llm_gates import judged_elsewhere
-
         there = judged_elsewhere(self, self.target, self.binding, recipe)
         if there is None or there.ok:
             return found

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("engine", "sessions", "cubridge_tui")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
@@ -51,6 +52,15 @@ def modules(package: str) -> dict[str, Path]:
             continue
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
+
+
+def runs_with(source: str, module: str) -> Iterator[str]:
+    """`imports`, less those that only a type checker follows."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    yield from imports(ast.unparse(tree), module)
 
 
 def within(name: str, packages: Iterable[str]) -> bool:
@@ -132,12 +142,30 @@ def test_only_what_serves_a_session_imports_the_service() -> None:
     assert wrong == []
 
 
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Nor inside a function: whoever reads one module of a circle has to read them all."""
+    paths = {n: p for package in PACKAGES for n, p in modules(package).items()}
+    found = {n: set(runs_with(p.read_text(encoding="utf-8"), n)) for n, p in paths.items()}
+    # `from a import b` names the package too: it counts where b is no module, so b lies in it.
+    left = {
+        name: {
+            other
+            for other in names & paths.keys() - {name}
+            if not any(within(more, [other]) and more != other and more in paths for more in names)
+        }
+        for name, names in found.items()
+    }
+    while ends := {name for name, names in left.items() if not names & left.keys()}:
+        left = {name: names for name, names in left.items() if name not in ends}
+    assert sorted(left) == []
+
+
 def test_the_app_and_the_command_line_never_import_torch() -> None:
     assert offences("cubridge_tui", ["torch"]) == []
 
 
 def test_no_package_imports_tests_or_benchmarks() -> None:
-    for package in ("engine", "sessions", "cubridge_tui"):
+    for package in PACKAGES:
         assert offences(package, ["tests", "benchmarks", "kernels"]) == []
 
 

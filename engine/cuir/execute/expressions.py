@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from engine.cuir.execute.code import PART, SUCCESS, Code, Stopped
-from engine.cuir.execute.movement import read_of_written
+from engine.cuir.execute.global_memory import read_of_written
 from engine.cuir.execute.pure import run_pure
 from engine.cuir.execute.site import OpSite
 from engine.cuir.execute.values import (

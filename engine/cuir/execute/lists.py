@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from engine.cuir.execute.movement import put as put_rows
-from engine.cuir.execute.movement import touch_tile
+from engine.cuir.execute.global_memory import put as put_rows
+from engine.cuir.execute.global_memory import touch_tile
 from engine.cuir.execute.registers import free, rows_of
 from engine.cuir.execute.values import GmemTile, LambdaValue, RegTile, Tensor
 from engine.cuir.types import TileType

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.cuir.execute.movement import blocked, put, touch_tile, visit
+from engine.cuir.execute.global_memory import put, touch_tile
+from engine.cuir.execute.movement import blocked, visit
 from engine.cuir.execute.values import BarrierRef, GmemTile, Shared, Tensor, TensorMap
 from engine.cuir.types import SharedType
 

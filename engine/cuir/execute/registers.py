@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from engine.cuir.execute.movement import touch_tile
+from engine.cuir.execute.global_memory import touch_tile
 from engine.cuir.execute.values import GmemTile, LambdaValue, RegTile, Tensor
 from engine.cuir.scalar import round_to
 from engine.cuir.types import DType, Layout, TileType

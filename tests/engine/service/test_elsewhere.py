@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.cuir.nodes import Module
 from engine.lift import lift, load_package
-from engine.service.llm_gates import judged_elsewhere
+from engine.service.elsewhere import judged_elsewhere
 from engine.spec.read import read_recipe
 from engine.transfer.rules import plan
 

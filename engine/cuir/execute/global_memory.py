@@ -1,0 +1,125 @@
+"""Global memory as the blocks of a launch meet it: bounds, and who wrote what.
+
+Rows past a view's end are absent. An index outside it, an element that nothing has written, and a
+row that another block of the same launch wrote are findings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from engine.cuir.execute.values import Gmem, GmemTile, Tensor
+from engine.cuir.scalar import gather, round_to
+
+
+def touch_tile(
+    part: Any, tile: GmemTile, first: int, count: int, *, write: bool = False
+) -> tuple[Tensor, int, int]:
+    """The matrix or vector that the tile is of, and which rows of [first, first + count) exist.
+
+    Rows outside the view's shape are absent; a batch or head outside it, a row before it, or a view
+    larger than its tensor is a finding.
+    """
+    view = tile.view
+    program = part.program
+    lead = view.shape[: len(tile.index)]
+    rows = view.shape[len(tile.index)]
+    if any(not 0 <= i < size for i, size in zip(tile.index, lead, strict=True)):
+        program.report(
+            "out_of_bounds", part.path,
+            f"index {list(tile.index)} of {view.field.name}, whose shape is {list(view.shape)}",
+            part.index,
+        )  # fmt: skip
+        return view.data.new_zeros(view.data.shape[len(tile.index) :]), first, first
+    if tile.row < 0:
+        program.report("out_of_bounds", part.path,
+                       f"starts at row {tile.row} of {view.field.name}", part.index)  # fmt: skip
+    start, stop = max(first, 0), min(first + count, rows)
+    if not view.inside:
+        real = view.data.shape
+        if any(i >= s for i, s in zip(tile.index, real, strict=False)):
+            program.report("out_of_bounds", part.path, f"the view of {view.field.name} is larger "
+                           f"than its tensor ({list(real)})", part.index)  # fmt: skip
+            return view.data.new_zeros(view.data.shape[len(tile.index) :]), first, first
+        if stop > real[len(tile.index)] or real[-1] < view.shape[-1]:
+            program.report(
+                "out_of_bounds", part.path,
+                f"rows {start} to {stop} of {view.field.name}, whose tensor is {list(real)}",
+                part.index,
+            )  # fmt: skip
+            stop = min(stop, real[len(tile.index)])
+    data = view.data[tile.index] if tile.index else view.data
+    if not write and view.field.unfilled:
+        view.field.owners(len(tile.index) == len(view.shape) - 1)
+    if not write and view.field.owner is not None and stop > start:
+        owner = view.field.owner[tile.index] if tile.index else view.field.owner
+        _one_block(part, view, owner[start:stop], "reads")
+        _filled(part, part.path, view, owner[start:stop])
+    return data, start, max(start, stop)
+
+
+def _one_block(part: Any, view: Gmem, owner: Tensor, does: str) -> None:
+    """Rows that another block of this launch wrote may be neither read nor written."""
+    program = part.program
+    clash = (owner > program.launch_first) & (owner != program.block)
+    if clash.any():
+        other = int(owner[clash][0]) - program.launch_first - 1
+        program.report(
+            "global_race", part.path,
+            f"{does} rows of {view.field.name} that block {other} of this launch wrote", part.index,
+        )  # fmt: skip
+
+
+def _filled(part: Any, path: int, view: Gmem, owner: Tensor) -> None:
+    """What no block has written may not be read where nothing lay before."""
+    if view.field.unfilled and bool((owner == 0).any()):
+        part.program.report(
+            "unwritten_read", path, f"reads elements of {view.field.name} that nothing has written",
+            part.index,
+        )  # fmt: skip
+
+
+def read_of_written(part: Any, path: int, view: Gmem, at: list[Any]) -> None:
+    """An element load of a field that some block writes: written before, and not in this launch
+    unless by this block."""
+    program = part.program
+    if view.field.unfilled:
+        view.field.owners(True)
+    owner = view.field.owner
+    if owner is None:
+        return
+    found = torch.as_tensor(gather(owner, at[: owner.dim()], "exact"))
+    _filled(part, path, view, found)
+    if bool(((found > program.launch_first) & (found != program.block)).any()):
+        program.report(
+            "global_race", path,
+            f"reads elements of {view.field.name} that another block of this launch wrote",
+            part.index,
+        )  # fmt: skip
+
+
+def put(
+    part: Any, view: Gmem, index: tuple[int, ...], place: Tensor, data: Tensor, rows: slice
+) -> None:
+    """Writes rows of an output; two blocks of one launch on one row are a finding."""
+    if place.numel() == 0:
+        return
+    program, field = part.program, view.field
+    if field.written:
+        owners = field.owners(len(index) == len(view.shape) - 1)
+        owner = owners[index][rows] if index else owners[rows]
+        _one_block(part, view, owner, "writes")
+        owner.fill_(program.block)
+    dtype = view.type.dtype
+    if dtype in ("f16", "bf16"):
+        data = round_to(data, dtype, program.mode)
+    if program.clean_inputs and data.isnan().any():
+        program.report(
+            "nan_output",
+            part.path,
+            f"writes NaN to {field.name} although no input holds one",
+            part.index,
+        )
+    place.copy_(data)
