@@ -73,6 +73,8 @@ class Repaints:
 
     def _painted(self, screen: Any, renderable: Any) -> None:
         self._display(screen, renderable)
+        if renderable is None:
+            return  # nothing had changed: nothing is sent
         if hasattr(renderable, "render_segments"):
             renderable.render_segments(self.app.console)  # what a terminal would be sent
         self._ends.append((time.perf_counter(), time.process_time()))

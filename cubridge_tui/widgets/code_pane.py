@@ -29,6 +29,7 @@ class CodePane(PaintedRows, can_focus=True):
         background: $surface;
         scrollbar-size-vertical: 1;
         scrollbar-size-horizontal: 0;
+        overflow-x: hidden;  /* no bar: one that came and went would arrange all again */
     }
     CodePane.framed {
         border-top: solid $panel;
@@ -104,7 +105,7 @@ class CodePane(PaintedRows, can_focus=True):
         self.content = content
         rows = content.rows
         self._strips.show(content, spans)
-        self._links = {}
+        self._links, self._ops = {}, ()
         self._anchor = None
         # A tab is at most four cells; wide characters are counted when they are met.
         longest = max((len(r.text) + 3 * r.text.count("\t") for r in rows), default=0)
@@ -190,10 +191,9 @@ class CodePane(PaintedRows, can_focus=True):
 
     def centre(self, index: int) -> None:
         """Scroll a row into the middle where it is near an edge or out of sight."""
-        height = self.scrollable_content_region.height
-        top = self.scroll_offset.y
-        if not top + 2 <= index < top + height - 2:
-            self.scroll_to(y=max(index - height // 2, 0), animate=False, force=True)
+        top = self.centred(index)
+        if top is not None:
+            self.scroll_to(y=top, animate=False, force=True)
 
     def _reveal(self, index: int) -> None:
         height = max(self.scrollable_content_region.height, 1)

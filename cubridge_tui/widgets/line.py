@@ -15,6 +15,7 @@ from cubridge_tui.console import typeable
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.themes import Palette
 from cubridge_tui.widgets.paint import palette_of
+from cubridge_tui.widgets.still import still
 
 Part = tuple[str, str]  # text, style name of the palette
 FIRST_WIDTH = 120  # of a footer that has no size yet
@@ -24,6 +25,7 @@ class Line(Widget):
     """Parts from the left, others from the right; what does not fit ends in an ellipsis."""
 
     DEFAULT_CSS = "Line { height: 1; }"
+    virtual_size = still()
 
     def __init__(self, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)

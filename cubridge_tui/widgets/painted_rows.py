@@ -7,7 +7,7 @@ focus, marks, a selection, the scroll offset), and the way past what Textual doe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from rich.style import Style
 from textual.color import Color
@@ -24,8 +24,8 @@ from cubridge_tui.widgets.row_places import runs
 from cubridge_tui.widgets.row_strips import Look, RowStrips
 from cubridge_tui.widgets.slim_scrollbar import SlimScrollBar
 
-AHEAD_SECONDS = 0.03  # a key's repaint comes first
-BETWEEN_SECONDS = 0.002
+AHEAD_SECONDS = 0.02  # a key's repaint comes first
+BETWEEN_SECONDS = 0.001
 AHEAD_ROWS = 12  # at a time: a key that comes in between waits for them
 
 
@@ -39,6 +39,7 @@ class PaintedRows(ScrollView):
         self.content = PaneText()
         self._strips = RowStrips()
         self._links: dict[int, str] = {}
+        self._ops: tuple[int, ...] = ()  # the rows that show the marked op
         self._anchor: int | None = None
         self._ahead: Timer | None = None
         self._coming: Iterator[int] | None = None  # the rows to make, once that is known
@@ -67,6 +68,11 @@ class PaintedRows(ScrollView):
         return self._vertical_scrollbar
 
     @property
+    def allow_horizontal_scroll(self) -> bool:
+        """Without a scrollbar too, which would take a row."""
+        return self.max_scroll_x > 0
+
+    @property
     def gutter_width(self) -> int:
         return self._strips.gutter_width
 
@@ -75,18 +81,20 @@ class PaintedRows(ScrollView):
     def mark(self, op: Iterable[int], loop: Iterable[int], worker: Iterable[int]) -> None:
         """Mark rows in three strengths: the op itself, its loop, its worker."""
         links = dict.fromkeys(worker, "worker") | dict.fromkeys(loop, "loop")
-        links |= dict.fromkeys(op, "op")
+        self._ops = tuple(op)
+        links |= dict.fromkeys(self._ops, "op")
         before, self._links = self._links, links
         top = self.scroll_offset.y
         seen = range(top, top + self.size.height)
         self._refresh_rows([i for i in seen if before.get(i) != links.get(i)])
+        if self._ops and not self.has_focus:
+            self._read_ahead_soon(down=self._down)  # what following the op would show
 
     @property
     def linked(self) -> int | None:
         """The first row that shows the op as it is now; else one of it that is gone."""
         rows = self.content.rows
-        found = sorted((rows[i].number is None, i) for i, s in self._links.items() if s == "op")
-        return found[0][1] if found else None
+        return min(self._ops, key=lambda i: (rows[i].number is None, i), default=None)
 
     def _selected(self) -> range:
         if self._anchor is None:
@@ -145,6 +153,15 @@ class PaintedRows(ScrollView):
 
     # --- what comes into sight next ---------------------------------------------------------------
 
+    def centred(self, index: int) -> int | None:
+        """The first row in sight when a row is brought into the middle; None: it is in sight, and
+        not at an edge.
+        """
+        height, top = self.scrollable_content_region.height, self.scroll_offset.y
+        if top + 2 <= index < top + height - 2:
+            return None
+        return min(max(index - height // 2, 0), int(self.max_scroll_y))
+
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         if self.scrolled is not None:
@@ -152,7 +169,9 @@ class PaintedRows(ScrollView):
         self._read_ahead_soon(down=new_value >= old_value)
 
     def _read_ahead_soon(self, *, down: bool = True) -> None:
-        """Make the rows that the next page will show while nobody waits for them."""
+        """Make the rows that the next page will show, and those around the marked op, while nobody
+        waits for them.
+        """
         self._coming, self._down = None, down
         if self._ahead is None and self.is_attached:
             self._ahead = self.set_timer(AHEAD_SECONDS, self._read_ahead)
@@ -164,7 +183,10 @@ class PaintedRows(ScrollView):
         if self._coming is None:
             top, height = self.scroll_offset.y, self.size.height
             after, before = range(top + height, top + 2 * height), range(top - height, top)
-            self._coming = iter(after if self._down else reversed(before))
+            linked = None if self.has_focus else self.linked
+            around = self.centred(linked) if linked is not None else None
+            near = range(0) if around is None else range(around, around + height)
+            self._coming = chain(near, after if self._down else reversed(before))
         rows = [*islice(self._coming, AHEAD_ROWS)]
         self._use_look()
         for index in rows:

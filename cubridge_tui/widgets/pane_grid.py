@@ -17,6 +17,7 @@ from cubridge_tui.model.rows import Key, PaneText, Row
 from cubridge_tui.widgets.backdrop import backdrop
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
+from cubridge_tui.widgets.still import still
 from engine.types import Stage
 
 
@@ -26,6 +27,8 @@ class Cell(Vertical):
     The title is no border of the pane: a border that shows the focus would repaint the whole pane
     whenever the focus moves (40 ms for two panes of 75 lines).
     """
+
+    virtual_size = still()
 
     def __init__(self, pane: CodePane) -> None:
         super().__init__()
@@ -54,7 +57,8 @@ class Cell(Vertical):
 class PaneGrid(Grid):
     """Source, lifted, target, lowered; which are shown follows the layout."""
 
-    DEFAULT_CSS = "PaneGrid { height: 1fr; grid-gutter: 0 1; }"
+    DEFAULT_CSS = "PaneGrid { height: 1fr; grid-gutter: 0 1; overflow: hidden; }"
+    virtual_size = still()
 
     def __init__(self) -> None:
         super().__init__(id="panes")

@@ -10,9 +10,13 @@ from textual.geometry import Region
 from textual.scrollbar import ScrollBar, ScrollBarRender
 from textual.strip import Strip
 
+from cubridge_tui.widgets.still import still
+
 
 class SlimScrollBar(ScrollBar):
     """Looks and works as Textual's, which styles each of its lines anew at every step (0.1 ms)."""
+
+    virtual_size = still()
 
     def render_lines(self, crop: Region) -> list[Strip]:
         size, bar = self.size, self.render()
