@@ -12,7 +12,7 @@ from cubridge_tui.model.proposals import proposal_line, proposal_rows
 from cubridge_tui.model.report import as_markdown
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.screens.adaptation.shared import Shared
-from cubridge_tui.screens.dialogs import Prompt, TextDialog
+from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
 from cubridge_tui.screens.hunk_editor import HunkEditor
 from cubridge_tui.screens.picker import Picker
 from cubridge_tui.screens.recipe import RecipeScreen
@@ -310,11 +310,40 @@ class ReviewActions(Shared):
         self.app.push_screen(Picker("proposals, the latest first", rows), read)
 
     def do_export_review(self) -> None:
-        assert self.snap is not None
-        path = Path.cwd() / f"{self.session}-review.md"
-        try:
-            path.write_text(as_markdown(self.snap), encoding="utf-8", errors="replace")
-        except OSError as error:
-            self.say(f"{path} cannot be written: {error.strerror}", "fail")
-            return
-        self.say(f"the review is in {path}")
+        def given(text: str | None) -> None:
+            if text is None:
+                return
+            path = Path(text.strip()).expanduser()
+            if path.exists():
+                question = f"{path} is there already: write the review over it?"
+                self.app.push_screen(Confirm(question), lambda yes: write(path) if yes else None)
+            else:
+                write(path)
+
+        def write(path: Path) -> None:
+            assert self.snap is not None
+            try:
+                path.write_text(as_markdown(self.snap), encoding="utf-8", errors="replace")
+            except OSError as error:
+                self.say(f"{path} cannot be written: {error.strerror}", "fail")
+                return
+            self.say(f"the review is in {path}")
+
+        default = str(Path.cwd() / f"{self.session}-review.md")
+        self.app.push_screen(
+            Prompt("Write the review as Markdown to this file:", default, _no_file), given
+        )
+
+
+def _no_file(text: str) -> str:
+    """Why a review cannot be written there; empty where it can."""
+    if not text.strip():
+        return "a file's path, such as review.md"
+    path = Path(text.strip()).expanduser()
+    if path.is_dir():
+        return f"{path} is a folder: name a file in it"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}: make it, or name another"
+    if path.exists() and not path.is_file():
+        return f"{path} is no regular file: name another"
+    return ""

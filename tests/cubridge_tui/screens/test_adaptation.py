@@ -342,7 +342,7 @@ async def test_help_palette_recipe_inspector_and_log_open_and_close(proposed: Pr
 
 async def test_the_review_is_exported_as_one_file(proposed: Proposed, tmp_path: Path) -> None:
     async with Driver(proposed[1]) as d:
-        await d.press("A", "X")
+        await d.press("A", "X", "enter")
         files = list(tmp_path.glob("*-review.md"))
         assert len(files) == 1
         text = files[0].read_text()

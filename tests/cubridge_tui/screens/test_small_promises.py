@@ -12,6 +12,7 @@ from cubridge_tui.actions import ACTIONS
 from cubridge_tui.actions.keywords import KEYWORDS
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.screens.accept import AcceptScreen
+from cubridge_tui.screens.dialogs import GRACE
 from cubridge_tui.screens.palette import ActionProvider
 from cubridge_tui.screens.replay import ReplayScreen
 from cubridge_tui.widgets.line import Line
@@ -63,7 +64,7 @@ async def test_a_proposal_without_hunks_is_exported_too(store: Path, tmp_path: P
         assert not hunks
         await d.press("right_square_bracket")
         assert "the proposal has no hunk" in d.text
-        await d.press("X")
+        await d.press("X", "enter")
         assert "the review is in" in d.status()
     assert list(tmp_path.glob("*-review.md"))
 
@@ -184,3 +185,33 @@ async def test_undo_is_in_the_footer_of_a_narrow_terminal(
         foot = d.text.split("\n")[-1]
         assert " u undo" in foot and " a accept" in foot and " x reject" in foot, foot
         assert "? help" in foot and "q quit" in foot
+
+
+async def test_the_review_is_written_where_the_person_says_and_over_nothing_unasked(
+    proposed: Proposed, tmp_path: Path
+) -> None:
+    files = tmp_path / "reviews"
+    files.mkdir()
+    mine = files / "mine.md"
+    mine.write_text("my own notes", encoding="utf-8")
+    async with Driver(proposed[1]) as d:
+        for name, why in (("", "is a folder"), ("no/x.md", "there is no folder")):
+            await d.press("X")
+            d.app.screen.query_one("Input").value = str(files / name)
+            await d.press("enter")
+            assert why in d.text
+            await d.press("escape")
+        assert not list(tmp_path.glob("*.md"))  # nothing before the person said where
+        await d.press("X")
+        d.app.screen.query_one("Input").value = str(mine)
+        await d.press("enter")
+        await d.pilot.pause(2 * GRACE)  # no answer before it could be read
+        await d.press("n")
+        assert mine.read_text(encoding="utf-8") == "my own notes"
+        await d.press("X")
+        d.app.screen.query_one("Input").value = str(mine)
+        await d.press("enter")
+        assert "mine.md" in d.text and "already" in d.text
+        await d.pilot.pause(2 * GRACE)
+        await d.press("y")
+        assert "rules/h1" in mine.read_text(encoding="utf-8")
