@@ -22,6 +22,7 @@ def run(args: argparse.Namespace) -> int:
 
     from engine.service.adaptation import Adaptation
     from engine.service.bench import Bench
+    from engine.service.inputs import check_kernel, check_spec
     from engine.types import VerdictKind
     from sessions.store import Store
 
@@ -31,6 +32,8 @@ def run(args: argparse.Namespace) -> int:
         writing(store, args.session) as writer,
     ):
         work = Adaptation(bench, writer, actor())
+        check_spec(work)
+        check_kernel(work)
         lowering = work.lower()
         verdict = work.judge_lowered(lowering)
         say(f"lowered   {verdict.gate} {verdict.kind}  {verdict.reason}")
