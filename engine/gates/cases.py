@@ -47,7 +47,7 @@ def legal_cases(subject: Subject, names: Iterable[int], more: Sequence[Case] = (
     What somebody wrote with a free hand runs at sizes besides that follow from its own text.
     """
     tiles = tiles_of(subject.module)
-    deck = (*quick(tiles), *past(names), *more)
+    deck = (*quick(tiles), *past(names, tiles), *more)
     lists = listed(listed_tile(subject))
     farther = cases_past(thresholds(subject.module), deck, tiles)
     deck = (*deck, *lists, *farther, *far(tiles))

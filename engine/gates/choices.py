@@ -16,7 +16,6 @@ from typing import Any
 
 from engine.build.host_plan import host_constants
 from engine.cuir.arch import arch as arch_facts
-from engine.cuir.check import check
 from engine.cuir.nodes import Module, Str
 from engine.cuir.parser import parse_module
 from engine.gates.by_recipe import BY_RECIPE
@@ -24,10 +23,9 @@ from engine.gates.by_spec import BY_SPEC
 from engine.gates.cases import bent
 from engine.gates.deck import Case, Tiles
 from engine.gates.judge import judge_json
-from engine.gates.products import wide_product
 from engine.gates.running import Row, Way, run_deck
 from engine.gates.sizes import tiles_of
-from engine.gates.subject import Failure, Report, Subject, as_declared, at_sight, op_text
+from engine.gates.subject import Failure, Report, Subject, as_declared, at_sight
 from engine.spec import recipe_from_json
 from engine.transfer.binding import Binding
 
@@ -35,10 +33,6 @@ from engine.transfer.binding import Binding
 def judge_choices(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """`judge_json`, and where that passes what the launcher chooses on the other `archs`."""
     subject = _subject(payload)
-    wide = _wide(subject.module, payload.get("base"))
-    if wide is not None:
-        details = {"runs": [], **wide.details()}
-        return {"ok": False, "reason": wide.reason, "details": details, "seconds": 0.0}
     verdict = judge_json(payload, report)
     if not verdict["ok"]:
         return verdict
@@ -81,15 +75,6 @@ def _subject(payload: Mapping[str, Any]) -> Subject:
         spec,
         options,
     )
-
-
-def _wide(module: Module, base: str | None) -> Failure | None:
-    """A product that a free hand wrote and that wraps beyond every deck, in a module that is right
-    otherwise: what the checks say of it comes first."""
-    if base is None or check(module):
-        return None
-    found = wide_product(module, parse_module(base, "base.cuir"))
-    return None if found is None else Failure(found.message, op=op_text(found.path))
 
 
 def _judged(way: Way, subject: Subject, report: Report) -> tuple[Failure | None, list[Row]]:

@@ -30,6 +30,7 @@ from engine.cuir.nodes import (
     Stmt,
     Unary,
     children,
+    walk,
     walk_expr,
 )
 from engine.cuir.printer import print_expr
@@ -55,7 +56,8 @@ class Condition:
     for, and `given` says what holds wherever it is asked; of that, `within` is what its own
     statement says. `context` is the statement's target and the op whose lambda it stands in. Of a
     loop, whether it runs is the condition, and only that it does must be seen; nor need the
-    `exempt` side be, where a statistic of a row is nothing (see `engine.gates.guards`).
+    `exempt` side be, where a statistic of a row is nothing or a launch fails (see
+    `engine.gates.guards`).
     """
 
     path: Path
@@ -103,6 +105,9 @@ def _short(expr: Expr) -> str:
 def conditions(module: Module) -> tuple[Condition, ...]:
     """Every condition that a run decides, once at each place, in the order of the text."""
     scalars, kinds, guards = scalars_of(module), Kinds(module), Guards(module)
+    handed_on = {
+        p: s.cond for p, s in walk(module) if isinstance(s, If) and guards.hands_on(s, str(p[0]))
+    }
     out: dict[tuple[Key, bool], Condition] = {}
     for function in module.functions:
         names = scalars.get(function.name, {})
@@ -113,9 +118,10 @@ def conditions(module: Module) -> tuple[Condition, ...]:
                     continue
                 own = {n: e for n, e in names.items() if n not in at.params}
                 given = tuple((resolved(e, own), side) for e, side in at.given)
+                exempt = guards.exempt(test, function.name, at.tiles)
                 one = Condition(
                     path, node, test, resolved(test, own), given, at.within, at.context, loop,
-                    guards.exempt(test, function.name, at.tiles),
+                    True if handed_on.get(path) == test else exempt,
                 )  # fmt: skip
                 out.setdefault((one.key, loop), one)
     return tuple(out.values())

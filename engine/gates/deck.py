@@ -75,6 +75,11 @@ def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
     )
 
 
+def _begun(tile: int, constant: int) -> int:
+    """The least length, and a few more, whose last tile begins past a constant."""
+    return (constant // tile + 1) * tile + 6
+
+
 def _whole(tile: int, least: int) -> int:
     """The smallest whole number of tiles that is at least `least`, and two of them."""
     return tile * max(2, -(-least // tile))
@@ -94,20 +99,22 @@ def constants(expressions: Iterable[Expr]) -> tuple[int, ...]:
 
 def quick_deck(expressions: Iterable[Expr], tiles: Tiles | None = None) -> tuple[Case, ...]:
     """The quick deck, with cases past the constants of the recipe's expressions."""
-    return (*quick(tiles), *past(constants(expressions)))
+    return (*quick(tiles), *past(constants(expressions), tiles))
 
 
-def past(found: Iterable[int]) -> tuple[Case, ...]:
+def past(found: Iterable[int], tiles: Tiles | None = None) -> tuple[Case, ...]:
     """Cases past the constants: many keys for masks aligned at the ends, many rows for those
     aligned at the beginnings (a window over i - j has no effect on rows before its end), and both,
-    for blocks and prefixes that a row and a key must be past together."""
+    for blocks and prefixes that a row and a key must be past together. The last block of rows
+    begins past the constant too: a schedule counts from a block's first row."""
     within = [c for c in found if c <= MAX_CONSTANT]
     reach = max(within, default=0)
     if reach + 3 <= REACH:
         return ()
-    long = reach + 70
+    rows = (tiles or Tiles(64, 64)).rows
+    long = max(reach + 70, _begun(rows, reach))
     both = max((c for c in within if c <= MAX_SQUARE), default=0)
-    square = both + 70
+    square = max(both + 70, _begun(rows, both))
     return (
         Case(1, 1, 1, 70, long, modes=("exact",)),
         Case(1, 1, 1, long, 70, modes=("exact",)),

@@ -1,10 +1,15 @@
-"""Guards on statistics of a row that are nothing: `0.0 if top == -inf else top`.
+"""Conditions with a side that no run need show: rows that keep no key, and launches that fail.
+
+A statistic of a row that is nothing is guarded against: `0.0 if top == -inf else top`.
 
 The maximum of a row is -inf, and its sum 0, where the row keeps no key. A function that keeps one
 in every row at every size has no such row, and no run can show what the guard does then: nor can
 any user. So of a comparison of such a statistic with -inf or 0 (or NaN) only the ordinary side is
 asked for. What is computed from sizes or places is no statistic, and a guard on that is a branch
 like others.
+
+A launch fails where a card or a driver does, which no run of CuIR shows. What hands on its status
+and does nothing else (`if listed != success: return listed`) need only be seen where it succeeds.
 """
 
 from __future__ import annotations
@@ -19,10 +24,13 @@ from engine.cuir.nodes import (
     Call,
     Compare,
     Expr,
+    If,
     Lambda,
     Module,
     Name,
     Num,
+    Return,
+    Stmt,
     walk,
     walk_expr,
 )
@@ -65,6 +73,15 @@ class Guards:
                 if isinstance(tile, Name) and self._is_statistic(function, tile.id):
                     return op == "!="
         return None
+
+    def hands_on(self, stmt: Stmt, function: str) -> bool:
+        """Whether it is an `if` that gives back the status of a launch that failed, and no more."""
+        match stmt:
+            case If(Compare("!=", Name(id), Name("success")), (Return(Name(given)),), ()):
+                values = self._values.get((function, id), [])
+                ran = all(isinstance(v, Call) and v.fn == "run" for v in values)
+                return given == id and bool(values) and ran
+        return False
 
     def _is_statistic(self, function: str, name: str) -> bool:
         """Whether a tile is made of reductions of rows alone, at least of one."""

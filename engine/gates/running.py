@@ -248,7 +248,8 @@ def weights_of(
     v = next(i for i in subject.recipe.inputs if i.role == "v")
     width = subject.head_dim
     parts: list[Tensor] = []
-    left: Tensor | None = None  # V has no part in the lists of tiles
+    # V has no part in the lists of tiles: those of the exact run are what a caller has who planned.
+    left = subject.left.get((*(sizes[n] for n in SIZES), seed))
     for first in range(0, sizes["Nk"], width):
         columns = min(width, sizes["Nk"] - first)
         hot = as_bhnd(v, torch.zeros_like(inputs[v.name]))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.gates.deck import QUICK, beyond, past, quick_deck
+from engine.gates.deck import QUICK, Tiles, beyond, past, quick_deck
 from engine.gates.judge import judge
 from engine.gates.overflow import overflow
 from engine.gates.subject import Subject
@@ -175,3 +175,10 @@ def test_the_verdict_names_what_no_run_reaches(tmp_path: Path) -> None:
         lambda _: None,
     )  # fmt: skip
     assert found["ok"] and "no run reaches past 16383" in found["reason"]
+
+
+@given(st.integers(200, 2048), st.sampled_from([64, 128, 192]))
+def test_a_block_of_rows_begins_past_each_constant(constant: int, rows: int) -> None:
+    """Where keys are past it too: a window's schedule counts from a block's first row."""
+    deck = past([constant], Tiles(rows, 64))
+    assert any((c.Nq - 1) // rows * rows > constant and c.Nk > constant for c in deck)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from engine.cuir.printer import print_module
 from engine.gates.choices import judge_choices
+from engine.gates.judge import judge_json
 from engine.gates.products import wide_product
 from engine.lift import lift, load_package
 from engine.resources import list_specs
@@ -37,12 +41,16 @@ def test_a_product_that_wraps_is_found(name: str) -> None:
     assert found is not None and "*" in found.message and "i64(..)" in found.message
 
 
-def test_it_fails_g2_before_anything_runs() -> None:
+@pytest.mark.parametrize("ask", [judge_json, judge_choices])
+def test_it_fails_g2_before_anything_runs(
+    ask: Callable[[dict[str, Any], Callable[[str], None]], dict[str, Any]],
+) -> None:
     right = subject_of("full")
     wrong = edited(right, *WRONG["a block's number"][0])
     payload = asked(wrong) | {"base": print_module(right.module)}
-    verdict = judge_choices(payload, lambda _: None)
-    assert not verdict["ok"] and verdict["details"]["op"].startswith("flash_fwd/")
+    verdict = ask(payload, lambda _: None)
+    assert not verdict["ok"] and "i64(..)" in verdict["reason"]
+    assert verdict["details"]["op"].startswith("flash_fwd/")
     assert not verdict["details"]["runs"]
 
 

@@ -1,0 +1,98 @@
+"""Which sides a condition has: where its function is called, and under which conditions there."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
+from engine.gates.conditions import Condition, conditions, new_conditions
+from engine.gates.reach import Reaches
+from engine.gates.subject import Subject
+from engine.lift import lift, load_package
+from tests.engine.gates.test_judge import edited, subject_of
+
+AFTER = "    l = row_reduce(l)\n"
+
+
+def only(subject: Subject, base: Subject, words: str) -> Condition:
+    (one,) = (
+        c for c in new_conditions(base.module, subject.module) if c.words(True).startswith(words)
+    )
+    return one
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("causal", "`0 < ceil_div(min(args.Nk - 1, last + args.Nk - args.Nq) + 1, BN)`"),
+        ("flex_softcap_window", "`begin < own_end`"),
+    ],
+)
+def test_a_function_is_asked_under_its_callers_conditions(spec: str, words: str) -> None:
+    """Both kernels' workers call `tile_lead` where a block has tiles at all, so some hold keys."""
+    subject = subject_of(spec, "flash_fwd_sm90", "bf16_128")
+    found = [c for c in conditions(subject.module) if c.path[0] == "tile_lead"]
+    (one,) = (c for c in found if c.words(True).startswith(words))
+    reaches = Reaches(subject)
+    assert reaches.of(one, True).possible
+    assert not reaches.of(one, False).possible
+
+
+def test_without_the_callers_condition_it_has_its_other_side() -> None:
+    right = subject_of("causal", "flash_fwd_sm90", "bf16_128")
+    wrong = edited(right, "if tiles > 0:", "if tiles >= 0:")
+    (one,) = (
+        c for c in conditions(wrong.module)
+        if c.path[0] == "tile_lead" and c.words(True).startswith("`0 < ceil_div(min(args.Nk - 1, l")
+    )  # fmt: skip
+    assert Reaches(wrong).of(one, False).possible
+
+
+def test_a_loop_of_the_same_name_elsewhere_says_nothing_of_a_loop() -> None:
+    """A second loop of one round, after the first, gives `step` no end there."""
+    right = subject_of("full")
+    text = print_module(right.module)
+    first = "        m_prev = m\n"
+    assert text.count(first) == 1 and text.count(AFTER) == 1
+    text = text.replace(first, f"        if step > 70000:\n            sync()\n{first}")
+    text = text.replace(AFTER, f"    for step in range(1):\n        sync()\n{AFTER}")
+    wrong = Subject(parse_module(text), right.recipe, right.binding, right.spec, {})
+    assert Reaches(wrong).of(only(wrong, right, "`step > 70000`"), True).possible
+
+
+@pytest.mark.parametrize(
+    ("lines", "possible"),
+    [
+        ("    if args.Nk > 70000:\n        far = 1\n    else:\n        far = 0\n", True),
+        ("    far = 0\n    for late in range(args.Nk):\n        far = far + 1\n", True),
+        ("    far = 0\n", False),
+    ],
+)
+def test_a_name_stands_for_what_leads_to_it_alone(lines: str, possible: bool) -> None:
+    right = subject_of("full")
+    wrong = edited(right, AFTER, f"{lines}    if far > 0:\n        sync()\n{AFTER}")
+    assert Reaches(wrong).of(only(wrong, right, "`far > 0`"), True).possible == possible
+
+
+def test_a_failed_launch_that_is_handed_on_need_not_be_seen() -> None:
+    package = load_package("flash_fwd_sm80")
+    base = lift(package, "bf16_64", package.archs[0]).module
+    right = subject_of("causal_document")
+    failed = [c for c in new_conditions(base, right.module) if "!= success" in c.words(True)]
+    assert len(failed) == 3 and all(c.sides == (False,) for c in failed)
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["return success", "return classed", "args.planned == 0"],
+)
+def test_whatever_else_it_does_is_a_branch(other: str) -> None:
+    right = subject_of("causal_document")
+    if other.startswith("return"):
+        old, new = "return listed", other
+    else:
+        old, new = "listed = run(list_tiles", "listed = success if args.B > 9 else run(list_tiles"
+    wrong = edited(right, old, new)
+    one = next(c for c in conditions(wrong.module) if c.words(True).startswith("`listed != succ"))
+    assert one.sides == (True, False)
