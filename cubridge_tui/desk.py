@@ -17,7 +17,14 @@ from engine.errors import CuBridgeError, CuirError, InputError, LowerError
 from engine.service.adaptation import Adaptation, Beginning, beginning, start
 from engine.service.bench import Bench, find_kernel
 from engine.service.decisions import redo_group, undo_group
-from engine.service.inputs import MODULES, inputs_of, modules_text, spec_modules, spec_moved
+from engine.service.inputs import (
+    MODULES,
+    inputs_of,
+    kernel_moved,
+    modules_text,
+    spec_modules,
+    spec_moved,
+)
 from engine.service.kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
 from engine.service.meanings import decide_meanings, settle_meanings
 from engine.service.options import choose_options
@@ -97,23 +104,27 @@ class Desk:
 
     # --- stages ----------------------------------------------------------------------------------
 
-    def step(self) -> Snapshot:
-        """The next step; nothing when the person owes a decision."""
-        self._take(owed(self.work.state).step)
+    def step(self, anyway: bool = False) -> Snapshot:
+        """The next step; nothing when the person owes a decision.
+
+        Lowering is refused where the spec or the kernel changed on disk, but `anyway`, which only a
+        person says: here, in `run` and in `redo_from`.
+        """
+        self._take(owed(self.work.state).step, anyway)
         return self.snapshot()
 
-    def run(self, shown: Callable[[Snapshot], None]) -> Snapshot:
+    def run(self, shown: Callable[[Snapshot], None], anyway: bool = False) -> Snapshot:
         """Step after step, to the first decision or failure; `shown` gets each state.
 
         A gate that came to no verdict is run once: another time is the person's to ask for.
         """
         done: Step | None = None
         while (now := owed(self.work.state)).action == "step" and now.step is not done:
-            self._take(done := now.step)
+            self._take(done := now.step, anyway)
             shown(self.snapshot())
         return self.snapshot()
 
-    def redo_from(self, stage: Stage) -> Snapshot:
+    def redo_from(self, stage: Stage, anyway: bool = False) -> Snapshot:
         """Do a stage again; what follows turns stale by itself, where the content changed."""
         steps = {
             Stage.SOURCE: Step.LIFT,
@@ -121,11 +132,18 @@ class Desk:
             Stage.TARGET: Step.PROPOSE,
             Stage.LOWERED: Step.LOWER,
         }
-        self._take(steps[stage])
+        self._take(steps[stage], anyway)
         return self.snapshot()
 
-    def _take(self, step: Step | None) -> None:
+    def _take(self, step: Step | None, anyway: bool) -> None:
         moved = spec_moved(self.work)
+        if step is Step.LOWER and not anyway:
+            moved = moved or kernel_moved(self.work)
+            if moved is not None:
+                raise InputError(
+                    f"{moved} changed on disk: the session has it as it was",
+                    fix="! takes the change in; or restore it, or step again and say yes",
+                )
         if step is Step.PROPOSE and moved is not None:
             raise InputError(
                 f"{moved} changed on disk: the session has it as it was",

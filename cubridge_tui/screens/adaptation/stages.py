@@ -40,17 +40,23 @@ class StageActions(Shared):
         elif step is not None:
             desk = self.open_desk
             self._unless_changed(
-                NAMES[step], lambda: self.job(NAMES[step], desk.step, lambda: self._landed(step))
+                NAMES[step],
+                lambda anyway: self.job(
+                    NAMES[step], lambda: desk.step(anyway), lambda: self._landed(step)
+                ),
             )
 
-    def _unless_changed(self, what: str, do: Callable[[], None]) -> None:
-        """Work on what the session holds; where the files are not that any more, after asking."""
+    def _unless_changed(self, what: str, do: Callable[[bool], None]) -> None:
+        """Work on what the session holds; where the files are not that any more, after asking.
+
+        `do` is told whether the person was asked and said yes.
+        """
         changed = self.snap.changed if self.snap is not None else ""
         if not changed:
-            do()
+            do(False)
             return
         question = f"The {changed} changed on disk and is not taken in (! does): {what} without it?"
-        self.app.push_screen(Confirm(question), lambda yes: do() if yes else None)
+        self.app.push_screen(Confirm(question), lambda yes: do(True) if yes else None)
 
     def _landed(self, step: Step) -> None:
         """After a step: the pane that it made leads, and a proposal starts at its first hunk."""
@@ -98,7 +104,9 @@ class StageActions(Shared):
         desk = self.open_desk
         self._unless_changed(
             "run",
-            lambda: self.job("run to the end", lambda: desk.run(self.shown_between), self._ran),
+            lambda anyway: self.job(
+                "run to the end", lambda: desk.run(self.shown_between, anyway), self._ran
+            ),
         )
 
     def _ran(self) -> None:
@@ -143,11 +151,11 @@ class StageActions(Shared):
         desk = self.open_desk
         job = f"{stage.value} again"
 
-        def redo() -> None:
-            self.job(job, lambda: desk.redo_from(stage), lambda: self.say(f"{job}: done"))
+        def redo(anyway: bool) -> None:
+            self.job(job, lambda: desk.redo_from(stage, anyway), lambda: self.say(f"{job}: done"))
 
-        def ask() -> None:
-            self.unless_accepted(f"make the {stage.value} again", redo)
+        def ask(anyway: bool) -> None:
+            self.unless_accepted(f"make the {stage.value} again", lambda: redo(anyway))
 
         self._unless_changed(f"make the {stage.value} again", ask)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from cubridge_tui.app import CuBridgeApp
+from cubridge_tui.desk import Desk, begin
 from cubridge_tui.screens.base import GRACE
 from cubridge_tui.screens.dialogs import Confirm, TextDialog
-from engine.errors import SpecError, Where
+from engine.errors import InputError, LowerError, SpecError, Where
+from engine.service.adaptation import Adaptation
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.options import choose_options
 from engine.types import DecisionKind, Stage
@@ -188,3 +191,31 @@ async def test_a_change_that_nobody_looked_at_yet_is_seen_by_the_keys_that_it_ma
         assert not begun
         await d.press("exclamation_mark")
         assert "nothing changed on disk" in d.status()
+
+
+@pytest.mark.parametrize("changed", ["spec", "kernel"])
+def test_lowering_what_changed_on_disk_is_refused_by_the_desk_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    """Whatever the screen has seen: a file may change between its look and the step."""
+    spec, folder = own_spec(tmp_path), tmp_path / "flash_fwd_sm80"
+    shutil.copytree(find_kernel("flash_fwd_sm80").folder, folder)
+    begun: list[str] = []
+
+    def lower(work: Adaptation) -> None:
+        begun.append("lower")
+        raise LowerError("as far as this test goes")
+
+    monkeypatch.setattr(Adaptation, "lower", lower)
+    monkeypatch.setattr(Adaptation, "cannot_lower", lambda work, error: None)
+    with Bench(Store.open(tmp_path / "store.git")) as bench:
+        session = begin(bench, str(folder), spec, "tester")
+        desk = Desk(bench, session, "tester", {})
+        file = spec if changed == "spec" else folder / "kernel.cu"
+        file.write_bytes(file.read_bytes() + b"\n")
+        with pytest.raises(InputError, match="changed on disk"):
+            desk.redo_from(Stage.LOWERED)
+        assert not begun
+        desk.redo_from(Stage.LOWERED, True)
+        assert begun == ["lower"]
+        desk.close()
