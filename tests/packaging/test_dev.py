@@ -439,16 +439,19 @@ def test_every_dependency_says_why_it_is_there_and_is_pinned() -> None:
 
 @pytest.fixture
 def ci(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
-    """Run `.ci/run` over a `dev` that records its arguments and fails where told to."""
+    """Run `.ci/run` over a `dev` that records its arguments and fails where told to, and where
+    no byte code may be written."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     (tmp_path / "dev").write_text(
-        '#!/bin/sh\necho "$*" >> log\ncase "$FAILING" in *"[$*]"*) exit 5 ;; esac\n'
+        '#!/bin/sh\necho "$*" >> log\n[ -z "$PYTHONDONTWRITEBYTECODE" ] || exit 5\n'
+        'case "$FAILING" in *"[$*]"*) exit 5 ;; esac\n'
     )
     (tmp_path / "dev").chmod(0o755)
 
     def run(*failing: str) -> tuple[int, list[str]]:
-        environ = {**os.environ, "FAILING": "".join(f"[{command}]" for command in failing)}
+        failures = "".join(f"[{command}]" for command in failing)
+        environ = {**os.environ, "FAILING": failures, "PYTHONDONTWRITEBYTECODE": "1"}
         result = subprocess.run(
             ["bash", ".ci/run"], cwd=tmp_path, env=environ, capture_output=True, check=False
         )
