@@ -98,7 +98,7 @@ class Jobs:
     def progress(self, text: str) -> None:
         """A line from the running job; repaints at most some ten times a second."""
         self._line = text
-        self.log.append(text)
+        self.log.extend(text.split("\n"))
         now = time.monotonic()
         if now - self._told > 0.08:
             self._told = now
@@ -137,7 +137,7 @@ class Jobs:
                 outcome.name, outcome.value, outcome.error, outcome.cancelled, seconds
             )
             if outcome.error is not None:
-                self.log.append(str(outcome.error))
+                self.log.extend(str(outcome.error).split("\n"))
             self._call(self._finish, job, outcome)
 
     def _log_traceback(self) -> None:
