@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from engine.cuir.arch import archs as known_archs
 from engine.errors import InputError, Where
+from engine.files import read_file
 from engine.lift.constants import TYPE_BYTES
 from engine.lift.tokens import Tokens
 from engine.resources import KERNEL_SOURCE, include_dir, kernel_dir
@@ -105,7 +106,7 @@ def load_package(path: Path | str, include: Path | None = None) -> KernelPackage
 
 
 def _load_bare(path: Path, include: Path) -> KernelPackage:
-    source = _bytes(path, "give the path of a .cu file or a bundled kernel's name")
+    source = read_file(path, "give the path of a .cu file or a bundled kernel's name")
     headers = used_headers(source, str(path), include, path.parent)
     parts = {"source": source, "headers": _headers_digest(headers)}
     return KernelPackage(
@@ -116,12 +117,12 @@ def _load_bare(path: Path, include: Path) -> KernelPackage:
 
 def _load_folder(folder: Path, include: Path) -> KernelPackage:
     manifest = folder / MANIFEST
-    data = _bytes(manifest, f"a kernel package is a folder with {MANIFEST} and {KERNEL_SOURCE}")
+    data = read_file(manifest, f"a kernel package is a folder with {MANIFEST} and {KERNEL_SOURCE}")
     reader = _Manifest(manifest, data)
     source_path = folder / reader.file_name("source", KERNEL_SOURCE)
     reference = folder / reader.file_name("reference", None)
-    source = _bytes(source_path, f"write it, or mend `source` in {manifest}")
-    spec = _bytes(reference, f"write it, or mend `reference` in {manifest}")
+    source = read_file(source_path, f"write it, or mend `source` in {manifest}")
+    spec = read_file(reference, f"write it, or mend `reference` in {manifest}")
     headers = used_headers(source, str(source_path), include, folder)
     parts = {
         "source": source,
@@ -259,7 +260,7 @@ def used_headers(
                 )
             known = _header_name(path, include, folder)
             if known not in found:
-                found[known] = _bytes(path, "make it readable")
+                found[known] = read_file(path, "make it readable")
                 pending.append((found[known], str(path), path.parent))
     return tuple(sorted(found.items()))
 
@@ -292,14 +293,3 @@ def _hashes(parts: Mapping[str, bytes]) -> Mapping[str, str]:
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
     whole = "\n".join(f"{name} {digest}" for name, digest in sorted(hashes.items()))
     return {**hashes, "package": hashlib.sha256(whole.encode()).hexdigest()}
-
-
-def _bytes(path: Path, fix: str) -> bytes:
-    try:
-        if path.exists() and not path.is_file():  # a device would be read without end
-            raise InputError("not a file with text", where=Where(str(path)), fix=fix)
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"cannot be read: {error.strerror or error}", where=Where(str(path)), fix=fix
-        ) from None

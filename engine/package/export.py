@@ -32,6 +32,7 @@ from engine.build.units import (
 from engine.cuir.nodes import walk_expr
 from engine.cuir.printer import print_expr
 from engine.errors import InputError, StoreError
+from engine.files import read_file
 from engine.package.runtime._expr import NotAnExpression, evaluate
 from engine.package.texts import init_text, license_text, ninja_text, readme_text
 from engine.package.vendor import vendored
@@ -300,8 +301,8 @@ def _check_folder(folder: Path) -> None:
     if not folder.is_dir():
         raise InputError(f"{folder} is a file", fix="name a new folder")
     try:
-        ours = json.loads((folder / "package.json").read_text()).get("schema") == SCHEMA
-    except (OSError, ValueError, AttributeError):
+        ours = json.loads(read_file(folder / "package.json", "")).get("schema") == SCHEMA
+    except (InputError, ValueError, AttributeError):
         ours = not any(folder.iterdir())
     if not ours:
         raise InputError(

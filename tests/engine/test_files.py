@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,9 @@ from engine import files
 from engine.errors import InputError, SpecError
 from engine.files import read_file, read_text
 from engine.gpu.result import read_results
+from engine.lift import load_package
 from engine.llm.settings import read_config
-from engine.resources import spec_path
+from engine.resources import kernel_dir, spec_path
 from engine.service.cost import module_of_file
 from engine.spec.source import read_source
 
@@ -68,6 +70,18 @@ def test_what_is_no_regular_file_is_one_error(reader: str, kind: str, tmp_path: 
         READERS[reader](path)
     assert str(path.name) in str(found.value) or kind == "a device"
     assert found.value.fix
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_the_files_of_a_kernel_package_are_read_as_all_others(kind: str, tmp_path: Path) -> None:
+    for name in ("kernel.cu", "kernel.toml", "reference.py"):
+        folder = tmp_path / name.replace(".", "_")
+        shutil.copytree(kernel_dir("flash_fwd_sm80"), folder)
+        (folder / name).unlink()
+        ODD[kind](folder / name)
+        with pytest.raises(InputError, match=f"cannot be read: .*{kind}") as found:
+            load_package(folder)
+        assert name in str(found.value) and found.value.fix
 
 
 @pytest.mark.parametrize("kind", ODD)
