@@ -16,6 +16,7 @@ from itertools import islice, zip_longest
 import torch
 from torch import Tensor
 
+from engine.cuir.execute.program import Limits
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -50,8 +51,9 @@ CHUNK = 1000  # points, among which there are mostly as many that differ
 MAX_WAYS = 16  # on which a function is called
 COUNTED = frozenset({"block_id", "grid_dim", "warpgroup_id"}) | FUNCTIONS.keys() | CASTS.keys()
 UNKNOWN = (CuBridgeError, LookupError, RuntimeError, TypeError, ValueError, ArithmeticError)
-_BLOCK, _GROUP = Name("$block"), Name("$warpgroup")
+_BLOCK, _GROUP, _PROCESSORS = Name("$block"), Name("$warpgroup"), Name("$processors")
 WARPGROUPS = 8
+MANY = 1000  # multiprocessors
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,8 @@ class Reaches:
             with suppress(*UNKNOWN):
                 whole = resolved(frame.site.given[name], self.scalars.get(caller, {}))
                 return self._value(whole, caller, draw)
+        if name == _PROCESSORS.id:  # those of a run, and of cards with more
+            return Limits().sm_count + (u.masked_fill(u < 0.5, 0.0) * MANY).long()
         blocks = sizes["B"] * sizes["Hq"] * tiles(sizes["Nq"], self.tiles.rows)
         limits = {
             self.batch: (sizes["B"], 1), self.head: (sizes["Hq"], 1),
@@ -269,8 +273,10 @@ class Reaches:
 
 
 def _drawn_call(expr: Expr) -> Name | None:
-    """The name that is drawn for a block's or a warpgroup's number."""
+    """The name that is drawn for a block's or a warpgroup's number, or a card's processors."""
     match expr:
+        case Call("sm_count"):
+            return _PROCESSORS
         case Call("block_id"):
             return _BLOCK
         case Call("warpgroup_id"):

@@ -96,3 +96,14 @@ def test_whatever_else_it_does_is_a_branch(other: str) -> None:
     wrong = edited(right, old, new)
     one = next(c for c in conditions(wrong.module) if c.words(True).startswith("`listed != succ"))
     assert one.sides == (True, False)
+
+
+def test_a_cards_processors_are_those_of_a_run_first() -> None:
+    """More work than they hold at once is a case of a few heads."""
+    right = subject_of("sliding_window_causal", "flash_fwd_sm90", "bf16_128")
+    (one,) = (c for c in conditions(right.module) if c.words(True).startswith("`min(works, sm_c"))
+    reaches = Reaches(right)
+    for side in one.sides:
+        case = reaches.of(one, side).cases[0]
+        works = -(-case.Nq // 192) * case.Hq * case.B
+        assert (min(works, 4) < -(-works // 2)) == side
