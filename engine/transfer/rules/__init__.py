@@ -20,6 +20,7 @@ from engine.transfer.rules.heads import check_heads
 from engine.transfer.rules.inputs import add_inputs
 from engine.transfer.rules.lists import lists_of, mask_by_bits
 from engine.transfer.rules.mask import mask_steps
+from engine.transfer.rules.next_tile import load_next
 from engine.transfer.rules.normaliser import replace_softmax, scale_output
 from engine.transfer.rules.offset import hoist_offset
 from engine.transfer.rules.score import score_steps
@@ -116,6 +117,15 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 "under the matmul, and their elements are held until the score is there",
                 "inputs",
                 lambda m: narrow_tiles(m, found, sizes, plain),
+            )
+        )
+        steps.append(
+            Step(
+                "Load the next dense tile while this one is worked on",
+                "memory takes longer than the score's matmul: the next loads start when "
+                "the weights are summed, and pass under both matmuls",
+                "inputs",
+                lambda m: load_next(m, found, sizes, plain),
             )
         )
     if rest is not None or recipe.weight is not None:

@@ -45,7 +45,7 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
     held = list(_held(kernel.body))
     if keys is None or not held:
         return module
-    alone = plain and [sizes.get(name) for name in held] == [2]
+    alone = plain and held_alone(module, found, sizes)
     place, wanted = kernel.consts.index(keys), KEYS_ALONE if alone else KEYS
     given = {
         node.index[place]
@@ -57,13 +57,18 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
 
     def edit(stmts: Block) -> Block:
         return tuple(
-            replace(s, value=Num(wanted))
+            replace(s, value=_fewer(s.value) if alone else Num(wanted))
             if isinstance(s, Assign) and Name(s.target) in given and _wider(s.value, wanted)
             else s
             for s in stmts
         )
 
     return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+
+
+def held_alone(module: Module, found: Attention, sizes: Mapping[str, int]) -> bool:
+    """True where one dense tile is held, of 16-bit elements."""
+    return [sizes.get(name) for name in _held(module.function(found.kernel).body)] == [2]
 
 
 def _keys(kernel: Function, found: Attention) -> str | None:
@@ -94,6 +99,17 @@ def _wider(value: Expr, keys: int) -> bool:
     numbers = list(_choices(value))
     known = [n for n in numbers if n is not None]
     return len(known) == len(numbers) and min(known) >= keys < max(known)
+
+
+def _fewer(value: Expr) -> Expr:
+    """A choice among numbers with those for a tile held alone, one step ahead: where the kernel's
+    own are as few, wide accumulators leave fewer registers."""
+    match value:
+        case Select(cond, then, other):
+            return Select(cond, _fewer(then), _fewer(other))
+        case Num(int() as number):
+            return Num(KEYS_ALONE if number > KEYS_ALONE else KEYS)
+    return value
 
 
 def _choices(value: Expr) -> list[int | None]:

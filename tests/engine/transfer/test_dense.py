@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.cuir.nodes import Assign, Call, Do, Index, Name, Num, walk_block
+from engine.cuir.nodes import Assign, Call, Do, Expr, For, If, Index, Name, Num, Stmt, walk_block
+from engine.cuir.printer import print_expr
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.match import find_attention
 from tests.engine.transfer.recipes import lifted, recipe
@@ -51,7 +52,7 @@ def loads(kernel: str, wanted: Recipe) -> tuple[list[str], list[str]]:
     return ahead, after
 
 
-def keys_of(kernel: str, wanted: Recipe) -> object:
+def keys_of(kernel: str, wanted: Recipe) -> Expr:
     host = target_of(kernel, wanted).functions[-1]
     return next(s.value for s in host.body if isinstance(s, Assign) and s.target == "BN")
 
@@ -67,7 +68,14 @@ def test_what_registers_hold_is_loaded_before_the_matmul(case: str) -> None:
         s.value for s in lifted(HOPPER).functions[-1].body
         if isinstance(s, Assign) and s.target == "BN"
     )  # fmt: skip
-    assert keys_of(HOPPER, wanted) == (own if keys is None else Num(keys))
+    given = keys_of(HOPPER, wanted)
+    if keys == 80:
+        # Where the kernel's own tile is as narrow, its accumulators leave room for 64 keys alone.
+        assert print_expr(given) == print_expr(own).replace("80", "64").replace("96", "80").replace(
+            "112", "80"
+        ).replace("else 128", "else 80")
+    else:
+        assert given == (own if keys is None else Num(keys))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -76,3 +84,31 @@ def test_matmuls_that_are_waited_for_at_once_leave_loads_and_tiles(case: str) ->
     ahead, _ = loads("flash_fwd_sm80", wanted)
     assert ahead == []
     assert keys_of("flash_fwd_sm80", wanted) == keys_of("flash_fwd_sm80", recipe(keep=CAUSAL))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_tile_held_alone_is_loaded_one_step_ahead(case: str) -> None:
+    """The next tile's loads stand right behind the sum of the weights."""
+    wanted, _, _ = CASES[case]
+    kernel = find_attention(lifted(HOPPER)).kernel
+    body = target_of(HOPPER, wanted).function(kernel).body
+    tails = [
+        [_fn(s) for s in stmt.body]
+        for _, stmt in walk_block(body, ())
+        if isinstance(stmt, For) and any(_fn(s) == "convert" for s in stmt.body)
+    ]
+    (names,) = tails
+    if case == "16 bits":
+        at = names.index("row_sum")
+        assert names[at + 1] == "load_tile if" and "load_tile" not in names
+    else:
+        assert "load_tile if" not in names
+
+
+def _fn(stmt: Stmt) -> str:
+    match stmt:
+        case Assign(_, Call(fn)) | Do(Call(fn)):
+            return fn
+        case If(_, (Assign(_, Call("load_tile")),), ()):
+            return "load_tile if"
+    return ""
