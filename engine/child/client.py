@@ -33,7 +33,7 @@ from engine.resources import kernels_dir
 from engine.types import sha256_of
 
 _TICK = 0.05
-_GRACE = 1.0
+_GRACE = 5.0
 DEFAULT_SECONDS = 120.0
 SECONDS = {"recipe": 60.0}
 STARTUP_SECONDS = 120.0
@@ -49,6 +49,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Any = None
         self._lock = threading.Lock()
+        self._worker: int | None = None  # the process that runs specs, below the keeper
         self._ran: tuple[str, str] | None = None  # path and hash of the person's spec that ran
 
     def __enter__(self) -> Self:
@@ -82,12 +83,18 @@ class Child:
     def close(self) -> None:
         """End the child and everything it started."""
         process, self._process = self._process, None
+        worker, self._worker = self._worker, None
         self._ran = None
         if process is None:
             return
         if process.poll() is None:
             # Stopped first: it starts nothing more, and adopts what its descendants leave.
             process.send_signal(signal.SIGSTOP)
+            if worker is not None:
+                # At once: what forks without end is born faster than it is found one by one. The
+                # stopped keeper has not waited for it, so the number is still the worker's.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(worker, signal.SIGKILL)
             end_descendants(process.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -164,8 +171,11 @@ class Child:
                     while (message := next_message(buffer)) is not None:
                         if "began" in message:
                             # Starting Python and loading torch is not the command's own time.
-                            job.began = True
-                            deadline = time.monotonic() + job.seconds
+                            # Only the first one counts: a spec might write more of them.
+                            if not job.began:
+                                job.began = True
+                                deadline = time.monotonic() + job.seconds
+                                self._worker = self._worker or int(message["began"])
                             continue
                         if "progress" not in message:
                             return message
@@ -182,7 +192,7 @@ class Child:
                         "shorten what runs at that line: torch ops for a Python loop, names for "
                         "dimensions that are fixed at large numbers",
                     )  # fmt: skip
-                used = resident(process.pid)
+                used = resident(self._worker or process.pid)
                 if used > self._memory_limit:
                     raise self._stopped(
                         job, f"used {used / 2**30:.1f} GiB of memory and was stopped",
@@ -196,8 +206,7 @@ class Child:
 
     def _stopped(self, job: _Job, what: str, fix: str) -> CuBridgeError:
         """Kill the child in the middle of `job`; the error names the line that was running."""
-        process = self._process
-        dump = where_now(process.pid, self._log) if process is not None else ""
+        dump = where_now(self._worker, self._log) if self._worker is not None else ""
         self.close()
         return job.failure(f"{job.subject} {what}", dump, fix)
 

@@ -2,7 +2,7 @@
 
 Answers leave by a descriptor of their own. What specs print goes to standard error, so it can
 never be taken for an answer. A parent that is gone, however it ended, takes this process and what
-a spec started along, busy or not.
+a spec started along, busy or not; so does the end of this process itself (see keeper.py).
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import select
-import signal
 import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-from engine.child.family import adopt_orphans, end_descendants
+from engine.child.family import end_descendants
+from engine.child.keeper import end_with, keep
 from engine.child.postmortem import ASK
 from engine.child.protocol import encode, read_frame
 from engine.child.wire import ChildEnded, ChildFailed, describe
@@ -27,7 +26,7 @@ Send = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
-    adopt_orphans()
+    keeper = keep(0)
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     requests = os.fdopen(os.dup(0), "rb")
     log = os.dup(2)
@@ -36,12 +35,14 @@ def main() -> None:
     os.dup2(null, 0)
     faulthandler.enable(log)
     faulthandler.register(ASK, log, all_threads=True)
-    threading.Thread(target=_end_with_parent, args=(requests.fileno(),), daemon=True).start()
+    threading.Thread(target=end_with, args=(requests.fileno(), keeper), daemon=True).start()
     with contextlib.suppress(OSError):
         os.nice(5)
-    write = answers.write
+    write, own = answers.write, os.getpid()
 
     def send(message: dict[str, Any]) -> None:
+        if os.getpid() != own:  # a copy that the spec forked off and that came back out of it
+            os._exit(0)
         data = encode(message)
         while data:
             data = data[write(data) :]
@@ -51,7 +52,7 @@ def main() -> None:
         if missing is not None:
             send({"error": describe(missing)})
         else:
-            send({"began": True})
+            send({"began": own})
             _answer(request, send)
     end_descendants(os.getpid())  # the parent is gone: which of the two threads sees it is chance
 
@@ -96,17 +97,6 @@ def _text(error: BaseException) -> str:
         return str(error)
     except BaseException:
         return "(its text cannot be had)"
-
-
-def _end_with_parent(requests: int) -> None:
-    """Ends this process and its group as soon as nobody can write requests any more."""
-    watch = select.poll()
-    watch.register(requests, 0)  # a hang-up is reported without asking
-    watch.poll()
-    end_descendants(os.getpid())
-    if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
 
 
 if __name__ == "__main__":

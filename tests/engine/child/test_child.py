@@ -235,12 +235,27 @@ def lives(pid: int) -> bool:
     return state not in ("Z", "X")
 
 
+def escaping(how: str, tmp_path: Path, then: str = "pass") -> tuple[str, Path]:
+    """A spec that starts what leaves its session, and the file with that process's id."""
+    file = tmp_path / "pid"
+    body = ESCAPES[how].replace("{file!r}", repr(str(file))).replace("{file}", str(file))
+    return write(
+        tmp_path, f"if not os.path.exists({str(file)!r}):\n        {body}\n    {then}"
+    ), file
+
+
+def assert_ends(file: Path) -> None:
+    pid = int(file.read_text())
+    deadline = time.monotonic() + 60
+    while lives(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not lives(pid)
+
+
 @pytest.mark.parametrize("how", ESCAPES)
 @pytest.mark.parametrize("end", ["close", "killed"])
 def test_nothing_that_a_spec_starts_outlives_the_child(how: str, end: str, tmp_path: Path) -> None:
-    file = tmp_path / "pid"
-    body = ESCAPES[how].replace("{file!r}", repr(str(file))).replace("{file}", str(file))
-    path = write(tmp_path, f"if not os.path.exists({str(file)!r}):\n        {body}")
+    path, file = escaping(how, tmp_path)
     program = (
         "import sys; from engine.child.client import Child; child = Child();"
         "child.call('recipe', {'path': sys.argv[1], 'options': {}});"
@@ -251,18 +266,48 @@ def test_nothing_that_a_spec_starts_outlives_the_child(how: str, end: str, tmp_p
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as parent:
         assert parent.stdin is not None and parent.stdout is not None
         assert parent.stdout.readline() == "read\n"
-        pid = int(file.read_text())
-        assert lives(pid)
+        assert lives(int(file.read_text()))
         if end == "killed":
             parent.kill()
         else:
             parent.stdin.write("\n")
             parent.stdin.flush()
             assert parent.wait() == 0
-    deadline = time.monotonic() + 60
-    while lives(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not lives(pid)
+    assert_ends(file)
+
+
+OWN_ENDS = {
+    "os._exit(0)": "exit code 0",
+    "os._exit(3)": "exit code 3",
+    "import ctypes; ctypes.string_at(0)": "signal 11",
+    # By name: the reader tries other values for the numbers that a spec holds.
+    "import signal; os.killpg(0, signal.SIGKILL)": "signal 9",
+    "import signal; os.kill(os.getpid(), signal.SIGTERM)": "signal 15",
+    "import threading; threading.Thread(target=os._exit, args=(4,)).start(); time.sleep(60)":
+        "exit code 4",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("then", OWN_ENDS)
+def test_nothing_that_a_spec_starts_outlives_its_own_end(
+    then: str, child: Child, tmp_path: Path
+) -> None:
+    path, file = escaping("a session and no environment", tmp_path, then)
+    with pytest.raises(SpecError, match=OWN_ENDS[then]) as caught:
+        child.call("recipe", {"path": path, "options": {}})
+    assert caught.value.where is not None and caught.value.where.file == path and caught.value.fix
+    assert_ends(file)
+
+
+def test_headless_a_spec_that_ends_its_process_is_one_error_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    path, file = escaping("a daemon's two forks", tmp_path, "os._exit(0)")
+    words = [sys.executable, "-m", "cubridge_tui", "recipe", path, "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert path in done.stderr and "ended the process" in done.stderr and "fix: " in done.stderr
+    assert_ends(file)
 
 
 @pytest.mark.parametrize("first", ["", "os.fork() or "])
