@@ -24,6 +24,25 @@ settings.load_profile("cubridge")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker runs all tests of a file that share what was made once for the file.
+
+    Singly, they would go to every worker, and each would build its wheel and compile its kernels.
+    """
+    for item in items:
+        if shares_with_its_file(item) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}/{item.path.stem}"))
+
+
+def shares_with_its_file(item: pytest.Item) -> bool:
+    """Whether the test asks for a fixture of its module's or its class's scope."""
+    info = getattr(item, "_fixtureinfo", None)
+    if info is None:
+        return False
+    return any(made[-1].scope in ("class", "module") for made in info.name2fixturedefs.values())
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout."""
