@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.binding import Binding, BindingType
 from textual.reactive import Reactive
-from textual.screen import Screen
 from textual.widget import Widget
 
 from cubridge_tui import actions
 from cubridge_tui.model.facts import Facts
+from cubridge_tui.screens.closing import ClosingScreen
 from cubridge_tui.widgets.line import KeyBar, Line
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def bindings(screen: str) -> list[BindingType]:
     ]
 
 
-class ActionScreen(Screen[Any], inherit_bindings=False):
+class ActionScreen(ClosingScreen[Any], inherit_bindings=False):
     """A screen whose actions are methods `do_ID` (`-` as `_`) and whose state is `facts()`."""
 
     NAME: ClassVar[str] = actions.EVERYWHERE

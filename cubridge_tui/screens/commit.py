@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.binding import Binding
-from textual.screen import Screen
 
 from cubridge_tui.jobs import Jobs, Outcome
 from cubridge_tui.model.rows import PaneText, Row
+from cubridge_tui.screens.closing import ClosingScreen
 from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.text.sanitise import visible_lines
 from cubridge_tui.widgets.code_pane import CodePane
@@ -30,7 +30,7 @@ NOTE = (
 )
 
 
-class CommitScreen(Screen[None], inherit_bindings=False):
+class CommitScreen(ClosingScreen[None], inherit_bindings=False):
     """Plan, show, do. Named paths only; hooks, identity and signing are the person's own."""
 
     BINDINGS = [
@@ -72,6 +72,8 @@ class CommitScreen(Screen[None], inherit_bindings=False):
         )  # fmt: skip
 
     def _planned(self, outcome: Outcome) -> None:
+        if not self.is_attached:
+            return
         if outcome.error is not None or not isinstance(outcome.value, CommitPlan):
             self._refused(outcome, "#decision")
             return
@@ -116,6 +118,15 @@ class CommitScreen(Screen[None], inherit_bindings=False):
         self._jobs.submit("commit", work, self._committed, quiet=True)
 
     def _committed(self, outcome: Outcome) -> None:
+        if not self.is_attached:  # left while git ran: the page that is there now says it
+            here = self._adaptation.cubridge.action_screen
+            if here is not None:
+                wrong = str(outcome.error or "cancelled").replace("\n", " ")
+                if isinstance(outcome.value, str):
+                    here.say(f"committed as {outcome.value}", "pass")
+                else:
+                    here.say(f"not committed: {wrong}", "fail")
+            return
         line = self.query_one("#status", Line)
         if outcome.error is not None:
             self._done = False

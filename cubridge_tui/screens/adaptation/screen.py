@@ -183,6 +183,8 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
 
     def show(self, snap: Snapshot) -> None:
         """Show a state of the session."""
+        if not self.is_attached:
+            return
         first, self.snap = self.snap is None, snap
         self.session = snap.session
         self.seen_at = time.monotonic()

@@ -278,6 +278,8 @@ class StageActions(Shared):
         app, session = self.cubridge, self.session
 
         def forked(outcome: Outcome) -> None:
+            if not self.is_attached:
+                return  # left meanwhile: the start screen lists the copy
             if isinstance(outcome.value, str):
                 self.leave()
                 app.pop_screen()
