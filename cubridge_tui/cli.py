@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as stop:  # argparse, after --help or a usage error
         return stop.code if isinstance(stop.code, int) else USAGE_ERROR
     except Exception as error:
-        return report(error)
+        return report(error, words)
 
 
 def _written(code: int) -> int:
@@ -198,13 +198,16 @@ def _open_missing_streams() -> None:
             setattr(sys, name, stream)
 
 
-def report(error: Exception) -> int:
-    """One clear message on standard error, and the exit code that belongs to it."""
+def report(error: Exception, words: list[str]) -> int:
+    """One clear message on standard error, and the exit code that belongs to it.
+
+    `words` are the command line, which is to be typed again where only room was missing.
+    """
     from cubridge_tui.console import say
     from engine.errors import CuBridgeError
 
     if isinstance(error, CuBridgeError):
-        say(f"cubridge: {error}")
+        say(f"cubridge: {error}{_again(error, words)}")
         return error.exit_code
     if isinstance(error, OSError) and error.filename is not None:
         say(f"cubridge: {error.filename}: {error.strerror}")
@@ -224,3 +227,15 @@ def report(error: Exception) -> int:
         "  fix: this is a fault of CuBridge; run again with CUBRIDGE_TRACEBACK=1 and report it"
     )
     return INTERNAL_ERROR
+
+
+def _again(error: Exception, words: list[str]) -> str:
+    """The command to type once the store's disk has room; empty for other errors."""
+    import shlex
+
+    from sessions.git_store import DiskFull
+
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, DiskFull):
+        cause = cause.__cause__
+    return f", then type: cubridge {shlex.join(words)}" if cause is not None and words else ""

@@ -307,7 +307,9 @@ class GitDir:
         if done.code == 0 or (done.code > 0 and not check):
             return done.out
         error = _error(self.path, args[0], done.code, done.err)
-        raise error if done.code > 0 else GitKilled(error.message, fix=error.fix)
+        if done.code > 0:
+            raise error
+        raise GitKilled(error.message, fix=error.fix) from error
 
 
 def blob_oid(content: bytes) -> str:
@@ -345,10 +347,14 @@ def _parse_batch(out: bytes, names: Sequence[str]) -> list[bytes | None]:
     return contents
 
 
+class DiskFull(StoreError):
+    """The disk of the store has no room; nothing that was saved before is touched."""
+
+
 def store_error(path: Path, error: OSError) -> StoreError:
     """An operating system's refusal, in words and with what to do."""
     if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-        return StoreError("the store's disk is full", fix=f"free space for {path}, then save again")
+        return DiskFull("the store's disk is full", fix=f"free space for {path}")
     said = error.strerror or str(error)
     return StoreError(f"the store cannot be written ({said})", fix=writable_fix(path))
 

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from engine.errors import StoreError
-from sessions.git_store import writable_fix
+from sessions.git_store import DiskFull, store_error, writable_fix
 from sessions.store import Store
 
 _PROBE = b"\0" * 4096  # a file of a block: a full disk has room for an empty one
@@ -24,6 +24,9 @@ def check_writable(store: Store) -> None:
             file.write(_PROBE)
             file.flush()
     except OSError as error:
+        told = store_error(store.path, error)
+        if isinstance(told, DiskFull):
+            raise told from None
         raise StoreError(
             f"the store {store.path} cannot be written ({error.strerror})", fix=writable_fix(place)
         ) from None
