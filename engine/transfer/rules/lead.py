@@ -7,6 +7,7 @@ Rows that end earlier than the block's last ones have nothing to do in the first
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 from engine.cuir.nodes import Assign, Attr, Binary, Call, Expr, Function, Name, Num, Return, Stmt
 from engine.transfer import schedule as intervals
@@ -31,17 +32,16 @@ def passed_over(lead: Function, keep: Expr, fresh: Fresh) -> Function:
     of_own = intervals.key_ranges(keep, intervals.Rows(own, own_last), KEYS)
 
     def ends(span: intervals.KeyRange) -> Expr:
-        """The first tile behind the range; none is below 0."""
-        after = Call("ceil_div", (tidy(Binary("+", span.high, Num(1))), tile_keys))
-        return intervals.maximum(Num(0), after)
+        """The first tile behind the range; below 0 where no key lies in it."""
+        return Call("ceil_div", (tidy(Binary("+", span.high, Num(1))), tile_keys))
 
     own_ends = [ends(span) for span in (of_own.prefix, of_own.rest) if span is not None]
     if of_block == intervals.KeyRanges(None, None) or not own_ends:
         return lead
     body: list[Stmt] = []
     passed: list[Expr] = []  # behind the last key, of the tiles from `begin` on and of the prefix
-    own_end: Expr = own_ends[0] if len(own_ends) == 1 else Call("max", tuple(own_ends))
-    body.append(Assign(behind.id, own_end))
+    # Only this is at least 0: no tile before it is passed over, so none below 0 is.
+    body.append(Assign(behind.id, reduce(intervals.maximum, own_ends, Num(0))))
     if of_block.rest is not None:
         start: Expr = Binary("//", of_block.rest.low, tile_keys)
         if of_block.prefix is not None:

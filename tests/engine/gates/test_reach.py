@@ -22,16 +22,22 @@ def only(subject: Subject, base: Subject, words: str) -> Condition:
     return one
 
 
+UNCLIPPED = "    end = ceil_div(min(args.Nk - 1, last + args.Nk - args.Nq) + 1, BN)\n"
+CLIPPED = UNCLIPPED.replace("ceil_div", "max(0, ceil_div").replace("BN)", "BN))")
+OF_CLIPPED = "`0 < ceil_div(min(args.Nk - 1, last + args.Nk - args.Nq) + 1, BN)`"
+
+
+def clipped() -> Subject:
+    """The causal mask's `tile_lead` with an end that is no less than 0, which is as right."""
+    return edited(subject_of("causal", "flash_fwd_sm90", "bf16_128"), UNCLIPPED, CLIPPED)
+
+
 @pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ("causal", "`0 < ceil_div(min(args.Nk - 1, last + args.Nk - args.Nq) + 1, BN)`"),
-        ("flex_softcap_window", "`begin < own_end`"),
-    ],
+    ("spec", "words"), [("causal", OF_CLIPPED), ("flex_softcap_window", "`begin < own_end`")]
 )
 def test_a_function_is_asked_under_its_callers_conditions(spec: str, words: str) -> None:
     """Both kernels' workers call `tile_lead` where a block has tiles at all, so some hold keys."""
-    subject = subject_of(spec, "flash_fwd_sm90", "bf16_128")
+    subject = clipped() if spec == "causal" else subject_of(spec, "flash_fwd_sm90", "bf16_128")
     found = [c for c in conditions(subject.module) if c.path[0] == "tile_lead"]
     (one,) = (c for c in found if c.words(True).startswith(words))
     reaches = Reaches(subject)
@@ -40,11 +46,10 @@ def test_a_function_is_asked_under_its_callers_conditions(spec: str, words: str)
 
 
 def test_without_the_callers_condition_it_has_its_other_side() -> None:
-    right = subject_of("causal", "flash_fwd_sm90", "bf16_128")
-    wrong = edited(right, "if tiles > 0:", "if tiles >= 0:")
+    wrong = edited(clipped(), "if tiles > 0:", "if tiles >= 0:")
     (one,) = (
         c for c in conditions(wrong.module)
-        if c.path[0] == "tile_lead" and c.words(True).startswith("`0 < ceil_div(min(args.Nk - 1, l")
+        if c.path[0] == "tile_lead" and c.words(True).startswith(OF_CLIPPED)
     )  # fmt: skip
     assert Reaches(wrong).of(one, False).possible
 
