@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from engine.child.environment import child_command, child_environment
 from engine.child.family import end_descendants
+from engine.child.keeper import CROWDED, MOST
 from engine.child.memory import default_memory_limit, resident
 from engine.child.postmortem import last_words, line_in, read_log, where_now
 from engine.child.protocol import Broken, encode, next_message
@@ -96,6 +97,8 @@ class Child:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(worker, signal.SIGKILL)
             end_descendants(process.pid)
+        elif worker is not None:
+            _end_left(worker, process.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         for stream in (process.stdin, process.stdout):
@@ -235,6 +238,9 @@ class Child:
                 f"the process that runs specs and CuIR ended before {job.command} began ({how})"
                 + (f": {tail}" if tail else "")
             )
+        if code == CROWDED:
+            what = f"{job.subject} had more than {MOST} processes at a time and was stopped"
+            return job.failure(what, fix="start no processes: a spec is run many times to be read")
         fix = "remove what ends or crashes Python: os._exit, a signal, an extension that faults"
         if closed:
             fix = "remove what closes files that the spec has not opened, such as os.close"
@@ -244,6 +250,15 @@ class Child:
         if code == -signal.SIGKILL and job.command != "recipe":  # nothing of ours kills itself
             what = f"the process that ran {job.subject} was killed ({how})"
         return job.failure(what + (f": {tail}" if tail else ""), log, fix)
+
+
+def _end_left(worker: int, session: int) -> None:
+    """End a worker that its keeper did not live to end, such as one that holds Python's lock."""
+    with contextlib.suppress(ProcessLookupError):
+        if os.getsid(worker) == session:  # else it has ended, and another has its number
+            os.kill(worker, signal.SIGSTOP)
+            end_descendants(worker)
+            os.killpg(worker, signal.SIGKILL)
 
 
 @dataclass(slots=True)

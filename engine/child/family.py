@@ -21,21 +21,22 @@ def adopt_orphans() -> None:
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants(pid: int) -> list[int]:
-    """Live processes below `pid`, by /proc; none where /proc does not say."""
-    found, pending = list[int](), _children(pid)
-    while pending:
+def descendants(pid: int, most: int | None = None) -> list[int]:
+    """Processes below `pid`, by /proc, ended ones that nobody waited for among them (they hold a
+    place in the system's table too); none where /proc does not say, and no more than `most`."""
+    found, pending = dict[int, None](), _children(pid)
+    while pending and (most is None or len(found) < most):
         current = pending.pop()
         if current not in found:
-            found.append(current)
+            found[current] = None
             pending += _children(current)
-    return [member for member in found if _lives(member)]
+    return list(found)
 
 
 def end_descendants(pid: int) -> None:
     """Kill all below `pid`, which must not start more meanwhile (stopped, or the caller)."""
     for _ in range(_ROUNDS):
-        below = descendants(pid)
+        below = [member for member in descendants(pid) if _lives(member)]
         if not below:
             return
         for member in below:

@@ -16,14 +16,19 @@ import signal
 import threading
 from typing import NoReturn
 
-from engine.child.family import adopt_orphans, end_descendants
+from engine.child.family import adopt_orphans, descendants, end_descendants
+
+MOST = 256  # processes that a spec may have at a time
+CROWDED = 213  # the keeper's exit code after it has ended more of them
+_TICK_MS = 50
 
 
 def keep(requests: int) -> int:
     """Split off a worker, and return in it only: a descriptor that hangs up with the keeper.
 
-    The keeper ends as the worker ends (its exit code, or its signal), or when nobody can write
-    `requests` any more. Call it before any thread is started.
+    The keeper ends as the worker ends (its exit code, or its signal), with `CROWDED` after the
+    worker has had more than `MOST` processes, or when nobody can write `requests` any more. Call it
+    before any thread is started.
     """
     adopt_orphans()
     mine, kept = os.pipe()
@@ -36,8 +41,26 @@ def keep(requests: int) -> int:
     os.close(mine)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)  # answers are the worker's: without it, their reader must see an end
-    threading.Thread(target=end_with, args=(requests,), daemon=True).start()
-    _end_as(_wait(worker))
+    crowded = threading.Event()
+    threading.Thread(target=_watch, args=(requests, worker, crowded), daemon=True).start()
+    code = _wait(worker)
+    _end_as(CROWDED if crowded.is_set() else code)
+
+
+def _watch(requests: int, worker: int, crowded: threading.Event) -> None:
+    """End the worker once it has too many processes, and everything once `requests` hangs up."""
+    watch = select.poll()
+    watch.register(requests, 0)
+    while not watch.poll(_TICK_MS):
+        # The worker is one of them.
+        if len(descendants(os.getpid(), MOST + 2)) > MOST + 1:
+            crowded.set()  # before the worker ends, which the main thread waits for
+            # The group at once: what forks without end is born faster than it is found.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker, signal.SIGKILL)
+            end_descendants(os.getpid())
+            return
+    end_with(requests)
 
 
 def end_with(*descriptors: int) -> None:

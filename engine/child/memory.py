@@ -1,9 +1,11 @@
-"""How much memory a process and its children hold, and how much they may."""
+"""How much memory a process and what it started hold, and how much they may."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+from engine.child.family import descendants
 
 _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -25,20 +27,15 @@ def default_memory_limit() -> int:
 
 
 def resident(pid: int) -> int:
-    """Resident bytes of a process and of its children; 0 where /proc does not say.
+    """Resident bytes of a process and of all that it started; 0 where /proc does not say.
 
     What a fork shares with its parent counts once, where the kernel tells. RLIMIT_AS would do
     without watching, and would break CUDA, which maps address space freely.
     """
-    family, pending = list[int](), [pid]
-    while pending:
-        current = pending.pop()
-        if current not in family:
-            family.append(current)
-            pending += map(int, _words(f"/proc/{current}/task/{current}/children"))
-    if len(family) == 1:
+    below = descendants(pid)
+    if not below:
         return _alone(pid)
-    return sum(_share(member) for member in family)
+    return sum(map(_share, (pid, *below)))
 
 
 def _alone(pid: int) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.child.client import Child, ChildEnded, ChildFailed
+from engine.child.keeper import MOST
 from engine.child.memory import resident
 from engine.child.protocol import Broken, encode, next_message
 from engine.child.wire import describe, rebuild
@@ -296,6 +297,62 @@ def test_nothing_that_a_spec_starts_outlives_its_own_end(
     with pytest.raises(SpecError, match=OWN_ENDS[then]) as caught:
         child.call("recipe", {"path": path, "options": {}})
     assert caught.value.where is not None and caught.value.where.file == path and caught.value.fix
+    assert_ends(file)
+
+
+@pytest.mark.parametrize(
+    "each",
+    [
+        "kept.append(subprocess.Popen(['sleep', '60']))",
+        "kept.append(subprocess.Popen(['sleep', '60'], start_new_session=True, env={}))",
+        "os.fork() or os._exit(0)",  # ended, and nobody waits for it
+    ],
+)
+def test_a_spec_that_starts_too_many_processes_is_ended_with_all_of_them(
+    each: str, child: Child, tmp_path: Path
+) -> None:
+    """Few more than are allowed, and once: never a spec that goes on without end."""
+    once = tmp_path / "once"
+    few = MOST + 20
+    assert few <= 300
+    body = (
+        f"import subprocess; kept = []; once = {str(once)!r}\n"
+        "    if not os.path.exists(once):\n"
+        "        open(once, 'w').close()\n"
+        f"        for _ in 'x' * int('{few}'): {each}\n"
+        "        time.sleep(60)"
+    )
+    path = write(tmp_path, body)
+    with pytest.raises(SpecError, match=f"had more than {MOST} processes") as caught:
+        child.call("recipe", {"path": path, "options": {}})
+    assert caught.value.where == Where(path) and caught.value.fix
+    assert child.pid is None
+    assert "torch" in child.call("ping", {})
+
+
+def test_what_a_keeper_did_not_live_to_end_is_ended_too(tmp_path: Path) -> None:
+    """The worker holds Python's lock, so that it sees no hang-up itself."""
+    file = tmp_path / "pid"
+    path = write(
+        tmp_path,
+        f"kept = open({str(file)!r}, 'w').write(str(os.getpid()))\n"
+        "    import re; re.match('(a+)+b', 'a' * 60)",
+    )
+    with Child() as running:
+        running.call("ping", {})
+        keeper = running.pid
+        assert keeper is not None
+
+        def end_keeper() -> None:
+            while not (file.exists() and file.read_text()):
+                time.sleep(0.02)
+            os.kill(keeper, signal.SIGKILL)
+
+        ender = threading.Thread(target=end_keeper)
+        ender.start()
+        with pytest.raises(SpecError):
+            running.call("recipe", {"path": path, "options": {}}, seconds=5)
+        ender.join()
     assert_ends(file)
 
 
