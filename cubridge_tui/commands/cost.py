@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.service.bench import Bench
     from sessions.store import Store
 
-    path = Path(args.what)
+    path, state = Path(args.what), None
     if path.suffix == ".cuir":
         module = service.module_of_file(path)
     elif args.what in list_kernels() or "/" in args.what or path.suffix == ".cu":
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         with Bench(Store.open(args.store)) as bench:
             try:
-                module = service.module_of_session(bench, args.what)
+                module, state = service.module_of_session(bench, args.what)
             except StoreError as error:
                 raise neither(args.what, error) from None
     width = constants(module).get("D", 128)
@@ -78,10 +78,13 @@ def run(args: argparse.Namespace) -> int:
             {"shape": case.sizes, **prediction.to_json()}
             for case, prediction in zip(cases, found, strict=True)
         ]
-        show_json({"what": args.what, "card": args.card, "predictions": rows})
+        tiles = service.tiles(state) if state is not None else None
+        show_json({"what": args.what, "card": args.card, "predictions": rows, "tiles": tiles})
         return 0
     for case, prediction in zip(cases, found, strict=True):
         show(label({**case.sizes, "D": width, "Dv": width}))
         for line in lines(prediction):
             show(f"  {line}")
+    if state is not None:
+        show(service.tiles_words(state))
     return 0

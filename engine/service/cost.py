@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from engine.cost.card import Card
 from engine.cost.model import Prediction, predict
@@ -15,7 +16,8 @@ from engine.gpu.worker.cases import Case
 from engine.service.bench import Bench, lift_any
 from engine.service.content import TARGET
 from engine.service.work import Work
-from engine.types import Stage
+from engine.types import Gate, Stage
+from sessions.state import SessionState
 
 
 def module_of_file(path: Path) -> Module:
@@ -29,12 +31,36 @@ def module_of_kernel(name: str, arch: str | None, specialisation: Mapping[str, s
     return lift_any(name, arch, specialisation).module
 
 
-def module_of_session(bench: Bench, session: str) -> Module:
-    """A session's target, or its lifted module where there is no target yet."""
+def module_of_session(bench: Bench, session: str) -> tuple[Module, SessionState]:
+    """A session's target, or its lifted module where there is no target yet; and the session."""
     work = Work(bench, bench.store.load(session))
     if TARGET in work.state.stage(Stage.TARGET).artifacts:
-        return work.target
-    return work.lifted.module
+        return work.target, work.state
+    return work.lifted.module, work.state
+
+
+def tiles(state: SessionState) -> Mapping[str, Any] | None:
+    """What G2 counted in the attention's launch (`engine.gates.visits.Visits`): a case, the key
+    tiles that are visited there, and how many of them hold no kept pair.
+
+    None where G2 has not passed on what the session holds, or counts none: without a mask, and
+    where the kernel lists its tiles from the inputs.
+    """
+    verdict = state.verdict(Gate.G2)
+    return verdict.details.get("tiles") if verdict is not None and verdict.passed else None
+
+
+def tiles_words(state: SessionState) -> str:
+    """`tiles` as a line."""
+    verdict, found = state.verdict(Gate.G2), tiles(state)
+    if found is not None:
+        return (
+            f"counted by G2: {found['visited']:,} key tiles visited at {found['case']}, "
+            f"{found['in_vain']:,} of them hold no kept pair"
+        )
+    if verdict is None or not verdict.passed:
+        return "visited key tiles are not counted: G2 has not passed"
+    return "visited key tiles are not counted: no mask, or tile lists made from the inputs"
 
 
 def arguments(case: Case, module: Module) -> dict[str, int | float]:

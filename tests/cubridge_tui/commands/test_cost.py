@@ -10,8 +10,13 @@ import pytest
 
 from cubridge_tui.cli import main
 from engine.cuir.printer import print_module
+from engine.gates.visits import Visits
 from engine.gpu.worker.results import KIND, SCHEMA
+from engine.service.adaptation import Adaptation
 from engine.service.bench import lift_any
+from engine.types import Gate, Stage, VerdictKind
+from sessions.store import Store
+from tests.cubridge_tui.made import bench_of, placed
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -42,6 +47,31 @@ def test_half_the_pairs_are_half_the_rate(capsys: pytest.CaptureFixture[str]) ->
         words = ("cost", "flash_fwd_sm80", "--shapes", "1x4x1024", "--kept", kept, "--json")
         rates.append(json.loads(run(capsys, *words)[1])["predictions"][0]["tflops"])
     assert rates[1] == pytest.approx(rates[0] / 2, rel=1e-3)
+
+
+def test_a_session_s_counted_tiles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of G2's verdict on what the session holds, as it was given; none of an older one."""
+    path = tmp_path / "s.git"
+    session = placed(path, Stage.LOWERED)
+    words = ("cost", session, "--store", str(path), "--lengths", "1024")
+
+    def told() -> tuple[str, object]:
+        lines = run(capsys, *words)[1].splitlines()
+        return lines[-1], json.loads(run(capsys, *words, "--json")[1])["tiles"]
+
+    line, found = told()
+    assert "no mask, or tile lists" in line and found is None  # a verdict without a count
+    with bench_of(Store.open(path)) as bench, bench.store.writer(session) as writer:
+        work = Adaptation(bench, writer, "tester")
+        tiles = Visits("B 2, heads 4/2", 1234, 5).to_json()
+        passed, failed = VerdictKind.PASS, VerdictKind.FAIL
+        work.give(work.verdict(Gate.G2, passed, 0.0, "equal", {"tiles": tiles}))
+        line, found = told()
+        assert "1,234 key tiles visited at B 2, heads 4/2, 5 of them hold no kept" in line
+        assert found == tiles
+        work.give(work.verdict(Gate.G2, failed, 0.0, "unequal", {}))
+        line, found = told()
+        assert "G2 has not passed" in line and found is None
 
 
 @pytest.mark.parametrize(
