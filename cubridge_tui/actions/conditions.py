@@ -93,8 +93,9 @@ def can_redo(facts: Facts) -> str:
     return "" if facts.redo else "there is no decision to redo"
 
 
-def has_failure(facts: Facts) -> str:
-    return "" if facts.failed or facts.unmeant or facts.refused else "no gate has failed"
+def why_word(facts: Facts) -> str:
+    """The footer's word for why: only where something did not go through."""
+    return "why" if facts.failed or facts.unmeant or facts.refused else ""
 
 
 def can_accept(facts: Facts) -> str:

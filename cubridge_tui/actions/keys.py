@@ -75,10 +75,9 @@ def footer(
 ) -> list[tuple[str, str, str]]:
     """What the footer shows: (key, word, id) of each action that can be done now, by rank."""
     valid = [a for a in actions_of(screen, table) if a.footer and a.keys and not a.when(facts)]
-    return [
-        (key_name(a.keys[0]), a.now(facts) if a.now is not None else a.footer, a.id)
-        for a in sorted(valid, key=lambda a: a.rank)
-    ]
+    words = ((a, a.now(facts) if a.now is not None else a.footer)
+             for a in sorted(valid, key=lambda a: a.rank))  # fmt: skip
+    return [(key_name(a.keys[0]), word, a.id) for a, word in words if word]
 
 
 def ways_out(shown: Iterable[tuple[str, str, str]], table: Iterable[Action] = ACTIONS) -> int:

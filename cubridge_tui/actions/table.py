@@ -24,7 +24,6 @@ from cubridge_tui.actions.conditions import (
     deciding,
     edit_word,
     every,
-    has_failure,
     has_hunks,
     has_lifted,
     has_lowered,
@@ -45,6 +44,7 @@ from cubridge_tui.actions.conditions import (
     some_topics,
     undo_word,
     waiting,
+    why_word,
     writable,
 )
 from cubridge_tui.model.facts import Facts
@@ -110,8 +110,8 @@ ACTIONS: tuple[Action, ...] = (
        "Stages", every(writable, idle, can_step), 2),
     _A("cancel", ("ctrl+c",), "Cancel what is running", "cancel", ADAPTATION, "Stages",
        running, 0),
-    _A("why", ("w", "enter"), "Why a gate failed or was not run: every pane goes to the op", "why",
-       ADAPTATION, "Stages", has_failure, 3),
+    _A("why", ("w", "enter"), "Why a gate failed: every pane goes to the op; else what every "
+       "gate found or waits for", "why", ADAPTATION, "Stages", rank=3, now=why_word),
     _A("override", ("O",), "Override a failed gate in your name, with a reason", "", ADAPTATION,
        "Stages", every(writable, idle)),
     _A("accept-kernel", ("K",), "Accept the kernel: shows what and at which level; then package it",

@@ -43,6 +43,20 @@ def resource_lines(details: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
+def occupancy_lines(details: Mapping[str, Any]) -> list[str]:
+    """The blocks of each kernel that a multiprocessor holds at once, and what limits them."""
+    out = []
+    for place, kernel in _kernels(details.get("build")).items():
+        blocks, threads = kernel.get("resident_blocks"), kernel.get("threads")
+        if isinstance(blocks, int) and isinstance(threads, int):
+            limit = (
+                f", limited by {kernel['resident_limit']}" if kernel.get("resident_limit") else ""
+            )
+            words = f"{' '.join(place)}: {blocks} x {threads} threads a multiprocessor{limit}"
+            out.append(f"occupancy  {words}")
+    return out
+
+
 def kernel_words(details: Mapping[str, Any], function: str) -> list[str]:
     """A line for each specialisation of one kernel: what it uses, the expert's in brackets."""
     made, expert = (_kernels(details.get(name)) for name in ("build", "expert"))

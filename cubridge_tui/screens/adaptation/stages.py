@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from cubridge_tui.jobs import Outcome
+from cubridge_tui.model.gates import gates_lines
 from cubridge_tui.model.layout import PANES
 from cubridge_tui.model.links import lifted_name
 from cubridge_tui.model.next_step import Step, first_failed, owed, undecided, unlowered, unmeant
@@ -166,15 +167,23 @@ class StageActions(Shared):
     _why: tuple[str, int] = ("", 0)  # the failed verdict and its suspect that was shown last
 
     def do_why(self) -> None:
-        """Bring every pane to what made the first failed gate fail; again: to the next suspect."""
-        assert self.snap is not None
+        """Bring every pane to what made the first failed gate fail; again: to the next suspect.
+
+        Where none failed: every gate, with what it found or what it waits for.
+        """
+        if self.snap is None:
+            self.say("the session is being opened")
+            return
         if self.refusal is not None and self.refusal.error is not None:
             lines = str(self.refusal.error).split("\n")
             self.app.push_screen(TextDialog(f"{self.refusal.name} did not work", lines))
             return
         failed = first_failed(self.snap.state)
         if failed is None:
-            self._to_opaque()
+            if unmeant(self.snap.state) and owed(self.snap.state).action == "ask-model":
+                self._to_opaque()
+            else:
+                self._show_gates()
             return
         found = suspects(self.snap, failed)
         which = f"{failed.gate} {failed.reason} {failed.subject}"
@@ -191,6 +200,11 @@ class StageActions(Shared):
             TextDialog(f"{failed.gate} failed", lines, answers=answers), self._way_out
         )
 
+    def _show_gates(self) -> None:
+        assert self.snap is not None
+        lines = gates_lines(self.snap, self.cubridge.jobs.running)
+        self.app.push_screen(TextDialog("gates", lines))
+
     def _go_to_suspect(self, suspect: Suspect, gate: Gate) -> None:
         where = {Gate.G1: Stage.LIFTED, Gate.G3: Stage.LOWERED}.get(gate, Stage.TARGET)
         self.grid.lead(Stage.TARGET if suspect.hunk else where)
@@ -206,9 +220,10 @@ class StageActions(Shared):
     def _ways_out(self, hunk: str, count: int) -> list[tuple[str, str]]:
         """What can be done about it from here, by key."""
         assert self.snap is not None
-        if self.snap.read_only:
-            return []
         out = [("w", f"next of {count} suspects")] if count > 1 else []
+        out.append(("g", "all gates"))
+        if self.snap.read_only:
+            return out
         if hunk and not self.snap.diff_blocked:
             out.append(("a", f"accepts {hunk} as proposed"))
         if self.snap.undo_words:
@@ -218,6 +233,8 @@ class StageActions(Shared):
     def _way_out(self, key: str | None) -> None:
         if key == "w":
             self.do_why()
+        elif key == "g":
+            self._show_gates()
         elif key == "u":
             self.do_undo()
         elif key == "a" and self.snap is not None:
