@@ -38,10 +38,13 @@ def passed_over(lead: Function, keep: Expr, fresh: Fresh) -> Function:
     own_ends = [ends(span) for span in (of_own.prefix, of_own.rest) if span is not None]
     if of_block == intervals.KeyRanges(None, None) or not own_ends:
         return lead
+    if of_own == of_block:  # the ranges are the same for all rows
+        return replace(lead, body=(Return(Num(0)),))
     body: list[Stmt] = []
     passed: list[Expr] = []  # behind the last key, of the tiles from `begin` on and of the prefix
     # Only this is at least 0: no tile before it is passed over, so none below 0 is.
-    body.append(Assign(behind.id, reduce(intervals.maximum, own_ends, Num(0))))
+    zero: Expr = Num(0)
+    body.append(Assign(behind.id, reduce(intervals.maximum, own_ends, zero)))
     if of_block.rest is not None:
         start: Expr = Binary("//", of_block.rest.low, tile_keys)
         if of_block.prefix is not None:

@@ -156,11 +156,13 @@ def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -
 def _candidate_lead(
     module: Module, found: Attention, words: Words, keep: Expr, lists: Lists
 ) -> tuple[Function, ...]:
-    """How many of the first candidates a part of the block's rows passes over."""
+    """How many of the first candidates a part of the block's rows passes over; nothing where the
+    kernel's own lead says it."""
     if found.schedule.lead is None or not _descends(module.function(found.schedule.index)):
         return ()
     lead = module.function(found.schedule.lead)
-    return (replace(_passed_over(module, lead, words, keep), name=lists.passed),)
+    passed = _passed_over(module, lead, words, keep)
+    return () if passed.body == lead.body else (replace(passed, name=lists.passed),)
 
 
 def _passed_over(module: Module, lead: Function, words: Words, keep: Expr) -> Function:

@@ -58,5 +58,15 @@ def test_nothing_is_passed_over_without_a_mask(variant: str) -> None:
     assert target.function(name) == base.function(name)
 
 
+@pytest.mark.parametrize("spec", ["document", "prefix_lm_document"])
+def test_no_list_is_searched_where_all_rows_have_the_same_candidates(spec: str) -> None:
+    """The search could not end without a tile, which would be a branch that no run takes."""
+    base, target, _ = carried(KERNEL, spec)
+    name = find_attention(base).schedule.lead
+    assert name is not None
+    assert target.function(name) == base.function(name)
+    assert not any("candidate_lead" in f.name for f in target.functions)
+
+
 def test_the_kernel_without_parts_has_no_lead() -> None:
     assert find_attention(lifted("flash_fwd_sm80")).schedule.lead is None
