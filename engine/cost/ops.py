@@ -294,14 +294,22 @@ def _put_bits(op: Bound) -> Demand:
     return _count_kept(op) + Demand(alu=pairs, memory=op.number("R"), l2=16 * op.number("R"))
 
 
+def _load_bits(op: Bound) -> Demand:
+    """Four words per row, loaded by the four threads that share it; whoever takes them waits."""
+    bits = op.result
+    if not isinstance(bits, TileType):
+        return Demand()
+    lanes = lanes_of(bits.layout, op.threads)
+    return Demand(memory=lanes.row, l2=16 * float(bits.layout.rows))
+
+
 def _keep_bits(op: Bound) -> Demand:
-    """Four words per row, loaded by the four threads that share it; a test and a choice each."""
+    """The bits waited for; a test and a choice each."""
     tile = op.tile("tile")
     if tile is None:
         return Demand()
     lanes = lanes_of(tile.layout, op.threads)
-    rows = float(tile.layout.rows)
-    return Demand(alu=2 * lanes.element, memory=lanes.row, l2=16 * rows, loads=1, arithmetic=2)
+    return Demand(alu=2 * lanes.element, loads=1, arithmetic=2)
 
 
 def _extreme(op: Bound) -> Demand:
@@ -357,6 +365,6 @@ _RULES: Mapping[str, Callable[[Bound], Demand]] = {
     "tma_commit": _nothing, "tma_wait": _nothing, "prefetch_map": _nothing,
     "raise_registers": _nothing, "lower_registers": _nothing,
     "count_kept": _count_kept, "class_of": _count_kept, "put_bits": _put_bits,
-    "keep_bits": _keep_bits, "least": _extreme, "greatest": _extreme, "compact": _compact,
-    "put": _put,
+    "load_bits": _load_bits, "keep_bits": _keep_bits, "least": _extreme, "greatest": _extreme,
+    "compact": _compact, "put": _put,
 }  # fmt: skip

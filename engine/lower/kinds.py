@@ -118,7 +118,7 @@ class Kinds:
         base, _, of = template.type.partition(":")
         if not of:
             return base
-        if of == "f32":
+        if of in NUMBERS:
             return template.type
         value = holes[of.strip("{}")]
         assert not isinstance(value, tuple)

@@ -240,7 +240,8 @@ __global__ void classes(const __grid_constant__ Case c) {
 }
 
 // put_bits of the flags t[0] [n0, n1] from (n2, n3) on to the vector t[1] [n4] from element n5 on, by
-// each warp a share of the rows, then keep_bits of the tile t[2] by them -> t[3].
+// each warp a share of the rows, then keep_bits of the tile t[2] by them -> t[3], and by what lies past
+// the vector's end -> t[4].
 template <typename L, int R, int C>
 __global__ void bits(const __grid_constant__ Case c) {
   const auto flags = gmem<int>(c.t[0], c.n[0], c.n[1]);
@@ -251,7 +252,9 @@ __global__ void bits(const __grid_constant__ Case c) {
                      [&](int i, int j) { return flags(i, j) != 0; });
   __threadfence_block();
   __syncthreads();
-  dump(c.t[3], 0, keep_bits(read<L>(c.t[2]), words.tile(c.n[5])));
+  const auto scores = read<L>(c.t[2]);
+  dump(c.t[3], 0, keep_bits(scores, load_bits<L>(words.tile(c.n[5]))));
+  dump(c.t[4], 0, keep_bits(scores, load_bits<L>(words.tile(c.n[4]))));
 }
 
 // least and greatest of t[0] [n0] from n1 on, as every lane has them, in t[1] [2, threads].

@@ -170,18 +170,21 @@ def lists() -> Iterator[Test]:
             scores = torch.randn(rows, cols)
             words = torch.full((4 * rows + 20,), 99, dtype=torch.int32, device="cuda")
             out = torch.full((1, rows, cols), float("nan"), device="cuda")
+            past = torch.full((1, rows, cols), float("nan"), device="cuda")
             view = words[2:-2]
-            run([gpu(flags, torch.int32), view, gpu(scores), out], *flags.shape, 3, 5,
+            run([gpu(flags, torch.int32), view, gpu(scores), out, past], *flags.shape, 3, 5,
                 view.numel(), 7)  # fmt: skip
             kept = flags[3 : 3 + rows, 5 : 5 + cols] != 0
             want = torch.where(kept, scores, torch.tensor(float("-inf")))
             around = torch.cat([words[:9], words[9 + 4 * rows :]])
             return first(
                 exact(out[0], want, "keep_bits"),
+                exact(past[0], torch.full((rows, cols), float("-inf")), "past the vector's end"),
                 exact(around, torch.full((20,), 99), "around the bits"),
             )
 
-        yield Test(("put_bits", "keep_bits"), f"bits<{layout}, {rows}, {cols}>", 128, 0, masked)
+        names = ("put_bits", "load_bits", "keep_bits")
+        yield Test(names, f"bits<{layout}, {rows}, {cols}>", 128, 0, masked)
     for count in (32, 48, 64, 80, 112, 128, 192):
 
         def ends(run, count=count):

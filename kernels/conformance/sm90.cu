@@ -255,7 +255,8 @@ __global__ void dense_kernel(const Case c) {
 }
 
 // put_bits of whether the ints of a matrix (extent[0] x extent[1]) from (r0, c0) on are not 0, by each
-// warp a quarter of the rows, to the words at b; then keep_bits of a tile of 0.5 by them.
+// warp a quarter of the rows, to the words at b; then keep_bits of a tile of 0.5 by them, and (out2) by
+// those from row 24 on, of which the last 24 rows lie past the vector's end.
 template <int N>
 __global__ void bits_kernel(const Case c) {
   using Acc = WgmmaAcc<64, N>;
@@ -267,8 +268,10 @@ __global__ void bits_kernel(const Case c) {
                   [&](int i, int j) { return flags(i, j) != 0; });
   __threadfence_block();
   __syncthreads();
-  const auto kept = keep_bits(fill<Acc>(0.5f), words.tile(0));
+  const auto kept = keep_bits(fill<Acc>(0.5f), load_bits<Acc>(words.tile(0)));
   to_plain(kept, static_cast<float*>(c.out), N);
+  const auto below = keep_bits(fill<Acc>(0.5f), load_bits<Acc>(words.tile(4 * 24)));
+  to_plain(below, static_cast<float*>(c.out2), N);
 }
 
 // ---- entry points ---------------------------------------------------------------------------

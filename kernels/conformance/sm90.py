@@ -63,7 +63,7 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
         "store_rows", "store",
     )),
     "dense": ("WgmmaAcc", ("at", "fill", "load_tile", "map", "keep")),
-    "bits": ("WgmmaAcc", ("at", "put_bits", "keep_bits")),
+    "bits": ("WgmmaAcc", ("at", "put_bits", "load_bits", "keep_bits")),
     "host": ("", ("sm_count", "shared_limit", "ceil_div")),
 }  # fmt: skip
 

@@ -228,15 +228,20 @@ def check_bits(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
     for rows, cols, r0, c0 in ((200, 400, 64, 112), (90, 141, 64, 100), (20, 30, 64, 64)):
         flags = (torch.rand(rows, cols, device="cuda") < 0.5).int()
         words = torch.full((4 * 64,), 99, device="cuda", dtype=torch.int32)
-        out = torch.full((64, n), math.nan, device="cuda")
+        out, out2 = (torch.full((64, n), math.nan, device="cuda") for _ in range(2))
         case = Case(tensor=tensor_arg(flags), b=pointer(words), out=pointer(out), r0=r0, c0=c0)
+        case.out2 = pointer(out2)
         case.extent = (ctypes.c_int * 4)(rows, cols, 0, 0)
         call(case)
         seen = torch.zeros(64, n, device="cuda")
         inside = flags[r0 : r0 + 64, c0 : c0 + n].float()
         seen[: inside.shape[0], : inside.shape[1]] = inside
-        if not torch.equal(out, torch.where(seen > 0, 0.5, -math.inf)):
+        wanted = torch.where(seen > 0, 0.5, -math.inf)
+        below = torch.cat([wanted[24:], torch.full((24, n), -math.inf, device="cuda")])
+        if not torch.equal(out, wanted):
             return f"keep_bits: {rows} x {cols} from {r0}, {c0}"
+        if not torch.equal(out2, below):
+            return f"load_bits past the vector's end: {rows} x {cols} from {r0}, {c0}"
     return ""
 
 

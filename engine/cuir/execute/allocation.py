@@ -34,8 +34,8 @@ def lower_registers(part: Any, out: Any, n: int) -> None:
 
 def _registers(part: Any, tile: RegTile) -> int:
     """Registers of each thread that hold the tile."""
-    size = 4 if tile.type.dtype in ("f32", "i32") else 2
-    return int(tile.data.numel() * part.parts * size // (4 * part.machine.unit_threads))
+    bits = {"f32": 32, "i32": 32, "bool": 1}.get(tile.type.dtype, 16)
+    return int(tile.data.numel() * part.parts * bits // (32 * part.machine.unit_threads))
 
 
 def raise_registers(part: Any, out: Any, n: int) -> Any:

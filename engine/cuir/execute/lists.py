@@ -10,7 +10,7 @@ from engine.cuir.execute.global_memory import put as put_rows
 from engine.cuir.execute.global_memory import touch_tile
 from engine.cuir.execute.registers import free, rows_of
 from engine.cuir.execute.values import GmemTile, LambdaValue, RegTile, Tensor
-from engine.cuir.types import TileType
+from engine.cuir.types import Layout, TileType
 
 WORDS = 4  # of bits for each row
 
@@ -37,15 +37,20 @@ def put_bits(
     _write(part, dst, signed.flatten().tolist())
 
 
-def keep_bits(part: Any, out: TileType, tile: RegTile, src: GmemTile) -> RegTile:
-    first, count = rows_of(part, tile.type.layout)
+def load_bits(part: Any, out: TileType, layout: Layout, src: GmemTile) -> RegTile:
+    first, count = rows_of(part, out.layout)
     begin = src.row + WORDS * first
     source, start, stop = touch_tile(part, src, begin, WORDS * count)
     words = torch.zeros(WORDS * count, dtype=torch.int64)
     words[start - begin : stop - begin] = source[start:stop]
-    word, bit = _places(tile.type.layout.cols)
-    kept = (words.view(count, WORDS)[:, word] >> bit) & 1
-    return RegTile(out, torch.where(kept != 0, free(part, tile), float("-inf")), part.step)
+    word, bit = _places(out.layout.cols)
+    held = (words.view(count, WORDS)[:, word] >> bit) & 1
+    return RegTile(out, held != 0, part.step)
+
+
+def keep_bits(part: Any, out: TileType, tile: RegTile, bits: RegTile) -> RegTile:
+    kept = torch.where(free(part, bits), free(part, tile), float("-inf"))
+    return RegTile(out, kept, part.step)
 
 
 def _places(cols: int) -> tuple[Tensor, Tensor]:

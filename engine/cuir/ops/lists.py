@@ -6,6 +6,7 @@ from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
 from engine.cuir.types import (
     GmemTileType,
     LambdaType,
+    LayoutValue,
     ListType,
     Nothing,
     Scalar,
@@ -51,13 +52,29 @@ def _put_bits(context: RuleContext, rows: Type, cols: Type, dst: Type, f: Type, 
     return Nothing()
 
 
-def _keep_bits(context: RuleContext, tile: Type, src: Type) -> Type:
+def _load_bits(context: RuleContext, layout: Type, src: Type) -> Type:
+    if not isinstance(layout, LayoutValue):
+        return Unknown()
+    made = layout.layout
+    if made.role != "acc":
+        mismatch(f"load_bits takes the bits of an accumulator, not of {made}", "layout_mismatch")
+    needs = made.family.needs
+    if not context.arch.has(needs):
+        mismatch(f"{context.arch.name} has no {needs}, which {made} is for", "not_on_arch")
+    _fits_words("load_bits", made.cols)
+    _integers("load_bits", src)
+    return TileType(made, "bool")
+
+
+def _keep_bits(context: RuleContext, tile: Type, bits: Type) -> Type:
     if not isinstance(tile, TileType):
         return Unknown()
     if tile.layout.role != "acc" or tile.dtype != "f32":
         mismatch(f"keep_bits masks f32 scores in an accumulator layout, not {tile}")
-    _fits_words("keep_bits", tile.layout.cols)
-    _integers("keep_bits", src)
+    if isinstance(bits, TileType) and (bits.dtype, bits.layout) != ("bool", tile.layout):
+        mismatch(
+            f"keep_bits takes what load_bits[{tile.layout}] loaded, not {bits}", "layout_mismatch"
+        )
     return tile
 
 
@@ -71,11 +88,11 @@ def _integers(name: str, dst: Type) -> None:
     if isinstance(dst, GmemTileType):
         if not dst.vector:
             mismatch(
-                f"{name} writes a vector, and {dst.view.field} gives a tile of rows: index all but "
+                f"{name} takes a vector, and {dst.view.field} gives a tile of rows: index all but "
                 "its last dimension"
             )
         if dst.view.dtype != "i32":
-            mismatch(f"{name} writes i32, and {dst.view.field} holds {dst.view.dtype}")
+            mismatch(f"{name} takes i32, and {dst.view.field} holds {dst.view.dtype}")
 
 
 def _put(context: RuleContext, dst: Type, value: Type) -> Type:
@@ -101,14 +118,20 @@ OPS = (
         execute="lists:put_bits", who=Who.PART, effects=(Effect.WRITES_GLOBAL,),
         cuda="put_bits<R, C>(dst, at(row, column), f)",
         doc="Whether the predicate holds for each of the R x C pairs from `at=[row, column]` on, "
-            "as bits in an i32 vector: four words for each row, as keep_bits takes them. Each warp "
+            "as bits in an i32 vector: four words for each row, as load_bits takes them. Each warp "
             "writes all of them.",
     ),
     op(
-        "keep_bits(tile: reg, src: tile)", "lists", rule=_keep_bits, execute="lists:keep_bits",
-        who=Who.PART, effects=(Effect.READS_GLOBAL,),
-        doc="The tile's scores where their bit is set, -inf elsewhere. The bits of the tile's "
-            "first row begin at the vector's first element, as put_bits wrote them.",
+        "load_bits[layout: layout](src: tile)", "lists", rule=_load_bits,
+        execute="lists:load_bits", who=Who.PART, effects=(Effect.READS_GLOBAL,),
+        cuda="load_bits<Layout>(src)",
+        doc="A bit for each element of an accumulator, as put_bits wrote them; not set outside the "
+            "vector. Those of the tile's first row begin at the vector's first element. Held in "
+            "registers, one word for each row of a thread, for keep_bits alone.",
+    ),
+    op(
+        "keep_bits(tile: reg, bits: reg)", "lists", rule=_keep_bits, execute="lists:keep_bits",
+        who=Who.PART, doc="The tile's scores where their bit is set, -inf elsewhere.",
     ),
     op(
         "least[N: int](f: lambda, *, at: coords)", "lists", rule=_extreme, execute="lists:least",

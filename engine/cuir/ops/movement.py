@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.cuir.ops.registers import no_bits
 from engine.cuir.ops.spec import Effect, Pending, Proxy, RuleContext, Who, mismatch, nothing, op
 from engine.cuir.types import GmemTileType, Nothing, SharedType, TileType, Type
 
@@ -26,12 +27,14 @@ def _store(context: RuleContext, dst: Type, src: Type) -> Type:
         _whole(src)
         if src.layout.role != "acc":
             mismatch(f"store writes an accumulator, not {src}", "layout_mismatch")
+        no_bits("store", src)
         if (dst.rows, dst.cols) != (src.layout.rows, src.layout.cols):
             mismatch(f"store: {src.layout} does not fit {dst}")
     if isinstance(dst, GmemTileType) and isinstance(src, TileType):
         _whole(src)
         if src.layout.role != "acc":
             mismatch(f"store writes an accumulator, not {src}", "layout_mismatch")
+        no_bits("store", src)
         if dst.vector:
             mismatch(f"store needs a tile of rows, and {dst.view.field} gives a vector")
     return Nothing()

@@ -78,7 +78,16 @@ def is_linear(body: Expr, name: str, free: frozenset[str] = frozenset()) -> bool
     return False
 
 
+def no_bits(op_name: str, tile: TileType) -> None:
+    """A tile's bits are packed words: no op but keep_bits sees their elements."""
+    if tile.dtype == "bool":
+        mismatch(f"{op_name} takes values, and only keep_bits takes a tile's bits")
+
+
 def _same_shape(op_name: str, tiles: tuple[Type, ...]) -> TileType | None:
+    for tile in tiles:
+        if isinstance(tile, TileType):
+            no_bits(op_name, tile)
     first = tiles[0]
     if not isinstance(first, TileType):
         return None
@@ -168,6 +177,7 @@ def _reduction(name: str, tile: Type, old: Type) -> TileType | None:
         return None
     if tile.layout.role != "acc":
         mismatch(f"{name} reduces an accumulator, not {tile}", "layout_mismatch")
+    no_bits(name, tile)
     if (
         old.layout.role != "row"
         or old.layout.rows != tile.layout.rows

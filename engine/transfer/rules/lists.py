@@ -30,6 +30,7 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Return,
+    Select,
     Slice,
     Stmt,
     Tuple,
@@ -54,6 +55,7 @@ from engine.transfer.rewrite import (
 )
 from engine.transfer.rules.inputs import is_view, names_in
 from engine.transfer.rules.names import Fresh, locals_for
+from engine.transfer.rules.stage import starts_matmul
 
 LANES = 64  # blocks that share a block of rows' candidates, or its tiles' bits
 SHARE = 8  # rows whose bits a block makes at a time: one word for each lane
@@ -266,10 +268,11 @@ def bits_at(
 def mask_by_bits(module: Module, found: Attention, lists: Lists) -> Module:
     """Where the kernel masks a partial tile it takes the bits, if the tile has a slot."""
     kernel = module.function(found.kernel)
-    slot = Name(Fresh({lists.field} | names_in(module, found))("slot"))
+    fresh = Fresh({lists.field} | names_in(module, found))
+    slot, full, bits = (Name(fresh(n)) for n in ("slot", "full", "bits"))
 
     def edit(stmts: Block) -> Block:
-        return _by_bits(stmts, found, lists, slot)
+        return _by_bits(stmts, found, lists, slot, full, bits)
 
     edited = map_blocks(kernel.body, edit)
     if edited == kernel.body:
@@ -290,32 +293,48 @@ def _schedule_consts(body: Block, found: Attention) -> tuple[str, ...]:
     return ()
 
 
-def _by_bits(stmts: Block, found: Attention, lists: Lists, slot: Name) -> Block:
-    """A tile's class is asked for as soon as the tile is known, so that the mask need not wait."""
+def _by_bits(
+    stmts: Block, found: Attention, lists: Lists, slot: Name, full: Name, bits: Name
+) -> Block:
+    """A tile's class is asked for as soon as the tile is known, so that the mask need not wait.
+
+    Beside an asynchronous matmul its bits are too: their latency passes under the matmul. A tile
+    without a slot has them past the vector's end, which loads nothing.
+    """
     at = next((n for n, stmt in enumerate(stmts) if _masks_partial(stmt, found)), None)
     known = [
         n for n, stmt in enumerate(stmts[:at])
         if isinstance(stmt, Assign) and isinstance(stmt.value, Call)
         and stmt.value.fn == found.schedule.index
     ]  # fmt: skip
-    if at is None or not known:
+    layout = found.score_layout
+    if at is None or not known or layout is None:
         return stmts
     mask = stmts[at]
     assert isinstance(mask, If) and isinstance(mask.cond, Unary)
-    full, (*before, last) = mask.cond.operand, mask.then
-    assert isinstance(full, Call) and isinstance(last, Assign) and isinstance(last.value, Call)
+    ask, (*before, last) = mask.cond.operand, mask.then
+    assert isinstance(ask, Call) and isinstance(last, Assign) and isinstance(last.value, Call)
     where = dict(last.value.kwargs)["at"]
     assert isinstance(where, Tuple)
-    consts = tuple(p.id for p in full.params[:2] if isinstance(p, Name))
-    row = Binary("%", full.args[3], Name(consts[0]))
-    below = tidy(Binary("-", where.items[0], full.args[3]))
-    bits = bits_at(lists, full.args[1:4], consts, slot, tidy(Binary("+", row, below)))
+    consts = tuple(p.id for p in ask.params[:2] if isinstance(p, Name))
+    row = Binary("%", ask.args[3], Name(consts[0]))
+    below = tidy(Binary("-", where.items[0], ask.args[3]))
+
+    def load(place: Expr) -> Assign:
+        words = bits_at(lists, ask.args[1:4], consts, place, tidy(Binary("+", row, below)))
+        return Assign(bits.id, Call("load_bits", (words,), (), (layout,)))
+
+    has_bits = Compare(">=", slot, Num(0))
     masked = Assign(last.target, Call("keep_bits", (Name(last.target), bits)))
-    choice = If(Compare(">=", slot, Num(0)), (masked,), (*before, last))
-    partial = If(mask.cond, (choice,))
-    asked = Assign(slot.id, Call(lists.slot, full.args, (), full.params[:2]))
+    asked: Block = (Assign(slot.id, Call(lists.slot, ask.args, (), ask.params[:2])),)
+    if any(map(starts_matmul, stmts[known[-1] : at])):
+        past = Attr(ARGS, lists.slots)
+        asked += (Assign(full.id, ask), load(Select(has_bits, slot, past)))
+        partial = If(Unary("not", full), (If(has_bits, (masked,), (*before, last)),))
+    else:
+        partial = If(mask.cond, (If(has_bits, (load(slot), masked), (*before, last)),))
     first = known[-1] + 1
-    return (*stmts[:first], asked, *stmts[first:at], partial, *stmts[at + 1 :])
+    return (*stmts[:first], *asked, *stmts[first:at], partial, *stmts[at + 1 :])
 
 
 def _masks_partial(stmt: Stmt, found: Attention) -> bool:

@@ -101,21 +101,33 @@ __device__ __forceinline__ void put_bits(const GmemVector<int>& dst, At at, F f)
   }
 }
 
-// s where its bit is set, minus infinity elsewhere: one load for each of the thread's rows. The
-// vector's first element is word 0 of the tile's row 0.
+// The bits of a tile as a thread holds them: a word for each of its rows.
 template <typename L>
-__device__ __forceinline__ Tile<L> keep_bits(const Tile<L>& s, const GmemVector<int>& src) {
+struct RowBits {
   static_assert(ColOf<L>::SIZE <= 32, "a word has the bits of at most 32 columns");
   unsigned word[RowOf<L>::SIZE];
+};
+
+// A tile's bits: one load for each of the thread's rows, which `keep_bits` waits for. The vector's
+// first element is word 0 of the tile's row 0; no bit is set outside the vector.
+template <typename L>
+__device__ __forceinline__ RowBits<L> load_bits(const GmemVector<int>& src) {
+  RowBits<L> bits;
 #pragma unroll
   for (int slot = 0; slot < RowOf<L>::SIZE; ++slot) {
     const int place = RowOf<L>::index(slot) * 4 + threadIdx.x % 4;
-    word[slot] = src.has(place) ? static_cast<unsigned>(__ldg(src.at(place))) : 0u;
+    bits.word[slot] = src.has(place) ? static_cast<unsigned>(__ldg(src.at(place))) : 0u;
   }
+  return bits;
+}
+
+// s where its bit is set, minus infinity elsewhere.
+template <typename L>
+__device__ __forceinline__ Tile<L> keep_bits(const Tile<L>& s, const RowBits<L>& bits) {
   Tile<L> kept;
 #pragma unroll
   for (int e = 0; e < L::SIZE; ++e) {
-    const bool set = word[L::row_slot(e)] & (1u << L::col_slot(e));
+    const bool set = bits.word[L::row_slot(e)] & (1u << L::col_slot(e));
     kept.value[e] = set ? s.value[e] : -INFINITY;
   }
   return kept;

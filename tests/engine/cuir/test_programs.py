@@ -151,6 +151,61 @@ STATIC = {
 }  # fmt: skip
 
 
+BITS = """
+@kernel(threads=64)
+def scale(args, *, T, D):
+    X = gmem[i32](args.x, args.N)
+    Y = gmem[f32](args.y, 64, D)
+    acc = fill(mma_acc[64, D, 2], args.alpha)
+    if block_id(0) == 0:
+        put_bits[64, D](X[3:], lambda i, j: i * j % 3 == 1, at=[2, 5])
+    sync()
+    bits = load_bits[mma_acc[64, D, 2]](X[3:])
+    acc = keep_bits(acc, bits)
+    store(Y[0:], acc)
+"""
+ONE_BLOCK = HOST.replace("ceil_div(args.N, 32)", "1")
+
+
+@pytest.mark.parametrize("words", [3 + 4 * 64, 3 + 4 * 50 + 2, 3])
+def test_bits_are_what_was_put_and_not_set_outside(words):
+    module = program(BITS, host=ONE_BLOCK)
+    assert check(module) == ()
+    given = {"x": torch.full((words,), 7, dtype=torch.int32), "y": torch.full((64, 32), 9.0),
+             "N": words, "alpha": 0.5}  # fmt: skip
+    outcome = run_program(module, given)
+    assert outcome.clean, outcome.findings
+    i, j = torch.arange(2, 66)[:, None], torch.arange(5, 37)[None, :]
+    word = (4 * (i - 2) + (j - 5) // 2 % 4).expand(64, 32)
+    kept = (i * j % 3 == 1) & (3 + word < words)
+    assert torch.equal(outcome.outputs["y"].double(), torch.where(kept, 0.5, -torch.inf).double())
+
+
+WRONG_BITS = {
+    "of another tile": ("load_bits[mma_acc[64, D, 2]]", "load_bits[mma_acc[64, 64, 2]]",
+                        "layout_mismatch"),
+    "of rows": ("load_bits[mma_acc[64, D, 2]]", "load_bits[row_of[mma_acc[64, D, 2]]]",
+                "layout_mismatch"),
+    "another arch": ("load_bits[mma_acc[64, D, 2]]", "load_bits[wgmma_acc[64, D]]", "not_on_arch"),
+    "of scores": ("keep_bits(acc, bits)", "keep_bits(acc, acc)", "layout_mismatch"),
+    "scores of bits": ("keep_bits(acc, bits)", "keep_bits(bits, bits)", "type_mismatch"),
+    "mapped": ("keep_bits(acc, bits)", "map(acc, bits, lambda x, y: x)", "type_mismatch"),
+    "kept": ("keep_bits(acc, bits)", "keep(acc, bits, lambda y, i, j: y, at=[0, 0])",
+             "type_mismatch"),
+    "stored": ("store(Y[0:], acc)", "store(Y[0:], bits)", "type_mismatch"),
+    "reduced": ("store(Y[0:], acc)", "top = row_max(bits, zeros(row_of[mma_acc[64, D, 2]]))",
+                "type_mismatch"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_BITS)
+def test_bits_are_for_keep_bits_alone(name):
+    old, new, kind = WRONG_BITS[name]
+    assert BITS.count(old) == 1
+    found = check(program(BITS.replace(old, new), host=ONE_BLOCK))
+    assert {f.kind for f in found} == {kind}, found
+
+
 @pytest.mark.parametrize("name", STATIC)
 def test_static_findings(name):
     old, new, kind = STATIC[name]

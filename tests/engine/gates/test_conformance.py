@@ -200,7 +200,7 @@ def test_a_proof_is_of_the_accumulator_that_it_ran_on(ran: Write) -> None:
         of_wgmma = case["layout"] == "WgmmaAcc" and "keep_bits" in case["primitives"]
         return None if of_wgmma else case
 
-    source = b"auto p = keep_bits(zeros<%s<64, 64>>(), words.tile(0));"
+    source = b"auto p = keep_bits(zeros<%s<64, 64>>(), bits);"
     records = ran(change)
     _, headers = headers_of("flash_fwd_sm80")
     assert unproven(source % b"MmaAcc", headers, records) == ()

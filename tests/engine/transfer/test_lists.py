@@ -13,7 +13,19 @@ from hypothesis import strategies as st
 from engine.cuir.check import check
 from engine.cuir.execute import run_program
 from engine.cuir.execute.run import Outcome
-from engine.cuir.nodes import Bool, Call, Expr, If, Module, Name, Num, Return, Unary
+from engine.cuir.nodes import (
+    Bool,
+    Call,
+    Expr,
+    If,
+    Module,
+    Name,
+    Num,
+    Return,
+    Unary,
+    walk_block,
+    walk_expr,
+)
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.cuir.scalar import evaluate
@@ -23,8 +35,9 @@ from engine.transfer.binding import Binding
 from engine.transfer.bounds import certain, possible
 from engine.transfer.fill import UNFILLED, fill_arguments
 from engine.transfer.logic import factored
+from engine.transfer.match import find_attention
 from engine.transfer.ranges import reads_pairs, with_ranges
-from engine.transfer.rewrite import map_function
+from engine.transfer.rewrite import map_function, stmt_exprs
 from engine.transfer.rules import apply, plan
 from engine.transfer.rules.names import Fresh
 from engine.transfer.schedule import KEY, ROW
@@ -32,6 +45,7 @@ from engine.transfer.workspace import launch_constants
 from tests.engine.transfer.recipes import lifted, recipe
 
 KERNELS = ("flash_fwd_sm80", "flash_fwd_sm90")
+ASKED = ("tile_slot", "tile_full", "load_bits")  # about a tile, from the lists
 SKIP, PARTIAL, FULL, BITS = 0, 1, 2, 3
 INPUTS = (
     Input("dq", "extra", "i32", ("B", "Nq")),
@@ -340,6 +354,29 @@ def test_indices_alone_need_no_lists(kernel: str) -> None:
         assert not any(isinstance(s, If) and "planned" in str(s) for s in target.functions[-1].body)
 
 
+@pytest.mark.parametrize(("kernel", "early"), [(KERNELS[0], False), (KERNELS[1], True)])
+def test_bits_are_on_their_way_while_a_matmul_is(kernel: str, early: bool) -> None:
+    """Nothing about a tile is asked for behind an asynchronous matmul, and its bits are taken up
+    there; beside matmuls that are done at once they are loaded where they are used."""
+    target, _, _ = lists_only(kernel, "causal document")
+    found = find_attention(lifted(kernel))
+    body = target.function(found.kernel).body
+    calls = [
+        node.fn
+        for _, stmt in walk_block(body, ())
+        for expr in stmt_exprs(stmt)
+        for node in walk_expr(expr)
+        if isinstance(node, Call)
+    ]
+    order = [c for c in calls if c in (*ASKED, "keep_bits") or c.startswith("gemm")]
+    matmul = order.index(next(c for c in order if c.startswith("gemm")))
+    assert {c: order.index(c) < matmul for c in ASKED} == {
+        "tile_slot": True, "tile_full": early, "load_bits": early,
+    }  # fmt: skip
+    assert order.index("keep_bits") > max(matmul, order.index("load_bits"))
+    assert [order.count(c) for c in (*ASKED, "keep_bits")] == [1] * 4
+
+
 def test_names_that_are_taken_are_left() -> None:
     taken = Input("lists", "extra", "i32", ("B", "Nq")), Input("b0", "extra", "i32", ("B", "Nk"))
     base = lifted("flash_fwd_sm80")
@@ -412,7 +449,14 @@ def test_a_wrong_list_fails(what: str) -> None:
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("<= first:", "<= first - 1:"), ("end - own_end", "end + 1 - own_end"), ("== 2", "!= 1")],
+    [
+        ("<= first:", "<= first - 1:"),
+        ("end - own_end", "end + 1 - own_end"),
+        ("== 2", "!= 1"),
+        # The bits of the first warpgroup's rows for all, and of another tile.
+        ("else args.slots) * BM + row0 % BM", "else args.slots) * BM"),
+        ("slot if slot >= 0 else args.slots", "slot + 1 if slot >= 0 else args.slots"),
+    ],
 )
 def test_a_wrong_part_of_a_block_fails(old: str, new: str) -> None:
     """A warpgroup of the Hopper kernel asks for its own rows: tiles that it passes over, full
