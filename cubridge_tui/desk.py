@@ -14,6 +14,7 @@ from cubridge_tui.model.builder import Builder
 from cubridge_tui.model.next_step import Step, owed
 from cubridge_tui.model.snapshot import Snapshot
 from engine.errors import CuBridgeError, CuirError, InputError, LowerError
+from engine.files import read_spec
 from engine.service.adaptation import Adaptation, Beginning, beginning, start
 from engine.service.bench import Bench, find_kernel
 from engine.service.decisions import redo_group, undo_group
@@ -290,7 +291,7 @@ class Desk:
     def take_in(self) -> Snapshot:
         """Take the spec and the kernel as they are on the disk now; what they made turns stale."""
         hashes = self.work.state.hashes
-        spec = self.work.spec.read_bytes()
+        spec = read_spec(self.work.spec)
         bodies: list[InputsSet | ArtifactSet | TranscriptAdded] = []
         blobs: list[bytes] = []
         inputs: dict[str, str] = {}

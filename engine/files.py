@@ -56,6 +56,11 @@ def read_file(path: Path, fix: str, limit: int = TEXT_LIMIT) -> bytes:
     return data
 
 
+def read_spec(path: Path) -> bytes:
+    """The bytes of a spec's file; see `read_file`."""
+    return read_file(path, "name a Python file")
+
+
 def read_text(path: Path, fix: str, limit: int = TEXT_LIMIT) -> str:
     """The text of a regular file in UTF-8, line ends as they are; see `read_file`."""
     try:

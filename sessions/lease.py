@@ -14,6 +14,8 @@ import os
 import platform
 from pathlib import Path
 
+from engine.errors import InputError
+from engine.files import read_file
 from engine.types.plain import JsonObject
 
 
@@ -59,8 +61,8 @@ class Lease:
     def holder(self) -> str:
         """Who has the lock, in words, as far as the file tells."""
         hint: JsonObject = {}
-        with contextlib.suppress(OSError, ValueError):
-            found = json.loads(self.path.read_bytes()[:4096])
+        with contextlib.suppress(InputError, ValueError):
+            found = json.loads(read_file(self.path, "", 4096))
             hint = found if isinstance(found, dict) else {}
         pid, host, since = (hint.get(key) for key in ("pid", "host", "since"))
         if not isinstance(pid, int) or not isinstance(host, str) or not isinstance(since, str):

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from engine.errors import StoreError, nearest
+from engine.errors import InputError, StoreError, nearest
+from engine.files import read_file
 from engine.types import Level
 from engine.types.plain import JsonObject
 from sessions.commit import Blob, by_sha256, write_commit
@@ -349,8 +350,8 @@ class Store:
 
     def _marker(self) -> JsonObject | None:
         try:
-            found = json.loads((self.path / _MARKER).read_bytes())
-        except (OSError, ValueError):
+            found = json.loads(read_file(self.path / _MARKER, ""))
+        except (InputError, ValueError):
             return None
         return found if isinstance(found, dict) and found.get("what") == _WHAT else None
 

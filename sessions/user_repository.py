@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import InputError
+from engine.files import read_file
 from engine.types import Level
 from sessions.git_run import Done, run_git
 
@@ -173,10 +174,9 @@ def _refuse_when_busy(top: Path) -> None:
 
 def _current(top: Path, path: str) -> bytes | None:
     """The file's content; refused when it holds changes that git does not have."""
-    try:
-        content = (top / path).read_bytes()
-    except FileNotFoundError:
+    if not os.path.lexists(top / path):
         return None
+    content = read_file(top / path, "name another path")
     status = _must(_git(top, "status", "--porcelain", "-z", "--", path), "look at the file").out
     if status:
         what = "is not in git yet" if status.startswith(b"??") else "has uncommitted changes"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import tomllib
 from typing import Any
 
 from cubridge_tui.console import show, show_json
 from engine import resources
 from engine.errors import InputError, Where
+from engine.files import read_text
 
 ABOUT = "kernel.toml"
 
@@ -39,17 +41,21 @@ def run(args: argparse.Namespace) -> int:
 def describe(name: str) -> dict[str, Any]:
     """A kernel's name, content hash, and what its `kernel.toml` says of it."""
     folder = resources.kernel_dir(name)
-    try:
-        about = tomllib.loads((folder / ABOUT).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        about = {}
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(
-            f"not TOML: {error}", where=Where(str(folder / ABOUT)), fix="correct the file"
-        ) from error
+    file, about = folder / ABOUT, dict[str, Any]()
+    if os.path.lexists(file):
+        try:
+            about = tomllib.loads(read_text(file, "mend the file"))
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(
+                f"not TOML: {error}", where=Where(str(file)), fix="correct the file"
+            ) from error
+    archs = about.get("archs", [])
+    if not isinstance(archs, list):
+        fix = 'write `archs = ["sm_80"]`'
+        raise InputError("archs: not a list of texts", where=Where(str(file)), fix=fix)
     return {
         "name": name,
         "title": str(about.get("title", "")),
-        "archs": [str(arch) for arch in about.get("archs", [])],
+        "archs": [str(arch) for arch in archs],
         "sha256": resources.content_hash(folder),
     }

@@ -28,7 +28,8 @@ from cubridge_tui.model.written import decided_regions, written_rows
 from cubridge_tui.text.cells import split_lines
 from engine.cuir.nodes import Module
 from engine.cuir.parser import Parsed, parse_module, parse_with_tables
-from engine.errors import CuBridgeError
+from engine.errors import CuBridgeError, InputError
+from engine.files import read_spec
 from engine.lift import lift_source
 from engine.lift.provenance import Lifted
 from engine.service.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET
@@ -243,9 +244,9 @@ class Builder:
             if kept.sha256 == wanted:
                 return self.work.session.content(kept.sha256).decode("utf-8", "replace")
         try:
-            return self.work.spec.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            return f"# {self.work.spec}: {error.strerror}\n"
+            return read_spec(self.work.spec).decode("utf-8", "replace")
+        except InputError as error:
+            return f"# {self.work.spec}: {error.message}\n"
 
     # --- panes -----------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from cubridge_tui.model.steps import step_words
 from cubridge_tui.text.sanitise import one_line
 from engine import resources
 from engine.errors import CuBridgeError, InputError
-from engine.files import read_file
+from engine.files import read_file, read_text
 from sessions.store import SessionSummary, Store
 
 LARGEST_SPEC = 1_000_000  # bytes of a Python file that is looked at
@@ -136,17 +136,19 @@ def own_specs(folder: Path) -> list[Spec]:
 
 
 def _words(path: Path) -> str:
-    with contextlib.suppress(OSError, SyntaxError, ValueError):
-        return (ast.get_docstring(ast.parse(path.read_bytes())) or "").split("\n")[0]
+    with contextlib.suppress(InputError, SyntaxError, ValueError):
+        return (ast.get_docstring(ast.parse(read_file(path, "", LARGEST_SPEC))) or "").split("\n")[
+            0
+        ]
     return ""
 
 
 def _kernel_words(name: str) -> str:
     import tomllib
 
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(InputError, ValueError):
         path = resources.kernel_dir(name) / "kernel.toml"
-        return str(tomllib.loads(path.read_text(encoding="utf-8")).get("title", ""))
+        return str(tomllib.loads(read_text(path, "")).get("title", ""))
     return ""
 
 

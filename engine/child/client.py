@@ -29,7 +29,8 @@ from engine.child.memory import default_memory_limit, resident
 from engine.child.postmortem import last_words, line_in, read_log, where_now
 from engine.child.protocol import Broken, encode, next_message
 from engine.child.wire import ChildEnded, ChildFailed, rebuild
-from engine.errors import CuBridgeError, Interrupted, MissingTool, SpecError, Where
+from engine.errors import CuBridgeError, InputError, Interrupted, MissingTool, SpecError, Where
+from engine.files import read_spec
 from engine.resources import kernels_dir
 from engine.types import sha256_of
 
@@ -298,10 +299,10 @@ def _others_spec(payload: dict[str, Any]) -> tuple[str, str] | None:
     they leave nothing behind."""
     path = _spec_of(payload)
     try:
-        if path is None or Path(path).resolve().is_relative_to(kernels_dir().resolve()):
+        if path is None or Path(os.path.realpath(path)).is_relative_to(kernels_dir().resolve()):
             return None
-        return path, sha256_of(Path(path).read_bytes())
-    except (MissingTool, OSError):
+        return path, sha256_of(read_spec(Path(path)))
+    except (MissingTool, InputError, ValueError):
         return path or "", ""  # the command says what is wrong
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from engine.errors import InputError, Where
+from engine.files import read_spec
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGE = "engine"
@@ -162,7 +163,7 @@ def _known(name: str) -> bool:
 
 def parsed(path: Path) -> ast.Module:
     try:
-        return ast.parse(path.read_text(encoding="utf-8-sig"), filename=str(path))
+        return ast.parse(read_spec(path), filename=str(path))
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         raise InputError(

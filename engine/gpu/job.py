@@ -24,6 +24,7 @@ from typing import Any
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError, Where
+from engine.files import read_spec
 from engine.gpu.closure import ROOT, beside, closure, foreign, local_modules
 from engine.gpu.flexmods import NotExpressible, flex_source
 from engine.gpu.worker.manifest import (
@@ -98,12 +99,12 @@ def hashes_of(contents: Contents) -> dict[str, str]:
     hashes = {
         "kernel": sha256_of(contents.source),
         "headers": contents.headers_sha256,
-        "spec": sha256_of(contents.spec.read_bytes()),
+        "spec": sha256_of(read_spec(contents.spec)),
         name.removesuffix(".json"): sha256_of(asked),
         "binding": sha256_of(_json(contents.binding.to_json())),
         "options": sha256_of(_json(dict(contents.options))),
     }
-    modules = {n: sha256_of(p.read_bytes()) for n, p in beside(contents.spec).items()}
+    modules = {n: sha256_of(read_spec(p)) for n, p in beside(contents.spec).items()}
     return hashes | ({"spec_modules": sha256_of(_json(modules))} if modules else {})
 
 
@@ -200,8 +201,8 @@ def _flex(contents: Contents) -> str:
 
 def _spec_files(spec: Path) -> dict[str, bytes]:
     modules = local_modules(spec)
-    files = {f"spec/{name}": path.read_bytes() for name, path in modules.items()}
-    files[f"spec/{spec.name}"] = spec.read_bytes()
+    files = {f"spec/{name}": read_spec(path) for name, path in modules.items()}
+    files[f"spec/{spec.name}"] = read_spec(spec)
     return files
 
 

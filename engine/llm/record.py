@@ -11,6 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from engine.errors import InputError, Where
+from engine.files import read_text
 from engine.llm.errors import NotRecorded
 from engine.llm.types import Client, Heard, Kind, Listen, Parameters, Reply, Request, deaf
 
@@ -72,11 +73,11 @@ class Replayer:
         self._requests: list[dict[str, object]] = []
         for file in files:
             try:
-                data = json.loads(file.read_text(encoding="utf-8"))
+                data = json.loads(read_text(file, "record again, or take the file away"))
                 reply = Reply.from_json(data["reply"])
                 self._replies[str(data["request_sha256"])].append(reply)
                 self._requests.append(data["request"])
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError) as error:
                 raise InputError(
                     f"not a recorded answer: {error}", where=Where(str(file)),
                     fix="record again, or take the file away",

@@ -15,6 +15,7 @@ from pathlib import Path
 from engine.cuir.ids import assign
 from engine.cuir.printer import print_module
 from engine.errors import LowerError, StoreError
+from engine.files import read_spec
 from engine.gates.g3 import Lowering
 from engine.lift.meanings import released
 from engine.lift.package import KernelPackage
@@ -90,7 +91,7 @@ def beginning(
     package: KernelPackage, spec: Path, options: Options, title: str | None = None
 ) -> Beginning:
     """How a session for a kernel and a spec begins."""
-    text = spec.read_bytes()
+    text = read_spec(spec)
     created = SessionCreated(
         title or f"{spec.stem} on {package.name}",
         package.name,

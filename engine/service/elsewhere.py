@@ -14,6 +14,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.patch import apply
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, Interrupted
+from engine.files import read_spec
 from engine.lift import lift_source, specialisation_key
 from engine.lift.meanings import known_meanings, like
 from engine.service.inputs import modules_hash
@@ -66,7 +67,7 @@ def judged_elsewhere(
 
 def spec_hash(work: Work) -> str:
     """Of the spec, and of the modules that it imports from beside it."""
-    return sha256_of(f"{sha256_of(work.spec.read_bytes())} {modules_hash(work.spec)}")
+    return sha256_of(f"{sha256_of(read_spec(work.spec))} {modules_hash(work.spec)}")
 
 
 def judged(

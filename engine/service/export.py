@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.cuir.nodes import Module
 from engine.errors import InputError
+from engine.files import read_spec
 from engine.lift import specialisation_key
 from engine.lift.lifter import lift_source
 from engine.lift.package import Specialisation
@@ -107,7 +108,7 @@ def content_of(work: Work, level: Level) -> Content:
         asked=asked_of(work),
         binding=work.binding,
         spec_name=work.spec.name,
-        spec=work.spec.read_bytes(),
+        spec=read_spec(work.spec),
         spec_options=work.options.spec,
         spec_modules=spec_modules(work.spec),
         verdicts=state.verdicts,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import CuBridgeError, InputError
+from engine.files import read_spec
 from engine.gpu.closure import beside
 from engine.lift.package import KernelPackage
 from engine.service.bench import find_kernel
@@ -32,7 +33,7 @@ def spec_modules(spec: Path) -> dict[str, bytes]:
     A spec that is no Python, or that cannot be read, has none: whoever runs it says so.
     """
     try:
-        return {name: path.read_bytes() for name, path in beside(spec).items()}
+        return {name: read_spec(path) for name, path in beside(spec).items()}
     except (CuBridgeError, OSError):
         return {}
 
@@ -58,9 +59,9 @@ def spec_moved(work: Work) -> str | None:
     """What is no longer as the session has it: the spec, or a module that it imports."""
     hashes = work.state.hashes
     try:
-        if sha256_of(work.spec.read_bytes()) != hashes.get("spec"):
+        if sha256_of(read_spec(work.spec)) != hashes.get("spec"):
             return work.spec.name
-    except OSError:
+    except InputError:
         return work.spec.name
     known = hashes.get(MODULES)
     if known is not None and modules_hash(work.spec) != known:

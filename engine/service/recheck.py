@@ -14,6 +14,7 @@ from pathlib import Path
 from engine.child.client import Child
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
+from engine.files import read_spec
 from engine.lift.meanings import released
 from engine.lower.legal import legal
 from engine.service.adaptation import pretty_json
@@ -56,7 +57,7 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
         bench = Bench(Store.open(Path(folder) / "store.git"), child, progress=progress)
         work = Work(bench, session)
         yield Check("source", state.hashes["kernel"], work.package.hashes["package"])
-        yield Check("spec", state.hashes["spec"], sha256_of(work.spec.read_bytes()))
+        yield Check("spec", state.hashes["spec"], sha256_of(read_spec(work.spec)))
         if MODULES in state.hashes:
             yield Check("the spec's modules", state.hashes[MODULES], modules_hash(work.spec))
         if not state.stage(Stage.LIFTED).artifacts:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from engine.errors import InputError, SpecError, Where, advice, nearest
-from engine.files import read_file
+from engine.files import read_spec
 
 EAGER, FLEX = "attention", "attention_mods"
 SIZE_PARAMETERS = ("Nq", "Nk", "D", "Hq", "Hkv", "B")
@@ -65,7 +65,7 @@ def read_source(path: Path, options: Mapping[str, object]) -> SpecSource:
     path = path.resolve()
     where = Where(str(path))
     try:
-        text = read_file(path, "name a Python file").decode("utf-8-sig")
+        text = read_spec(path).decode("utf-8-sig")
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise SpecError("not UTF-8 text", where=where, fix="save the spec as UTF-8") from None

@@ -12,17 +12,25 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.commands import check
+from cubridge_tui.commands.kernels import describe
 from cubridge_tui.config import load_config
-from cubridge_tui.model.lists import own_specs
+from cubridge_tui.model.lists import _kernel_words, own_specs
 from cubridge_tui.themes import load_theme
-from engine import files
+from engine import files, resources
+from engine.child.client import _others_spec
 from engine.errors import InputError, SpecError
 from engine.files import read_file, read_text
+from engine.gpu.closure import parsed
+from engine.gpu.job import _spec_files
 from engine.gpu.result import read_results
 from engine.lift import load_package
+from engine.llm.record import Replayer
 from engine.llm.settings import read_config
 from engine.resources import kernel_dir, spec_path
+from engine.service.adaptation import beginning
 from engine.service.cost import module_of_file
+from engine.service.inputs import spec_modules
+from engine.service.options import choose_options
 from engine.spec.source import read_source
 
 
@@ -85,6 +93,49 @@ def test_the_files_of_a_kernel_package_are_read_as_all_others(kind: str, tmp_pat
 
 
 @pytest.mark.parametrize("kind", ODD)
+def test_what_takes_a_spec_in_reads_it_as_all_others(kind: str, tmp_path: Path) -> None:
+    """A file may have changed its kind since it was found."""
+    path = tmp_path / "spec.py"
+    ODD[kind](path)
+    package = load_package(kernel_dir("flash_fwd_sm80"))
+    options = choose_options(package)
+    for read in (parsed, _spec_files, lambda p: beginning(package, p, options)):
+        with pytest.raises(InputError, match=f"cannot be read: .*{kind}"):
+            read(path)
+    assert spec_modules(path) == {}
+    assert _others_spec({"path": str(path)}) == (str(path), "")
+
+
+def test_a_loop_of_links_and_a_name_that_is_none_are_told_by_the_command(tmp_path: Path) -> None:
+    (tmp_path / "a.py").symlink_to("b.py")
+    (tmp_path / "b.py").symlink_to("a.py")
+    for name in (str(tmp_path / "a.py"), "a\0b.py"):
+        assert _others_spec({"path": name}) == (name, "")
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_a_bundled_kernel_s_title_is_read_so_too(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "k"
+    folder.mkdir()
+    ODD[kind](folder / "kernel.toml")
+    monkeypatch.setattr(resources, "kernel_dir", lambda name: folder)
+    with pytest.raises(InputError, match=f"cannot be read: .*{kind}"):
+        describe("k")
+    assert _kernel_words("k") == ""
+
+
+def test_a_bundled_kernel_s_archs_are_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "kernel_dir", lambda name: tmp_path)
+    (tmp_path / "kernel.toml").write_text("archs = 80")
+    with pytest.raises(InputError, match="archs: not a list"):
+        describe("k")
+
+
+@pytest.mark.parametrize("kind", ODD)
 def test_settings_and_lists_go_on_without_it(kind: str, tmp_path: Path) -> None:
     home = tmp_path / "cubridge"
     home.mkdir()
@@ -105,6 +156,9 @@ def test_more_than_the_limit_is_refused_without_being_read(tmp_path: Path) -> No
         file.truncate(1 << 40)  # holds nothing: no disk would have it
     with pytest.raises(InputError, match="more than 16 MiB"):
         read_text(path, "give a file")
+    path.rename(tmp_path / "0001-abc.json")
+    with pytest.raises(InputError, match="more than 16 MiB"):
+        Replayer(tmp_path)
     path.write_bytes(bytes(files.TEXT_LIMIT))
     assert len(read_file(path, "give a file")) == files.TEXT_LIMIT
 

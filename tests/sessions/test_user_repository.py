@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -178,3 +179,14 @@ def test_inherited_git_variables_do_not_redirect_the_commit(
     monkeypatch.delenv("GIT_INDEX_FILE")
     assert run(repo, "show", "HEAD:k.cu") == "x"
     assert not (tmp_path / "index").exists()
+
+
+def test_what_is_no_file_in_the_place_of_one_is_refused_at_once(repo: Path) -> None:
+    os.mkfifo(repo / "pipe.cu")
+    with pytest.raises(InputError, match="it is a pipe"):
+        plan({repo / "pipe.cu": b"new"})
+    made = plan({repo / "kernel.cu": b"new"})
+    (repo / "kernel.cu").unlink()
+    os.mkfifo(repo / "kernel.cu")
+    with pytest.raises(InputError, match="it is a pipe"):
+        carry_out(made)
