@@ -51,19 +51,30 @@ def legal_cases(subject: Subject, names: Iterable[int], more: Sequence[Case] = (
     lists = listed(listed_tile(subject))
     farther = cases_past(thresholds(subject.module), deck, tiles)
     deck = (*deck, *lists, *farther, *far(tiles))
+    out = _allowed(subject, deck, lists, farther)
     if subject.watch is not None:
-        deck = (*deck, *unforeseen(subject.module, deck), LONG_SUM)
+        # Beyond what runs, not beyond what was dropped: a spec may allow squares alone.
+        more = (*unforeseen(subject.module, out), LONG_SUM)
+        out += _allowed(subject, more, (LONG_SUM,), ())
+    return list(dict.fromkeys(out))
+
+
+def _allowed(
+    subject: Subject, deck: Sequence[Case], long: Sequence[Case], farther: Sequence[Case]
+) -> list[Case]:
+    """The cases as the spec allows them, but for those of `long` and `farther` that become squares
+    that cost too much."""
     out: list[Case] = []
     for case in deck:
         found = bent(subject, case)
         if found is None:
             continue
-        costly = (case in (*lists, LONG_SUM) and found.Nq > MAX_SQUARE) or (
+        costly = (case in long and found.Nq > MAX_SQUARE) or (
             case in farther and not affordable(found)
         )
         if not costly:
             out.append(found)
-    return list(dict.fromkeys(out))
+    return out
 
 
 def bent(subject: Subject, case: Case) -> Case | None:

@@ -15,7 +15,7 @@ from engine.cuir.nodes import Binary, Module
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.gates.by_recipe import BY_RECIPE
-from engine.gates.cases import unforeseen
+from engine.gates.cases import MORE_KEYS, read_cases, unforeseen
 from engine.gates.conditions import new_conditions
 from engine.gates.deck import Case, quick
 from engine.gates.judge import judge, judge_json
@@ -27,6 +27,7 @@ from engine.spec.read import read_recipe
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import ScalarField
 from engine.transfer.rules import plan
+from tests.engine.gates.test_judge import subject_of
 
 LOOP_END = "    l = row_reduce(l)\n"
 WHOLE = "return (n + 1) * BN <= args.Nk\n"
@@ -195,6 +196,18 @@ def test_sizes_that_nobody_foresees_are_the_texts_own() -> None:
     assert max(c.Nq for c in cases) > max(c.Nq for c in deck)
     assert max(c.Hq for c in cases) > max(c.Hq for c in deck)
     assert max(c.B for c in cases) > max(c.B for c in deck)
+
+
+def test_sizes_that_nobody_foresees_are_beyond_what_runs() -> None:
+    """A spec of squares alone runs none as long as the longest row of keys of other specs: 66 tiles
+    of keys, and 2,500 more, are a hundred million pairs."""
+    right = subject_of("share_question")
+    without = [replace(c, modes=()) for c in read_cases(right)]
+    watched = replace(right, watch=Watch.of(right.module, right.module))
+    more = [c for c in read_cases(watched) if replace(c, modes=()) not in without]
+    assert more and all(c.Nq == c.Nk for c in more)
+    longest = max(c.Nk for c in without)
+    assert longest < max(c.Nk for c in more) <= longest + MORE_KEYS
 
 
 def test_a_case_is_found_for_the_other_side() -> None:
