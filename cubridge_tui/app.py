@@ -216,6 +216,10 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     def do_log(self) -> None:
         lines = [*self.warnings, *self.jobs.log] or ["nothing has run yet"]
+        screen = self.action_screen
+        cut = screen.cut_lines() if screen is not None else []
+        if cut:  # last, where the log opens
+            lines += ["", "cut on the screen:", *cut]
         title = "log: what jobs said, newest last"
         self.push_screen(TextDialog(title, lines, at_end=True))
 

@@ -57,6 +57,16 @@ class ActionScreen(ClosingScreen[Any], inherit_bindings=False):
     def cubridge(self) -> CuBridgeApp:
         return cast("CuBridgeApp", self.app)
 
+    @property
+    def whole_key(self) -> str:
+        """The key that shows a line whole that is cut on this screen."""
+        return actions.key_of("log", self.cubridge.actions)
+
+    def cut_lines(self) -> list[str]:
+        """What the lines of this screen say that are cut at its width, whole."""
+        lines = [w for w in self.query(Line) if w.display and not isinstance(w, KeyBar)]
+        return [line.text.strip() for line in lines if line.cut]
+
     def facts(self) -> Facts:
         """The state that conditions ask about."""
         return Facts()
@@ -69,7 +79,8 @@ class ActionScreen(ClosingScreen[Any], inherit_bindings=False):
             self.say(why, "stale")
             self._waits = why if why == actions.idle(self.facts()) else ""
             return
-        self.say("")
+        if id != "log":  # which shows whole what is said
+            self.say("")
         name = "do_" + id.replace("-", "_")
         target = getattr(self, name, None) or getattr(self.cubridge, name)
         target()

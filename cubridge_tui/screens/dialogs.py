@@ -22,7 +22,7 @@ from cubridge_tui.screens.base import GRACE
 from cubridge_tui.screens.over import sit
 from cubridge_tui.text.sanitise import visible
 from cubridge_tui.widgets.code_pane import CodePane, escaped
-from cubridge_tui.widgets.line import Line
+from cubridge_tui.widgets.line import Line, Whole
 
 LONGEST_INPUT = 20_000
 FRAME = 3  # rows of a dialog besides its text: the frame and the keys
@@ -131,7 +131,7 @@ class Prompt(ModalScreen[str | None], inherit_bindings=False):
     Prompt { align: center bottom; background: $background 0%; }
     Prompt > Vertical {
         width: 100%;
-        height: 5;
+        height: auto;
         background: $panel;
         border-top: solid $primary;
     }
@@ -147,13 +147,13 @@ class Prompt(ModalScreen[str | None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         with Vertical():
-            yield Line(id="title")
+            yield Whole(id="title")
             yield Input(self._value, max_length=LONGEST_INPUT, compact=True, highlighter=_Visible())
-            yield Line(id="why")
+            yield Whole(id="why")
             yield Line(id="hint")
 
     def on_mount(self) -> None:
-        self.query_one("#title", Line).put([(f" {self._title}", "title")])
+        self.query_one("#title", Whole).say(self._title, "title")
         keys = [(" enter", "key"), (" does it  ", "dim"), ("esc", "key"), (" leaves", "dim")]
         if self._value:
             keys += [("  typing", "key"), (" replaces it  ", "dim"), ("end", "key")]
@@ -165,7 +165,7 @@ class Prompt(ModalScreen[str | None], inherit_bindings=False):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         why = self._check(event.value) if self._check else ""
         if why:
-            self.query_one("#why", Line).put([(f" {why}", "fail")])
+            self.query_one("#why", Whole).say(why, "fail")
         else:
             self.dismiss(event.value)
 

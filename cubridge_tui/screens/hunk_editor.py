@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import TextArea
 
 from cubridge_tui.screens.over import sit
-from cubridge_tui.widgets.line import Line
+from cubridge_tui.widgets.line import Line, Whole
 from engine.types import Hunk
 
 LONGEST_PASTE = 200_000
@@ -70,7 +70,7 @@ class HunkEditor(ModalScreen[str | None], inherit_bindings=False):
             yield HunkArea(
                 self._text, show_line_numbers=True, soft_wrap=False, tab_behavior="indent"
             )
-            yield Line(id="why")
+            yield Whole(id="why")
             yield Line(id="hint")
 
     def on_mount(self) -> None:
@@ -78,8 +78,8 @@ class HunkEditor(ModalScreen[str | None], inherit_bindings=False):
         self.query_one("#title", Line).put([(f" {hunk.id} ", "key"), (hunk.title, "title")])
         before = " | ".join(line for line in hunk.before.split("\n") if line.strip())
         self.query_one("#before", Line).put([(" replaces: ", "dim"), (before or "nothing", "dim")])
-        self.query_one("#why", Line).put([(f" {self._error}", "fail")] if self._error else [])
-        words = " takes the edit (one that does not parse stays a draft)  "
+        self.query_one("#why", Whole).say(self._error.replace("\n", " "), "fail")
+        words = " takes the edit (what does not parse: a draft)  "
         keys = [(" ctrl+s f2", "key"), (words, "dim"), ("esc", "key"), (" leaves", "dim")]
         self.query_one("#hint", Line).put(keys)
         area = self.query_one(TextArea)
@@ -92,8 +92,8 @@ class HunkEditor(ModalScreen[str | None], inherit_bindings=False):
         sit(self, max(lines + SPARE, LEAST) + AROUND)
 
     def on_too_long(self, message: TooLong) -> None:
-        words = f" a paste of {message.size} characters was refused: a hunk is shorter"
-        self.query_one("#why", Line).put([(words, "fail")])
+        words = f"a paste of {message.size} characters was refused: a hunk is shorter"
+        self.query_one("#why", Whole).say(words, "fail")
 
     def action_save(self) -> None:
         self.dismiss(self.query_one(TextArea).text)

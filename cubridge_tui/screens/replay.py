@@ -94,7 +94,8 @@ class ReplayScreen(ActionScreen):
         if not self.is_attached:
             return
         if not isinstance(outcome.value, Loaded):
-            self.query_one(Banner).say(outcome.error.message if outcome.error else "cancelled")
+            why = str(outcome.error or "cancelled").replace("\n", " ")
+            self.query_one(Banner).say(why)
             self._tell()
             return
         deck = ReplayDeck(outcome.value.session, outcome.value.tape)

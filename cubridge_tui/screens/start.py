@@ -198,7 +198,7 @@ class StartScreen(ActionScreen):
     def _begun(self, outcome: Outcome) -> None:
         self._starting = False
         if outcome.error is not None:
-            self.say(str(outcome.error), "fail")
+            self.say(str(outcome.error).replace("\n", " "), "fail")
         elif outcome.value is not None:
             self.cubridge.open_session(outcome.value)
 

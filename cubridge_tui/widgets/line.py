@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -22,7 +24,10 @@ FIRST_WIDTH = 120  # of a footer that has no size yet
 
 
 class Line(Widget):
-    """Parts from the left, others from the right; what does not fit ends in an ellipsis."""
+    """Parts from the left, others from the right; what does not fit ends in an ellipsis.
+
+    On a screen that has a key for it (`whole_key`), the key stands there too: it shows all of it.
+    """
 
     DEFAULT_CSS = "Line { height: 1; }"
     virtual_size = still()
@@ -46,13 +51,30 @@ class Line(Widget):
         """What the line says, uncut."""
         return "".join(t for t, _ in (*self._left, *self._right))
 
+    @property
+    def _room(self) -> int:
+        """Columns for the parts from the left."""
+        right = sum(cell_len(t) for t, _ in self._right)
+        return max(self.size.width - right, self.size.width // 2)
+
+    @property
+    def cut(self) -> bool:
+        """Whether a part of what it says is out of sight."""
+        return sum(cell_len(t) for t, _ in self._left) > self._room
+
+    @property
+    def _whole_key(self) -> str:
+        return str(getattr(self.screen, "whole_key", ""))
+
     def render_line(self, y: int) -> Strip:
         width = self.size.width
         if y:
             return Strip.blank(width, Style.null())
         palette = palette_of(self.app)
         right = sum(cell_len(t) for t, _ in self._right)
-        room = max(width - right, width // 2)
+        room = self._room
+        key = f" {self._whole_key}" if self.cut and self._whole_key else ""
+        room -= cell_len(key)
         segments: list[Segment] = []
         used = 0
         for text, style in self._left:
@@ -61,6 +83,9 @@ class Line(Widget):
                 cut = set_cell_size(text, max(room - used - 1, 0)).rstrip() + "…"
                 segments.append(Segment(cut, palette.style(style)))
                 used += cell_len(cut)
+                if key:
+                    segments.append(Segment(key, palette.style("key")))
+                    used += cell_len(key)
                 break
             segments.append(Segment(text, palette.style(style)))
             used += size
@@ -75,6 +100,32 @@ class Line(Widget):
     def _between(self, cells: int, palette: Palette) -> Segment:
         glyph, style = self._fill
         return Segment(glyph * cells, palette.style(style) if style else Style.null())
+
+
+class Whole(Line):
+    """A line that becomes as many as its text needs: for a dialog, which has no key to spare."""
+
+    DEFAULT_CSS = "Whole { height: auto; }"
+
+    def say(self, text: str, style: str) -> None:
+        """Show a text in one style."""
+        self.put([(f" {text}", style)] if text else [])
+        self.refresh(layout=True)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return max(len(self._pieces(width)), 1)
+
+    def _pieces(self, width: int) -> list[str]:
+        text = "".join(t for t, _ in self._left)
+        return textwrap.wrap(text, max(width, 20), initial_indent=" ", subsequent_indent=" ")
+
+    def render_line(self, y: int) -> Strip:
+        pieces, width = self._pieces(self.size.width), self.size.width
+        if y >= len(pieces):
+            return Strip.blank(width, Style.null())
+        palette = palette_of(self.app)
+        strip = Strip([Segment(pieces[y], palette.style(self._left[0][1]))])
+        return strip.adjust_cell_length(width, Style.null()).apply_style(self.rich_style)
 
 
 class Banner(Line):
@@ -138,6 +189,10 @@ class KeyBar(Line):
             at += _cells((key, word, action))
             self._ends.append((at, action))
         self.put(parts)
+
+    @property
+    def _whole_key(self) -> str:
+        return ""  # what does not fit was left out already, and is in the help
 
     def action_at(self, x: int) -> str:
         """The action whose key or word is in a cell; empty beyond the last."""
