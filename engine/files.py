@@ -14,6 +14,7 @@ from engine.errors import InputError, Where
 
 MIB = 1 << 20
 TEXT_LIMIT = 16 * MIB  # bytes of a text that a person or a model writes
+SOURCE_LIMIT = MIB  # of a spec, a kernel and what they include: each token of it becomes an object
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -57,8 +58,8 @@ def read_file(path: Path, fix: str, limit: int = TEXT_LIMIT) -> bytes:
 
 
 def read_spec(path: Path) -> bytes:
-    """The bytes of a spec's file; see `read_file`."""
-    return read_file(path, "name a Python file")
+    """The bytes of a spec's file, or of a module beside it; see `read_file`."""
+    return read_file(path, "name a Python file", SOURCE_LIMIT)
 
 
 def read_text(path: Path, fix: str, limit: int = TEXT_LIMIT) -> str:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from engine.cuir.arch import archs as known_archs
 from engine.errors import InputError, Where
-from engine.files import read_file
+from engine.files import SOURCE_LIMIT, read_file
 from engine.lift.constants import TYPE_BYTES
 from engine.lift.tokens import Tokens
 from engine.resources import KERNEL_SOURCE, include_dir, kernel_dir
@@ -106,7 +106,8 @@ def load_package(path: Path | str, include: Path | None = None) -> KernelPackage
 
 
 def _load_bare(path: Path, include: Path) -> KernelPackage:
-    source = read_file(path, "give the path of a .cu file or a bundled kernel's name")
+    fix = "give the path of a .cu file or a bundled kernel's name"
+    source = read_file(path, fix, SOURCE_LIMIT)
     headers = used_headers(source, str(path), include, path.parent)
     parts = {"source": source, "headers": _headers_digest(headers)}
     return KernelPackage(
@@ -121,8 +122,8 @@ def _load_folder(folder: Path, include: Path) -> KernelPackage:
     reader = _Manifest(manifest, data)
     source_path = folder / reader.file_name("source", KERNEL_SOURCE)
     reference = folder / reader.file_name("reference", None)
-    source = read_file(source_path, f"write it, or mend `source` in {manifest}")
-    spec = read_file(reference, f"write it, or mend `reference` in {manifest}")
+    source = read_file(source_path, f"write it, or mend `source` in {manifest}", SOURCE_LIMIT)
+    spec = read_file(reference, f"write it, or mend `reference` in {manifest}", SOURCE_LIMIT)
     headers = used_headers(source, str(source_path), include, folder)
     parts = {
         "source": source,
@@ -260,7 +261,7 @@ def used_headers(
                 )
             known = _header_name(path, include, folder)
             if known not in found:
-                found[known] = read_file(path, "make it readable")
+                found[known] = read_file(path, "make it readable", SOURCE_LIMIT)
                 pending.append((found[known], str(path), path.parent))
     return tuple(sorted(found.items()))
 

@@ -163,6 +163,26 @@ def test_more_than_the_limit_is_refused_without_being_read(tmp_path: Path) -> No
     assert len(read_file(path, "give a file")) == files.TEXT_LIMIT
 
 
+def test_a_source_is_refused_before_each_of_its_tokens_is_an_object(tmp_path: Path) -> None:
+    for name, text, read in (
+        ("kernel.cu", "#", load_package),
+        ("spec.py", "x = 1\n", lambda p: read_source(p, {})),
+        ("module.py", "x = 1\n", parsed),
+    ):
+        path = tmp_path / name
+        path.write_text(text * (files.SOURCE_LIMIT // len(text) + 1))
+        with pytest.raises(InputError, match="more than 1 MiB") as found:
+            read(path)
+        assert name in str(found.value) and found.value.fix
+
+
+def test_a_header_of_a_kernel_has_the_same_limit(tmp_path: Path) -> None:
+    (tmp_path / "large.cuh").write_bytes(b"#" * (files.SOURCE_LIMIT + 1))
+    (tmp_path / "kernel.cu").write_text('#include "large.cuh"\n')
+    with pytest.raises(InputError, match=r"large\.cuh: .*more than 1 MiB"):
+        load_package(tmp_path / "kernel.cu")
+
+
 def test_keys_that_are_no_table_are_told_what_they_must_be(tmp_path: Path) -> None:
     (tmp_path / "cubridge.toml").write_text('keys = "x"\n')
     config = load_config(environment={"XDG_CONFIG_HOME": str(tmp_path)}, folder=tmp_path)
