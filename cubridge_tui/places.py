@@ -16,7 +16,8 @@ KEPT = 200  # sessions
 @dataclass(frozen=True, slots=True)
 class Place:
     """`cursors` are line numbers by stage; `hunk` is the one whose head line the leading cursor was
-    on, which is no line of the text; `drafts` are texts of edits that do not parse.
+    on, which is no line of the text; `drafts` are texts of edits that do not parse;
+    `values` are those that a person gave to what the mask reads, by input.
     """
 
     focus: str = ""
@@ -26,6 +27,7 @@ class Place:
     cursors: Mapping[str, int] = field(default_factory=dict)
     drafts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     hunk: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 def state_dir(environment: Mapping[str, str] | None = None) -> Path:
@@ -50,6 +52,7 @@ def load(session: str) -> Place:
         return Place(
             str(data["focus"]), str(data["view"]), pair, bool(data["zoom"]), cursors, drafts,
             str(data.get("hunk", "")),
+            {str(k): str(v) for k, v in data.get("values", {}).items()},
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
         return Place()

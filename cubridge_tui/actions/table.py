@@ -223,6 +223,8 @@ ACTIONS: tuple[Action, ...] = (
        rank=2),
     _A("mask-sizes", ("s",), "Other sizes of the deck", "sizes", MASK, "Mask", rank=3),
     _A("mask-type-sizes", ("S",), "Type Nq and Nk", "", MASK, "Mask"),
+    _A("mask-values", ("e",), "Type the values of the tables and numbers that the mask reads",
+       "values", MASK, "Mask", rank=5),
     _A("mask-head", ("H",), "Next head", "head", MASK, "Mask", rank=4),
     _A("mask-batch", ("b",), "Next batch", "", MASK, "Mask"),
     _A("mask-go-to", ("g",), "Go to a pair i, j", "go to", MASK, "Mask", rank=5),

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from textual.app import ComposeResult
 from textual.timer import Timer
 
 from cubridge_tui import actions
+from cubridge_tui.model import mask_values
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.mask import LEGEND, MaskGrid
 from cubridge_tui.model.mask_sizes import MOST_CELLS, choices, failing_case, legal_sizes, tiles
 from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.screens.dialogs import Prompt
+from cubridge_tui.screens.picker import Picker
 from cubridge_tui.widgets.line import KeyBar, Line, Part
 from cubridge_tui.widgets.mask_pane import MaskPane
 from engine.cuir.nodes import Module, Num
 from engine.cuir.printer import print_expr
 from engine.errors import CuBridgeError
 from engine.service.keep_map import KeepMap
-from engine.spec.recipe import Recipe
+from engine.spec.recipe import Input, Recipe
 from engine.transfer.binding import Binding
 from engine.types import Verdict, VerdictKind
 
@@ -32,7 +34,8 @@ LARGEST = 4096  # rows or keys that a person may type
 
 @dataclass(frozen=True, slots=True)
 class MaskSubject:
-    """What is drawn. `verdict` is G2's, with the counterexample of a failure."""
+    """What is drawn. `verdict` is G2's, with the counterexample of a failure; `values` are the
+    session's own for what the mask reads, which the screen changes."""
 
     title: str
     recipe: Recipe
@@ -40,6 +43,7 @@ class MaskSubject:
     binding: Binding | None = None
     lifted: Module | None = None
     verdict: Verdict | None = None
+    values: dict[str, str] = field(default_factory=dict)
 
 
 class MaskScreen(ActionScreen):
@@ -111,22 +115,37 @@ class MaskScreen(ActionScreen):
         subject, sizes = self.subject, self.sizes
         self.b, self.h = self.b % sizes["B"], self.h % sizes["Hq"]
         self.problem = ""
+        table = mask_values.table(subject.values)
         try:
             picture = KeepMap(
                 subject.recipe, subject.target, subject.binding, sizes, self.b, self.h,
-                base=subject.lifted, tile=(self._tiles.rows, self._tiles.keys),
+                table=table, base=subject.lifted, tile=(self._tiles.rows, self._tiles.keys),
             )  # fmt: skip
             MaskGrid(picture).compute(0)
         except CuBridgeError as error:
             self.problem = f"the target's own mask cannot be drawn: {error.message}"
             picture = KeepMap(
-                subject.recipe, None, None, sizes, self.b, self.h,
+                subject.recipe, None, None, sizes, self.b, self.h, table=table,
                 tile=(self._tiles.rows, self._tiles.keys),
             )  # fmt: skip
-        self._examples = "; ".join(picture.examples())
+        self._examples = self._told_values(picture)
         self.pane.show(MaskGrid(picture), self._by_tiles())
         self._go_on()
         self.refresh_keys()
+
+    def _told_values(self, picture: KeepMap) -> str:
+        """What the inputs that the mask reads are drawn as: a person's values, and the examples."""
+        given: list[str] = []
+        examples: list[str] = []
+        for item, words in zip(
+            mask_values.read_by(self.subject.recipe), picture.examples(), strict=True
+        ):
+            text = self.subject.values.get(item.name, "")
+            own = bool(text) and not mask_values.problem(item, text)
+            (given if own else examples).append(words)
+        parts = [f"your values: {'; '.join(given)}"] if given else []
+        parts += [f"example values: {'; '.join(examples)}"] if examples else []
+        return "  ".join(parts)
 
     def _by_tiles(self) -> bool:
         """Whether tiles are drawn: as the person chose, else where pairs fill many screens."""
@@ -183,7 +202,7 @@ class MaskScreen(ActionScreen):
         if not grid.done and not self.problem:
             parts.append((f"  {grid.known} of {grid.queries} rows compared", "dim"))
         if self._examples:
-            parts.append((f"  example values: {self._examples}", "stale"))
+            parts.append((f"  {self._examples}", "stale"))
         self.query_one("#decision", Line).put(parts)
         self.query_one("#here", Line).put([(" " + grid.describe(self.pane.i, self.pane.j), "")])
 
@@ -238,6 +257,36 @@ class MaskScreen(ActionScreen):
         self.draw()
         if wanted != asked:
             self.say(f"the nearest that the spec allows: Nq {wanted['Nq']}, Nk {wanted['Nk']}")
+
+    def do_mask_values(self) -> None:
+        items = {i.name: i for i in mask_values.read_by(self.subject.recipe)}
+        if not items:
+            self.say("the mask reads no table and no number: there is no value to type", "stale")
+        elif len(items) == 1:
+            self._ask_values(*items.values())
+        else:
+            rows = [(name, self.subject.values.get(name) or "the example") for name in items]
+            self.app.push_screen(
+                Picker("whose values", rows),
+                lambda name: self._ask_values(items[name]) if name is not None else None,
+            )
+
+    def _ask_values(self, item: Input) -> None:
+        def given(text: str | None) -> None:
+            if text is None:
+                return
+            self.subject.values.pop(item.name, None)
+            if text.strip():
+                self.subject.values[item.name] = text.strip()
+            self.draw()
+            past = mask_values.unreached(item, text, self.sizes)
+            if past:
+                self.say(f"{past} values lie past the end at these sizes: S types others", "stale")
+
+        now = self.subject.values.get(item.name, "")
+        self.app.push_screen(
+            Prompt(mask_values.asks(item), now, lambda t: mask_values.problem(item, t)), given
+        )
 
     def do_mask_head(self) -> None:
         self.h += 1

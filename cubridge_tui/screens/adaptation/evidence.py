@@ -12,6 +12,7 @@ class EvidenceActions(Shared):
     """Actions that open a screen about the session's evidence."""
 
     gpu_choice: Any = None  # what was chosen on the GPU screen
+    mask_values: dict[str, str]  # what a person gave to the inputs that the mask reads
     model_state: Any = None  # the model's run, also while its screen is closed
 
     def do_mask(self) -> None:
@@ -27,6 +28,7 @@ class EvidenceActions(Shared):
             snap.binding,
             snap.lifted,
             snap.state.verdict(Gate.G2),
+            self.mask_values,
         )
         self.app.push_screen(MaskScreen(subject))
 

@@ -53,6 +53,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         self.snap: Snapshot | None = None
         self.place = places.load(self.session)
         self.wish = Wish(self.place.pair, self.place.zoom)
+        self.mask_values = dict(self.place.values)
         self.view = View.OPS
         self.words = ""
 
@@ -123,7 +124,8 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         assert outcome.error is not None
         if self.desk is None:
             self.query_one(Banner).say(outcome.error.message)
-            self.query_one("#decision", Line).put([(f" {outcome.error}", "fail")])
+            words = str(outcome.error).replace("\n", " ")
+            self.query_one("#decision", Line).put([(f" {words}", "fail")])
         else:
             self.job("look", self.desk.snapshot, quiet=True)
         self.say(str(outcome.error).replace("\n", " "), "fail")
@@ -315,7 +317,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         hunk = row.hunk if row is not None and row.kind is RowKind.HEAD else ""
         place = places.Place(
             self.grid.focused_stage.value, self.view.value, self.wish.pair, self.wish.zoom,
-            cursors, dict(self.desk.builder.drafts), hunk,
+            cursors, dict(self.desk.builder.drafts), hunk, dict(self.mask_values),
         )  # fmt: skip
         if (self.session, place) != self._kept:
             self._kept = (self.session, place)
