@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from cubridge_tui.model import linediff
+from cubridge_tui.model.kept_texts import KeptTexts
+from cubridge_tui.model.latest_review import latest_review
 from cubridge_tui.model.layout import ALIGNED, PANES
-from cubridge_tui.model.links import Links, lifted_name, link, namer, with_keys
+from cubridge_tui.model.links import Links, with_keys
 from cubridge_tui.model.meanings import Decided, OpaqueNote, about_meanings, meaning_rows
 from cubridge_tui.model.meanings import opaque_notes as notes_of
 from cubridge_tui.model.next_step import unlowered
-from cubridge_tui.model.review import (
-    Review,
-    gives,
-    hunks_by_op,
-    renumbered,
-    review,
-    review_rows,
-    same_program,
-    with_comments,
-)
+from cubridge_tui.model.review import hunks_by_op, with_comments
 from cubridge_tui.model.rows import Key, PaneText, Row, RowKind, plain_rows
 from cubridge_tui.model.snapshot import Panes, Snapshot, View
 from cubridge_tui.model.written import decided_regions, written_rows
 from cubridge_tui.text.cells import split_lines
-from engine.cuir.nodes import Module
-from engine.cuir.parser import Parsed, parse_module, parse_with_tables
-from engine.errors import CuBridgeError, InputError
-from engine.files import read_spec
-from engine.lift import lift_source
 from engine.lift.provenance import Lifted
 from engine.service.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET
 from engine.service.decisions import in_words, redo_group, undo_group
 from engine.service.inputs import spec_moved
 from engine.service.lowerings import lower_task
 from engine.service.work import Work
-from engine.transfer.review import compose
-from engine.types import Gate, Proposal, Stage, sha256_of
-from sessions.state import SessionState
+from engine.types import Gate, Stage
 from sessions.writer import Writer
 
 
@@ -49,32 +34,32 @@ class Builder:
     def __init__(self, work: Work) -> None:
         self.work = work
         self.drafts: dict[str, tuple[str, str]] = {}
-        self._kept: dict[tuple[Any, ...], Any] = {}
+        self.texts = KeptTexts(work)
 
     def snapshot(self) -> Snapshot:
         """The session as it stands now."""
         work, state = self.work, self.work.state
         created = state.created
         assert created is not None
-        source = self._artifact(Stage.SOURCE, SOURCE)
-        lifted_text = self._artifact(Stage.LIFTED, LIFTED)
-        target_text = self._artifact(Stage.TARGET, TARGET)
-        lowered_text = self._artifact(Stage.LOWERED, LOWERED)
+        source = self.texts.artifact(Stage.SOURCE, SOURCE)
+        lifted_text = self.texts.artifact(Stage.LIFTED, LIFTED)
+        target_text = self.texts.artifact(Stage.TARGET, TARGET)
+        lowered_text = self.texts.artifact(Stage.LOWERED, LOWERED)
         stale: dict[Stage, str] = {}
         lifted = work.lifted if lifted_text is not None else None
-        lowered = self._relift(lowered_text, stale)
+        lowered = self.texts.relift(lowered_text, stale)
         for stage in (Stage.LIFTED, Stage.TARGET, Stage.LOWERED):
             changed = state.outdated(stage)
             if changed:
                 stale[stage] = f"stale: {changed} changed since this was made"
-        target = self._parsed(target_text)
-        links, names = self._links(
+        target = self.texts.parsed(target_text)
+        links, names = self.texts.links(
             lifted, lifted_text, target, target_text, lowered, lowered_text, stale
         )
         opaque = self._opaque() if lifted_text is not None else ()
         meanings, regions = about_meanings(state), decided_regions(state)
         panes, blocked = self._panes(
-            source or "", lifted_text, target_text, lowered_text, lifted, links, names
+            source or "", lifted_text, target_text, lowered_text, lifted, links
         )
         self._with_meanings(panes, opaque, meanings)
         if regions:
@@ -95,7 +80,7 @@ class Builder:
             title=state.title,
             kernel=created.kernel,
             spec_name=created.spec,
-            spec_text=self._spec_text(),
+            spec_text=self.texts.spec_text(),
             state=state,
             panes=panes,
             links=links,
@@ -130,7 +115,7 @@ class Builder:
             old, new = texts_of[left], texts_of[right]
             if old is None or new is None:
                 continue
-            ops = self._ops(split_lines(old), split_lines(new))
+            ops = self.texts.ops(split_lines(old), split_lines(new))
             rows = linediff.aligned(by_stage[left].rows, by_stage[right].rows, ops)
             for stage, mine in zip((left, right), rows, strict=True):
                 by_stage[stage] = replace(by_stage[stage], rows=mine)
@@ -140,7 +125,7 @@ class Builder:
 
     def _opaque(self) -> tuple[OpaqueNote, ...]:
         key = ("opaque", self.work.state.hashes.get("source"), self.work.state.hashes.get("lifted"))
-        found: tuple[OpaqueNote, ...] = self._keep(key, lambda: notes_of(self.work))
+        found: tuple[OpaqueNote, ...] = self.texts.keep(key, lambda: notes_of(self.work))
         return found
 
     def _with_meanings(
@@ -169,7 +154,7 @@ class Builder:
         """The lowered pane as the expert's source with every written region beside its place."""
         state = self.work.state
         key = ("regions", state.hashes.get("lifted"), state.hashes.get("target"))
-        task = self._keep(key, lambda: lower_task(self.work))
+        task = self.texts.keep(key, lambda: lower_task(self.work))
         rows = written_rows(task, source, regions, links, self.drafts, lowered)
         left = sum(d is None for _, _, d in regions)
         origin = regions[0][0].origin.value
@@ -178,75 +163,6 @@ class Builder:
             pane = by_stage[Stage.LOWERED]
             made = replace(pane, rows=rows, title=f"{pane.title}  [{words}]")
             panes[view] = {**by_stage, Stage.LOWERED: made}
-
-    # --- texts -----------------------------------------------------------------------------------
-
-    def _keep(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        if key not in self._kept:
-            if len(self._kept) > 64:
-                self._kept.clear()
-            self._kept[key] = make()
-        return self._kept[key]
-
-    def _artifact(self, stage: Stage, name: str) -> str | None:
-        sha = self.work.state.stage(stage).artifacts.get(name)
-        if sha is None:
-            return None
-        text: str = self._keep(("text", sha), lambda: self.work.text(stage, name))
-        return text
-
-    def _parsed(self, text: str | None) -> Parsed | None:
-        if text is None:
-            return None
-        found: Parsed = self._keep(("cuir", sha256_of(text)), lambda: parse_with_tables(text))
-        return found
-
-    def _relift(self, text: str | None, stale: dict[Stage, str]) -> Lifted | None:
-        if text is None:
-            return None
-        options = self.work.options
-        data = text.encode("utf-8", "surrogateescape")
-
-        def make() -> Lifted | str:
-            try:
-                return lift_source(
-                    data, options.specialisation, options.arch, entry=self.work.package.entry
-                )
-            except CuBridgeError as error:
-                return error.message
-
-        found = self._keep(("lift", sha256_of(data)), make)
-        if isinstance(found, str):
-            stale[Stage.LOWERED] = f"no map: {found}"
-            return None
-        assert isinstance(found, Lifted)
-        return found
-
-    def _links(
-        self, lifted: Lifted | None, lifted_text: str | None, target: Parsed | None,
-        target_text: str | None, lowered: Lifted | None, lowered_text: str | None,
-        stale: dict[Stage, str],
-    ) -> tuple[Links, Callable[[tuple[str | int, ...]], Key]]:  # fmt: skip
-        key = ("links", lifted_text, target_text, lowered_text, tuple(stale.items()))
-        both = (target, target_text) if target is not None and target_text is not None else None
-        found: tuple[Links, Callable[[tuple[str | int, ...]], Key]] = self._keep(
-            key,
-            lambda: link(
-                lifted, lifted_text or "", self._parsed(lifted_text), both, lowered, stale
-            ),
-        )
-        return found
-
-    def _spec_text(self) -> str:
-        """The spec as the session took it in, else as it is on the disk."""
-        wanted = self.work.state.hashes.get("spec")
-        for kept in self.work.state.transcripts:
-            if kept.sha256 == wanted:
-                return self.work.session.content(kept.sha256).decode("utf-8", "replace")
-        try:
-            return read_spec(self.work.spec).decode("utf-8", "replace")
-        except InputError as error:
-            return f"# {self.work.spec}: {error.message}\n"
 
     # --- panes -----------------------------------------------------------------------------------
 
@@ -258,13 +174,12 @@ class Builder:
         lowered_text: str | None,
         lifted: Lifted | None,
         links: Links,
-        names: Callable[[tuple[str | int, ...]], Key],
     ) -> tuple[dict[View, Panes], str]:
         src = split_lines(source)
         plain_source = with_keys(plain_rows(src, "expert"), Stage.SOURCE, links)
         lifted_lines = split_lines(lifted_text or "")
         plain_lifted = with_keys(plain_rows(lifted_lines, "expert"), Stage.LIFTED, links)
-        reviewed, made, blocked = self._review(lifted, target_text, links, names)
+        reviewed, made, blocked = latest_review(self.texts, self.drafts, lifted, target_text, links)
         hunk_of, origins, heads = hunks_by_op(reviewed, self.work.hunks())
         target_lines = split_lines(target_text or "")
         by_lines, left_lifted = self._against(
@@ -335,73 +250,10 @@ class Builder:
         self, old: list[str], new: list[str], left: Stage, right: Stage, links: Links,
         origins: Mapping[Key, str], hunk_of: Mapping[Key, str], heads: Mapping[str, str],
     ) -> tuple[tuple[Row, ...], tuple[Row, ...]]:  # fmt: skip
-        ops = self._ops(old, new)
+        ops = self.texts.ops(old, new)
         old_keys, new_keys = links.lines.get(left, {}), links.lines.get(right, {})
         rows = linediff.unified(old, new, ops, old_keys, new_keys, origins, hunk_of, heads)
         return rows, linediff.marked_old(old, ops, old_keys)
-
-    def _ops(self, old: list[str], new: list[str]) -> linediff.Ops:
-        key = ("ops", sha256_of("\n".join(old)), sha256_of("\n".join(new)))
-        found: linediff.Ops = self._keep(key, lambda: linediff.opcodes(old, new))
-        return found
-
-    def _review(
-        self,
-        lifted: Lifted | None,
-        target_text: str | None,
-        links: Links,
-        names: Callable[[tuple[str | int, ...]], Key],
-    ) -> tuple[tuple[Row, ...], bool, str]:
-        """The latest proposal's rows, whether there are any, and why they may not be decided on."""
-        state = self.work.state
-        proposals = self.work.edits
-        if lifted is None or target_text is None or not proposals:
-            return (), False, "there is no proposal to decide on"
-        if state.outdated(Stage.TARGET):
-            return (), False, f"the proposal is stale: {state.outdated(Stage.TARGET)} changed"
-        proposal = proposals[-1]
-        try:
-            made: Review = self._keep(
-                ("review", self._decided(proposals[:-1]), proposal.id, proposal.hunks),
-                lambda: self._make_review(lifted.module, state, proposal),
-            )
-        except CuBridgeError as error:
-            return (), False, f"the difference cannot be shown: {error.message}"
-        drafts = {
-            h.id: self.drafts[name][1]
-            for h in proposal.hunks
-            if (name := f"{proposal.id}/{h.id}") in self.drafts
-        }
-        decided = {
-            h.id: d for h in proposal.hunks if (d := state.decision(proposal.id, h.id)) is not None
-        }
-        rows = review_rows(made, decided, drafts)
-        if not gives(rows, target_text):
-            # The target has C++'s conversions written out, which no hunk's own text shows.
-            if not same_program(rows, target_text):
-                return rows, True, "the hunks as shown are not the target: d shows it line by line"
-            return rows, True, ""
-        keys = links.lines.get(Stage.TARGET, {})
-        by_line = [keys.get(n) for n in range(1, len(rows) + 1)]
-        return renumbered(rows, by_line), True, ""
-
-    def _decided(self, proposals: tuple[Proposal, ...]) -> tuple[Any, ...]:
-        state = self.work.state
-        return tuple((p.id, h.id, state.decision(p.id, h.id)) for p in proposals for h in p.hunks)
-
-    def _make_review(self, base: Module, state: SessionState, latest: Proposal) -> Review:
-        for earlier in self.work.edits[:-1]:
-            decisions = {
-                h.id: d
-                for h in earlier.hunks
-                if (d := state.decision(earlier.id, h.id)) is not None
-            }
-            proposed = parse_module(self.work.proposed_text(earlier), f"{earlier.id}.cuir")
-            base = compose(base, proposed, earlier, decisions)
-        proposed = parse_module(self.work.proposed_text(latest), f"{latest.id}.cuir")
-        lifted = self.work.lifted.module
-        name = lifted_name if base is lifted else namer(lifted, base, lifted_name, "target")
-        return review(base, proposed, latest, name)
 
 
 def changed_on_disk(work: Work) -> str:
