@@ -69,10 +69,11 @@ class KernelPackage:
         )
 
     def check_arch(self, arch: str) -> None:
-        """Raises `InputError` when the kernel is not for `arch`, with the declared reason."""
+        """Raises `InputError` when the kernel is not for `arch`, with the reason that the
+        manifest gives for it, else the one that it gives for `arch`, any other."""
         if arch in self.archs:
             return
-        reason = self.refusals.get(arch)
+        reason = self.refusals.get(arch, self.refusals.get("arch"))
         raise InputError(
             f"{self.name} is not for {arch}" + (f": {reason}" if reason else ""),
             where=Where(str(self.folder / MANIFEST)),

@@ -79,6 +79,11 @@ def test_refusals_give_their_reason(package: Path):
     with pytest.raises(InputError, match="bf16_256") as caught:
         lift(kernel, "bf16_256")
     assert "bf16_128" in (caught.value.fix or "")
+    manifest = package / "kernel.toml"
+    manifest.write_text(manifest.read_text() + 'arch = "no other machine"\n')
+    for arch, why in (("sm_75", r"no cp\.async"), ("sm_120", "no other machine")):
+        with pytest.raises(InputError, match=f"not for {arch}: {why}"):
+            lift(load_package(package), arch=arch)
 
 
 def test_hashes_hang_on_the_bytes(package: Path, tmp_path: Path):
