@@ -16,6 +16,7 @@ from engine.gates.deck import (
     MAX_SQUARE,
     MOST_TILES,
     Case,
+    Tiles,
     constants,
     far,
     listed,
@@ -117,6 +118,14 @@ def unforeseen(module: Module, deck: Sequence[Case]) -> tuple[Case, ...]:
         Case(3 + numbers[8] % 5, 1, 1, 2 + numbers[9] % 8, 9 + numbers[10] % 60, modes=exact),
         Case(1, 5 + numbers[11] % 20, 1, 2 + numbers[9] % 8, 9 + numbers[10] % 60, modes=exact),
     )  # fmt: skip
+
+
+def drawn_cases(tiles: Tiles | None) -> tuple[Case, ...]:
+    """Longer draws of ids and flags, padding at the end first: a third of these rows, with a whole
+    tile of keys and a block of rows behind it in that third."""
+    at = tiles or Tiles(128, 64)
+    n = 3 * at.keys * (1 + -(-at.rows // at.keys))
+    return tuple(Case(1, 1, 1, n, n, modes=("exact",), turn=turn) for turn in (4, 3, 2))
 
 
 def constants_of(subject: Subject) -> list[int]:

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.gates.cases import bent
+from engine.gates.cases import bent, drawn_cases
 from engine.gates.conditions import Condition, Key
 from engine.gates.deck import Case
 from engine.gates.reach import Reach, Reaches
 from engine.gates.running import Row, Way, run_deck
-from engine.gates.sizes import affordable
+from engine.gates.sizes import affordable, tiles_of
 from engine.gates.subject import Failure, Report, Subject, op_text
+from engine.transfer.ranges import reads_pairs
 
 TRIES = 3  # cases at most that are run for one side of one condition
 MAX_CASES = 12
+LONG_SQUARE = 8192  # rows and keys of one case in a square, half a minute
 
 Side = tuple[Condition, bool, Reach]
 
@@ -55,6 +57,15 @@ def other_sides(
             reason = f"{failure.reason}; this run was made for {words}"
             return _replaced(failure, reason), rows, cases
     never = [row for row in left if row[2].possible and not watch.has(row[0], row[1])]
+    long = next((c for row in never if (c := _long_case(subject, row[2])) is not None), None)
+    if long is not None and long not in cases:
+        cases.append(long)
+        report("for what is so at no fewer rows and keys")
+        failure, more = run_deck(way, subject, cases, report, len(cases) - 1)
+        rows += more
+        if failure is not None:
+            return failure, rows, cases
+        never = [row for row in never if not watch.has(row[0], row[1])]
     if not never:
         return None, rows, cases
     # The plainest of them: `a < b` rather than the `and` that it stands in.
@@ -82,13 +93,26 @@ def _most_served(
 
 
 def _to_try(subject: Subject, reach: Reach) -> list[Case]:
-    """The cheapest cases that may bring it about, as the spec allows them."""
+    """The cheapest cases that may bring it about, as the spec allows them; where it hangs on what
+    a mask reads, longer draws of that."""
+    tried = reach.cases
+    if reach.possible and not tried and reads_pairs(subject.recipe.keep):
+        tried = drawn_cases(tiles_of(subject.module))
     out: list[Case] = []
-    for reached in reach.cases:
+    for reached in tried:
         case = bent(subject, reached)
         if case is not None and affordable(case) and case not in out:
             out.append(case)
     return out
+
+
+def _long_case(subject: Subject, reach: Reach) -> Case | None:
+    """One case that costs more than others may, where a spec of squares alone has none for less."""
+    found = [c for c in (bent(subject, r) for r in reach.cases) if c is not None]
+    if any(map(affordable, found)):
+        return None
+    small = (c for c in found if c.B * c.Hq == 1 and c.Nq == c.Nk <= LONG_SQUARE)
+    return min(small, key=lambda c: c.Nk, default=None)
 
 
 def _never(one: Condition, side: bool, reach: Reach, left: Case | None) -> Failure:

@@ -15,12 +15,15 @@ from engine.cuir.nodes import Binary, Module
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.gates.by_recipe import BY_RECIPE
-from engine.gates.cases import MORE_KEYS, read_cases, unforeseen
+from engine.gates.cases import MORE_KEYS, bent, drawn_cases, read_cases, unforeseen
 from engine.gates.conditions import new_conditions
 from engine.gates.deck import Case, quick
 from engine.gates.judge import judge, judge_json
-from engine.gates.reach import Reaches
+from engine.gates.reach import Reach, Reaches
+from engine.gates.running import run_deck
+from engine.gates.sizes import tiles_of
 from engine.gates.subject import Subject, at_sight
+from engine.gates.untested import _long_case
 from engine.gates.watch import Watch
 from engine.lift import lift, load_package
 from engine.spec.read import read_recipe
@@ -208,6 +211,39 @@ def test_sizes_that_nobody_foresees_are_beyond_what_runs() -> None:
     assert more and all(c.Nq == c.Nk for c in more)
     longest = max(c.Nk for c in without)
     assert longest < max(c.Nk for c in more) <= longest + MORE_KEYS
+
+
+def test_a_branch_on_ids_is_looked_for_in_longer_draws() -> None:
+    """A whole tile of padding before a block of padding is in no short draw."""
+    base, _ = base_and_subject()
+    right = subject_of("share_question")
+    subject = replace(right, watch=Watch.of(base, right.module))
+    assert subject.watch is not None
+    (one,) = (
+        c for c in subject.watch.watched
+        if c.words(False) == "`segment_keys_low < 0` (class_tiles)"
+    )  # fmt: skip
+    deck = [bent(subject, c) for c in drawn_cases(tiles_of(subject.module))[:1]]
+    failure, _ = run_deck(BY_RECIPE, subject, [c for c in deck if c is not None], lambda _: None)
+    assert failure is None and subject.watch.has(one, False)
+
+
+@pytest.mark.parametrize(
+    ("spec", "sizes", "long"),
+    [
+        ("share_question", (1, 1, 7057), 7057),
+        ("share_question", (2, 1, 7057), None),  # twice as much
+        ("share_question", (1, 1, 900), None),  # runs anyhow
+        ("document", (1, 1, 7057), None),  # one row will do
+    ],
+)
+def test_one_long_case_is_afforded_where_squares_alone_run(
+    spec: str, sizes: tuple[int, int, int], long: int | None
+) -> None:
+    subject = subject_of(spec)
+    batches, rows, keys = sizes
+    case = _long_case(subject, Reach(True, (Case(batches, 1, 1, rows, keys),)))
+    assert (case and (case.Nq, case.Nk)) == (long and (long, long))
 
 
 def test_a_case_is_found_for_the_other_side() -> None:
