@@ -73,7 +73,8 @@ def vmapped_mods(
         keep = keep & _over_all(mod, 4)(b, h, i, j)
     scores = scores.masked_fill(~keep, float("-inf"))
     weights = torch.softmax(scores, -1).masked_fill(~keep.any(-1, keepdim=True), 0.0)
-    return torch.einsum("bhij,bhjd->bhid", weights, v[:, head])
+    # A mod that multiplies an index by a float leaves another type behind; so does PyTorch's own.
+    return torch.einsum("bhij,bhjd->bhid", weights.to(v.dtype), v[:, head])
 
 
 def _over_all(mod: Mod, parameters: int) -> Any:

@@ -197,7 +197,7 @@ def broadcast_mods(
         if not isinstance(keep, torch.Tensor):
             keep = torch.full((), bool(keep))
         scores = torch.where(keep, scores, float("-inf"))
-    return torch.nan_to_num(torch.softmax(scores, -1), nan=0.0) @ v
+    return torch.nan_to_num(torch.softmax(scores, -1), nan=0.0).to(v.dtype) @ v
 
 
 def index_grid(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from engine.errors import InputError, SpecError
+from engine.gates.low_precision import run_spec
 from engine.resources import specs_dir
 from engine.spec import Recipe, derive_inputs, expected, make_inputs, read_recipe
 from engine.spec.inputs import violated
@@ -195,3 +197,32 @@ def test_a_misread_recipe_cannot_leave(
     monkeypatch.setattr(read, "canonical_predicate", lambda e, kinds: parse_expr("j < i"))
     with pytest.raises(SpecError, match="misread"):
         read_recipe(path)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "score + (j - i) * torch.exp2(-((h + 1) * 8.0 / 6))",
+        "score + (j - i) * ((h + 1) / 6)",
+        "score - 0.1 * (i - j).abs()",
+        "score * 2 + h.to(torch.float64)",
+        "(score.float() + b / 3).double()",
+    ],
+)
+def test_a_mod_may_leave_its_score_in_any_type_as_in_pytorch(
+    line: str, dtype: torch.dtype, write: Callable[[str], Path]
+) -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    body = f"    def mod(score, b, h, i, j):\n        return {line}\n"
+    path = write(f"{IMPORTS}\ndef attention_mods():\n{body}    return mod\n")
+    scope: dict[str, Any] = {"torch": torch}
+    exec(f"def mod(score, b, h, i, j):\n    return {line}", scope)
+    q, k, v = (torch.randn(2, 6, n, 16).to(dtype) for n in (9, 12, 12))
+    out = run_spec(path, {"q": q, "k": k, "v": v}, {})
+    theirs = flex_attention(q, k, v, score_mod=scope["mod"])
+    exact = flex_attention(q.double(), k.double(), v.double(), score_mod=scope["mod"])
+    assert out.dtype == dtype
+    allowed = 2 * float((theirs.double() - exact).abs().max()) + torch.finfo(dtype).eps
+    assert float((out.double() - exact).abs().max()) <= allowed
