@@ -52,6 +52,7 @@ class Work:
     library: Path | None = None
     verified: bool = False
     bench: Child | None = None
+    crowded: bool = False  # its timing child could not get ready beside the others
     mutants: list[tuple[Mutant, Future[Built]]] = field(default_factory=list)
 
 
@@ -82,6 +83,11 @@ class Run:
             list(pool.map(self.verify, works))
         for work in works:
             self.time(work)
+        for work in works:
+            if work.crowded and not self.stopped:
+                self.say(f"{work.job.name}: once more, with the card to itself")
+                self.ready_bench(work)
+                self.time(work)
         state = "interrupted" if self.stopped else "complete"
         return [work.store.result(state) for work in works]
 
@@ -255,6 +261,7 @@ class Run:
             work.bench = child
         else:
             self.forget(child)
+            work.crowded = True
             self.note(work, f"the timing child ended before its turn: {last_line(ended.output)}")
 
     def time(self, work: Work) -> None:

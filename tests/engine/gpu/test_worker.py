@@ -81,6 +81,11 @@ if kind == "verify":
     tell(event="done", key=key)
 if kind == "bench":
     tell(event="step", text="preparing")
+    with open(here / "timers", "a") as file:
+        file.write("started\\n")
+    if len((here / "timers").read_text().split()) <= plan.get("crowded", 0):
+        tell(event="error", text="OutOfMemoryError: others hold the card")
+        sys.exit(1)
     tell(event="ready")
     assert sys.stdin.readline().strip() == "go"
     lengths = json.loads(rest[0])["lengths"]
@@ -221,6 +226,27 @@ def test_a_card_that_the_kernel_is_not_for(
     code, result = here()
     assert code == main.MISSING and result["verdict"] == "not_run"
     assert "sm_75" in result["checks"][0]["reason"]
+
+
+@pytest.mark.parametrize(("crowded", "timed"), [(1, True), (2, False)])
+def test_a_job_that_found_no_room_to_be_timed_gets_the_card_to_itself(
+    here: Callable[..., Any],
+    contents: Contents,
+    job: Path,
+    tmp_path: Path,
+    crowded: int,
+    timed: bool,
+) -> None:
+    from dataclasses import replace
+
+    second = pack(replace(contents, name="second", source=b"// other\n"), tmp_path / "second")
+    prepare(second)
+    _, first = here(str(second), crowded=crowded)
+    other = json.loads((second / "result.json").read_text())
+    assert [r["name"] for r in other["times"]] == ["CuBridge", "SDPA cuDNN"] * 2
+    assert bool(first["times"]) == timed
+    assert any("others hold the card" in e for e in first["events"])
+    assert len((job / "timers").read_text().split()) == 2
 
 
 def test_several_jobs_in_one_run(
