@@ -120,7 +120,8 @@ def describe(event: Event) -> str:
             lowered = hashes.get("lowered", "")[:12]
             return f"accepted, {level}" + (f" (lowered {plain(lowered)})" if lowered else "")
         case Committed(repository, path, commit):
-            return f"committed {plain(path)} to {plain(repository)} as {plain(commit)[:12]}"
+            what = plain(_named(path))
+            return f"committed {what} to {plain(repository)} as {plain(commit)[:12]}"
         case Undone(target):
             return f"undid decision {plain(target)}"
         case Redone(target):
@@ -145,6 +146,15 @@ def plain(text: str, width: int = _WIDTH) -> str:
 def quoted(text: str) -> str:
     """`plain` in quotes."""
     return f'"{plain(text)}"'
+
+
+def _named(paths: str) -> str:
+    """Files of a commit in few words: one or two by name, more by their number."""
+    names = paths.split(", ")
+    if len(names) <= 2:
+        return paths
+    folders = {name.split("/")[0] for name in names if "/" in name}
+    return f"{len(names)} files" + (f" in {folders.pop()}/" if len(folders) == 1 else "")
 
 
 def _describe_proposal(proposal: Proposal) -> str:

@@ -146,6 +146,7 @@ class AcceptScreen(ActionScreen):
 
         assert callable(work)
         self._only_predicts = False
+        self.say(f"{name}: under way", "dim")
         self.cubridge.jobs.submit(name, work, done, quiet=True)
 
     def do_write_package(self) -> None:

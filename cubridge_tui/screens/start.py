@@ -121,12 +121,11 @@ class StartScreen(ActionScreen):
         focused = self.focused.id if self.focused is not None else ""
         kernel, spec = self.lists.kernel(self._at("kernels")), self.lists.spec(self._at("specs"))
         if focused == "sessions" and self.lists.session(self._at("sessions")) is not None:
-            parts = [
-                (" Next: ", "dim"),
-                ("enter", "key"),
-                (" opens the session where it was left", "title"),
-                ("; tab to begin another", "dim"),
-            ]
+            parts = [(" Next: ", "dim"), ("enter", "key"), (" opens the session as left", "title")]
+            if kernel and spec and not spec.problem:
+                parts += [("; ", "dim"), ("s", "key"), (f" adapts {kernel} to {spec.label}", "dim")]
+            else:
+                parts.append(("; tab to begin another", "dim"))
         elif kernel and spec and spec.problem:
             parts = [
                 (" Next: ", "dim"), ("r", "key"), (" looks again, once ", "title"),
@@ -170,7 +169,15 @@ class StartScreen(ActionScreen):
         index = names.index(here) if here in names else 0
         self.query_one(f"#{names[(index + step) % 3]}", CodePane).focus()
 
+    def _opens(self) -> bool:
+        """Whether a session is on its way already: a second one would stand behind it."""
+        if self._starting:
+            self.say("it is being opened already", "stale")
+        return self._starting
+
     def do_open(self) -> None:
+        if self._opens():
+            return
         if self.focused is not None and self.focused.id == "sessions":
             session = self.lists.session(self._at("sessions"))
             assert session is not None  # the action's condition
@@ -180,8 +187,7 @@ class StartScreen(ActionScreen):
 
     def do_begin(self) -> None:
         kernel, spec = self.lists.kernel(self._at("kernels")), self.lists.spec(self._at("specs"))
-        if self._starting:
-            self.say("it is being opened already", "stale")
+        if self._opens():
             return
         assert spec is not None  # the action's condition
         self._starting = True
@@ -203,6 +209,8 @@ class StartScreen(ActionScreen):
             self.cubridge.open_session(outcome.value)
 
     def do_replay(self) -> None:
+        if self._opens():
+            return
         session = self.lists.session(self._at("sessions"))
         assert session is not None  # the action's condition
         self.cubridge.open_replay(session.id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from sessions import replay
 from sessions.events import (
     Accepted,
     ArtifactSet,
+    Committed,
     Event,
     HunkDecided,
     InputsSet,
@@ -97,3 +99,17 @@ def test_the_history_in_words() -> None:
         "ana: note: done",
         ': unknown event "Dreamt", kept as it is (event: written by a newer version (schema 9))',
     ]
+
+
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [
+        ("soft.cu", "soft.cu"),
+        ("k/soft.cu, k/soft.json", "k/soft.cu, k/soft.json"),
+        (", ".join(f"soft/{n}.py" for n in range(76)), "76 files in soft/"),
+        ("a.cu, b.cu, c/d.cu, e/f.cu", "4 files"),
+    ],
+)
+def test_a_commit_of_many_files_is_told_by_their_number(paths: str, words: str) -> None:
+    events = stamp([created("soft"), Committed("/work/mine", paths, "a685f04" * 5)], "ana", None)
+    assert [*replay.lines(events)][-1].endswith(f"committed {words} to /work/mine as a685f04a685f")
