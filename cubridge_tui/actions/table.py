@@ -98,6 +98,8 @@ ACTIONS: tuple[Action, ...] = (
     _A("previous-list", ("shift+tab",), "Previous list", "", START, "Start"),
     _A("replay", ("p",), "Replay the session under the cursor, read-only", "replay", START,
        "Start", has_session, 4),
+    _A("find", ("slash",), "Find a kernel, a spec or a session by its words; again: the next one",
+       "find", START, "Start", rank=5),
     _A("refresh", ("r",), "Look again at the store and the current folder", "", START, "Start"),
     # stepping
     _A("step", ("s",), "Next: run this stage's gate and move on", "next", ADAPTATION, "Stages",

@@ -14,6 +14,7 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.lists import Lists, read_lists
 from cubridge_tui.model.rows import PaneText
 from cubridge_tui.screens.base import ActionScreen, bindings
+from cubridge_tui.screens.dialogs import Prompt
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line
 
@@ -36,6 +37,7 @@ class StartScreen(ActionScreen):
         super().__init__()
         self.lists = Lists()
         self._starting = False
+        self._words = ""  # looked for last
         self._shown_at_once = False  # the first resume, which follows the mount, reads nothing anew
 
     def compose(self) -> ComposeResult:
@@ -174,6 +176,36 @@ class StartScreen(ActionScreen):
         if self._starting:
             self.say("it is being opened already", "stale")
         return self._starting
+
+    def do_find(self) -> None:
+        title = "Find in the three lists (small letters match both):"
+        self.app.push_screen(Prompt(title, self._words), self._find)
+
+    def _find(self, words: str | None) -> None:
+        """To the next row that has the words, after the cursor and then from the first list on."""
+        if not words:
+            return
+        self._words = words
+        names = [*LISTS]
+        here = self.focused.id if self.focused is not None else None
+        begin = (names.index(here), self._at(here)) if here in names else (0, -1)
+        fold = words == words.lower()
+        found = [
+            (place, index)
+            for place, name in enumerate(names)
+            for index, row in enumerate(self.lists.rows(name))
+            if words in (row.text.lower() if fold else row.text)
+        ]
+        if not found:
+            self.say(f"no kernel, spec or session has {words!r}", "stale")
+            return
+        place, index = next((f for f in found if f > begin), found[0])
+        pane = self.query_one(f"#{names[place]}", CodePane)
+        pane.focus()
+        pane.go_to(index, centre=False)
+        self._tell()
+        many = f", 1 of {len(found)}: / and enter go to the next" if len(found) > 1 else ""
+        self.say(f"found in {names[place]}{many}")
 
     def do_open(self) -> None:
         if self._opens():

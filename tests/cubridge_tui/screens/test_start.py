@@ -9,6 +9,7 @@ import pytest
 from cubridge_tui import actions
 from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.screens.base import ActionScreen
+from cubridge_tui.widgets.code_pane import CodePane
 from engine.types import Stage
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import placed
@@ -34,4 +35,36 @@ async def test_keys_while_a_session_is_being_opened_open_no_second_one(
         await settled(app, pilot)
         shown = [s.NAME for s in app.screen_stack if isinstance(s, ActionScreen)]
         assert shown == [actions.START, actions.ADAPTATION]
+    app.close()
+
+
+async def test_slash_finds_a_row_of_any_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.git"
+    monkeypatch.setenv("CUBRIDGE_STORE", str(path))
+    placed(path, Stage.SOURCE)
+    app = CuBridgeApp()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(app, pilot)
+
+        async def find(words: str) -> tuple[str | None, int]:
+            await pilot.press("slash")
+            await settled(app, pilot)
+            await pilot.press("ctrl+u", *words, "enter")
+            await settled(app, pilot)
+            pane = app.screen.focused
+            assert isinstance(pane, CodePane)
+            return pane.id, pane.cursor
+
+        specs = [spec.label for spec in app.action_screen.lists.specs]  # type: ignore[union-attr]
+        assert await find("alibi") == ("specs", specs.index("alibi_causal"))
+        assert "s adapts flash_fwd_sm80 to alibi_causal" in screen_text(app)
+        kernels = [await find("sm90") for _ in range(2)]
+        assert kernels[0][0] == "kernels"
+        before = await find("softcap")
+        assert before != await find("softcap")  # the next one
+        place = await find("nowhere")
+        assert "no kernel, spec or session has 'nowhere'" in screen_text(app)
+        assert place == (app.screen.focused.id, place[1])  # type: ignore[union-attr]
     app.close()
