@@ -30,7 +30,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.scalar import CASTS, FUNCTIONS
 from engine.gates.sizes import MAX_NODES
-from engine.transfer.rewrite import map_blocks, map_stmt_exprs, stmt_exprs, substitute
+from engine.transfer.rewrite import free_names, map_blocks, map_stmt_exprs, stmt_exprs, substitute
 
 Within = tuple[tuple[Expr, bool], ...]
 MAX_WAYS = 64  # through one function
@@ -51,7 +51,9 @@ def call_sites(module: Module) -> dict[str, tuple[Site, ...]]:
     out: dict[str, tuple[Site, ...]] = {}
     for function in module.functions:
         for path, expr, within in _of_block(function.body, (function.name,), ()):
-            for node in walk_expr(expr):
+            nodes = [*walk_expr(expr)]
+            own = {p for n in nodes if isinstance(n, Lambda) for p in n.params}  # no names of ours
+            for node in nodes:
                 match node:
                     case Call("run", (Index(Name(fn), _), Tuple(args), *_)):
                         pass
@@ -61,7 +63,8 @@ def call_sites(module: Module) -> dict[str, tuple[Site, ...]]:
                         continue
                 if fn in functions:
                     params = (p.name for p in functions[fn].params)
-                    given = dict(zip(params, args, strict=False))
+                    pairs = zip(params, args, strict=False)
+                    given = {p: value for p, value in pairs if not free_names(value) & own}
                     out[fn] = (*out.get(fn, ()), Site(path, given, within))
     return out
 

@@ -104,7 +104,8 @@ class Reaches:
         for path, stmt in walk(module):
             if isinstance(stmt, Assign):
                 self.assigned.setdefault((str(path[0]), stmt.target), []).append((path, stmt.value))
-        self.unknown = _data_names(module, self.scalars)
+        self.changed = _changed(module)
+        self.unknown = _data_names(module, self.scalars) | self.changed
         self.places = _places(module)
         self.tiles = tiles_of(module) or Tiles(64, 64)
         try:
@@ -199,7 +200,7 @@ class Reaches:
         frame = draw.way.get(function, _Frame((function,), None))
         names = self.scalars.get(function, {})
         value = names.get(name) or self._assigned(name, frame.path)
-        if value is not None:
+        if value is not None and (function, name) not in self.changed:
             return self._value(value, function, draw)
         if (function, name) in self.unknown:
             raise KeyError(name)
@@ -293,10 +294,24 @@ def _other_branch(one: Path, other: Path) -> bool:
 def _constants(module: Module) -> dict[str, dict[str, Expr]]:
     """By function: the names that stand for one whole number throughout."""
     times = Counter((str(p[0]), s.target) for p, s in walk(module) if isinstance(s, Assign))
+    changed = _changed(module)
     return {
-        function: {n: Num(v) for n, v in known.items() if times[function, n] < 2}
+        function: {
+            n: Num(v)
+            for n, v in known.items()
+            if times[function, n] < 2 and (function, n) not in changed
+        }
         for function, known in known_constants(module).items()
     }
+
+
+def _changed(module: Module) -> frozenset[tuple[str, str]]:
+    """By function: parameters and loop variables that are assigned too. What they are hangs on
+    where they are asked, so nothing is said of them."""
+    assigned = {(str(p[0]), s.target) for p, s in walk(module) if isinstance(s, Assign)}
+    begun = {(f.name, p.name) for f in module.functions for p in f.params}
+    begun |= {(str(p[0]), s.var) for p, s in walk(module) if isinstance(s, For)}
+    return frozenset(assigned & begun)
 
 
 def _places(module: Module) -> dict[tuple[str, str], tuple[str, ...]]:

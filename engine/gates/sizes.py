@@ -229,9 +229,10 @@ def _candidates(one: Threshold, tiles: Tiles | None) -> Iterator[Case]:
 
 
 def scalars_of(module: Module) -> dict[str, dict[str, Expr]]:
-    """By function: the names that stand for one scalar expression throughout."""
+    """By function: the names that stand for one scalar expression throughout. A parameter that is
+    assigned stands for two, what the function was given and what came after it."""
     scalars: dict[str, dict[str, Expr]] = {}
-    assigned: Counter[tuple[str, str]] = Counter()
+    assigned = Counter((f.name, p.name) for f in module.functions for p in f.params)
     for path, stmt in walk(module):
         if isinstance(stmt, Assign | For):
             name = stmt.target if isinstance(stmt, Assign) else stmt.var

@@ -49,7 +49,7 @@ def _ahead(loop: For, found: Attention) -> tuple[Stmt, ...] | None:
     load = body[at]
     assert isinstance(tile, Assign) and isinstance(load, Assign)
     local = {s.target for s in body if isinstance(s, Assign)} - {tile.target}
-    if not at < matmul < end or free_names(load.value) & local:
+    if not at < matmul < end or free_names(load.value) & (local | {loop.var}):
         return None
 
     def of(step: Expr) -> Assign:

@@ -112,3 +112,50 @@ def test_a_cards_processors_are_those_of_a_run_first() -> None:
         case = reaches.of(one, side).cases[0]
         works = -(-case.Nq // 192) * case.Hq * case.B
         assert (min(works, 4) < -(-works // 2)) == side
+
+
+CHANGED = {
+    "a parameter, before a call": "    more = 0\n    if step > 0:\n        more = step\n"
+    "        step = 0\n        more = inner(args, more, q0)\n    return step + more\n",
+    "a parameter, before a condition": "    if step > 0:\n        step = 0\n        if q0 > 900:\n"
+    "            step = 1\n    return step\n",
+    "a loop's variable": "    for t in range(step):\n        if q0 > 900:\n            t = 0\n"
+    "        if t > 20:\n            if q0 > 900:\n                step = 0\n    return step\n",
+}
+INNER = """@device
+def inner(args, n: i32, q0: i32):
+    if q0 > 900:
+        return n - 1
+    return n
+
+
+"""
+
+
+@pytest.mark.parametrize("how", CHANGED)
+def test_of_a_name_that_changes_nothing_is_said(how: str) -> None:
+    """What is asked below a condition on it was taken for asked never, and passed unseen."""
+    right = subject_of("full")
+    head = "def tile_index(args, b: i32, h: i32, q0: i32, step: i32, *, BM, BN):\n"
+    text = print_module(right.module).replace(f"{head}    return step\n", head + CHANGED[how])
+    text = text.replace("@device\ndef tile_index", f"{INNER}@device\ndef tile_index")
+    wrong = Subject(parse_module(text), right.recipe, right.binding, right.spec, {})
+    reaches = Reaches(wrong)
+    found = [c for c in new_conditions(right.module, wrong.module) if "900" in c.words(True)]
+    assert found and all(reaches.of(one, side).possible for one in found for side in (True, False))
+
+
+def test_a_name_of_a_lambda_is_none_of_the_function_around_it() -> None:
+    right = subject_of("alibi_causal")
+    text = print_module(right.module)
+    place = text.index("= map(", text.index("def flash_fwd"))
+    line = text[text.rindex("\n", 0, place) + 1 : text.index("\n", place)]
+    indent = line[: len(line) - len(line.lstrip())]
+    inner = INNER.replace("q0 > 900", "n > 5000").replace("(args, n: i32, q0", "(n: i32, q0")
+    added = f"{indent}i = 0\n{indent}far = map(s, lambda x, i: x + f32(inner(i, 0)), at=[q0])\n"
+    text = text.replace(line, added + line, 1)
+    text = text.replace("@device\ndef tile_index", f"{inner}@device\ndef tile_index")
+    module = parse_module(text)
+    (one,) = (c for c in conditions(module) if c.words(True).startswith("`n > 5000`"))
+    wrong = Subject(module, right.recipe, right.binding, right.spec, {})
+    assert Reaches(wrong).of(one, True).possible
