@@ -20,7 +20,7 @@ from engine.child.family import adopt_orphans, descendants, end_descendants
 
 MOST = 256  # processes that a spec may have at a time
 CROWDED = 213  # the keeper's exit code after it has ended more of them
-_TICK_MS = 50
+_TICK_MS = 200  # a look at /proc takes half a millisecond, also while nothing is asked
 
 
 def keep(requests: int) -> int:
@@ -30,6 +30,7 @@ def keep(requests: int) -> int:
     worker has had more than `MOST` processes, or when nobody can write `requests` any more. Call it
     before any thread is started.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a starter may ignore it, and nobody could wait
     adopt_orphans()
     mine, kept = os.pipe()
     worker = os.fork()

@@ -261,7 +261,7 @@ class Run:
             work.bench = child
         else:
             self.forget(child)
-            work.crowded = True
+            work.crowded = any("OutOfMemory" in e for e in (*work.store.events, ended.output))
             self.note(work, f"the timing child ended before its turn: {last_line(ended.output)}")
 
     def time(self, work: Work) -> None:

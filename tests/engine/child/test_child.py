@@ -434,3 +434,23 @@ def test_the_child_ends_with_its_parent(tmp_path: Path) -> None:
     while time.monotonic() < deadline and os.path.exists(f"/proc/{pid}"):
         time.sleep(0.05)
     assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_the_end_of_the_child_is_told_where_its_starter_ignored_that_children_end(
+    tmp_path: Path,
+) -> None:
+    """A starter that lets the system reap its children hands that on to what it starts."""
+    path = write(tmp_path, "os._exit(7)")
+    good = tmp_path / "good.py"
+    good.write_text(spec_path("causal").read_text())
+    program = (
+        "import signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+        "from engine.child.client import Child\n"
+        "with Child() as child:\n"
+        "    child.call('recipe', {'path': sys.argv[2], 'options': {}})\n"
+        "    signal.signal(signal.SIGCHLD, signal.SIG_DFL)\n"
+        "    child.call('recipe', {'path': sys.argv[1], 'options': {}})\n"
+    )
+    words = [sys.executable, "-c", program, path, str(good)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert "exit code 7" in done.stderr
