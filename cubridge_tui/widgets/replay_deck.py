@@ -45,13 +45,16 @@ class ReplayDeck(Container):
         self.wanted: Stage | None = None  # None: the stage that was changed last
         self.content = lru_cache(maxsize=64)(session.content)
         self._shown: tuple[int, Stage | None] = (-1, None)
+        # Kept, not looked for: the screen asks a deck where it is also while it comes or goes.
+        self.bar, self.details = StageBar(classes="bar"), Line(classes="details")
+        self.steps, self.text = CodePane(classes="steps"), CodePane(classes="text")
 
     def compose(self) -> ComposeResult:
-        yield StageBar(classes="bar")
+        yield self.bar
         with Container(classes="both"):
-            yield CodePane(classes="steps")
-            yield CodePane(classes="text")
-        yield Line(classes="details")
+            yield self.steps
+            yield self.text
+        yield self.details
 
     def on_mount(self) -> None:
         count = len(self.tape.steps)
@@ -62,14 +65,6 @@ class ReplayDeck(Container):
     def on_resize(self) -> None:
         self.set_class(self.size.width >= WIDE, "wide")
         self.present(again=True)
-
-    @property
-    def steps(self) -> CodePane:
-        return self.query_one(".steps", CodePane)
-
-    @property
-    def text(self) -> CodePane:
-        return self.query_one(".text", CodePane)
 
     @property
     def position(self) -> int:
@@ -93,8 +88,7 @@ class ReplayDeck(Container):
             return
         moved = self._shown[0] != position
         state = self.tape.state(position)
-        bar = self.query_one(StageBar)
-        bar.show(state, state.title, self.size.width)
+        self.bar.show(state, state.title, self.size.width)
         if (position, stage) != self._shown:
             self._shown = (position, stage)
             content = text_at(self.tape, position, stage, self.content)
@@ -103,7 +97,7 @@ class ReplayDeck(Container):
             if changed:  # what the step did, whatever was looked at before
                 self.text.go_to(changed[0])
         words = details(self.tape.steps[position]) if self.tape.steps else []
-        self.query_one(".details", Line).put([(" " + "; ".join(words), "dim")] if words else [])
+        self.details.put([(" " + "; ".join(words), "dim")] if words else [])
         if moved:
             self.post_message(self.Moved(self))
 

@@ -264,8 +264,9 @@ def test_a_store_that_cannot_be_written_is_said_before_the_work(
             capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, cwd=ROOT,
             timeout=60,
         )  # fmt: skip
-        check_error(done, 2, "cannot be written", "fix:")
-        assert "G1" not in done.stderr and "lower" not in done.stderr.replace(str(store), "")
+        check_error(done, 2, "disk is full", f"fix: free space for {store}, then type:")
+        before = done.stderr.partition("cubridge: ")[0].replace(str(store), "")
+        assert "G1" not in before and "lower" not in before
     assert not (tmp_path / "other").exists()
     check_error(cubridge(*adapt, "--store", "/dev/null/store.git"), 2, "/dev/null", "fix:")
     check_error(cubridge(*adapt, "--store", "/proc/store.git"), 2, "/proc", "fix:")

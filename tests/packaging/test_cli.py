@@ -160,12 +160,14 @@ def test_every_error_is_one_message_and_its_exit_code(
     error: BaseException,
     code: int,
 ) -> None:
-    keep = os.dup(1)
+    written = {1, sys.stdout.fileno()}  # a reader that is gone has the null device put there
+    kept = {number: os.dup(number) for number in written}
     try:
         assert run_raising(monkeypatch, error) == code
     finally:
-        os.dup2(keep, 1)
-        os.close(keep)
+        for number, copy in kept.items():
+            os.dup2(copy, number)
+            os.close(copy)
     out, err = capfd.readouterr()
     assert out == ""
     assert "Traceback" not in err

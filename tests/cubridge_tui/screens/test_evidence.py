@@ -19,6 +19,7 @@ from cubridge_tui.screens.gpu import GpuScreen
 from cubridge_tui.screens.mask import MaskScreen
 from cubridge_tui.screens.replay import ReplayScreen
 from cubridge_tui.widgets.line import Line
+from cubridge_tui.widgets.replay_deck import ReplayDeck
 from engine.types import Level, Stage, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
@@ -116,6 +117,8 @@ async def test_two_sessions_side_by_side(tmp_path: Path) -> None:
         await press(app, pilot, "j", "enter")
         screen = app.screen
         assert isinstance(screen, ReplayScreen) and len(screen.decks) == 2
+        coming = ReplayDeck(screen.decks[0].session, screen.decks[0].tape)
+        assert coming.position == 0  # which the screen asks of one that is not mounted yet
         await press(app, pilot, "s", "s")
         assert [d.position for d in screen.decks] == [2, 2]
         await press(app, pilot, "t", "s")
