@@ -14,15 +14,18 @@ from engine.types import Stage
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import placed
 
-pytestmark = pytest.mark.usefixtures("no_warm_up")
+pytestmark = pytest.mark.usefixtures("no_warm_up", "one_session")
 
 
-async def test_keys_while_a_session_is_being_opened_open_no_second_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def one_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of one session, which the app opens."""
     path = tmp_path / "store.git"
     monkeypatch.setenv("CUBRIDGE_STORE", str(path))
     placed(path, Stage.SOURCE)
+
+
+async def test_keys_while_a_session_is_being_opened_open_no_second_one() -> None:
     app = CuBridgeApp()
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(app, pilot)
@@ -38,12 +41,7 @@ async def test_keys_while_a_session_is_being_opened_open_no_second_one(
     app.close()
 
 
-async def test_slash_finds_a_row_of_any_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "store.git"
-    monkeypatch.setenv("CUBRIDGE_STORE", str(path))
-    placed(path, Stage.SOURCE)
+async def test_slash_finds_a_row_of_any_list() -> None:
     app = CuBridgeApp()
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(app, pilot)
