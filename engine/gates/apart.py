@@ -29,6 +29,7 @@ from engine.errors import CuBridgeError, Interrupted
 from engine.gates.g3 import G3, judge_lowered
 from engine.lift import KernelPackage
 from engine.lift.provenance import Lifted
+from engine.priority import CHILD_NICENESS, stand_back
 from engine.types import VerdictKind
 
 Progress = Callable[[str], None]
@@ -133,8 +134,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def main() -> None:
     """Read one request, judge it, write progress and the answer."""
-    with contextlib.suppress(OSError):
-        os.nice(5)
+    stand_back(CHILD_NICENESS)
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
