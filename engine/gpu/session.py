@@ -104,6 +104,8 @@ def contents_by_rules(
         TransferError: the rules do not carry this spec.
     """
     key = primary or usual(package)
+    for named in (key, *only):
+        package = package.building(package.specialisation(named))
     lifted = lift(package, package.specialisation(key))
     answer = bench.child.call(
         "recipe", {"path": str(spec), "options": {}}, cancel=bench.cancel, progress=bench.progress

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,7 +23,7 @@ from engine.resources import KERNEL_SOURCE, include_dir, kernel_dir
 
 MANIFEST = "kernel.toml"
 _REQUIRED = ("name", "title", "entry", "archs", "specialisations", "reference")
-_OPTIONAL = ("source", "refusals")
+_OPTIONAL = ("source", "refusals", "further")
 
 Specialisation = Mapping[str, str]
 
@@ -34,7 +34,8 @@ class KernelPackage:
 
     `headers` are the project's own headers that the source includes, transitively, by the name in
     the include line, sorted. `specialisations` are all legal bindings of the launch template's
-    parameters in declared order; empty for a bare file. `hashes` are SHA-256 in hex: `source`,
+    parameters in declared order; empty for a bare file. `further` are numbers of a parameter that
+    are legal besides, where a session asks for one. `hashes` are SHA-256 in hex: `source`,
     `headers` (all of them), `reference`, `manifest`, and `package` (all of these).
     """
 
@@ -47,6 +48,7 @@ class KernelPackage:
     headers: tuple[tuple[str, bytes], ...]
     archs: tuple[str, ...]
     specialisations: tuple[Specialisation, ...]
+    further: Mapping[str, range]
     reference: Path | None
     refusals: Mapping[str, str]
     hashes: Mapping[str, str] = field(repr=False)
@@ -56,17 +58,41 @@ class KernelPackage:
 
         Raises `InputError` that lists the legal ones.
         """
-        for candidate in self.specialisations:
-            if key == candidate or key == specialisation_key(candidate):
-                return candidate
         if not self.specialisations and not isinstance(key, str):
             return dict(key)
+        names = tuple(self.specialisations[0]) if self.specialisations else ()
+        given = dict(zip(names, key.split("_"), strict=False)) if isinstance(key, str) else key
         named = key if isinstance(key, str) else specialisation_key(key)
+        if set(given) == set(names) and named.count("_") == len(names) - 1:
+            wanted = {name: given[name] for name in names}
+            if self._legal(wanted):
+                return wanted
+        legal = ", ".join(map(specialisation_key, self.specialisations))
+        for name, numbers in self.further.items():
+            legal += f"; {name} may also be a multiple of {numbers.step} "
+            legal += f"from {numbers[0]} to {numbers[-1]}"
         raise InputError(
             f"{self.name} has no specialisation {named}",
             where=Where(str(self.folder / MANIFEST)),
-            fix=f"name one of: {', '.join(map(specialisation_key, self.specialisations))}",
+            fix=f"name one of: {legal}",
         )
+
+    def _legal(self, binding: Specialisation) -> bool:
+        """Whether it is declared, or its every value is a declared or a further one."""
+        if binding in self.specialisations:
+            return True
+        return all(
+            any(known[name] == value for known in self.specialisations)
+            or (value.isdecimal() and str(int(value)) == value
+                and int(value) in self.further.get(name, ()))
+            for name, value in binding.items()
+        )  # fmt: skip
+
+    def building(self, binding: Specialisation) -> KernelPackage:
+        """The package with a legal specialisation among those that are built."""
+        if not self.specialisations or binding in self.specialisations:
+            return self
+        return replace(self, specialisations=(*self.specialisations, binding))
 
     def check_arch(self, arch: str) -> None:
         """Raises `InputError` when the kernel is not for `arch`, with the reason that the
@@ -113,7 +139,7 @@ def _load_bare(path: Path, include: Path) -> KernelPackage:
     parts = {"source": source, "headers": _headers_digest(headers)}
     return KernelPackage(
         path.stem, path.name, path.parent, str(path), "launch", source, headers,
-        tuple(known_archs()), (), None, {}, _hashes(parts),
+        tuple(known_archs()), (), {}, None, {}, _hashes(parts),
     )  # fmt: skip
 
 
@@ -134,8 +160,8 @@ def _load_folder(folder: Path, include: Path) -> KernelPackage:
     }
     return KernelPackage(
         reader.text("name"), reader.text("title"), folder, str(source_path), reader.text("entry"),
-        source, headers, reader.archs(), reader.specialisations(), reference, reader.refusals(),
-        _hashes(parts),
+        source, headers, reader.archs(), reader.specialisations(), reader.further(), reference,
+        reader.refusals(), _hashes(parts),
     )  # fmt: skip
 
 
@@ -213,6 +239,22 @@ class _Manifest:
         return tuple(
             dict(zip(table, values, strict=True)) for values in itertools.product(*choices)
         )
+
+    def further(self) -> Mapping[str, range]:
+        table = self.table.get("further", {})
+        example = "write `[further]` with lines such as `D = { multiple = 8, to = 256 }`"
+        if not isinstance(table, dict):
+            self.fail("further", "not a table", example)
+        for name, numbers in table.items():
+            key = f"further.{name}"
+            if name not in self.table["specialisations"]:
+                self.fail(key, "no parameter of [specialisations]", "name one that stands there")
+            whole = isinstance(numbers, dict) and set(numbers) == {"multiple", "to"}
+            if not whole or not all(type(n) is int for n in numbers.values()):
+                self.fail(key, "not the numbers up to a last one", example)
+            if not 0 < numbers["multiple"] <= numbers["to"]:
+                self.fail(key, "there is no such number", example)
+        return {name: range(n["multiple"], n["to"] + 1, n["multiple"]) for name, n in table.items()}
 
     def choice(self, key: str, value: object) -> str:
         match value:

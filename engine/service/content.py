@@ -50,7 +50,8 @@ class Content:
         if created is None:
             raise StoreError(f"session {session.id} has no beginning")
         self.options = Options.from_json(created.options)
-        self.package = find_kernel(str(created.options.get("kernel_path") or created.kernel))
+        package = find_kernel(str(created.options.get("kernel_path") or created.kernel))
+        self.package = package.building(self.options.specialisation)
         self.spec = Path(str(created.options["spec_path"]))
         self._bare: Lifted | None = None
         self._lifted: tuple[str | None, Lifted] | None = None  # with the hash of the meanings

@@ -70,6 +70,56 @@ def test_lift_takes_a_package_a_path_a_name_or_bytes(package: Path):
     assert lift(CONTRACT).module == first.module
 
 
+def test_further_numbers_are_legal_where_one_is_asked_for(package: Path):
+    manifest = package / "kernel.toml"
+    manifest.write_text(MANIFEST + "\n[further]\nD = { multiple = 8, to = 256 }\n")
+    kernel = load_package(package)
+    assert len(kernel.specialisations) == 4
+    wanted = {"T": "f16", "D": "80"}
+    assert kernel.specialisation("f16_80") == wanted
+    assert kernel.specialisation({"D": "80", "T": "f16"}) == wanted
+    built = kernel.building(wanted)
+    assert [*built.specialisations] == [*kernel.specialisations, wanted]
+    assert built.building(wanted) is built
+    assert built.building({"T": "bf16", "D": "64"}) is built
+    assert lift(kernel, "f16_80").specialisation["D"] == "80"
+    for key in (
+        "f16_84",
+        "f16_264",
+        "f16_0",
+        "f16_-8",
+        "f16_080",
+        "f16_x",
+        "f32_80",
+        "80",
+        "f16_80_",
+    ):
+        with pytest.raises(InputError, match="multiple of 8 from 8 to 256"):
+            kernel.specialisation(key)
+    with pytest.raises(InputError):
+        kernel.specialisation({"D": "80"})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "S = { multiple = 8, to = 256 }",
+        "D = 8",
+        "D = { multiple = 8 }",
+        "D = { multiple = 8, to = 256, more = 1 }",
+        "D = { multiple = 8, to = true }",
+        "D = { multiple = 0, to = 256 }",
+        "D = { multiple = 8, to = 4 }",
+        'D = { multiple = "8", to = 256 }',
+    ],
+)
+def test_a_bad_further_is_named(package: Path, line: str):
+    (package / "kernel.toml").write_text(MANIFEST + f"\n[further]\n{line}\n")
+    with pytest.raises(InputError, match="further") as caught:
+        load_package(package)
+    assert caught.value.fix
+
+
 def test_refusals_give_their_reason(package: Path):
     kernel = load_package(package)
     with pytest.raises(InputError, match=r"no cp\.async"):
