@@ -31,6 +31,7 @@ from engine.cuir.nodes import (
     Stmt,
     Str,
     Tuple,
+    next_of,
     walk_block,
 )
 from engine.cuir.ops.spec import Mismatch, RuleContext
@@ -219,14 +220,18 @@ class _Checker:
         path: Path,
         scope: Scope,
     ) -> None:
-        kinds = [self.value(e, path, scope) for e in bounds]
+        follows = next_of(bounds[2])
+        ends = bounds if follows is None else (*bounds[:2], Name(follows))
+        kinds = [self.value(e, path, scope) for e in ends]
         for kind in kinds:
             if isinstance(kind, Scalar) and kind.dtype not in ("i32", "i64"):
                 self.report("type_mismatch", path, "a loop counts in whole numbers")
         step = kinds[2].value if isinstance(kinds[2], Scalar) else None
-        if step == 0:
-            self.report("bad_value", path, "a loop with a step of 0")
         assigned = {s.target for _, s in walk_block(body, ()) if isinstance(s, Assign)}
+        if follows is None and step == 0:
+            self.report("bad_value", path, "a loop with a step of 0")
+        if follows is not None and follows not in assigned:
+            self.report("bad_value", path, f"a loop that never sets {follows}, its next value")
         for name in assigned & set(scope):
             kind = scope[name]
             if isinstance(kind, Scalar):

@@ -19,6 +19,7 @@ from engine.cuir.nodes import (
     Num,
     Return,
     Stmt,
+    next_of,
     rebuild,
 )
 from engine.cuir.scalar import CONSTANTS, Compiler, Env, Fn
@@ -107,7 +108,7 @@ class DeviceScalars(Compiler):
             case If(cond, then, other):
                 test, yes, no = self.compile(cond), self._block(then), self._block(other)
                 return lambda env: yes(env) if test(env) else no(env)
-            case For(var, start, stop, step, body):
+            case For(var, start, stop, step, body) if next_of(step) is None:
                 ends = [self.compile(e) for e in (start, stop, step)]
                 inner = self._block(body)
 

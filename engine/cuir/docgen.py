@@ -25,6 +25,7 @@ GROUPS = (
     ("matmul", "Matrix multiplication"),
     ("pipeline", "Pipelines: barriers, bulk copies, registers"),
     ("lists", "Lists: counts and ranges over a mask"),
+    ("work", "Work that is handed out while blocks run"),
     ("host", "The host"),
 )
 
@@ -69,6 +70,10 @@ Statements are `name = expression`, an op, `for name in range(...)`, `if / elif 
 nested `else`), `return`, and `opaque('text', reads=[...], writes=[...])` for source text whose
 meaning is not known; `with opaque(...):` gives it one. Every op that works on register tiles or
 has an effect is a statement of its own. Local names are assigned before they are used.
+
+`for name in range(start, stop, then(next)):` takes its next value from a variable that the body
+sets: in C++ `for (int name = start; name < stop; name = next)`. Each value must be above the one
+before, so that the loop ends.
 
 Compile-time constants get their values where the host launches the kernel. `f[A, B](x, y)` calls a
 device function with constants A and B. A device function that only computes scalars may stand in

@@ -31,6 +31,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "write_race": "shared memory written twice without an order between the writes",
         "punned_read": "shared memory read as another element type than was written",
         "global_race": "two blocks of one launch touch the same rows and one writes",
+        "unreturned_claim": "a launch leaves another number to claim from than it found",
         "unwritten_read": "a word of a workspace read that no kernel has written before",
         "missing_proxy_fence": "written by threads, used by the async proxy without a fence",
         "missing_group_wait": "registers touched while an asynchronous matmul still holds them",

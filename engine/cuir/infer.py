@@ -53,6 +53,7 @@ from engine.cuir.types import (
     TileType,
     Type,
     Unknown,
+    WordsType,
     describe,
     make_layout,
     vector_layout,
@@ -262,6 +263,10 @@ class Typer(ScalarTyper):
                 if count is not None:
                     self.inside(items[0], count, "barrier")
                 return BarriersType(None, True)
+            case WordsType(count, single=False) if len(items) == 1:
+                if count is not None:
+                    self.inside(items[0], count, "word")
+                return WordsType(None, True)
             case Unknown():
                 return base
         mismatch(f"{describe(base)} cannot be indexed")

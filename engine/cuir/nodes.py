@@ -161,7 +161,11 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(start, stop, step):`."""
+    """`for var in range(start, stop, step):`.
+
+    Where the step is `then(name)` the variable becomes what that name holds at the end of each
+    round, which is above what it was; see `next_of`.
+    """
 
     var: str
     start: Expr
@@ -261,6 +265,17 @@ def blocks(stmt: Stmt) -> tuple[tuple[str, tuple[Stmt, ...]], ...]:
     if isinstance(stmt, Opaque):
         return (("meaning", stmt.meaning),)
     return ()
+
+
+THEN = "then"
+
+
+def next_of(step: Expr) -> str | None:
+    """The name that a loop's variable takes its next value from, where its step is `then(name)`."""
+    match step:
+        case Call(fn, (Name(id),), (), ()) if fn == THEN:
+            return id
+    return None
 
 
 def walk(module: Module) -> Iterator[tuple[Path, Stmt]]:

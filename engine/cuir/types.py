@@ -172,6 +172,11 @@ class SharedType:
     def tile_bytes(self) -> int:
         return self.rows * self.cols * DTYPES[self.dtype].size
 
+    @property
+    def bytes(self) -> int:
+        """Of all stages."""
+        return self.tile_bytes * (self.stages or 1)
+
     def __str__(self) -> str:
         shape = f"{self.rows} x {self.cols}"
         if self.transposed:
@@ -217,6 +222,22 @@ class BarriersType:
     count: int | None
     single: bool = False
     offset: int | None = None
+
+
+WORD_PITCH = 16  # bytes from a shared word to the next
+
+
+@dataclass(frozen=True, slots=True)
+class WordsType:
+    """An array of i32 words in shared memory, each in 16 bytes of its own, or one of them."""
+
+    count: int | None
+    single: bool = False
+    offset: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        return WORD_PITCH * (self.count or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +298,9 @@ class Nothing:
 
 
 Type = (
-    Scalar | TileType | SharedType | GmemType | GmemTileType | FieldType | BarriersType | MapType
-    | LayoutValue | DTypeValue | ListType | LambdaType | KernelRef | NameType | Unknown | Nothing
+    Scalar | TileType | SharedType | GmemType | GmemTileType | FieldType | BarriersType | WordsType
+    | MapType | LayoutValue | DTypeValue | ListType | LambdaType | KernelRef | NameType | Unknown
+    | Nothing
 )  # fmt: skip
 
 
@@ -293,6 +315,10 @@ def describe(value: Type) -> str:
             return "an mbarrier"
         case BarriersType(count):
             return f"an array of {count} mbarriers"
+        case WordsType(single=True):
+            return "a shared word"
+        case WordsType(count):
+            return f"an array of {count} shared words"
         case FieldType(name, kind):
             return f"field {name} ({kind})"
         case MapType(field, dtype, rank):

@@ -41,8 +41,8 @@ from engine.resources import kernels_dir
 NUMBERS = ("bool", "i32", "i64", "f32")  # in the order of C++'s usual conversions
 KINDS = frozenset({
     "none", "i32", "i64", "f32", "bool", "same", "tile", "region", "shared", "stages",
-    "barriers", "barrier", "layout", "type", "coordinates", "tensor", "tensor_map", "status",
-    "kernel", "stream", "lambda",
+    "barriers", "barrier", "words", "word", "layout", "type", "coordinates", "tensor",
+    "tensor_map", "status", "kernel", "stream", "lambda",
 })  # fmt: skip
 _HOLE = re.compile(r"\{([a-z_A-Z][a-zA-Z0-9]*)(\.\.\.)?(?::([a-z_0-9]+))?\}")
 _OP_KEYS = frozenset({"cxx", "cuir", "type", "lambda"})

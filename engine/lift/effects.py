@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.cuir.ops import OPS
 from engine.lift.scope import C_TYPES, Program, Scope
 from engine.lift.tokens import Token
 
@@ -91,7 +92,8 @@ def _is_pure(name: str, program: Program) -> bool:
         return True
     scalar = ("i32", "i64", "f32", "bool", "same")
     patterns = program.catalogue.by_head.get(f"call name {name}", ())
-    return bool(patterns) and all(p.type in scalar for p in patterns)
+    effect = name in OPS and bool(OPS[name].effects)
+    return bool(patterns) and not effect and all(p.type in scalar for p in patterns)
 
 
 def _calls(tokens: Sequence[Token]) -> list[tuple[str, int]]:

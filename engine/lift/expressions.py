@@ -27,7 +27,7 @@ from engine.lift.syntax import Node
 
 _COMPARE = frozenset(["<", "<=", ">", ">=", "==", "!="])
 _INT_ONLY = frozenset(["%", "&", "|", "^", "<<", ">>"])
-_NAMED_ONLY = frozenset({"view", "stages", "barriers", "stream"})  # always variables
+_NAMED_ONLY = frozenset({"view", "stages", "barriers", "words", "stream"})  # always variables
 _CASTS = {"i32": "i32", "i64": "i64", "f32": "f32", "bool": "bool"}
 
 

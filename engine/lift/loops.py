@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.cuir.nodes import Binary, Expr, Name, Num, Unary, walk_expr
+from engine.cuir.nodes import THEN, Binary, Call, Expr, Name, Num, Unary, next_of, walk_expr
 from engine.lift.asm import Parse
 from engine.lift.effects import assigned
 from engine.lift.expressions import Translator, Unknown
@@ -28,7 +28,8 @@ class Loop:
 def read_loop(
     header: Sequence[Token], body: Sequence[Token], parse: Parse, translator: Translator
 ) -> Loop:
-    """`for (int i = a; i < b; ++i)` and its kin. Declares the variable. Raises `Unknown`."""
+    """`for (int i = a; i < b; ++i)` and its kin, `i = next` among them. Declares the variable.
+    Raises `Unknown`."""
     if [t.text for t in header[:2]] != ["for", "("] or header[-1].text != ")":
         raise Unknown("a loop header of another form")
     pieces = _split(header[2:-1], ";")
@@ -43,18 +44,25 @@ def read_loop(
     translator.scope.declare(var.text, Local(Name(name), "i32"))
     step = _step(var, update, parse, translator)
     stop = _stop(var, cond, _is_negative(step), parse, translator)
-    # A range computes its bounds once.
-    changed = assigned(body) & {t.text for t in (*cond, *update) if t.kind == "word"}
+    # A range computes its bounds once; a next value is what the body makes of it.
+    bounds = cond if next_of(step) else (*cond, *update)
+    changed = assigned(body) & {t.text for t in bounds if t.kind == "word"}
     if changed:
         raise Unknown(f"the loop changes `{min(changed)}`, which bounds it")
     return Loop(var, name, start.expr, stop, step, header[-1].end)
 
 
 def _step(var: Token, tokens: list[Token], parse: Parse, translator: Translator) -> Expr:
-    """`++i`, `i++`, `i += c`, `--i`, `i--`, `i -= c` as the range's step."""
+    """`++i`, `i++`, `i += c`, `--i`, `i--`, `i -= c` as the range's step, `i = n` as its next
+    value."""
     texts = [t.text for t in tokens]
     if len(tokens) == 2 and var.text in texts and {"++", "--"} & set(texts):
         return Num(1) if "++" in texts else Num(-1)
+    if len(tokens) == 3 and texts[:2] == [var.text, "="]:
+        follows = translator.scalar(parse(tokens[2:]))
+        if follows.kind != "i32" or not isinstance(follows.expr, Name):
+            raise Unknown("a loop's next value that is not an int variable")
+        return Call(THEN, (follows.expr,))
     if len(tokens) > 2 and texts[0] == var.text and texts[1] in ("+=", "-="):
         step = translator.scalar(parse(tokens[2:]))
         if step.kind != "i32":

@@ -15,6 +15,7 @@ from engine.cuir.nodes import (
     Path,
     Stmt,
     blocks,
+    next_of,
     walk_block,
 )
 from engine.lift.provenance import Range
@@ -323,11 +324,12 @@ class BlockLowerer:
 
     def block_header(self, old: Path, was: Stmt, stmt: Stmt, out: list[Patch]) -> None:
         patches: list[Patch] = []
-        done = all(
+        done = True
+        if isinstance(was, For) and isinstance(stmt, For):
+            done = was.var == stmt.var and _same_update(was.step, stmt.step)
+        done = done and all(
             self.expressions.patch(old, role, a, b, patches) for role, a, b in _roles(was, stmt)
         )
-        if isinstance(was, For) and isinstance(stmt, For):
-            done = done and was.var == stmt.var and _same_direction(was.step, stmt.step)
         if done and patches:
             out += patches
             return
@@ -391,5 +393,6 @@ def _roles(was: Stmt, stmt: Stmt) -> list[tuple[str, Expr, Expr]]:
     return [(r, a, b) for r, a, b in pairs if a is not None and b is not None and a != b]
 
 
-def _same_direction(a: Expr, b: Expr) -> bool:
-    return downwards(a) == downwards(b)
+def _same_update(a: Expr, b: Expr) -> bool:
+    """Whether two loops' variables change by the same operator: `+=`, `-=` or `=`."""
+    return downwards(a) == downwards(b) and (next_of(a) is None) == (next_of(b) is None)

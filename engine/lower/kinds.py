@@ -1,9 +1,9 @@
 """What kind of value an expression has, as far as writing C++ needs it.
 
 Kinds are those of lower.toml: `i32`, `i64`, `f32`, `bool`, `status`, `type`, `layout`, `shared`,
-`stages`, `barriers`, `barrier`, `tensor_map`, `view:f32`, `region:f32`, `tile:f32`, and `?` for
-what cannot be told. The kind decides between `/` and a cast, between `float` and `int` in a lambda,
-and between `sK[stage]` and `slope(h)`.
+`stages`, `barriers`, `barrier`, `words`, `word`, `tensor_map`, `view:f32`, `region:f32`,
+`tile:f32`, and `?` for what cannot be told. The kind decides between `/` and a cast, between
+`float` and `int` in a lambda, and between `sK[stage]` and `slope(h)`.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from engine.cuir.nodes import (
     Return,
     Stmt,
     Unary,
+    next_of,
 )
 from engine.errors import LowerError
 from engine.lower.emit import C_TYPES, Emitter
@@ -112,6 +113,9 @@ class Writer:
         return f"{name} > {self.emitter.text(stop, _AFTER_ORDER)}"
 
     def update(self, name: str, step: Expr) -> str:
+        follows = next_of(step)
+        if follows is not None:
+            return f"{name} = {self.emitter.names.of(follows)}"
         match step:
             case Num(1):
                 return f"++{name}"

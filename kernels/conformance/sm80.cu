@@ -12,8 +12,8 @@ struct Case {
 };
 
 template <auto Kernel>
-int start(const Case& c, int threads, int bytes) {
-  return static_cast<int>(run<Kernel>(dim3(1), threads, bytes, nullptr, c));
+int start(const Case& c, int threads, int bytes, int blocks) {
+  return static_cast<int>(run<Kernel>(dim3(blocks), threads, bytes, nullptr, c));
 }
 
 // out[k, i, j] = tile(i, j), for any element type.
@@ -277,6 +277,19 @@ __global__ void lists(const __grid_constant__ Case c) {
   put(out.tile(c.n[3]), -7);
   put(out.tile(-1), -7);
   static_cast<int*>(c.t[2].data)[threadIdx.x] = found;
+}
+
+// Each block claims n2 numbers below n3 from word n1 of t[0] [n0], and tells each to all of its threads
+// in one of two shared words: thread i counts number k in t[1] [k, i].
+__global__ void claims(const __grid_constant__ Case c) {
+  const auto words = gmem<int>(c.t[0], c.n[0]);
+  const auto told = shared_words<2>(16);
+  for (int turn = 0; turn < c.n[2]; ++turn) {
+    if (threadIdx.x == 0) post(told[turn % 2], claim(words.tile(c.n[1]), c.n[3]));
+    sync();
+    const int number = fetch(told[turn % 2]);
+    atomicAdd(static_cast<int*>(c.t[1].data) + number * c.t[1].stride[0] + threadIdx.x, 1);
+  }
 }
 
 // Scalar function n0 of t[0] [n1] (and of t[1], where it takes two).

@@ -30,7 +30,7 @@ except ImportError:
 
 import record
 from sm80_compared import Test, call
-from sm80_loads import dense_tiles, lists, loads, vectors
+from sm80_loads import claims, dense_tiles, lists, loads, vectors
 from sm80_scalars import scalar_functions
 from sm80_tiles import copies, maps, matmuls, reductions, stores
 
@@ -43,7 +43,7 @@ UNITS = 12  # translation units, compiled as many at once as there are cores
 def all_tests() -> list[Test]:
     parts = (
         copies, matmuls, stores, vectors, dense_tiles, maps, reductions, loads, lists,
-        scalar_functions,
+        claims, scalar_functions,
     )  # fmt: skip
     return [test for part_ in parts for test in part_()]
 
@@ -61,7 +61,7 @@ def build(tests: list[Test], folder: Path, arch: str) -> dict[str, ctypes._CFunc
     def unit(number: int) -> Path:
         lines = ['#include "sm80.cu"']
         for test in tests[number::UNITS]:
-            body = f"start<{test.kernel}>(*c, {test.threads}, {test.shared})"
+            body = f"start<{test.kernel}>(*c, {test.threads}, {test.shared}, {test.blocks})"
             lines.append(f'extern "C" int {test.symbol}(const Case* c) {{ return {body}; }}')
         source, library = folder / f"unit{number}.cu", folder / f"unit{number}.so"
         source.write_text("\n".join(lines) + "\n")

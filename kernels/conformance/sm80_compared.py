@@ -36,6 +36,7 @@ class Test:
     shared: int
     check: Callable[[Callable[..., None]], str | None]
     layout: str = "MmaAcc"
+    blocks: int = 1
 
     @property
     def symbol(self) -> str:

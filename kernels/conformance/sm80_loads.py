@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from sm80_compared import ELEMENTS, FLOATS, Test, exact, first, gpu, part, whole
 
+CLAIMING = 400  # blocks that claim from one word at once
 # Query rows, keys and warps of the score tiles that the launcher chooses, and of a longer one.
 KEY_TILES = ((128, 32, 4), (128, 48, 4), (128, 64, 4), (128, 128, 4), (64, 32, 4), (64, 64, 4))
 
@@ -219,3 +220,25 @@ def lists() -> Iterator[Test]:
         return None
 
     yield Test(("compact", "put"), "lists", 32, 0, listed, layout="")
+
+
+def claims() -> Iterator[Test]:
+    """Numbers that many blocks claim from one word at once, told on in shared words."""
+
+    def handed_out(run):
+        for each, rounds in ((1, 1), (7, 1), (6, 3)):
+            limit = CLAIMING * each // rounds
+            words = torch.full((5,), 99, dtype=torch.int32, device="cuda")
+            words[3] = 0
+            seen = torch.zeros(limit, 64, dtype=torch.int32, device="cuda")
+            run([words, seen], 5, 3, each, limit)
+            wrong = first(
+                exact(seen, torch.full((limit, 64), rounds), f"numbers below {limit}"),
+                exact(words, torch.tensor([99, 99, 99, 0, 99]), "the word and what is around it"),
+            )
+            if wrong:
+                return wrong
+        return None
+
+    names = ("claim", "shared_words", "post", "fetch")
+    yield Test(names, "claims", 64, 48, handed_out, layout="", blocks=CLAIMING)

@@ -123,6 +123,44 @@ __global__ void __launch_bounds__(384, 1)
   }
 }
 
+// ---- claimed work ---------------------------------------------------------------------------
+
+// Each block claims `rows` numbers below `columns` from word r0 of the tensor [extent[0]]. A thread of
+// the first warpgroup hands each on in one of two shared words, and every thread of the other two
+// counts it in the ints at `out` [number, thread].
+__global__ void __launch_bounds__(384, 1) claims_kernel(const Case c) {
+  const auto words = gmem<int>(c.tensor, c.extent[0]);
+  const auto full = mbarriers<2>(0);
+  const auto empty = mbarriers<2>(16);
+  const auto told = shared_words<2>(32);
+  const int wg = warpgroup_id();
+  if (wg == 0 && elect()) {
+    for (int s = 0; s < 2; ++s) {
+      mbarrier_init(full[s], 1);
+      mbarrier_init(empty[s], 256);
+    }
+  }
+  fence_barrier_init();
+  sync();
+  if (wg == 0) {
+    if (elect()) {
+      for (int turn = 0; turn < c.rows; ++turn) {
+        const int number = claim(words.tile(c.r0), c.columns);
+        wait(empty[turn % 2], 1 - turn / 2 % 2);
+        post(told[turn % 2], number);
+        arrive(full[turn % 2]);
+      }
+    }
+  } else {
+    for (int turn = 0; turn < c.rows; ++turn) {
+      wait(full[turn % 2], turn / 2 % 2);
+      const int number = fetch(told[turn % 2]);
+      arrive(empty[turn % 2]);
+      atomicAdd(static_cast<int*>(c.out) + number * 256 + threadIdx.x - 128, 1);
+    }
+  }
+}
+
 // ---- wgmma ----------------------------------------------------------------------------------
 
 template <typename Layout>
@@ -277,11 +315,11 @@ __global__ void bits_kernel(const Case c) {
 // ---- entry points ---------------------------------------------------------------------------
 
 template <auto Kernel, int THREADS>
-int go(int bytes, const Case& c) {
+int go(int bytes, const Case& c, int blocks = 1) {
   cudaError_t status =
       cudaFuncSetAttribute(Kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (status != cudaSuccess) return status;
-  Kernel<<<1, THREADS, bytes>>>(c);
+  Kernel<<<blocks, THREADS, bytes>>>(c);
   status = cudaGetLastError();
   return status != cudaSuccess ? status : cudaDeviceSynchronize();
 }
@@ -346,4 +384,8 @@ int host(const Case& c) {
 template <typename T, int N, int UNUSED>
 int bits(const Case& c) {
   return go<bits_kernel<N>, 128>(1024, c);
+}
+template <typename T, int BLOCKS, int UNUSED>
+int claims(const Case& c) {
+  return go<claims_kernel, 384>(1024 + 64, c, BLOCKS);
 }

@@ -64,6 +64,7 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
     )),
     "dense": ("WgmmaAcc", ("at", "fill", "load_tile", "map", "keep")),
     "bits": ("WgmmaAcc", ("at", "put_bits", "load_bits", "keep_bits")),
+    "claims": ("", ("claim", "shared_words", "post", "fetch")),
     "host": ("", ("sm_count", "shared_limit", "ceil_div")),
 }  # fmt: skip
 
@@ -112,6 +113,8 @@ def checks() -> Iterator[Check]:
             yield Check("dense", element, shape)
     for columns in (64, 80, 112, 128):
         yield Check("bits", "bf16", (columns, 0))
+    for blocks in (1, 132, 400):
+        yield Check("claims", "int", (blocks, 0))
     yield Check("host", "int", (0, 0))
 
 

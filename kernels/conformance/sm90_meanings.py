@@ -245,6 +245,24 @@ def check_bits(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
     return ""
 
 
+def check_claims(call: Callable[[Case], None], blocks: int, _: int, dtype: Any) -> str:
+    import torch
+
+    for each, rounds in ((1, 1), (7, 1), (6, 3)):
+        limit = blocks * each // rounds
+        words = torch.full((5,), 99, device="cuda", dtype=dtype)
+        words[3] = 0
+        seen = torch.zeros(limit, 256, device="cuda", dtype=dtype)
+        case = Case(tensor=tensor_arg(words), out=pointer(seen), r0=3, rows=each, columns=limit)
+        case.extent = (ctypes.c_int * 4)(5, 0, 0, 0)
+        call(case)
+        if not bool((seen == rounds).all()):
+            return f"{blocks} blocks claim {each} each below {limit}: not all {rounds} times"
+        if words.tolist() != [99, 99, 99, 0, 99]:
+            return f"{blocks} blocks leave {words.tolist()}"
+    return ""
+
+
 def check_host(call: Callable[[Case], None], _: int, __: int, dtype: Any) -> str:
     import torch
 
@@ -267,5 +285,6 @@ MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "tile": check_tile,
     "dense": check_dense,
     "bits": check_bits,
+    "claims": check_claims,
     "host": check_host,
 }

@@ -117,6 +117,15 @@ def in_words(error: Exception) -> tuple[str, str]:
     return "type_mismatch", f"cannot be executed: {text or type(error).__name__}"
 
 
+def grown(now: int, value: Any, path: Path) -> int:
+    """The next value of a loop that takes it from a name. Raises `Stopped` unless it is above
+    `now`, so that every such loop ends."""
+    if type(value) is int and value > now:
+        return value
+    text = f"the loop's next value is {value}, and it must be a whole number above {now}"
+    raise Stopped(Finding("bad_value", path, text), path, text)
+
+
 def in_range(start: int, stop: int, step: int, path: Path) -> bool:
     """Whether a loop runs at all. Raises `Stopped` for a step of zero."""
     if step == 0:

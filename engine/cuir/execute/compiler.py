@@ -15,10 +15,12 @@ from engine.cuir.nodes import (
     If,
     Module,
     Name,
+    Num,
     Opaque,
     Path,
     Return,
     Stmt,
+    next_of,
     walk_expr,
 )
 from engine.cuir.ops import OPS, Effect, Who
@@ -82,6 +84,8 @@ class ProgramCompiler(ExpressionCompiler):
             case For(var, start, stop, step, body):
                 loop = Instr(Kind.LOOP, index)
                 loop.var = var
+                follows = next_of(step)
+                step = Num(1) if follows else step
                 loop.args = [self.compile(e) for e in (start, stop, step)]
                 emit(loop)
                 top = len(code.instrs)
@@ -89,6 +93,7 @@ class ProgramCompiler(ExpressionCompiler):
                 repeat = Instr(Kind.NEXT, index)
                 repeat.var = var
                 repeat.jump = top
+                repeat.fn = self.name(follows) if follows else None
                 emit(repeat)
                 loop.jump = len(code.instrs)
             case If(cond, then, other):

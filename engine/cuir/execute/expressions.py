@@ -18,6 +18,8 @@ from engine.cuir.execute.values import (
     Shared,
     TensorField,
     Word,
+    WordArray,
+    WordRef,
 )
 from engine.cuir.facts import Facts
 from engine.cuir.findings import Finding
@@ -42,6 +44,7 @@ from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS, Compiler, Env, Fn, M
 from engine.cuir.types import (
     DTYPES,
     LAYOUT_NAMES,
+    WORD_PITCH,
     KernelRef,
     LambdaType,
     Layout,
@@ -240,6 +243,11 @@ class ExpressionCompiler(Compiler):
                 if not 0 <= at[0] < count:
                     raise self.stop_at(path, f"barrier {at[0]} of {count}", "out_of_bounds")
                 return BarrierRef(value.offset + 8 * at[0])
+            if kind is WordArray and len(at) == 1:
+                count = value.type.count
+                if not 0 <= at[0] < count:
+                    raise self.stop_at(path, f"word {at[0]} of {count}", "out_of_bounds")
+                return WordRef(value.offset + WORD_PITCH * at[0])
             if kind is TensorField:
                 raise self.stop_at(path, "a tensor field is read through a gmem view")
             raise self.stop_at(path, f"cannot index this ({mode} run)")

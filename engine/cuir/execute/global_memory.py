@@ -63,13 +63,63 @@ def touch_tile(
 def _one_block(part: Any, view: Gmem, owner: Tensor, does: str) -> None:
     """Rows that another block of this launch wrote may be neither read nor written."""
     program = part.program
-    clash = (owner > program.launch_first) & (owner != program.block)
+    clash = _of_others(program, owner)
     if clash.any():
         other = int(owner[clash][0]) - program.launch_first - 1
+        whose = f"block {other} of this launch wrote" if other >= 0 else "this launch claims from"
+        program.report(
+            "global_race", part.path, f"{does} rows of {view.field.name} that {whose}", part.index,
+        )  # fmt: skip
+
+
+def _of_others(program: Any, owner: Tensor) -> Tensor:
+    """Where another block of this launch wrote, or any block of it claimed."""
+    written: Tensor = (owner > program.launch_first) & (owner != program.block)
+    return written | (owner == _claimed(program))
+
+
+def _claimed(program: Any) -> int:
+    """The owner of the words that this launch claims from: none of its blocks."""
+    return -1 - int(program.launch_first)
+
+
+def claimed_word(part: Any, tile: GmemTile) -> Tensor:
+    """The word of global memory that a claim takes from, for this launch alone.
+
+    Raises `Stopped` where the tensor has none. What nothing has written, and what this launch
+    writes, is a finding.
+    """
+    program, field = part.program, tile.view.field
+    target, start, stop = touch_tile(part, tile, tile.row, 1, write=True)
+    if stop <= start:
+        raise program.stop(
+            "out_of_bounds", part.path, f"claims from word {tile.row} of {field.name}, whose shape "
+            f"is {list(tile.view.shape)}", part,
+        )  # fmt: skip
+    index = (*tile.index, start)
+    owner = field.owners(True)[index]
+    _filled(part, part.path, tile.view, owner)
+    if int(owner) > program.launch_first:
         program.report(
             "global_race", part.path,
-            f"{does} rows of {view.field.name} that block {other} of this launch wrote", part.index,
+            f"claims from a word of {field.name} that this launch writes", part.index,
         )  # fmt: skip
+    owner.fill_(_claimed(program))
+    word: Tensor = target[start]
+    program.claims.setdefault((field.name, index), (word, int(word), part.path))
+    return word
+
+
+def check_claims(program: Any) -> None:
+    """At the end of a launch: every word that it claimed from is what the launch found."""
+    for (name, _), (word, before, path) in program.claims.items():
+        if int(word) != before:
+            program.report(
+                "unreturned_claim", path,
+                f"the launch leaves {int(word)} in a word of {name} that held {before}: the next "
+                "one would begin there", -1,
+            )  # fmt: skip
+    program.claims = {}
 
 
 def _filled(part: Any, path: int, view: Gmem, owner: Tensor) -> None:
@@ -92,10 +142,11 @@ def read_of_written(part: Any, path: int, view: Gmem, at: list[Any]) -> None:
         return
     found = torch.as_tensor(gather(owner, at[: owner.dim()], "exact"))
     _filled(part, path, view, found)
-    if bool(((found > program.launch_first) & (found != program.block)).any()):
+    if bool(_of_others(program, found).any()):
         program.report(
             "global_race", path,
-            f"reads elements of {view.field.name} that another block of this launch wrote",
+            f"reads elements of {view.field.name} that another block of this launch wrote or that "
+            "it claims from",
             part.index,
         )  # fmt: skip
 

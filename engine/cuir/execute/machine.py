@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from engine.cuir.execute.code import (
     Instr,
     Kind,
     Stopped,
+    grown,
     in_range,
     in_words,
 )  # fmt: skip
@@ -32,7 +33,7 @@ PACES = (1.0, 1.0, 0.2, 0.02)
 
 
 class BlockMachine:
-    """Runs one block to its end, to a deadlock, or to a stop."""
+    """Runs one block to its end, to a deadlock, or to a stop. See `run`."""
 
     def __init__(
         self, program: Program, code: Code, env: Env, block: tuple[int, int, int], *,
@@ -71,6 +72,8 @@ class BlockMachine:
         self.register_pool = 0  # what lower_registers has given back, in registers
         self.barriers: dict[int, Any] = {}
         self.named: dict[int, Any] = {}
+        self.words: dict[int, int] = {}  # what the shared words hold, by their offset
+        self.claimed = False  # since other blocks last went on
         self.sync_arrived: list[tuple[Part, int, np.ndarray]] = []
         self.sync_known = np.zeros(self.agents, np.int32)
         self.sync_generation = 0
@@ -83,8 +86,12 @@ class BlockMachine:
 
     # --- scheduling --------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def run(self) -> Iterator[None]:
+        """Stops after every claim, so that other blocks may make theirs."""
         while True:
+            if self.claimed:
+                self.claimed = False
+                yield
             able = [
                 p for p in self.parts if not p.done and (p.waiting is None or p.waiting.ready())
             ]
@@ -193,7 +200,10 @@ class BlockMachine:
                     frame.pc = instr.jump
             elif kind == Kind.NEXT:
                 now, stop, step = frame.loops[-1]
-                now += step
+                if instr.fn is None:
+                    now += step
+                else:
+                    now = grown(now, instr.fn(env), program.paths[instr.path])
                 if (now < stop) if step > 0 else (now > stop):
                     frame.loops[-1] = (now, stop, step)
                     env[instr.var] = now

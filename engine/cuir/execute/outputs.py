@@ -18,7 +18,7 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 
 _WRITES = dict.fromkeys(
-    ("copy", "store", "store_rows", "tma_store", "put", "compact", "put_bits"), 0
+    ("copy", "store", "store_rows", "tma_store", "put", "compact", "put_bits", "claim"), 0
 )  # op -> the place of what it writes among its operands
 _VIEWS = ("gmem", "tensor_map")
 

@@ -107,6 +107,8 @@ class Program:
         self.shared_bytes = 0
         self.grid: tuple[int, ...] = (1, 1, 1)
         self.scalars: dict[str, Any] = {}
+        # by field and index: a word that the running launch claims from, what it held, by which op
+        self.claims: dict[tuple[str, tuple[int, ...]], tuple[Tensor, int, int]] = {}
         self.fields: dict[str, TensorField] = {}
         self.module: Module | None = None
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.cuir.execute.code import PART, RUN_ERRORS, Code, Kind, Stopped, in_range, in_words
+from engine.cuir.execute.code import (
+    PART,
+    RUN_ERRORS,
+    Code,
+    Kind,
+    Stopped,
+    grown,
+    in_range,
+    in_words,
+)
 from engine.cuir.findings import Finding
 from engine.cuir.nodes import Path
 from engine.cuir.scalar import Env
@@ -61,7 +70,10 @@ def _run(code: Code, env: Env, paths: list[Path], limit: int) -> Any:
             pc += 1
         elif kind == Kind.NEXT:
             now, stop, step = loops[-1]
-            now += step
+            if instr.fn is None:
+                now += step
+            else:
+                now = grown(now, instr.fn(env), paths[instr.path])
             if (now < stop) if step > 0 else (now > stop):
                 loops[-1] = (now, stop, step)
                 env[instr.var] = now

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,10 +12,12 @@ from engine.cuir.arch import WARPGROUP_THREADS
 from engine.cuir.arch import arch as arch_facts
 from engine.cuir.execute.code import PART, Code, Stopped
 from engine.cuir.execute.compiler import ProgramCompiler
+from engine.cuir.execute.global_memory import check_claims
 from engine.cuir.execute.machine import BlockMachine
 from engine.cuir.execute.outputs import written_fields
 from engine.cuir.execute.program import Coverage, Limits, Observer, Program, Schedule
 from engine.cuir.execute.pure import run_pure
+from engine.cuir.execute.turns import take_turns
 from engine.cuir.execute.values import Tensor, TensorField
 from engine.cuir.findings import Finding
 from engine.cuir.nodes import Module, Name, Path, Str
@@ -89,14 +91,15 @@ class Host:
         program.coverage.launches.append((ref.name, tuple(grid)))
         program.launch_first = program.block
         env.pop(PART)
-        for z in range(full[2]):
-            for y in range(full[1]):
-                for x in range(full[0]):
-                    program.block += 1
-                    BlockMachine(
-                        program, code, env, (x, y, z),
-                        threads=threads, units=units, shared=shared, registers=registers,
-                    ).run()  # fmt: skip
+
+        def block(place: tuple[int, int, int]) -> Iterator[None]:
+            return BlockMachine(
+                program, code, env, place,
+                threads=threads, units=units, shared=shared, registers=registers,
+            ).run()  # fmt: skip
+
+        take_turns(program, block)
+        check_claims(program)
 
     def units(self, code: Code, threads: int, path: int) -> int:
         """One unit per warpgroup where the kernel works by warpgroups, else one per block."""

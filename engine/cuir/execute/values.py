@@ -29,6 +29,7 @@ from engine.cuir.types import (
     TileType,
     Type,
     Unknown,
+    WordsType,
 )  # fmt: skip
 
 Tensor = torch.Tensor
@@ -159,6 +160,25 @@ class BarrierRef:
 
 
 ONE_BARRIER = BarriersType(None, True)
+
+
+class WordArray:
+    __slots__ = ("offset", "type")
+
+    def __init__(self, type: WordsType, offset: int) -> None:
+        self.type = type
+        self.offset = offset
+
+
+class WordRef:
+    __slots__ = ("offset", "type")
+
+    def __init__(self, offset: int) -> None:
+        self.type = ONE_WORD
+        self.offset = offset
+
+
+ONE_WORD = WordsType(None, True)
 
 
 class TensorMap:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.cuir.execute.values import BarrierArray, Gmem, Shared, TensorField
-from engine.cuir.types import BarriersType, DType, GmemType, SharedType
+from engine.cuir.execute.values import BarrierArray, Gmem, Shared, TensorField, WordArray
+from engine.cuir.types import BarriersType, DType, GmemType, SharedType, WordsType
 
 
 def block_id(part: Any, out: Any, axis: int) -> int:
@@ -55,7 +55,7 @@ def shared_stages(
 
 def _shared(part: Any, out: SharedType) -> Shared:
     start = out.offset or 0
-    end = start + out.tile_bytes * (out.stages or 1)
+    end = start + out.bytes
     size = part.machine.shared.size
     if end > size:
         raise part.program.stop(
@@ -67,6 +67,17 @@ def _shared(part: Any, out: SharedType) -> Shared:
 
 def transpose(part: Any, out: SharedType, tile: Shared) -> Shared:
     return Shared(out, tile.offset)
+
+
+def shared_words(part: Any, out: WordsType, count: int, offset: int) -> WordArray:
+    size = part.machine.shared.size
+    if offset < 0 or offset + out.bytes > size:
+        raise part.program.stop(
+            "out_of_bounds", part.path,
+            f"words end at byte {offset + out.bytes} of shared memory, and the launch asks for "
+            f"{size}", part,
+        )  # fmt: skip
+    return WordArray(out, offset)
 
 
 def mbarriers(part: Any, out: BarriersType, count: int, offset: int) -> BarrierArray:

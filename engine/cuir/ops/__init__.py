@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from engine.cuir.ops import host, lists, matmul, movement, pipeline, registers, views
+from engine.cuir.ops import host, lists, matmul, movement, pipeline, registers, views, work
 from engine.cuir.ops.spec import Effect, Operand, OpSpec, Pending, Proxy, Who
 
-_GROUPS = (views.OPS, registers.OPS, movement.OPS, matmul.OPS, pipeline.OPS, lists.OPS, host.OPS)
+_GROUPS = (
+    views.OPS, registers.OPS, movement.OPS, matmul.OPS, pipeline.OPS, lists.OPS, work.OPS, host.OPS,
+)  # fmt: skip
 
 
 def _table() -> Mapping[str, OpSpec]:

@@ -37,6 +37,7 @@ from engine.cuir.types import (
     TileType,
     Type,
     Unknown,
+    WordsType,
 )  # fmt: skip
 
 
@@ -130,6 +131,7 @@ OPERAND_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = MappingProxyType(
         "reg": ("a register tile", (TileType,)),
         "left": ("a shared tile, or a register tile in an operand layout", (SharedType, TileType)),
         "barrier": ("one mbarrier", (BarriersType,)),
+        "slot": ("one shared word", (WordsType,)),
         "map": ("a tensor map", (MapType,)),
         "coords": ("a list of whole numbers", (ListType,)),
         "list": ("a list", (ListType,)),
@@ -234,7 +236,7 @@ def check_operand(spec: OpSpec, operand: Operand, value: Type) -> None:
         ok = value.dtype in ("i32", "i64")
     if ok and isinstance(value, SharedType):
         ok = value.stages is None and (operand.kind in ("matrix",) or not value.transposed)
-    if ok and isinstance(value, BarriersType):
+    if ok and isinstance(value, BarriersType | WordsType):
         ok = value.single
     if not ok:
         from engine.cuir.types import describe

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, nothing, op
 from engine.cuir.types import (
+    WORD_PITCH,
     BarriersType,
     DTypeValue,
     FieldType,
@@ -12,6 +13,7 @@ from engine.cuir.types import (
     SharedType,
     Type,
     Unknown,
+    WordsType,
 )  # fmt: skip
 
 I32 = Scalar("i32")
@@ -60,7 +62,7 @@ def _shared(
         mismatch(f"a shared tile starts at a multiple of 16 bytes, not {start}", "misaligned")
     made = SharedType(dtype.dtype.name, sizes[0] or 0, sizes[1] or 0, start, count)
     if start is not None:
-        end = start + made.tile_bytes * (count or 1)
+        end = start + made.bytes
         limit = context.arch.shared_block
         if start < 0 or end > limit:
             mismatch(
@@ -92,6 +94,24 @@ def _barriers(context: RuleContext, count: Type, offset: Type) -> Type:
     if start is not None and start % 8:
         mismatch(f"an mbarrier starts at a multiple of 8 bytes, not {start}", "misaligned")
     return BarriersType(_known(count), offset=start)
+
+
+def _words(context: RuleContext, count: Type, offset: Type) -> Type:
+    size, start = _known(count), _known(offset)
+    if size is not None and size <= 0:
+        mismatch(f"there is at least one shared word, not {size}", "bad_value")
+    if start is not None and start % WORD_PITCH:
+        mismatch(f"shared words start at a multiple of {WORD_PITCH} bytes, not {start}",
+                 "misaligned")  # fmt: skip
+    made = WordsType(size, offset=start)
+    limit = context.arch.shared_block
+    if start is not None and not 0 <= start <= limit - made.bytes:
+        mismatch(
+            f"the words end at byte {start + made.bytes}, and a block of {context.arch.name} has "
+            f"at most {limit} bytes of shared memory",
+            "shared_over_limit",
+        )
+    return made
 
 
 def _sizeof(context: RuleContext, dtype: Type) -> Type:
@@ -149,6 +169,12 @@ OPS = (
         "mbarriers[S: int](offset: int)", "views", rule=_barriers, execute="views:mbarriers",
         who=Who.ANY, needs="mbarrier",
         doc="S mbarriers of 8 bytes each in shared memory; `bars[s]` is one of them.",
+    ),
+    op(
+        "shared_words[S: int](offset: int)", "views", rule=_words, execute="views:shared_words",
+        who=Who.ANY,
+        doc="S whole numbers (i32) in shared memory, each in 16 bytes of its own: what one part "
+            "tells the others. `words[s]` is one of them.",
     ),
     op(
         "sizeof(T: sized)", "ids", rule=_sizeof, execute="views:sizeof", who=Who.ANY,

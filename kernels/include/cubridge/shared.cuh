@@ -5,6 +5,7 @@
 #pragma once
 
 #include "args.cuh"
+#include "work.cuh"
 
 namespace cubridge {
 
@@ -58,6 +59,12 @@ __device__ __forceinline__ Shared<T, ROWS, COLS> shared(int offset) {
 }
 template <typename T, int STAGES, int ROWS, int COLS>
 __device__ __forceinline__ SharedStages<T, STAGES, ROWS, COLS> shared_stages(int offset) {
+  return {shared_base() + offset};
+}
+
+// COUNT words, `offset` bytes into dynamic shared memory.
+template <int COUNT>
+__device__ __forceinline__ SharedWords<COUNT> shared_words(int offset) {
   return {shared_base() + offset};
 }
 

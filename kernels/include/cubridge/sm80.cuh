@@ -9,6 +9,7 @@
 #include "scalar.cuh"
 #include "shared.cuh"
 #include "tile.cuh"
+#include "work.cuh"
 
 // sm_75 has neither cp.async nor mma.sync.m16n8k16 nor bf16 operands (PTX ISA: "Target ISA Notes"
 // of each), so there is nothing here that it could run.

@@ -10,3 +10,4 @@
 #include "sm90_tile.cuh"
 #include "sm90_wgmma.cuh"
 #include "tile.cuh"
+#include "work.cuh"

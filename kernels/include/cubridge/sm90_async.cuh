@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "args.cuh"
+#include "work.cuh"
 
 namespace cubridge {
 
@@ -77,6 +78,11 @@ __device__ __forceinline__ SharedTile<T, ROWS, COLS> shared(int offset) {
 
 template <typename T, int STAGES, int ROWS, int COLS>
 __device__ __forceinline__ SharedStages<T, STAGES, ROWS, COLS> shared_stages(int offset) {
+  return {shared_base() + static_cast<uint32_t>(offset)};
+}
+
+template <int COUNT>
+__device__ __forceinline__ SharedWords<COUNT> shared_words(int offset) {
   return {shared_base() + static_cast<uint32_t>(offset)};
 }
 

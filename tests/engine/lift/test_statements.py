@@ -96,6 +96,14 @@ KNOWN = {
     "i = helper<T>(args, x);": "i = helper[T](args, i32(x))",
     "i = args.Hq / args.B;": "i = args.Hq // args.B",
     "i = blockIdx.y + gridDim.x;": "i = block_id(1) + grid_dim(0)",
+    # claimed work
+    "const int a = claim(ids_of.tile(0), i * j);": "a = claim(ids_of[0:], i * j)",
+    "const auto w = shared_words<2>(65568); post(w[i % 2], j); j = fetch(w[0]);":
+        "w = shared_words[2](65568)\npost(w[i % 2], j)\nj = fetch(w[0])",
+    "for (int k = i; k < 9; k = j) { j = k + 2; }":
+        "for k in range(i, 9, then(j)):\n    j = k + 2",
+    "for (int k = i; k <= 9; k = j) { int j = 1; ++j; }":
+        "for k in range(i, 9 + 1, then(j)):\n    j_1 = 1\n    j_1 = j_1 + 1",
     # control flow
     "for (int k = 0; k < 3; ++k) { sync(); }": "for k in range(3):\n    sync()",
     "for (int k = 0; k < 3; k++) sync();": "for k in range(3):\n    sync()",
@@ -190,6 +198,12 @@ OPAQUE = {
     "for (int k = 0; k != 3; ++k) {}": "go with its step",
     "for (int k = 0; k < 3; k *= 2) {}": "step",
     "for (int k = 0; k < 3; ++i) {}": "step",
+    "for (int k = 0; k < 3; k = 2) {}": "next value",
+    "for (int k = 0; k < 3; k = i + 1) { ++i; }": "step",
+    "for (int k = 0; k < 3; k = x) { ++x; }": "next value",
+    "for (int k = 9; k > 3; k = i) { --i; }": "go with its step",
+    "for (int k = 0; k < j; k = i) { ++i; ++j; }": "bounds",
+    "for (int k = 0; k < 3; k = i) { k = 2; ++i; }": "bounds",
     "for (int k = 0; k < i; ++k) { ++i; }": "bounds",
     "for (int k = 0; k < i; ++k) { k += 1; }": "bounds",
     "for (float k = 0; k < 3; ++k) {}": "loop variable",
@@ -244,6 +258,7 @@ EFFECTS = {
     "int* p = &i;": (("i",), ("i", "p")),
     "for (int k = 0; k < 3; k *= 2) { break; }": ((), ("*", "k")),
     "*p = i;": (("i",), ("*",)),
+    "unsigned a = claim(ids_of.tile(0), i);": (("i", "ids_of"), ("*", "a")),
     "{ int i = 3; i = 1.5; }": (("i_1",), ("i_1",)),
 }
 
