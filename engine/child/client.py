@@ -51,7 +51,8 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Any = None
         self._lock = threading.Lock()
-        self._worker: int | None = None  # the process that runs specs, below the keeper
+        self._worker: int | None = None  # the process that runs specs, below its keepers
+        self._reason: int | None = None  # where its keepers say why they ended it
         self._ran: tuple[str, str] | None = None  # path and hash of the person's spec that ran
 
     def __enter__(self) -> Self:
@@ -73,33 +74,40 @@ class Child:
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             environment.setdefault(name, "1")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._process = subprocess.Popen(
-            child_command("engine.child.server"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env=environment,
-            start_new_session=True,
-        )
+        self._reason, reason = os.pipe()
+        os.set_blocking(self._reason, False)
+        try:
+            self._process = subprocess.Popen(
+                child_command("engine.child.server", str(reason)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env=environment,
+                start_new_session=True,
+                pass_fds=(reason,),
+            )
+        finally:
+            os.close(reason)
 
     def close(self) -> None:
         """End the child and everything it started."""
         process, self._process = self._process, None
         worker, self._worker = self._worker, None
+        reason, self._reason = self._reason, None
         self._ran = None
+        if reason is not None:
+            os.close(reason)
         if process is None:
             return
         if process.poll() is None:
             # Stopped first: it starts nothing more, and adopts what its descendants leave.
             process.send_signal(signal.SIGSTOP)
             if worker is not None:
-                # At once: what forks without end is born faster than it is found one by one. The
-                # stopped keeper has not waited for it, so the number is still the worker's.
+                # At once: what forks without end is born faster than it is found one by one. Its
+                # keepers do not wait for it, so the number is the worker's while they live.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(worker, signal.SIGKILL)
             end_descendants(process.pid)
-        elif worker is not None:
-            _end_left(worker, process.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         for stream in (process.stdin, process.stdout):
@@ -196,7 +204,7 @@ class Child:
                         "shorten what runs at that line: torch ops for a Python loop, names for "
                         "dimensions that are fixed at large numbers",
                     )  # fmt: skip
-                used = resident(self._worker or process.pid)
+                used = resident(process.pid, self._memory_limit)
                 if used > self._memory_limit:
                     raise self._stopped(
                         job, f"used {used / 2**30:.1f} GiB of memory and was stopped",
@@ -210,7 +218,10 @@ class Child:
 
     def _stopped(self, job: _Job, what: str, fix: str) -> CuBridgeError:
         """Kill the child in the middle of `job`; the error names the line that was running."""
-        dump = where_now(self._worker, self._log) if self._worker is not None else ""
+        process, worker = self._process, self._worker
+        dump = ""
+        if process is not None and worker is not None:
+            dump = where_now(worker, process.pid, self._log)
         self.close()
         return job.failure(f"{job.subject} {what}", dump, fix)
 
@@ -218,13 +229,13 @@ class Child:
         """The error for a child that is gone."""
         process = self._process
         code = None
-        log = ""
+        log, crowded = "", False
         if process is not None:
             try:
                 code = process.wait(_GRACE)
             except subprocess.TimeoutExpired:
                 code = None
-            log = read_log(self._log)
+            log, crowded = read_log(self._log), self._is_crowded()
         self.close()
         tail = last_words(log)
         ended, closed = "ended", False
@@ -239,7 +250,7 @@ class Child:
                 f"the process that runs specs and CuIR ended before {job.command} began ({how})"
                 + (f": {tail}" if tail else "")
             )
-        if code == CROWDED:
+        if crowded:
             what = f"{job.subject} had more than {MOST} processes at a time and was stopped"
             return job.failure(what, fix="start no processes: a spec is run many times to be read")
         fix = "remove what ends or crashes Python: os._exit, a signal, an extension that faults"
@@ -252,14 +263,11 @@ class Child:
             what = f"the process that ran {job.subject} was killed ({how})"
         return job.failure(what + (f": {tail}" if tail else ""), log, fix)
 
-
-def _end_left(worker: int, session: int) -> None:
-    """End a worker that its keeper did not live to end, such as one that holds Python's lock."""
-    with contextlib.suppress(ProcessLookupError):
-        if os.getsid(worker) == session:  # else it has ended, and another has its number
-            os.kill(worker, signal.SIGSTOP)
-            end_descendants(worker)
-            os.killpg(worker, signal.SIGKILL)
+    def _is_crowded(self) -> bool:
+        """Whether the keepers ended the worker for the number of its processes."""
+        with contextlib.suppress(BlockingIOError):
+            return self._reason is not None and os.read(self._reason, len(CROWDED)) == CROWDED
+        return False  # a keeper lives, and has not said so
 
 
 @dataclass(slots=True)

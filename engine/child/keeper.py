@@ -1,67 +1,99 @@
-"""A small process above the one that runs specs: it outlives that one, however it ends, and then
-ends all that it has started.
+"""Two small processes above the one that runs specs: they outlive that one, however it ends, and
+then end all that it has started.
 
 A spec may end its own process (os._exit, a fault in an extension, a signal to its group) while
-something that it started runs on in a session of its own. That becomes a child of the keeper, not
-of init, and is ended there.
+something that it started runs on in a session of its own. That becomes a child of the inner keeper,
+not of init, and is ended there; one that has come to its own end is waited for there, so that it
+counts no more. Should the inner keeper be killed, all that falls to the outer one; should the outer
+one be killed, the inner one sees it and ends all. One that was stopped, or both, the kernel lets go
+on when CuBridge ends. A spec that goes on to stop or to kill what guards it, or that leaves a
+daemon and kills both at once, can be held by nothing that runs as the same user.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import resource
 import select
 import signal
+import sys
 import threading
 from typing import NoReturn
 
 from engine.child.family import adopt_orphans, descendants, end_descendants
 
-MOST = 256  # processes that a spec may have at a time
-CROWDED = 213  # the keeper's exit code after it has ended more of them
+MOST = 256  # processes that a spec may have at a time, among them ended ones that it must wait for
+CROWDED = b"crowded"
 _TICK_MS = 200  # a look at /proc takes half a millisecond, also while nothing is asked
 
 
-def keep(requests: int) -> int:
-    """Split off a worker, and return in it only: a descriptor that hangs up with the keeper.
+def keep(requests: int, reason: int) -> int:
+    """Split off a worker, and return in it only: a descriptor that hangs up with its keeper.
 
-    The keeper ends as the worker ends (its exit code, or its signal), with `CROWDED` after the
-    worker has had more than `MOST` processes, or when nobody can write `requests` any more. Call it
-    before any thread is started.
+    The keepers end as the worker ends (its exit code, or its signal), or when nobody can write
+    `requests` any more. Once the worker has had more than `MOST` processes they end it, and write
+    `CROWDED` into `reason`, which the worker does not have. Call it before any thread is started.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a starter may ignore it, and nobody could wait
+    _go_on_at_the_end_of(requests)
+    outer = _split_off((requests,))
+    inner = _split_off((requests, outer), reason)
+    os.close(outer)
+    os.close(reason)
+    return inner
+
+
+def _go_on_at_the_end_of(requests: int) -> None:
+    """Have the kernel continue this process, should it be stopped, when `requests` hangs up (and
+    when something is written): no process has to be running for that (Linux; else nothing)."""
+    if sys.platform == "linux":
+        fcntl.fcntl(requests, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(requests, fcntl.F_SETSIG, signal.SIGCONT)
+        flags = fcntl.fcntl(requests, fcntl.F_GETFL)
+        fcntl.fcntl(requests, fcntl.F_SETFL, flags | os.O_ASYNC)
+
+
+def _split_off(watched: tuple[int, ...], reason: int | None = None) -> int:
+    """Fork, and return in the child only: a descriptor that hangs up with this process, which ends
+    as the child ends, or with all below it when one of `watched` hangs up. The one that is given
+    a `reason` counts processes."""
     adopt_orphans()
     mine, kept = os.pipe()
     worker = os.fork()
     if worker == 0:
         os.close(kept)
         os.setpgid(0, 0)  # a spec that kills its own group does not mean the keeper
-        adopt_orphans()
         return mine
     os.close(mine)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)  # answers are the worker's: without it, their reader must see an end
-    crowded = threading.Event()
-    threading.Thread(target=_watch, args=(requests, worker, crowded), daemon=True).start()
+    threading.Thread(target=_watch, args=(watched, worker, reason), daemon=True).start()
     code = _wait(worker)
-    _end_as(CROWDED if crowded.is_set() else code)
+    _end_as(code)
 
 
-def _watch(requests: int, worker: int, crowded: threading.Event) -> None:
-    """End the worker once it has too many processes, and everything once `requests` hangs up."""
+def _watch(watched: tuple[int, ...], worker: int, reason: int | None) -> None:
+    """End the worker once it has too many processes, and everything once a descriptor hangs up."""
     watch = select.poll()
-    watch.register(requests, 0)
-    while not watch.poll(_TICK_MS):
+    for descriptor in watched:
+        watch.register(descriptor, 0)  # a hang-up is reported without asking
+    while not watch.poll(None if reason is None else _TICK_MS):
         # The worker is one of them.
-        if len(descendants(os.getpid(), MOST + 2)) > MOST + 1:
-            crowded.set()  # before the worker ends, which the main thread waits for
-            # The group at once: what forks without end is born faster than it is found.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(worker, signal.SIGKILL)
-            end_descendants(os.getpid())
+        if reason is not None and len(descendants(os.getpid(), MOST + 2)) > MOST + 1:
+            os.write(reason, CROWDED)  # before the worker ends, which the main thread waits for
+            _end_below(worker)
             return
-    end_with(requests)
+    _end_below(worker)
+    end_with(*watched)
+
+
+def _end_below(worker: int) -> None:
+    # The group at once: what forks without end is born faster than it is found.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(worker, signal.SIGKILL)
+    end_descendants(os.getpid())
 
 
 def end_with(*descriptors: int) -> None:
@@ -69,7 +101,7 @@ def end_with(*descriptors: int) -> None:
     it has started."""
     watch = select.poll()
     for descriptor in descriptors:
-        watch.register(descriptor, 0)  # a hang-up is reported without asking
+        watch.register(descriptor, 0)
     watch.poll()
     end_descendants(os.getpid())
     if os.getpgrp() == os.getpid():
@@ -78,11 +110,17 @@ def end_with(*descriptors: int) -> None:
 
 
 def _wait(worker: int) -> int:
-    """The worker's exit code, or the negative number of the signal that ended it."""
+    """The worker's exit code, or the negative number of the signal that ended it.
+
+    The worker is not taken from the system's table: while its keepers live, its number is its own.
+    """
     while True:
-        pid, status = os.wait()  # of orphans too: none stays a zombie
-        if pid == worker:
-            return os.waitstatus_to_exitcode(status)
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        assert ended is not None
+        if ended.si_pid == worker:
+            exited = ended.si_code == os.CLD_EXITED
+            return ended.si_status if exited else -ended.si_status
+        os.waitpid(ended.si_pid, 0)  # an orphan: none stays a zombie
 
 
 def _end_as(code: int) -> NoReturn:

@@ -26,16 +26,16 @@ def default_memory_limit() -> int:
     return total * 3 // 4
 
 
-def resident(pid: int) -> int:
+def resident(pid: int, limit: int = 0) -> int:
     """Resident bytes of a process and of all that it started; 0 where /proc does not say.
 
-    What a fork shares with its parent counts once, where the kernel tells. RLIMIT_AS would do
+    What they share counts once, where the kernel tells; within `limit`, where the plain sum is, it
+    may count for each: to ask takes the kernel a walk through all their pages. RLIMIT_AS would do
     without watching, and would break CUDA, which maps address space freely.
     """
-    below = descendants(pid)
-    if not below:
-        return _alone(pid)
-    return sum(map(_share, (pid, *below)))
+    members = (pid, *descendants(pid))
+    plain = sum(map(_alone, members))
+    return plain if plain <= limit or len(members) == 1 else sum(map(_share, members))
 
 
 def _alone(pid: int) -> int:

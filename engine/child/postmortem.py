@@ -36,14 +36,13 @@ def read_log(log: Any) -> str:
     return bytes(log.read()).decode("utf-8", "replace")
 
 
-def where_now(pid: int, log: Any) -> str:
-    """Ask a running child for its stacks: the log with them, or "" where there is none to ask."""
+def where_now(pid: int, session: int, log: Any) -> str:
+    """Ask a running process of a session for its stacks: the log with them, or "" where there is
+    none to ask, also where the number has become another process's."""
     if log is None:
         return ""
     before = log.seek(0, os.SEEK_END)
-    try:
-        os.kill(pid, ASK)
-    except ProcessLookupError:
+    if not _asked(pid, session):
         return ""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
@@ -52,6 +51,22 @@ def where_now(pid: int, log: Any) -> str:
         if _WHOLE.search(log.read(_TAIL)):
             break
     return read_log(log)
+
+
+def _asked(pid: int, session: int) -> bool:
+    try:
+        process = os.pidfd_open(pid)  # this process, whatever becomes of its number
+    except OSError:
+        return False
+    try:
+        if os.getsid(pid) != session:
+            return False
+        signal.pidfd_send_signal(process, ASK)
+    except OSError:
+        return False
+    finally:
+        os.close(process)
+    return True
 
 
 def line_in(log: str, path: str) -> int | None:

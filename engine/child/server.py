@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import sys
 import threading
 import traceback
 from collections.abc import Callable
@@ -27,7 +28,7 @@ Send = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
-    keeper = keep(0)
+    keeper = keep(0, int(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     requests = os.fdopen(os.dup(0), "rb")
     log = os.dup(2)

@@ -16,6 +16,7 @@ import pytest
 from engine.child.client import Child, ChildEnded, ChildFailed
 from engine.child.keeper import MOST
 from engine.child.memory import resident
+from engine.child.postmortem import where_now
 from engine.child.protocol import Broken, encode, next_message
 from engine.child.wire import describe, rebuild
 from engine.cuir.nodes import Module
@@ -246,7 +247,10 @@ def escaping(how: str, tmp_path: Path, then: str = "pass") -> tuple[str, Path]:
 
 
 def assert_ends(file: Path) -> None:
-    pid = int(file.read_text())
+    assert_end(int(file.read_text()))
+
+
+def assert_end(pid: int) -> None:
     deadline = time.monotonic() + 60
     while lives(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -280,6 +284,7 @@ def test_nothing_that_a_spec_starts_outlives_the_child(how: str, end: str, tmp_p
 OWN_ENDS = {
     "os._exit(0)": "exit code 0",
     "os._exit(3)": "exit code 3",
+    "os._exit(int('213'))": "exit code 213",  # which was once a reason of ours
     "import ctypes; ctypes.string_at(0)": "signal 11",
     # By name: the reader tries other values for the numbers that a spec holds.
     "import signal; os.killpg(0, signal.SIGKILL)": "signal 9",
@@ -330,30 +335,99 @@ def test_a_spec_that_starts_too_many_processes_is_ended_with_all_of_them(
     assert "torch" in child.call("ping", {})
 
 
-def test_what_a_keeper_did_not_live_to_end_is_ended_too(tmp_path: Path) -> None:
-    """The worker holds Python's lock, so that it sees no hang-up itself."""
-    file = tmp_path / "pid"
-    path = write(
-        tmp_path,
-        f"kept = open({str(file)!r}, 'w').write(str(os.getpid()))\n"
-        "    import re; re.match('(a+)+b', 'a' * 60)",
+def test_processes_that_came_to_their_own_end_are_not_counted(child: Child, tmp_path: Path) -> None:
+    """Commands that leave a daemon each, as a compiler cache does, one after the other."""
+    once = tmp_path / "once"
+    few, many = 20, 15
+    assert few * many > MOST + 10
+    command = f"for i in $(seq {few}); do (true < /dev/null > /dev/null 2>&1 &); done"
+    body = (
+        f"import subprocess; once = {str(once)!r}\n"
+        "    if not os.path.exists(once):\n"
+        "        open(once, 'w').close()\n"
+        f"        for _ in 'x' * int('{many}'): subprocess.run(['sh', '-c', {command!r}])\n"
+        "        time.sleep(1)"
     )
+    assert "recipe" in child.call("recipe", {"path": write(tmp_path, body), "options": {}})
+
+
+HOLDS_THE_LOCK = "import re; re.match('(a+)+b', 'a' * 60)"  # and so sees no hang-up itself
+
+
+def keepers(child: int) -> tuple[int, int]:
+    """The outer one, and the inner one, which runs nothing but the process that runs specs."""
+    text = Path(f"/proc/{child}/task/{child}/children").read_text()
+    return child, int(text.split()[0])
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["outer", "inner"])
+def test_what_a_keeper_did_not_live_to_end_is_ended_too(which: int, tmp_path: Path) -> None:
+    """The worker, and a daemon that it left."""
+    worker = tmp_path / "worker"
+    path, file = escaping(
+        "a daemon's two forks", tmp_path,
+        f"open({str(worker)!r}, 'w').write(str(os.getpid())); {HOLDS_THE_LOCK}",
+    )  # fmt: skip
     with Child() as running:
         running.call("ping", {})
-        keeper = running.pid
-        assert keeper is not None
+        assert running.pid is not None
+        keeper = keepers(running.pid)[which]
 
         def end_keeper() -> None:
-            while not (file.exists() and file.read_text()):
+            while not (worker.exists() and worker.read_text()):
                 time.sleep(0.02)
             os.kill(keeper, signal.SIGKILL)
 
         ender = threading.Thread(target=end_keeper)
         ender.start()
         with pytest.raises(SpecError):
-            running.call("recipe", {"path": path, "options": {}}, seconds=5)
+            running.call("recipe", {"path": path, "options": {}}, seconds=30)
         ender.join()
     assert_ends(file)
+    assert_ends(worker)
+
+
+@pytest.mark.parametrize("stopped", [[0], [0, 1]], ids=["outer", "both"])
+def test_stopped_keepers_end_with_a_killed_parent(stopped: list[int], tmp_path: Path) -> None:
+    worker = tmp_path / "worker"
+    path, file = escaping(
+        "a daemon's two forks", tmp_path,
+        f"open({str(worker)!r}, 'w').write(str(os.getpid())); {HOLDS_THE_LOCK}",
+    )  # fmt: skip
+    program = (
+        "import sys; from engine.child.client import Child; child = Child();"
+        "child.call('ping', {}); print(child.pid, flush=True);"
+        "child.call('recipe', {'path': sys.argv[1], 'options': {}})"
+    )
+    words = [sys.executable, "-c", program, path]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        both = keepers(int(parent.stdout.readline()))
+        while not (worker.exists() and worker.read_text()):
+            assert parent.poll() is None
+            time.sleep(0.02)
+        for which in stopped:
+            os.kill(both[which], signal.SIGSTOP)
+        parent.kill()
+    assert_ends(file)
+    assert_ends(worker)
+    for keeper in both:
+        assert_end(keeper)
+
+
+def test_only_a_process_of_the_child_is_asked_where_it_is(tmp_path: Path) -> None:
+    """Its number may have become another's, whom the signal would end."""
+    with (
+        (tmp_path / "log").open("w+b") as log,
+        subprocess.Popen(["sleep", "600"], start_new_session=True) as stranger,
+    ):
+        try:
+            assert where_now(stranger.pid, os.getsid(0), log) == ""
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+        stranger.wait()
+        assert where_now(stranger.pid, stranger.pid, log) == ""
 
 
 def test_headless_a_spec_that_ends_its_process_is_one_error_and_leaves_nothing(
