@@ -86,18 +86,24 @@ __device__ __forceinline__ int compact(const GmemVector<int>& dst, int count, At
 
 // Whether f holds for each of the R x C pairs, a bit each, four words to a row: word w of a row has
 // the columns that lane w of a quad holds in an accumulator, lowest first (PTX ISA: "Matrix fragments
-// for mma.m16n8k16"; wgmma's has the same columns). A lane makes whole words.
+// for mma.m16n8k16"; wgmma's has the same columns). A lane has one column of each word, so that what f
+// loads by column stays in registers while the rows pass, and what it loads by row is one load for the
+// whole warp. (PTX ISA: vote.sync.ballot)
 template <int R, int C, typename F>
 __device__ __forceinline__ void put_bits(const GmemVector<int>& dst, At at, F f) {
   static_assert(C % 8 == 0 && C <= 128, "a word has the bits of at most 32 columns");
-  for (int place = threadIdx.x % 32; place < 4 * R; place += 32) {
-    unsigned word = 0;
+  constexpr int STEP = R % 8 == 0 ? 8 : 1;
+  const int lane = threadIdx.x % 32;
+  const int column = lane / 2 * 8 + lane % 2;
+  for (int row = 0; row < R; row += STEP) {
+    unsigned mine = 0;
 #pragma unroll
-    for (int bit = 0; bit < C / 4; ++bit) {
-      const int column = bit / 2 * 8 + place % 4 * 2 + bit % 2;
-      word |= (f(at.row + place / 4, at.col + column) ? 1u : 0u) << bit;
+    for (int place = 0; place < 4 * STEP; ++place) {
+      const bool kept = f(at.row + row + place / 4, at.col + column + place % 4 * 2);
+      const unsigned word = __ballot_sync(0xffffffffu, (4 * lane < C) & kept);
+      if (lane == place) mine = word;
     }
-    if (dst.has(place)) *dst.at(place) = static_cast<int>(word);
+    if (lane < 4 * STEP && dst.has(4 * row + lane)) *dst.at(4 * row + lane) = static_cast<int>(mine);
   }
 }
 
