@@ -19,6 +19,8 @@ from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
 from textual.filter import Monochrome
+from textual.screen import Screen
+from textual.timer import Timer
 
 from cubridge_tui import actions, plain, themes
 from cubridge_tui.config import Config, config_dir, load_config
@@ -28,7 +30,7 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.screens.base import ActionScreen
 from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.screens.palette import ActionProvider
-from cubridge_tui.steady import Tidy, steady
+from cubridge_tui.steady import Keys, Tidy, look_at_new, steady
 from engine.errors import advice
 from sessions.store import Store
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from engine.service.bench import Bench
 
 TERMINAL_SECONDS = 1.0
+YOUNG_SECONDS = 0.03  # between a key's repaint and a look at the new objects
 TIDY_LOOK_SECONDS, TIDY_SECONDS, TIDY_LATEST_SECONDS = 10.0, 20.0, 300.0
 
 
@@ -79,7 +82,10 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         self.actor = actor()
         self.store = Store.open(store)
         self.cancel = threading.Event()
+        self.keys = Keys()
         self.jobs = Jobs(self.cancel, self._post, self._job_news)
+        self._held: Timer | None = None  # news of a job that let a key pass
+        self._young: Timer | None = None
         self._bench: Bench | None = None
         self._bench_lock = threading.Lock()
         self._opening = session
@@ -127,8 +133,21 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
-            self._tidy.touched(time.monotonic())
+            now = time.monotonic()
+            self._tidy.touched(now)
+            self.keys.touched(now)
         await super().on_event(event)
+
+    def _display(self, screen: Screen[Any], renderable: Any) -> None:
+        super()._display(screen, renderable)
+        if self.keys.painted() and self._young is None:
+            self._young = self.set_timer(YOUNG_SECONDS, self._look_at_new)
+
+    def _look_at_new(self) -> None:
+        rest = self.keys.wait(time.monotonic())
+        self._young = self.set_timer(rest, self._look_at_new) if rest else None
+        if not rest:
+            look_at_new()
 
     def _tidy_up(self) -> None:
         self._tidy.look(time.monotonic(), self.jobs.busy)
@@ -172,6 +191,21 @@ class CuBridgeApp(App[int], inherit_bindings=False):
             self._job_news()
 
     def _job_news(self) -> None:
+        """The running job said something, which lets a key pass that waits for its repaint; or it
+        ended."""
+        if self._held is not None and self.jobs.running:
+            return
+        rest = self.keys.rest(time.monotonic()) if self.jobs.running else 0.0
+        if rest:
+            self._held = self.set_timer(rest, self._tell_held)
+        else:
+            self._tell_news()
+
+    def _tell_held(self) -> None:
+        self._held = None
+        self._tell_news()
+
+    def _tell_news(self) -> None:
         # Only what can be seen: a hidden screen that changes has the whole shown one painted again.
         for screen in reversed(self.screen_stack):
             if isinstance(screen, ActionScreen):

@@ -1,8 +1,10 @@
-"""The interpreter's own pauses, kept away from keys: thread switches and the garbage collector."""
+"""What a key's repaint would wait for, kept away from it: thread switches, the garbage collector,
+and whatever of our own may as well come after it."""
 
 from __future__ import annotations
 
 import gc
+import math
 import sys
 from contextlib import suppress
 
@@ -10,8 +12,9 @@ from contextlib import suppress
 SWITCH_SECONDS = 0.001
 # Python looks for cycles after 700 new objects (a page of rows has more), and at every hundredth
 # look walks all that it knows, which takes longer than a key may. Here it looks at new objects only
-# and seldom; the rest is left to `Tidy`.
-THRESHOLDS = (10_000, 1_000, 1_000)
+# and seldom, as they are looked at after keys; the rest is left to `Tidy`.
+THRESHOLDS = (30_000, 1_000, 1_000)
+YOUNG = 1_000  # new objects that are worth a look
 
 
 def steady() -> None:
@@ -20,6 +23,39 @@ def steady() -> None:
     gc.set_threshold(*THRESHOLDS)
     # Modules, classes and functions stay for good: most of what a full collection would walk.
     gc.freeze()
+
+
+def look_at_new() -> None:
+    """Collect what new objects left in cycles: milliseconds after many keys, one after each."""
+    if gc.get_count()[0] > YOUNG:
+        gc.collect(0)
+
+
+class Keys:
+    """Since when the last key waits for its repaint, so that other work lets it pass."""
+
+    LONGEST = 0.06  # seconds: most keys are painted long before, some paint nothing
+
+    def __init__(self) -> None:
+        self._came = -math.inf
+        self._waits = False
+
+    def touched(self, now: float) -> None:
+        """A key came, or the mouse did something."""
+        self._came, self._waits = now, True
+
+    def painted(self) -> bool:
+        """The screen was painted; whether a key had waited for it."""
+        waited, self._waits = self._waits, False
+        return waited
+
+    def rest(self, now: float) -> float:
+        """Seconds until its repaint should be over; 0: it is."""
+        return max(self._came + self.LONGEST - now, 0.0)
+
+    def wait(self, now: float) -> float:
+        """Seconds to its repaint at most; 0: no key waits for one."""
+        return self.rest(now) if self._waits else 0.0
 
 
 class Tidy:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from textual import events
 from textual.binding import Binding, BindingType
 from textual.reactive import Reactive
 from textual.widget import Widget
@@ -41,6 +43,13 @@ class ActionScreen(ClosingScreen[Any], inherit_bindings=False):
         self.seen_at = time.monotonic()
         self._dropped = 0  # keys in a row that came too soon
         self._waits = ""  # the message that something runs, which is no more true once it ended
+
+    async def _on_idle(self, event: events.Idle) -> None:
+        """A key's repaint comes at once, not when Textual's next frame does: up to 33 ms later,
+        where something else was painted just before."""
+        await super()._on_idle(event)
+        if self.cubridge.keys.rest(time.monotonic()):
+            asyncio.get_running_loop().call_soon(self._on_timer_update)
 
     def _compositor_refresh(self) -> None:
         """One repaint for all that waits for one, not a second one after Textual's pause of 16 ms.

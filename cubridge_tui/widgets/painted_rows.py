@@ -6,8 +6,9 @@ focus, marks, a selection, the scroll offset), and the way past what Textual doe
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 
 from rich.style import Style
 from textual.color import Color
@@ -19,6 +20,7 @@ from textual.strip import Strip
 from textual.timer import Timer
 
 from cubridge_tui.model.rows import PaneText
+from cubridge_tui.steady import Keys
 from cubridge_tui.widgets.paint import Flags, palette_of
 from cubridge_tui.widgets.row_places import runs
 from cubridge_tui.widgets.row_strips import Look, RowStrips
@@ -26,7 +28,7 @@ from cubridge_tui.widgets.slim_scrollbar import SlimScrollBar
 
 AHEAD_SECONDS = 0.02  # a key's repaint comes first
 BETWEEN_SECONDS = 0.001
-AHEAD_ROWS = 12  # at a time: a key that comes in between waits for them
+AHEAD_AT_ONCE = 0.002  # seconds: a key that comes in between waits for them
 
 
 class PaintedRows(ScrollView):
@@ -180,6 +182,10 @@ class PaintedRows(ScrollView):
         self._ahead = None
         if not self.is_attached or not self.display:
             return
+        keys = getattr(self.app, "keys", None)
+        if isinstance(keys, Keys) and (rest := keys.wait(time.monotonic())):
+            self._ahead = self.set_timer(min(rest, AHEAD_SECONDS), self._read_ahead)
+            return
         if self._coming is None:
             top, height = self.scroll_offset.y, self.size.height
             after, before = range(top + height, top + 2 * height), range(top - height, top)
@@ -187,10 +193,11 @@ class PaintedRows(ScrollView):
             around = self.centred(linked) if linked is not None else None
             near = range(0) if around is None else range(around, around + height)
             self._coming = chain(near, after if self._down else reversed(before))
-        rows = [*islice(self._coming, AHEAD_ROWS)]
         self._use_look()
-        for index in rows:
+        until = time.monotonic() + AHEAD_AT_ONCE
+        for index in self._coming:
             if 0 <= index < len(self.content.rows):
                 self._row_strip(index).render(self.app.console)  # which the strip keeps
-        if rows:
-            self._ahead = self.set_timer(BETWEEN_SECONDS, self._read_ahead)
+            if time.monotonic() > until:
+                self._ahead = self.set_timer(BETWEEN_SECONDS, self._read_ahead)
+                break

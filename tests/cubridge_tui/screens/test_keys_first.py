@@ -1,0 +1,120 @@
+"""What nobody waits for lets a key pass that waits for its repaint: news of a job, rows that may be
+seen next, the collector; and the repaint itself waits for no frame."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubridge_tui.steady import YOUNG, Keys
+from cubridge_tui.widgets.line import Line
+from tests.cubridge_tui.screens.test_adaptation import Driver
+
+pytestmark = pytest.mark.usefixtures("no_warm_up")
+Proposed = tuple[Path, str]
+HOUR = 3600.0
+
+
+def test_a_key_waits_until_it_is_painted_and_for_no_longer_than_it_may() -> None:
+    keys = Keys()
+    assert keys.wait(5.0) == keys.rest(5.0) == 0.0 and not keys.painted()
+    keys.touched(10.0)
+    assert keys.wait(10.01) == keys.rest(10.01) == pytest.approx(Keys.LONGEST - 0.01)
+    assert keys.wait(11.0) == 0.0, "it paints nothing"
+    assert keys.painted() and not keys.painted()
+    assert keys.wait(10.01) == 0.0 < keys.rest(10.01), "another repaint may follow"
+
+
+async def test_news_of_a_job_let_a_key_pass_and_are_not_lost(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Driver(proposed[1]) as d:
+        jobs, decision = d.app.jobs, d.screen.query_one("#decision", Line)
+        jobs.running, jobs.since = "a gate", time.monotonic()
+        monkeypatch.setattr(Keys, "LONGEST", HOUR)
+        d.app.keys.touched(time.monotonic())
+        for count in range(3):
+            jobs._line = f"step {count}"
+            d.app._job_news()
+        assert "step" not in decision.text
+        d.app._tell_held()  # as its timer does
+        assert "step 2" in decision.text
+        jobs._line = "step 3"
+        d.app._job_news()
+        assert "step 3" not in decision.text
+        jobs.running = ""
+        d.app._job_news()
+        assert "Next:" in decision.text, "the end of a job is told at once"
+
+
+async def test_a_key_is_painted_without_waiting_for_a_frame(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Driver(proposed[1]) as d:
+        monkeypatch.setattr(d.screen._update_timer, "resume", lambda: None)  # none comes
+        monkeypatch.setattr(Keys, "LONGEST", HOUR)
+        leader = d.screen.grid.leader
+        before = leader.cursor
+        await d.press("j")
+        assert leader.cursor == before + 1
+        async with asyncio.timeout(60):
+            while d.screen._dirty_widgets:
+                await asyncio.sleep(0.01)
+        assert d.app.keys.wait(time.monotonic()) == 0.0
+
+
+async def test_rows_that_may_be_seen_next_are_made_after_the_repaint(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Driver(proposed[1], size=(160, 30)) as d:
+        pane = d.screen.grid.leader
+        made: list[int] = []
+        strip = pane._row_strip
+        monkeypatch.setattr(Keys, "LONGEST", HOUR)
+
+        def counted(index: int) -> Any:
+            made.append(index)
+            return strip(index)
+
+        monkeypatch.setattr(pane, "_row_strip", counted)
+        d.app.keys.touched(time.monotonic())
+        pane._coming = None
+        pane._read_ahead()
+        assert not made and pane._ahead is not None
+        d.app.keys.painted()
+        pane._coming = None
+        pane._read_ahead()
+        assert made
+
+
+async def test_what_keys_leave_in_cycles_is_collected_after_them(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the collector would not come by itself."""
+
+    class Left:
+        pass
+
+    async with Driver(proposed[1]) as d:
+        before = gc.get_threshold()
+        gc.set_threshold(100_000_000)
+        try:
+            gc.collect(0)
+            left: Any = Left()
+            left.itself = left
+            gone = weakref.ref(left)
+            del left
+            more = [[i] for i in range(2 * YOUNG)]
+            await d.press("j")
+            async with asyncio.timeout(60):
+                while gone() is not None:
+                    await asyncio.sleep(0.01)
+            assert len(more) == 2 * YOUNG
+        finally:
+            gc.set_threshold(*before)
