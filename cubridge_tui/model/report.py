@@ -7,16 +7,16 @@ import difflib
 from cubridge_tui.model.review import WORDS
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.text.sanitise import one_line, visible_lines
+from engine import markdown
 from engine.types import Stage
 
 
 def as_markdown(snap: Snapshot) -> str:
-    """The report. Data in it is fenced or on one line, so no text of others becomes markup."""
+    """The report. Text of others in it is fenced, or on one line and no markup but code."""
     state = snap.state
-    out = [f"# Review: {_cell(snap.title)}", ""]
-    out += [
-        f"Session `{snap.session}`, kernel `{_cell(snap.kernel)}`, spec `{_cell(snap.spec_name)}`."
-    ]
+    out = [f"# Review: {_prose(snap.title)}", ""]
+    named = [("Session", snap.session), ("kernel", snap.kernel), ("spec", snap.spec_name)]
+    out.append(", ".join(f"{word} {markdown.code(one_line(name))}" for word, name in named) + ".")
     out += [f"Level: **{state.level}**.", "", "## Gates", ""]
     out += ["| gate | verdict | seconds | reason |", "|---|---|---|---|"]
     for verdict in state.verdicts:
@@ -27,15 +27,15 @@ def as_markdown(snap: Snapshot) -> str:
         out += ["", "## What the spec asks for", ""]
         for clause in snap.recipe.clauses:
             at = f" (line {', '.join(map(str, clause.lines))})" if clause.lines else ""
-            out.append(f"- **{_cell(clause.kind)}**: {_cell(clause.words)}{at}")
+            out.append(f"- **{_prose(clause.kind)}**: {_prose(clause.words)}{at}")
     out += ["", "## Hunks"]
     for proposal, hunk, decision in snap.all_hunks:
         word = WORDS[decision.kind if decision else None]
-        out += ["", f"### {proposal.id}/{hunk.id}: {_cell(hunk.title)}", ""]
-        out.append(f"{hunk.origin.value}, {word}. {_cell(hunk.reason)}")
+        out += ["", f"### {proposal.id}/{hunk.id}: {_prose(hunk.title)}", ""]
+        out.append(f"{hunk.origin.value}, {word}. {_prose(hunk.reason)}")
         said = state.comment(proposal.id, hunk.id)
         if said is not None:
-            out += ["", f"Comment by {_cell(said.by)}: {_cell(said.text)}"]
+            out += ["", f"Comment by {_prose(said.by)}: {_prose(said.text)}"]
         after = (
             decision.replacement if decision and decision.replacement is not None else hunk.after
         )
@@ -74,7 +74,9 @@ def _runs(line: str) -> list[str]:
     return re.findall(r"`+", line)
 
 
+def _prose(text: str) -> str:
+    return markdown.prose(one_line(text))
+
+
 def _cell(text: str) -> str:
-    """Text of others on one line of Markdown, with what would be markup escaped."""
-    flat = one_line(text)
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>#|~" else c for c in flat)
+    return markdown.cell(one_line(text))

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from engine.markdown import cell, code, prose
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, recipe_of
 from engine.types import Gate, Level, Verdict, VerdictKind
@@ -194,14 +195,14 @@ def readme_text(
     key = next(iter(info["specialisations"]))
     table = "\n".join(f"| `{i.name}` | {_describe(i, info)} |" for i in inputs)
     archs = ", ".join(info["archs"])
-    options = "".join(f", `{k} = {v}`" for k, v in info["spec_options"].items())
+    options = "".join(f", {code(f'{k} = {v}')}" for k, v in info["spec_options"].items())
     lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
     second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
     level_words = _LEVELS[level]
     if recipe is not None:
-        wants = "\n".join(f"- {_plain(c.words)}" for c in recipe.clauses) or "- full attention"
+        wants = "\n".join(f"- {prose(c.words)}" for c in recipe.clauses) or "- full attention"
     else:
-        wants = f"What the function in `{info['spec']}` computes."
+        wants = f"What the function in {code(info['spec'])} computes."
         level_words += "\n\n" + _BY_SPEC + (f" {_NO_LSE}" if lse else "")
     limits = [f"`{text}`" for text in info["constraints"]]
     if info["grouped"]:
@@ -212,8 +213,8 @@ def readme_text(
     ]
     return f"""# {name}
 
-An attention kernel for `{info["spec"]}`{options}, adapted by CuBridge from the expert kernel
-{_plain(info["kernel"])} ({_plain(title)}).
+An attention kernel for {code(info["spec"])}{options}, adapted by CuBridge from the expert kernel
+{prose(info["kernel"])} ({prose(title)}).
 
 ## Level: {level.value}
 
@@ -278,10 +279,10 @@ def source_words(
     and its bytes are what was verified, so nothing can be added to them."""
     recipe = recipe_of(asked)
     clauses = recipe.clauses if recipe is not None else ()
-    wants = "\n".join(f"- {_plain(c.words)}" for c in clauses) or "- what its spec computes"
-    return f"""# {_plain(file)}
+    wants = "\n".join(f"- {prose(c.words)}" for c in clauses) or "- what its spec computes"
+    return f"""# {prose(file)}
 
-The source of the expert kernel {_plain(kernel)}, adapted by CuBridge (session {_plain(session)},
+The source of the expert kernel {prose(kernel)}, adapted by CuBridge (session {prose(session)},
 sha256 {sha256}). It computes:
 
 {wants}
@@ -291,7 +292,7 @@ sha256 {sha256}). It computes:
 Level: {level.value}. {_LEVELS[level]}
 
 It does not build alone: the primitives' headers, the launch units and the tests are in the kernel
-package, which `cubridge export {_plain(session)} FOLDER` writes.
+package, which {code(f"cubridge export {session} FOLDER")} writes.
 """
 
 
@@ -308,15 +309,8 @@ def _verdict_rows(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(rows)
 
 
-def _plain(text: str) -> str:
-    """Text of others in Markdown: one line, no markup of its own."""
-    line = re.sub(r"[\x00-\x1f\x7f-\x9f]+", " ", text)
-    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", line)
-
-
 def _cell(text: str) -> str:
-    short = text if len(text) <= 200 else text[:199] + "…"
-    return _plain(short)
+    return cell(text if len(text) <= 200 else text[:199] + "…")
 
 
 def ninja_text(info: Mapping[str, Any], sources: Sequence[str]) -> str:
