@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,13 @@ PACKAGES = ("engine", "sessions", "cubridge_tui")
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
-def imports(source: str, module: str) -> Iterator[str]:
+def imports(source: str | ast.Module, module: str) -> Iterator[str]:
     """Dotted names that a module's source imports, wherever in it, relative ones resolved.
 
     `from a import b` yields both `a` and `a.b`, since `b` may be a module. An `import_module` or
     `__import__` with a literal counts too.
     """
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(source) if isinstance(source, str) else source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -54,13 +55,20 @@ def modules(package: str) -> dict[str, Path]:
     return found
 
 
+@cache
+def imported(path: Path, module: str) -> frozenset[str]:
+    """What a file imports; read once, since every rule below asks for it."""
+    return frozenset(imports(path.read_text(encoding="utf-8"), module))
+
+
 def runs_with(source: str, module: str) -> Iterator[str]:
     """`imports`, less those that only a type checker follows."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        test = node.test if isinstance(node, ast.If) else None
+        if isinstance(test, ast.Name) and test.id == "TYPE_CHECKING":
             node.body = [ast.Pass()]
-    yield from imports(ast.unparse(tree), module)
+    yield from imports(tree, module)
 
 
 def within(name: str, packages: Iterable[str]) -> bool:
@@ -72,7 +80,7 @@ def offences(package: str, forbidden: Iterable[str]) -> list[str]:
     return sorted(
         f"{module} imports {name}"
         for module, path in modules(package).items()
-        for name in set(imports(path.read_text(encoding="utf-8"), module))
+        for name in imported(path, module)
         if within(name, forbidden)
     )
 
