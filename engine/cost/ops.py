@@ -337,6 +337,16 @@ def _over(op: Bound, lanes: Lanes, kinds: tuple[str, ...]) -> Demand:
     )  # fmt: skip
 
 
+def _claim(op: Bound) -> Demand:
+    """One atomic in L2, by one thread, and its answer waited for."""
+    return Demand(memory=1, l2=32, loads=1)
+
+
+def _fetch(op: Bound) -> Demand:
+    """A shared word, by each thread."""
+    return Demand(memory=op.threads, shared=4 * op.threads)
+
+
 def _put(op: Bound) -> Demand:
     return Demand(memory=1.0, l2=32.0)
 
@@ -367,4 +377,5 @@ _RULES: Mapping[str, Callable[[Bound], Demand]] = {
     "count_kept": _count_kept, "class_of": _count_kept, "put_bits": _put_bits,
     "load_bits": _load_bits, "keep_bits": _keep_bits, "least": _extreme, "greatest": _extreme,
     "compact": _compact, "put": _put,
+    "claim": _claim, "post": _nothing, "fetch": _fetch,
 }  # fmt: skip

@@ -33,6 +33,7 @@ from engine.cuir.nodes import (
     Opaque,
     Return,
     Stmt,
+    next_of,
     walk_block,
 )
 from engine.cuir.ops import OPS
@@ -195,7 +196,9 @@ class _Builder:
         return [Branch(self.values.number(named), self.reads.of(named), ways[0], ways[1])]
 
     def loop(self, stmt: For, scope: Scope, prefix: str) -> Loop:
-        ends = [self.named(e, scope, prefix) for e in (stmt.start, stmt.stop, stmt.step)]
+        # Claimed pieces are dealt like those of a fixed share: one to each block in turn.
+        step = stmt.step if next_of(stmt.step) is None else Call("grid_dim", (Num(0),))
+        ends = [self.named(e, scope, prefix) for e in (stmt.start, stmt.stop, step)]
         reads = frozenset[str]().union(*(self.reads.of(e) for e in ends))
         for _, inner in walk_block(stmt.body, ()):
             if isinstance(inner, Assign) and inner.target in scope:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from engine.cuir.arch import WARPGROUP_THREADS, Arch
 from engine.cuir.nodes import Path
-from engine.cuir.types import Scalar, SharedType, Type, WordsType
+from engine.cuir.types import BarriersType, Scalar, SharedType, Type, WordsType
 
 Report = Callable[[str, Path, str], None]
 """Kind of a finding, where, and its words."""
@@ -39,7 +39,7 @@ class Launch:
         elif op in COUNTED:
             if None not in known:
                 self.named.setdefault(known[0] or 0, {}).setdefault(known[1] or 0, path)
-        elif isinstance(found, SharedType | WordsType) and found.offset is not None:
+        elif isinstance(found, SharedType | BarriersType | WordsType) and found.offset is not None:
             end = found.offset + found.bytes
             if self.shared is not None and end > self.shared:
                 report("out_of_bounds", path,

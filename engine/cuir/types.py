@@ -223,6 +223,10 @@ class BarriersType:
     single: bool = False
     offset: int | None = None
 
+    @property
+    def bytes(self) -> int:
+        return 8 * (self.count or 1)
+
 
 WORD_PITCH = 16  # bytes from a shared word to the next
 

@@ -78,6 +78,8 @@ they do not change: an equal copy, another tensor or a change in place is a Valu
 PyTorch does not count (through `.data`, by another library's kernel, by the replay of a CUDA graph)
 cannot be seen: take a new plan after one. Inference tensors are refused, for PyTorch counts none of
 their changes. Fill a plan before a CUDA graph is captured, and keep it as long as the graph.
+Calls with one plan run one after another, on other streams too; a graph that holds one must not be
+replayed beside another use of its plan.
 """
 
 

@@ -121,8 +121,11 @@ class Operator:
                 if said is None:
                     raise
                 raise ValueError(said) from None
-            if space is not None and plan is not None and not held:
-                plan.fill(made_for, workspace)
+            if space is not None and plan is not None:
+                if held:
+                    plan.used()
+                else:
+                    plan.fill(made_for, workspace)
         return tuple(outputs.values())
 
     def on_cpu(self, *given: Any) -> tuple[torch.Tensor, ...]:

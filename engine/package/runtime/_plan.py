@@ -64,9 +64,13 @@ class Plan:
     sizes and the very tensors that the mask reads (the same objects, which the plan keeps alive),
     unchanged: anything else is a ValueError. q, k and v may be others. A change that PyTorch does
     not count (through `.data`, by another library's kernel, by the replay of a CUDA graph) cannot
-    be seen: after one, take a new plan. A CUDA graph that holds a planned call reads the plan's
-    memory at each replay: keep the plan as long. `Plan` objects are not for several threads at
-    once.
+    be seen: after one, take a new plan.
+
+    Two calls with one plan never run at the same time, since each counts in the plan's memory which
+    pieces of work are taken: one on another stream waits for the one before. A CUDA graph that
+    holds a planned call uses the plan's memory at each replay, which nothing here can see: keep the
+    plan as long, and order a replay after other uses of the plan and before them. `Plan` objects
+    are not for several threads at once.
     """
 
     _made_for: dict[str, Held] = field(default_factory=dict)
@@ -117,10 +121,16 @@ class Plan:
         """Keep what a launch on the current stream writes to `workspace`."""
         self._made_for = {name: Held.of(value) for name, value in call.items()}
         self._workspace = workspace
-        self._ready = torch.cuda.current_stream(workspace.device).record_event()
+        self.used()
+
+    def used(self) -> None:
+        """A launch on the current stream uses the workspace: the next one waits for it."""
+        assert self._workspace is not None
+        if not torch.cuda.is_current_stream_capturing():
+            self._ready = torch.cuda.current_stream(self._workspace.device).record_event()
 
     def take(self, call: Mapping[str, Any]) -> torch.Tensor:
-        """The workspace, ready for a launch on the current stream.
+        """The workspace, for a launch on the current stream that waits for the one before.
 
         While a CUDA graph is captured nothing is waited for: what fills a plan comes before.
         """

@@ -27,6 +27,7 @@ from engine.transfer.rules.score import score_steps
 from engine.transfer.rules.sites import X
 from engine.transfer.rules.stage import BYTES, stage_inputs
 from engine.transfer.rules.steps import Plan, Step
+from engine.transfer.rules.ticket import hand_out
 from engine.transfer.rules.words import Words
 
 
@@ -62,15 +63,16 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 lambda m: begin_with_the_longest(m, found),
             )
         )
-        steps.append(
-            Step(
-                "Hand out uneven rows as multiprocessors become free",
-                "the mask makes some rows longer than others: a share of the work that is fixed "
-                "before the launch would leave multiprocessors idle at the end",
-                "mask",
-                lambda m: spread_uneven_rows(m, found),
+        if lists is None or not lists.queue:
+            steps.append(
+                Step(
+                    "Hand out uneven rows as multiprocessors become free",
+                    "the mask makes some rows longer than others: a share of the work that is "
+                    "fixed before the launch would leave multiprocessors idle at the end",
+                    "mask",
+                    lambda m: spread_uneven_rows(m, found),
+                )
             )
-        )
     if recipe.weight is None and rows_may_be_empty(recipe):
         steps.append(
             Step(
@@ -166,6 +168,16 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 "and no arithmetic; a tile beyond the last slot has its mask computed",
                 "mask",
                 lambda m: mask_by_bits(m, found, lists),
+            )
+        )
+    if lists is not None and lists.queue:
+        steps.append(
+            Step(
+                "Hand out the work by tickets",
+                "how long a piece of work is only the lists know: a block that has done one claims "
+                "the next, so that no multiprocessor waits for another's share",
+                "mask",
+                lambda m: hand_out(m, found, lists),
             )
         )
     workspace = lists.workspace if lists is not None else None

@@ -16,7 +16,6 @@ from engine.cuir.nodes import (
     Assign,
     Call,
     Expr,
-    For,
     Function,
     Module,
     Name,
@@ -36,6 +35,7 @@ from engine.transfer.rewrite import (
     stmt_exprs,
 )
 from engine.transfer.rules.order import first_rows_first, share_is_even
+from engine.transfer.rules.sharing import steps_by_the_grid
 
 PIECES = 2  # of work per block: with 1 each pays a block's start, with 3 the end is longer
 
@@ -79,12 +79,7 @@ def work_is_uneven(module: Module, found: Attention) -> bool:
 
 def _steps_by_the_grid(kernel: Function) -> bool:
     """True when a loop of the kernel starts at the block's number and steps by their number."""
-    return any(
-        isinstance(stmt, For)
-        and stmt.start == Call("block_id", (Num(0),))
-        and stmt.step == Call("grid_dim", (Num(0),))
-        for _, stmt in walk_block(kernel.body, (kernel.name,))
-    )
+    return any(steps_by_the_grid(s) for _, s in walk_block(kernel.body, (kernel.name,)))
 
 
 def _grid_names(host: Function, kernel: str) -> frozenset[str]:

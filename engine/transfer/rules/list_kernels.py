@@ -244,13 +244,15 @@ def _list(place: _Place, fresh: Fresh) -> Function:
             (("at", Tuple((Num(0),))),),
         )
 
-    body = (
+    body: Block = (
         *_block(place, fresh),
         Assign(found.id, listed(Area.TILES, Compare("==", kind, Num(SKIP)))),
         Do(Call("put", (place.write(Area.COUNT, Num(0)), found))),
         Assign(partial.id, listed(Area.PARTIALS, Compare("!=", kind, Num(PARTIAL)))),
         Do(Call("put", (place.write(Area.PARTIAL_COUNT, Num(0)), partial))),
     )
+    if place.lists.queue:
+        body = (*body, Do(Call("put", (place.write(Area.QUEUE, Num(0)), Num(0)))))
     return Function(
         "kernel", place.lists.lists, (Param("args"),), place.consts, _OPTIONS, body
     )  # fmt: skip

@@ -55,6 +55,7 @@ from engine.transfer.rewrite import (
 )
 from engine.transfer.rules.inputs import is_view, names_in
 from engine.transfer.rules.names import Fresh, locals_for
+from engine.transfer.rules.sharing import sharing_of
 from engine.transfer.rules.stage import starts_matmul
 
 LANES = 64  # blocks that share a block of rows' candidates, or its tiles' bits
@@ -71,14 +72,15 @@ SKIP, PARTIAL, FULL, BITS = 0, 1, 2, 3
 class Area(Enum):
     """What the words of a block of rows are, in their order, as (words before it) = a + b * tiles:
     how many tiles hold a kept pair, which, the class of every tile, how many are partial, which,
-    the bits."""
+    the queue that blocks claim their work from (where they do), the bits."""
 
     COUNT = (0, 0)
     TILES = (1, 0)
     CLASSES = (1, 1)
     PARTIAL_COUNT = (1, 2)
     PARTIALS = (2, 2)
-    BITS = (2, 3)
+    QUEUE = (2, 3)
+    BITS = (3, 3)
 
     def begin(self, tiles: Expr) -> Expr:
         """The place of its first word. `tiles` is the number of tiles in a row of keys."""
@@ -96,7 +98,7 @@ class Lists:
     `field`, `planned` and `slots` are fields of the argument struct, `count`, `index`, `slot` and
     `passed` device functions, `classes`, `lists` and `masks` kernels. `rows` and `keys` are the
     host's expressions of a tile's rows and keys, `consts` those of all the attention kernel's
-    constants.
+    constants. With a `queue` the attention's blocks claim their work from a word (ticket.py).
     """
 
     field: str
@@ -110,6 +112,7 @@ class Lists:
     lists: str
     masks: str
     per_head: bool
+    queue: bool
     rows: Expr
     keys: Expr
     consts: tuple[tuple[str, Expr], ...]
@@ -118,11 +121,16 @@ class Lists:
     def workspace(self) -> Workspace:
         """[B, Hq where the mask differs by head, blocks of rows, words]; the words are those of
         `Area`, one after another."""
-        rows, keys = print_expr(self.rows), print_expr(self.keys)
+        rows = print_expr(self.rows)
         dims = ("B", "Hq") if self.per_head else ("B",)
-        words = f"2 + 3 * ceil_div(Nk, {keys}) + 4 * {rows} * {self.slots}"
+        begin = print_expr(self.bits_begin(Call("ceil_div", (Name("Nk"), self.keys))))
+        words = f"{begin} + 4 * {rows} * {self.slots}"
         sizes = (f"ceil_div(Nq, {rows})", words)
         return Workspace(self.field, (*dims, *sizes), self.planned, self.slots)
+
+    def bits_begin(self, tiles: Expr) -> Expr:
+        """The place of the first word of bits; a queue takes a word before it."""
+        return (Area.BITS if self.queue else Area.QUEUE).begin(tiles)
 
 
 def lists_of(module: Module, found: Attention, recipe: Recipe) -> Lists | None:
@@ -148,6 +156,7 @@ def lists_of(module: Module, found: Attention, recipe: Recipe) -> Lists | None:
         lists=fresh("list_tiles"),
         masks=fresh("mask_tiles"),
         per_head="h" in free_names(recipe.keep),
+        queue=sharing_of(module, found) is not None,
         rows=rows,
         keys=keys,
         consts=tuple(consts.items()),
@@ -246,10 +255,17 @@ def _passed(module: Module, found: Attention, lists: Lists) -> dict[str, Functio
 def view_of_lists(lists: Lists, consts: tuple[str, ...]) -> Call:
     rows, keys = (Name(c) for c in consts[:2])
     heads = (HEADS,) if lists.per_head else ()
-    words = Area.BITS.begin(Call("ceil_div", (KEYS, keys)))
+    words = lists.bits_begin(Call("ceil_div", (KEYS, keys)))
     bits = Binary("*", Binary("*", Num(WORDS), rows), Attr(ARGS, lists.slots))
     sizes = (BATCHES, *heads, Call("ceil_div", (QUERIES, rows)), Binary("+", words, bits))
     return Call("gmem", (Attr(ARGS, lists.field), *sizes), (), (Name("i32"),))
+
+
+def queue_of(lists: Lists, consts: tuple[str, ...]) -> Index:
+    """The word that blocks claim from: that of the first block of rows. The others have one too."""
+    place = Area.QUEUE.begin(Call("ceil_div", (KEYS, Name(consts[1]))))
+    first = (Num(0),) * (3 if lists.per_head else 2)
+    return Index(Name(lists.field), (*first, Slice(place)))
 
 
 def bits_at(
@@ -260,7 +276,7 @@ def bits_at(
     rows, keys = (Name(c) for c in consts[:2])
     block = Binary("//", q0, rows)
     lead = (b, h, block) if lists.per_head else (b, block)
-    begin = Area.BITS.begin(Call("ceil_div", (KEYS, keys)))
+    begin = lists.bits_begin(Call("ceil_div", (KEYS, keys)))
     inside = Binary("*", Num(WORDS), Binary("+", Binary("*", slot, rows), row))
     return Index(Name(lists.field), (*lead, Slice(Binary("+", begin, inside))))
 
@@ -277,10 +293,19 @@ def mask_by_bits(module: Module, found: Attention, lists: Lists) -> Module:
     edited = map_blocks(kernel.body, edit)
     if edited == kernel.body:
         return module
-    at = max(n for n, stmt in enumerate(edited) if is_view(stmt)) + 1
-    view = Assign(lists.field, view_of_lists(lists, _schedule_consts(edited, found)))
-    body = (*edited[:at], view, *edited[at:])
+    body, _ = with_view(edited, found, lists)
     return map_function(module, kernel.name, lambda f: replace(f, body=body))
+
+
+def with_view(body: Block, found: Attention, lists: Lists) -> tuple[Block, tuple[str, ...]]:
+    """The kernel's body with a view of the lists, behind its other views where it had none; and the
+    kernel's own names of a tile's rows and keys."""
+    consts = _schedule_consts(body, found)
+    view = Assign(lists.field, view_of_lists(lists, consts))
+    if view in body:
+        return body, consts
+    at = max(n for n, stmt in enumerate(body) if is_view(stmt)) + 1
+    return (*body[:at], view, *body[at:]), consts
 
 
 def _schedule_consts(body: Block, found: Attention) -> tuple[str, ...]:

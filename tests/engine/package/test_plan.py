@@ -282,6 +282,37 @@ def test_a_plan_is_filled_before_a_capture(
     assert [args.planned for args, _ in launches] == [0, 0, 1]
 
 
+def test_calls_with_one_plan_run_one_after_another(
+    package: ModuleType, launches: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each counts the pieces of work in the plan's memory, so that the next call waits for it, on
+    whatever stream; a capture neither waits nor is waited for."""
+    done: list[str] = []
+
+    def stream(name: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            cuda_stream=0,
+            record_event=lambda: f"{name}, launch {len(launches)}",
+            wait_event=lambda event: done.append(f"{name} waits for {event}"),
+        )
+
+    def call(name: str, held: Any, capturing: bool = False) -> None:
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: stream(name))
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+        package.attention(**given, plan=held)
+
+    held, given = package.Plan(), inputs()
+    call("one", held)
+    call("one", held)
+    call("two", held)
+    call("graph", held, capturing=True)
+    call("one", held)
+    call("one", package.Plan())  # another plan's memory is another
+    assert done == [
+        "one waits for one, launch 1", "two waits for one, launch 2", "one waits for two, launch 3",
+    ]  # fmt: skip
+
+
 def test_a_plan_needs_a_gpu_and_no_gradient(package: ModuleType) -> None:
     given = inputs()
     with pytest.raises(RuntimeError, match="needs CUDA tensors"):
