@@ -135,9 +135,8 @@ def _loops(kernel: Function) -> tuple[For, For] | None:
 def _same_pieces(loops: list[For], values: dict[str, list[Expr]]) -> bool:
     """Whether both end at one name that stands for one number of pieces."""
     stops = {loop.stop for loop in loops}
-    return all(isinstance(s, Name) and len(values.get(s.id, ())) == 1 for s in stops) and (
-        len(stops) == 1
-    )
+    once = all(isinstance(s, Name) and len(values.get(s.id, ())) == 1 for s in stops)
+    return once and len(stops) == 1
 
 
 def _ops(loop: For) -> frozenset[str]:
