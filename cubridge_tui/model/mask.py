@@ -2,8 +2,8 @@
 
 A cell of the pair view holds two query rows of one key. Its glyph says what the target keeps, so
 the picture needs no colours: `█` both rows in a full tile, `▓` both in a partial tile, `▀` and `▄`
-one of them, a blank neither, `·` where no tile is visited. `×` is a pair that the spec and the
-target disagree on.
+one of them, a blank neither, `·` where no tile is visited. `+` is a pair that only the target
+keeps, `-` one that only the spec keeps, `×` stands where a cell has both.
 """
 
 from __future__ import annotations
@@ -13,14 +13,26 @@ from dataclasses import dataclass
 from engine.service.keep_map import KeepMap, Pair
 from engine.service.target_mask import TileClass
 
-LEGEND = (
-    ("□", "match.current", "here"),
-    ("█", "mask.full", "full tile"),
-    ("▓▀▄", "mask.partial", "partial tile"),
-    ("·", "dim", "not visited"),
-    ("×", "fail", "differ"),
-    ("∅", "stale", "empty row"),
+Entry = tuple[str, str, str]  # glyph, the palette's style, words
+
+# Glyph, style, words, and words for a narrow screen.
+_LEGEND = (
+    ("□", "match.current", "here", "here"),
+    ("█", "mask.full", "full tile", "full"),
+    ("▓▀▄", "mask.partial", "partial tile", "partial"),
+    ("·", "dim", "not visited", "skipped"),
+    ("+", "fail", "target only", "target"),
+    ("-", "fail", "spec only", "spec"),
+    ("×", "fail", "both", "both"),
+    ("∅", "stale", "empty row", "empty"),
 )
+
+
+def legend(differs: bool, width: int) -> list[Entry]:
+    """What the glyphs of a picture mean, in words that fit the width."""
+    seen = [each for each in _LEGEND if differs or each[0] not in "+-×"]
+    needed = sum(len(glyph) + len(words) + 3 for glyph, _, words, _ in seen)
+    return [(g, style, words if needed <= width else few) for g, style, words, few in seen]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,7 @@ class MaskGrid:
         self._classes: dict[tuple[int, int], TileClass] = {}
         self._next = 0
         self.wrong: dict[int, int] = {}  # failing row -> its first wrong key
+        self._differ: dict[tuple[int, int], set[bool]] = {}  # tile -> which side keeps its pairs
         self.empty: set[int] = set()
 
     @property
@@ -63,9 +76,11 @@ class MaskGrid:
             return None
         pairs = self.picture.row(i)
         self._pairs[i] = pairs
-        first = next((j for j, pair in enumerate(pairs) if not pair.same), None)
-        if first is not None:
-            self.wrong[i] = first
+        for j, pair in enumerate(pairs):
+            if not pair.same:
+                self.wrong.setdefault(i, j)
+                tile = (i // self.rows, j // self.columns)
+                self._differ.setdefault(tile, set()).add(pair.wanted)
         if not any(pair.wanted for pair in pairs):
             self.empty.add(i)
         return i
@@ -90,8 +105,9 @@ class MaskGrid:
         if upper is None and i < self.queries:
             return Cell("…", "dim")
         both = [p for p in (upper, lower) if p is not None]
-        if any(not p.same for p in both):
-            return Cell("×", "fail")
+        differ = {p.wanted for p in both if not p.same}
+        if differ:
+            return Cell(_sign(differ), "fail")
         top = upper is not None and upper.got
         bottom = lower.got if lower is not None else False
         kind = self.tile_class(i, j)
@@ -107,16 +123,9 @@ class MaskGrid:
     def tile_cell(self, block: int, n: int) -> Cell:
         """The cell of a whole tile."""
         i, j = block * self.rows, n * self.columns
-        wrong = any(
-            i <= row < i + self.rows
-            and any(
-                not p.same
-                for p in (self._pairs[row][j : j + self.columns] if row in self._pairs else ())
-            )
-            for row in self.wrong
-        )
-        if wrong:
-            return Cell("×", "fail")
+        differ = self._differ.get((block, n))
+        if differ:
+            return Cell(_sign(differ), "fail")
         match self.tile_class(i, j):
             case TileClass.FULL:
                 return Cell("█", "mask.full")
@@ -153,3 +162,8 @@ class MaskGrid:
         if step > 0:
             return next((r for r in rows if r > i), rows[0])
         return next((r for r in reversed(rows) if r < i), rows[-1])
+
+
+def _sign(kept_by_spec: set[bool]) -> str:
+    """What stands for pairs that one side alone keeps."""
+    return "×" if len(kept_by_spec) == 2 else "-" if True in kept_by_spec else "+"

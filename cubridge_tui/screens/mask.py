@@ -10,9 +10,9 @@ from textual.app import ComposeResult
 from textual.timer import Timer
 
 from cubridge_tui import actions
-from cubridge_tui.model import mask_values
+from cubridge_tui.model import mask, mask_values, mask_words
 from cubridge_tui.model.facts import Facts
-from cubridge_tui.model.mask import LEGEND, MaskGrid
+from cubridge_tui.model.mask import MaskGrid
 from cubridge_tui.model.mask_sizes import MOST_CELLS, choices, failing_case, legal_sizes, tiles
 from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.screens.dialogs import Prompt
@@ -29,13 +29,13 @@ from engine.types import Verdict, VerdictKind
 
 SLICE = 0.010  # seconds of computing between two looks at the keyboard
 PAUSE = 0.004
-LARGEST = 4096  # rows or keys that a person may type
 
 
 @dataclass(frozen=True, slots=True)
 class MaskSubject:
     """What is drawn. `verdict` is G2's, with the counterexample of a failure; `values` are the
-    session's own for what the mask reads, which the screen changes."""
+    session's own for what the mask reads, which the screen changes; `undecided` hunks are not in
+    the target."""
 
     title: str
     recipe: Recipe
@@ -44,6 +44,7 @@ class MaskSubject:
     lifted: Module | None = None
     verdict: Verdict | None = None
     values: dict[str, str] = field(default_factory=dict)
+    undecided: int = 0
 
 
 class MaskScreen(ActionScreen):
@@ -89,8 +90,6 @@ class MaskScreen(ActionScreen):
         return self.query_one(MaskPane)
 
     def on_mount(self) -> None:
-        legend = [part for g, s, w in LEGEND for part in ((f" {g}", s), (f" {w} ", "dim"))]
-        self.query_one("#legend", Line).put(legend)
         example = self.details.get("counterexample")
         place = example if isinstance(example, Mapping) else {}
         self.b, self.h = (_int(place.get(n)) for n in ("b", "h"))
@@ -128,24 +127,10 @@ class MaskScreen(ActionScreen):
                 subject.recipe, None, None, sizes, self.b, self.h, table=table,
                 tile=(self._tiles.rows, self._tiles.keys),
             )  # fmt: skip
-        self._examples = self._told_values(picture)
+        self._examples = mask_words.values(subject.recipe, subject.values, picture)
         self.pane.show(MaskGrid(picture), self._by_tiles())
         self._go_on()
         self.refresh_keys()
-
-    def _told_values(self, picture: KeepMap) -> str:
-        """What the inputs that the mask reads are drawn as: a person's values, and the examples."""
-        given: list[str] = []
-        examples: list[str] = []
-        for item, words in zip(
-            mask_values.read_by(self.subject.recipe), picture.examples(), strict=True
-        ):
-            text = self.subject.values.get(item.name, "")
-            own = bool(text) and not mask_values.problem(item, text)
-            (given if own else examples).append(words)
-        parts = [f"your values: {'; '.join(given)}"] if given else []
-        parts += [f"example values: {'; '.join(examples)}"] if examples else []
-        return "  ".join(parts)
 
     def _by_tiles(self) -> bool:
         """Whether tiles are drawn: as the person chose, else where pairs fill many screens."""
@@ -176,34 +161,16 @@ class MaskScreen(ActionScreen):
     def _tell(self) -> None:
         grid, sizes = self.pane.grid, self.sizes
         assert grid is not None
-        shape = f"b={self.b} h={self.h}  Nq {sizes['Nq']}, Nk {sizes['Nk']}"
-        tile = f"tiles of {grid.rows} rows x {grid.columns} keys"
-        target = grid.picture.target
-        if target is not None and target.rows > grid.rows:
-            tile += f", {target.rows} rows a block"
-        self.query_one("#stages", Line).put(
-            [
-                (" MASK ", "title"),
-                (self.subject.title, ""),
-                (f"  {shape}  {tile}", "dim"),
-            ]
-        )
-        if self.problem:
-            parts: list[Part] = [(f" {self.problem}", "stale")]
-        elif grid.wrong:
-            count = len(grid.wrong)
-            parts = [(f" × {count} failing row{'s' * (count != 1)}", "fail")]
-        elif grid.done:
-            parts = [(" ✓ ", "pass"), (f"all {grid.queries} rows keep what the spec keeps", "")]
-            if grid.picture.target is None:
-                parts = [(" the spec's own mask: there is no target yet", "dim")]
-        else:
-            parts = [(" no failing row so far", "dim")]
-        if not grid.done and not self.problem:
-            parts.append((f"  {grid.known} of {grid.queries} rows compared", "dim"))
+        title = mask_words.heading(self.subject.title, grid, sizes, self.b, self.h)
+        self.query_one("#stages", Line).put(title)
+        parts: list[Part] = mask_words.finding(grid, self.problem, self.subject.undecided)
         if self._examples:
             parts.append((f"  {self._examples}", "stale"))
         self.query_one("#decision", Line).put(parts)
+        width = self.size.width
+        shown = mask.legend(bool(grid.wrong), width)
+        legend = [part for g, s, w in shown for part in ((f" {g}", s), (f" {w} ", "dim"))]
+        self.query_one("#legend", Line).put(legend)
         self.query_one("#here", Line).put([(" " + grid.describe(self.pane.i, self.pane.j), "")])
 
     def on_mask_pane_moved(self) -> None:
@@ -239,15 +206,16 @@ class MaskScreen(ActionScreen):
 
     def do_mask_type_sizes(self) -> None:
         now = f"{self.sizes['Nq']} {self.sizes['Nk']}"
-        self.app.push_screen(Prompt("Nq and Nk, with a blank between", now, _two), self._typed)
+        asked = Prompt("Nq and Nk, with a blank between", now, mask_words.size_problem)
+        self.app.push_screen(asked, self._typed)
 
     def _typed(self, text: str | None) -> None:
         if text is None:
             return
-        nq, nk = map(int, _words(text))
+        nq, nk = mask_words.numbers(text)
         asked = {**self.sizes, "Nq": nq, "Nk": nk}
         wanted = legal_sizes(self.subject.recipe, asked)
-        if wanted is None or max(wanted["Nq"], wanted["Nk"]) > LARGEST:
+        if wanted is None or max(wanted["Nq"], wanted["Nk"]) > mask_words.LARGEST:
             limits = ", ".join(map(print_expr, self.subject.recipe.constraints))
             self.say(f"the spec does not allow Nq {nq}, Nk {nk}: it wants {limits}", "stale")
             return
@@ -302,11 +270,12 @@ class MaskScreen(ActionScreen):
 
     def do_mask_go_to(self) -> None:
         here = f"{self.pane.i} {self.pane.j}"
-        self.app.push_screen(Prompt("i and j, with a blank between", here, _pair), self._go)
+        asked = Prompt("i and j, with a blank between", here, mask_words.place_problem)
+        self.app.push_screen(asked, self._go)
 
     def _go(self, text: str | None) -> None:
         if text is not None:
-            i, j = map(int, _words(text))
+            i, j = mask_words.numbers(text)
             self.pane.go_to(i, j)
 
     def do_mask_close(self) -> None:
@@ -315,25 +284,3 @@ class MaskScreen(ActionScreen):
 
 def _int(value: object) -> int:
     return value if isinstance(value, int) else 0
-
-
-def _words(text: str) -> list[str]:
-    """Numbers apart by blanks or a comma, as the page itself and other tools write a pair."""
-    return text.replace(",", " ").split()
-
-
-def _numbers(text: str, low: int) -> str:
-    words = _words(text)
-    if len(words) != 2 or not all(w.isascii() and w.isdigit() for w in words):
-        return "two whole numbers, such as 128 256"
-    if not all(low <= int(w) <= LARGEST for w in words):
-        return f"numbers from {low} to {LARGEST}"
-    return ""
-
-
-def _two(text: str) -> str:
-    return _numbers(text, 1)
-
-
-def _pair(text: str) -> str:
-    return _numbers(text, 0)

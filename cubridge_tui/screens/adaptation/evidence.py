@@ -29,6 +29,7 @@ class EvidenceActions(Shared):
             snap.lifted,
             snap.state.verdict(Gate.G2),
             self.mask_values,
+            sum(decision is None for _, _, decision in snap.hunks),
         )
         self.app.push_screen(MaskScreen(subject))
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
-from cubridge_tui.model.mask import LEGEND, MaskGrid
+from cubridge_tui.model import mask_words
+from cubridge_tui.model.mask import MaskGrid, legend
 from cubridge_tui.model.mask_sizes import (
     choices,
     failing_case,
@@ -15,11 +17,10 @@ from cubridge_tui.model.mask_sizes import (
     sizes_of_case,
     tiles,
 )
-from cubridge_tui.screens.mask import _pair, _two, _words
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.gates.deck import Tiles, quick
-from engine.service.keep_map import KeepMap
+from engine.service.keep_map import KeepMap, Pair
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import lifted, recipe
 
@@ -57,14 +58,55 @@ def test_glyphs_alone_tell_kept_masked_skipped_and_tile_class() -> None:
     assert [picture.tile_cell(1, n).glyph for n in range(picture.tiles[1])] == list("████▓")
 
 
-def test_wrong_pairs_are_crosses_and_rows_are_found() -> None:
+def test_wrong_pairs_are_signed_by_the_side_that_keeps_them() -> None:
+    """Also in the tile view, and where one cell has both."""
+    module = lifted("flash_fwd_sm80")  # it keeps every pair
+    sizes = {"B": 1, "Hq": 1, "Hkv": 1, "Nq": 4, "Nk": 4, "D": 128, "Dv": 128}
+    binding = plan(module, CAUSAL).binding
+
+    def drawn(keep: str) -> MaskGrid:
+        picture = MaskGrid(KeepMap(recipe(keep=keep), module, binding, sizes, base=module))
+        while picture.compute() is not None:
+            pass
+        return picture
+
+    more = drawn("j <= i")
+    assert [glyphs(more, i) for i in (0, 2)] == ["▓+++", "▓▓▓+"]
+    assert more.tile_cell(0, 0).glyph == "+"
+    less = MaskGrid(more.picture)
+    less.picture.row = lambda i: [Pair(True, j != 0 or i == 3) for j in range(4)]  # type: ignore[method-assign]
+    while less.compute() is not None:
+        pass
+    assert [glyphs(less, i)[0] for i in (0, 2)] == ["-", "-"]
+    assert less.tile_cell(0, 0).glyph == "-"
+    mixed = MaskGrid(more.picture)
+    mixed.picture.row = lambda i: [Pair(i % 2 == 0, i % 2 == 1)] * 4  # type: ignore[method-assign]
+    while mixed.compute() is not None:
+        pass
+    assert glyphs(mixed, 0) == "××××" and mixed.tile_cell(0, 0).glyph == "×"
+
+
+def test_hunks_that_are_undecided_are_why_rows_differ() -> None:
+    picture = grid(break_it=True)
+    while picture.compute() is not None:
+        pass
+
+    def said(undecided: int) -> str:
+        return "".join(text for text, _ in mask_words.finding(picture, "", undecided))
+
+    assert said(0) == " × 150 failing rows"
+    assert said(2) == " 150 rows of the target as decided so far differ: 2 hunks undecided"
+    assert said(1).endswith(": 1 hunk undecided")
+
+
+def test_wrong_pairs_and_their_rows_are_found() -> None:
     picture = grid(break_it=True)
     picture.compute(37)
     assert picture.wrong == {37: 37}
     assert picture.pair_cell(36, 37).glyph == "…" or picture.pair(36, 37) is None
     picture.compute(36)
-    assert picture.pair_cell(36, 37).glyph == "×"
-    assert picture.tile_cell(0, 1).glyph == "×"
+    assert picture.pair_cell(36, 37).glyph == "-"
+    assert picture.tile_cell(0, 1).glyph == "-"
     assert "the spec keeps it, the target masks it" in picture.describe(37, 37)
     while picture.compute() is not None:
         pass
@@ -163,12 +205,14 @@ def test_sizes_and_tiles_are_the_kernels_own(kernel: str) -> None:
 
 
 def test_the_legend_has_the_cursors_glyph_and_fits_80_columns() -> None:
-    text = "".join(f" {glyph} {words} " for glyph, _, words in LEGEND)
-    assert "□" in text and len(text) <= 80
+    for width, differs in product((80, 120), (False, True)):
+        text = "".join(f" {glyph} {words} " for glyph, _, words in legend(differs, width))
+        assert "□" in text and len(text) <= width
+        assert [sign in text for sign in "+-×"] == [differs] * 3
 
 
 @pytest.mark.parametrize("text", ["1080 57", "1080,57", " 1080, 57 "])
 def test_a_pair_may_have_a_comma(text: str) -> None:
-    assert _pair(text) == "" and _two(text) == ""
-    assert [int(word) for word in _words(text)] == [1080, 57]
-    assert _pair(f"{text},3") and _pair("1080;57")
+    assert mask_words.place_problem(text) == "" and mask_words.size_problem(text) == ""
+    assert mask_words.numbers(text) == [1080, 57]
+    assert mask_words.place_problem(f"{text},3") and mask_words.place_problem("1080;57")

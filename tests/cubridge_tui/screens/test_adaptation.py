@@ -347,7 +347,7 @@ async def test_the_review_is_exported_as_one_file(proposed: Proposed, tmp_path: 
         assert len(files) == 1
         text = files[0].read_text()
         assert "Keep what the spec keeps" in text and "```diff" in text
-        assert "kernel `flash_fwd_sm80`, spec `softcap_causal`." in text
+        assert "kernel `flash_fwd_sm80`, spec `softcap_causal.py`." in text
 
 
 async def test_a_spec_changed_on_disk_is_a_banner_and_one_key(

@@ -1,0 +1,87 @@
+"""What the mask screen says about a picture, and what a person may type there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cubridge_tui.model import mask_values
+from cubridge_tui.model.mask import MaskGrid
+from engine.service.keep_map import KeepMap
+from engine.spec.recipe import Recipe
+
+LARGEST = 4096  # rows or keys that a person may type
+Words = list[tuple[str, str]]  # texts with their styles
+
+
+def heading(title: str, grid: MaskGrid, sizes: Mapping[str, int], b: int, h: int) -> Words:
+    """Which mask it is: of what, at which sizes, in which tiles."""
+    shape = f"b={b} h={h}  Nq {sizes['Nq']}, Nk {sizes['Nk']}"
+    tile = f"tiles of {grid.rows} rows x {grid.columns} keys"
+    target = grid.picture.target
+    if target is not None and target.rows > grid.rows:
+        tile += f", {target.rows} rows a block"
+    return [(" MASK ", "title"), (title, ""), (f"  {shape}  {tile}", "dim")]
+
+
+def finding(grid: MaskGrid, problem: str, undecided: int) -> Words:
+    """How spec and target compare; with `undecided` hunks they need not agree yet."""
+    if problem:
+        return [(f" {problem}", "stale")]
+    left = f"  {grid.known} of {grid.queries} rows compared" if not grid.done else ""
+    if grid.wrong and undecided:
+        rows = _count(len(grid.wrong), "row")
+        hunks = _count(undecided, "hunk")
+        text = f" {rows} of the target as decided so far differ{'s' * (len(grid.wrong) == 1)}"
+        return [(text, "stale"), (f": {hunks} undecided{left}", "dim")]
+    if grid.wrong:
+        return [(f" × {_count(len(grid.wrong), 'failing row')}", "fail"), (left, "dim")]
+    if not grid.done:
+        return [(" no failing row so far", "dim"), (left, "dim")]
+    if grid.picture.target is None:
+        return [(" the spec's own mask: there is no target yet", "dim")]
+    return [(" ✓ ", "pass"), (f"all {grid.queries} rows keep what the spec keeps", "")]
+
+
+def values(recipe: Recipe, given: Mapping[str, str], picture: KeepMap) -> str:
+    """What the inputs that the mask reads are drawn as: a person's values, and the examples."""
+    own: list[str] = []
+    examples: list[str] = []
+    for item, words in zip(mask_values.read_by(recipe), picture.examples(), strict=True):
+        text = given.get(item.name, "")
+        typed = bool(text) and not mask_values.problem(item, text)
+        (own if typed else examples).append(words)
+    parts = [f"your values: {'; '.join(own)}"] if own else []
+    parts += [f"example values: {'; '.join(examples)}"] if examples else []
+    return "  ".join(parts)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'s' * (number != 1)}"
+
+
+def numbers(text: str) -> list[int]:
+    """A pair as it is typed: apart by blanks or a comma, as the page itself and other tools do."""
+    return [int(word) for word in _apart(text)]
+
+
+def size_problem(text: str) -> str:
+    """Why a text is no two sizes; empty: it is."""
+    return _problem(text, 1)
+
+
+def place_problem(text: str) -> str:
+    """Why a text is no two places, from 0 on; empty: it is."""
+    return _problem(text, 0)
+
+
+def _apart(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _problem(text: str, low: int) -> str:
+    words = _apart(text)
+    if len(words) != 2 or not all(w.isascii() and w.isdigit() for w in words):
+        return "two whole numbers, such as 128 256"
+    if not all(low <= int(w) <= LARGEST for w in words):
+        return f"numbers from {low} to {LARGEST}"
+    return ""
