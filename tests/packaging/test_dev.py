@@ -97,9 +97,25 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
 def test_a_fresh_checkout_gets_torch_first_then_the_rest(workshop: Workshop) -> None:
     workshop.set_up()
     torch, rest = workshop.asked
-    assert torch == ["install", "-c", "constraints-torch.txt", "torch"]
-    assert rest == ["install", "-c", "constraints.txt", "-e", ".[test]"]
+    install = ["install", "--no-compile"]
+    assert torch == [*install, "-c", "constraints-torch.txt", "torch"]
+    assert rest == [*install, "-c", "constraints.txt", "-e", ".[test]"]
     assert (workshop.root / ".venv" / "bin" / "python").exists()
+    assert list((workshop.site / "torch" / "__pycache__").glob("__init__.*.pyc"))
+
+
+def test_a_file_that_python_cannot_compile_stops_nothing(workshop: Workshop) -> None:
+    def answer(arguments: list[str]) -> int:
+        if arguments[-1] == "torch":
+            site = workshop.site
+            put_distribution(site, "templates", "1.0", "class {name}:")
+            put_distribution(site, "torch", "2.13.0", "x = 1")
+        return 0
+
+    workshop.answer = answer
+    workshop.set_up()
+    assert workshop.record["done"]
+    assert list((workshop.site / "torch" / "__pycache__").glob("__init__.*.pyc"))
 
 
 def test_the_size_of_torch_is_said_before_it_is_fetched(
@@ -204,9 +220,9 @@ def test_a_torch_that_cannot_be_installed_blocks_nothing_else(
     _, rest, ours = workshop.asked
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
-    assert rest[:3] == ["install", "-c", "constraints.txt"]
-    assert rest[3:] == [line for line in wanted if not line.startswith("torch>")]
-    assert ours == ["install", "--no-deps", "-e", "."]
+    assert rest[:4] == ["install", "--no-compile", "-c", "constraints.txt"]
+    assert rest[4:] == [line for line in wanted if not line.startswith("torch>")]
+    assert ours == ["install", "--no-compile", "--no-deps", "-e", "."]
     assert "going on without it" in capsys.readouterr().err
 
     workshop.asked.clear()
@@ -392,7 +408,8 @@ def test_without_a_terminal_it_is_one_headless_adaptation(installed: Workshop) -
 def test_test_runs_pytest_in_the_checkout(installed: Workshop) -> None:
     code, lines = dev(installed, "test", "-k", "swizzle", cwd=Path("/"))
     assert (code, lines) == (7, ["python -m pytest -k swizzle", str(installed.root)])
-    assert dev(installed, "test")[1][0] == "python -m pytest -n auto --dist loadgroup"
+    workers = len(os.sched_getaffinity(0)) * 3 // 2
+    assert dev(installed, "test")[1][0] == f"python -m pytest -n {workers} --dist loadgroup"
 
 
 def test_lint_runs_all_checks_also_after_one_failed(installed: Workshop) -> None:
@@ -400,7 +417,7 @@ def test_lint_runs_all_checks_also_after_one_failed(installed: Workshop) -> None
     assert code == 1
     assert [line for line in lines if line.startswith("python")] == [
         "python -m ruff check .",
-        "python -m mypy",
+        "python -m mypy --num-workers auto",
         "python -m pytest -q tests/packaging/test_imports.py",
     ]
 
