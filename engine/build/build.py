@@ -18,6 +18,7 @@ from pathlib import Path
 from engine.build.cache import default_cache, locked, prune, write
 from engine.build.diagnostics import Diagnostic, by_signal, parse_diagnostics
 from engine.build.ninja import Link, ninja_text, targets
+from engine.build.pace import Pace, earlier_seconds
 from engine.build.process import Finished, run
 from engine.build.products import Launch, read_messages, read_specialisation
 from engine.build.result import BuildResult
@@ -100,9 +101,12 @@ def build(
             text = ninja_text(toolchain, arch, keys, inputs, link)
             write(folder / "build.ninja", text.encode())
             # 0 lets no job fail silently: every specialisation's messages are wanted.
-            command = [str(ninja), "-k", "0", "-j", str(jobs or _cores())]
+            many = jobs or _cores()
+            command = [str(ninja), "-k", "0", "-j", str(many)]
+            missing = [key for key in keys if not (folder / f"{key}.o").exists()]
+            pace = Pace(missing, many, earlier_seconds(root, arch))
             finished, compiled = _run_ninja(
-                [*command, *targets(toolchain, keys, link)], folder, cancel, progress
+                [*command, *targets(toolchain, keys, link)], folder, cancel, progress, pace
             )
             done = tuple(
                 read_specialisation(folder, key, facts, (launches or {}).get(key, {}))
@@ -140,7 +144,11 @@ def ended_by_signal(finished: Finished) -> tuple[Diagnostic, ...]:
 
 
 def _run_ninja(
-    command: list[str], folder: Path, cancel: threading.Event | None, progress: Progress | None
+    command: list[str],
+    folder: Path,
+    cancel: threading.Event | None,
+    progress: Progress | None,
+    pace: Pace,
 ) -> tuple[Finished, int]:
     """Run ninja in `folder`; how it ended, and how many commands it ran."""
     environ = compiler_environ()
@@ -151,15 +159,18 @@ def _run_ninja(
         environ.pop(name, None)
     # Relative: nvcc does not quote the path of its own scratch files.
     environ |= {"TMPDIR": scratch.name, "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C"}
-    compiled = 0
+    compiled, begin = 0, time.monotonic()
+    if progress and pace.going:
+        progress(pace.words(0.0))
 
     def see(line: str) -> None:
         nonlocal compiled
-        found = re.match(r"\[(\d+)/(\d+)\] (compile .+|link)$", line)
+        found = re.match(r"\[\d+/\d+\] (?:compile (.+)|link)$", line)
         if found:
             compiled += 1
+            pace.ended(found[1] or "")
             if progress:
-                progress(f"{found[3]} ({found[1]} of {found[2]})")
+                progress(pace.words(time.monotonic() - begin) if found[1] else "linked")
 
     try:
         return run(command, cwd=folder, environ=environ, cancel=cancel, on_line=see), compiled

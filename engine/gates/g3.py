@@ -168,7 +168,7 @@ def _compile(
     """The expert's source and the lowered one, compiled for every specialisation."""
     keys = [specialisation_key(s) for s in package.specialisations]
 
-    def one(source: bytes, fields: tuple[Field, ...]) -> BuildResult:
+    def one(source: bytes, fields: tuple[Field, ...], what: str) -> BuildResult:
         launches = {
             specialisation_key(binding): launches_of(
                 lift_source(source, binding, arch, entry=package.entry).module, arch_facts(arch)
@@ -177,11 +177,12 @@ def _compile(
         }
         return build(
             source, package.headers, package.entry, keys, arch, toolchain,
-            cancel=cancel, progress=progress, compile_only=True, launches=launches,
+            cancel=cancel, progress=lambda text: progress(f"G3: {what}: {text}"),
+            compile_only=True, launches=launches,
             fields=[(f.name, f.type) for f in fields],
         )  # fmt: skip
 
     progress("G3: compiling the lowered source")
-    made = one(lowered, target.fields)
+    made = one(lowered, target.fields, "the lowered source")
     progress("G3: compiling the expert's source, to compare")
-    return one(lifted.source, lifted.module.fields), made
+    return one(lifted.source, lifted.module.fields, "the expert's source, to compare"), made
