@@ -52,6 +52,12 @@ from sessions.events import (
 from sessions.newborn import NewSession
 from sessions.writer import Writer
 
+Shown = Callable[[Snapshot], None]
+
+
+def _unseen(_: Snapshot) -> None:
+    """Nobody looks before the end."""
+
 
 def begin(bench: Bench, kernel: str, spec: Path, actor: str) -> str:
     """Start a session; its id."""
@@ -105,27 +111,28 @@ class Desk:
 
     # --- stages ----------------------------------------------------------------------------------
 
-    def step(self, anyway: bool = False) -> Snapshot:
-        """The next step; nothing when the person owes a decision.
+    def step(self, anyway: bool = False, shown: Shown = _unseen) -> Snapshot:
+        """The next step; nothing when the person owes a decision. `shown` gets what there is to
+        read before its gate has ended.
 
         Lowering is refused where the spec or the kernel changed on disk, but `anyway`, which only a
         person says: here, in `run` and in `redo_from`.
         """
-        self._take(owed(self.work.state).step, anyway)
+        self._take(owed(self.work.state).step, anyway, shown)
         return self.snapshot()
 
-    def run(self, shown: Callable[[Snapshot], None], anyway: bool = False) -> Snapshot:
+    def run(self, shown: Shown, anyway: bool = False) -> Snapshot:
         """Step after step, to the first decision or failure; `shown` gets each state.
 
         A gate that came to no verdict is run once: another time is the person's to ask for.
         """
         done: Step | None = None
         while (now := owed(self.work.state)).action == "step" and now.step is not done:
-            self._take(done := now.step, anyway)
+            self._take(done := now.step, anyway, shown)
             shown(self.snapshot())
         return self.snapshot()
 
-    def redo_from(self, stage: Stage, anyway: bool = False) -> Snapshot:
+    def redo_from(self, stage: Stage, anyway: bool = False, shown: Shown = _unseen) -> Snapshot:
         """Do a stage again; what follows turns stale by itself, where the content changed."""
         steps = {
             Stage.SOURCE: Step.LIFT,
@@ -133,10 +140,10 @@ class Desk:
             Stage.TARGET: Step.PROPOSE,
             Stage.LOWERED: Step.LOWER,
         }
-        self._take(steps[stage], anyway)
+        self._take(steps[stage], anyway, shown)
         return self.snapshot()
 
-    def _take(self, step: Step | None, anyway: bool) -> None:
+    def _take(self, step: Step | None, anyway: bool, shown: Shown) -> None:
         moved = spec_moved(self.work)
         if step is Step.LOWER and not anyway:
             moved = moved or kernel_moved(self.work)
@@ -152,7 +159,9 @@ class Desk:
             )
         match step:
             case Step.LIFT:
-                self.work.lift()
+                self.work.make_lifted()
+                shown(self.snapshot())
+                self.work.judge_lifted()
             case Step.PROPOSE:
                 self.work.propose_by_rules()
             case Step.JUDGE_TARGET:
@@ -163,6 +172,7 @@ class Desk:
                 except LowerError as error:
                     self.work.cannot_lower(error)
                     return
+                shown(self.snapshot())
                 self.work.judge_lowered(lowering)
 
     def override(self, gate: Gate, reason: str) -> Snapshot:

@@ -123,9 +123,13 @@ class Adaptation(Work):
 
     def lift(self) -> Verdict:
         """Lift the source and judge G1."""
+        self.make_lifted()
+        return self.judge_lifted()
+
+    def make_lifted(self) -> None:
+        """Lift the source; the lifted artifact is set."""
         self.bench.progress("lifting")
         self._set([Artifact.of(Stage.LIFTED, LIFTED, print_module(self.lifted.module))])
-        return self.judge_lifted()
 
     def judge_lifted(self) -> Verdict:
         return self.give(self.weigh_lifted())

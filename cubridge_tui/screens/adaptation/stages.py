@@ -43,7 +43,9 @@ class StageActions(Shared):
             self._unless_changed(
                 NAMES[step],
                 lambda anyway: self.job(
-                    NAMES[step], lambda: desk.step(anyway), lambda: self._landed(step)
+                    NAMES[step],
+                    lambda: desk.step(anyway, self.shown_between),
+                    lambda: self._landed(step),
                 ),
             )
 
@@ -153,7 +155,11 @@ class StageActions(Shared):
         job = f"{stage.value} again"
 
         def redo(anyway: bool) -> None:
-            self.job(job, lambda: desk.redo_from(stage, anyway), lambda: self.say(f"{job}: done"))
+            self.job(
+                job,
+                lambda: desk.redo_from(stage, anyway, self.shown_between),
+                lambda: self.say(f"{job}: done"),
+            )
 
         def ask(anyway: bool) -> None:
             self.unless_accepted(f"make the {stage.value} again", lambda: redo(anyway))

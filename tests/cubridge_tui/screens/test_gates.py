@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +159,29 @@ async def test_a_failed_gate_leads_to_all_of_them(store: Path) -> None:
         await d.press("g")
         rows = d.app.screen.query_one(CodePane).content.rows
         assert any("160" in r.text for r in rows) and any("row 3 is off" in r.text for r in rows)
+
+
+@pytest.mark.parametrize(
+    ("upto", "stage", "gate"),
+    [(Stage.SOURCE, Stage.LIFTED, "judge_lifted"), (Stage.TARGET, Stage.LOWERED, "judge_lowered")],
+)
+@pytest.mark.parametrize("key", ["s", "R", "D"])
+async def test_what_a_step_made_is_shown_while_its_gate_runs(
+    store: Path, monkeypatch: pytest.MonkeyPatch, upto: Stage, stage: Stage, gate: str, key: str
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(Adaptation, gate, lambda *_: go_on.wait(60))
+    async with Driver(placed(store, upto), (80, 24)) as d:
+        d.screen.grid.lead(stage)
+        d.screen.place_panes()
+        assert not d.screen.grid.panes[stage].content.rows
+        try:
+            await d.pilot.press(key)
+            async with asyncio.timeout(60):
+                while not d.screen.grid.panes[stage].content.rows:
+                    await d.pilot.pause(0.02)
+            assert d.app.jobs.running and f"not {stage.value} yet" not in d.text
+        finally:
+            monkeypatch.setattr(Adaptation, gate, lambda *_: d.app.jobs.stop())
+            go_on.set()
+            d.app.jobs.stop()
