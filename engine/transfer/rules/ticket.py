@@ -3,8 +3,9 @@
 A share of the work that is fixed before the launch leaves multiprocessors idle at its end, and more
 blocks than multiprocessors pay a block's start for every few pieces. With tickets a block takes its
 first piece by its number and each later one by a claim: the loading thread asks for the next piece
-as soon as it has one, so that the answer comes while it loads, and tells the computing warpgroups
-in one of two words of shared memory, which barriers guard as they guard the stages of K and V.
+as soon as it has one, while the tiles before it are still worked on, and tells it to all in one of
+two words of shared memory, which barriers guard as they guard the stages of K and V. It fetches the
+word itself when it is done: at the large head sizes its few registers hold no number more.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ class _Ticket:
             elif stmt == self.sharing.last:
                 out += (stmt, *self.places())
             elif stmt == self.sharing.loading:
-                out += self.loop(self.sharing.loading, self.asked(), self.told())
+                out += self.loop(stmt, self.told(self.sharing.loading), (self.fetched,))
             elif stmt == self.sharing.computing:
-                out += self.loop(self.sharing.computing, (), self.heard())
+                out += self.loop(stmt, self.sharing.computing.body, self.heard())
             else:
                 out.append(stmt)
         return tuple(out) if len(out) > len(stmts) else stmts
@@ -106,30 +107,36 @@ class _Ticket:
             tuple(Do(Call("mbarrier_init", (Index(b, (self.index,)), n))) for b, n in counts),
         )  # fmt: skip
 
-    def loop(self, loop: For, before: Block, after: Block) -> Block:
+    def loop(self, loop: Stmt, body: Block, after: Block) -> Block:
+        assert isinstance(loop, For)
         turned = Assign(self.turn.id, Binary("+", self.turn, Num(1)))
-        step, body = Call(THEN, (self.next,)), (*before, *loop.body, *after, turned)
         zeros = (Assign(self.turn.id, Num(0)), Assign(self.next.id, Num(0)))
-        return (*zeros, replace(loop, step=step, body=body))
+        step = Call(THEN, (self.next,))
+        return (*zeros, replace(loop, step=step, body=(*body, *after, turned)))
 
-    def asked(self) -> Block:
-        claim = Call("claim", (self.queue, self.sharing.loading.stop))
-        number = Binary("+", self.sharing.loading.step, self.ticket)
-        return Assign(self.ticket.id, claim), Assign(self.next.id, number)
-
-    def told(self) -> Block:
-        return (
+    def told(self, loop: For) -> Block:
+        """The loop's body with the claim before the scalars that it begins with, some of which come
+        from memory too, and the post behind them."""
+        first = next(n for n, s in enumerate(loop.body) if not isinstance(s, Assign))
+        claim = Assign(self.ticket.id, Call("claim", (self.queue, loop.stop)))
+        number = Binary("+", loop.step, self.ticket)
+        post = (
             Do(Call("wait", (self.this(self.empty), Binary("-", Num(1), self.parity)))),
-            Do(Call("post", (self.this(self.word), self.next))),
+            Do(Call("post", (self.this(self.word), number))),
             Do(Call("arrive", (self.this(self.full),))),
         )
+        return (claim, *loop.body[:first], *post, *loop.body[first:])
 
     def heard(self) -> Block:
         return (
             Do(Call("wait", (self.this(self.full), self.parity))),
-            Assign(self.next.id, Call("fetch", (self.this(self.word),))),
+            self.fetched,
             Do(Call("arrive", (self.this(self.empty),))),
         )
+
+    @property
+    def fetched(self) -> Assign:
+        return Assign(self.next.id, Call("fetch", (self.this(self.word),)))
 
     def this(self, many: Name) -> Index:
         return Index(many, (Binary("%", self.turn, Num(SLOTS)),))

@@ -31,8 +31,7 @@ DOCUMENT = recipe(
     keep="doc[b, j] == doc[b, i] and j <= i", extra=(Input("doc", "extra", "i32", ("B", "Nk")),)
 )
 CLAIM = "ticket = claim(queue, works)"
-POST = "post(next_work[turn % 2], next)"
-NEXT = "next = grid_dim(0) + ticket"
+POST = "post(next_work[turn % 2], grid_dim(0) + ticket)"
 FETCH = "next = fetch(next_work[turn % 2])"
 
 
@@ -49,7 +48,11 @@ def test_blocks_claim_their_work_and_tell_it_on() -> None:
     assert check(module) == ()
     text = print_module(module)
     assert text.count("for work in range(block_id(0), works, then(next)):") == 2
-    assert [text.count(line) for line in (CLAIM, POST, FETCH)] == [1, 1, 1]
+    assert [text.count(line) for line in (CLAIM, POST, FETCH)] == [1, 1, 2]
+    # The number is posted before the loads, so that no register of the loading thread holds it.
+    loading = text[text.index(CLAIM) : text.index("raise_registers")]
+    order = [loading.index(line) for line in ("tiles = tile_count", POST, "tma_load", FETCH)]
+    assert order == sorted(order)
     assert "blocks = min(works, sm_count())" in text
     assert binding.workspace is not None
     assert binding.workspace.dims[-1] == "3 + 3 * ceil_div(Nk, BN) + 4 * BM * slots"
@@ -160,7 +163,7 @@ ZERO = "put(lists[b, row_block, 2 + 3 * ceil_div(args.Nk, BN):], 0)"
 QUEUE = "queue = lists[0, 0, 2 + 3 * ceil_div(args.Nk, BN):]"
 
 # What is changed, and how the reason that G2 gives begins.
-WRONG: dict[str, tuple[list[tuple[str, str]], str]] = {
+WRONG: dict[str, tuple[list[tuple[str, str]], str | tuple[str, ...]]] = {
     "fetched without a wait": (
         [("            wait(next_full[turn % 2], turn // 2 % 2)\n", "")], "early_read"),
     "posted without a wait": (
@@ -171,7 +174,8 @@ WRONG: dict[str, tuple[list[tuple[str, str]], str]] = {
         [ONE_FREES, ("mbarrier_init(next_empty[word], BM * 2)",
                      "mbarrier_init(next_empty[word], GROUPS)")],
         "overwritten_stage"),
-    "never posted": ([(f"                {POST}\n", "")], "early_read"),
+    # Who reads first: a warpgroup, or the loading thread, whose wait for an empty word passed.
+    "never posted": ([(f"                {POST}\n", "")], ("early_read", "wrong_phase")),
     "claimed by every thread": (
         [("        lower_registers(LOW)\n        if elect():",
           "        lower_registers(LOW)\n        if wg == 0:")],
@@ -179,8 +183,9 @@ WRONG: dict[str, tuple[list[tuple[str, str]], str]] = {
     "a limit that is too low": ([(CLAIM, CLAIM.replace("works", "works - 1"))], "unreturned_claim"),
     "a limit that is too high": (
         [(CLAIM, CLAIM.replace("works", "works + 1"))], "unreturned_claim"),
-    "a next piece that is this one": ([(NEXT, "next = work")], "bad_value"),
-    "a piece left out": ([(NEXT, f"{NEXT} + 1")], ""),
+    "a next piece that is this one": ([(POST, POST.replace("grid_dim(0) + ticket", "work"))],
+                                      "bad_value"),
+    "a piece left out": ([(POST, POST.replace("ticket", "ticket + 1"))], ""),
     "a queue that is never set": ([(f"    {ZERO}\n", "")], "unwritten_read"),
     "a queue that begins elsewhere": ([(ZERO, ZERO.replace(", 0)", ", 1)"))], ""),
     "a queue for each block of rows": (
