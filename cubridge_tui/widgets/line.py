@@ -24,7 +24,8 @@ FIRST_WIDTH = 120  # of a footer that has no size yet
 
 
 class Line(Widget):
-    """Parts from the left, others from the right; what does not fit ends in an ellipsis.
+    """Parts from the left, others from the right with a blank between them at any width; what does
+    not fit ends in an ellipsis.
 
     On a screen that has a key for it (`whole_key`), the key stands there too: it shows all of it.
     """
@@ -37,12 +38,16 @@ class Line(Widget):
         self._left: tuple[Part, ...] = ()
         self._right: tuple[Part, ...] = ()
         self._fill: Part = (" ", "")
+        self._wide = (0, 0)  # columns that each side takes
 
     def put(self, left: Sequence[Part], right: Sequence[Part] = (), fill: Part = (" ", "")) -> None:
         """Show these parts; `fill` is the character between the two sides, with its style."""
+        if right and not right[0][0].startswith(" "):
+            right = [(" ", ""), *right]
         parts = tuple(tuple((one_line(typeable(t)), s) for t, s in side) for side in (left, right))
         if (*parts, fill) != (self._left, self._right, self._fill):
             self._left, self._right = parts
+            self._wide = (_columns(parts[0]), _columns(parts[1]))
             self._fill = fill
             self.refresh()
 
@@ -54,13 +59,12 @@ class Line(Widget):
     @property
     def _room(self) -> int:
         """Columns for the parts from the left."""
-        right = sum(cell_len(t) for t, _ in self._right)
-        return max(self.size.width - right, self.size.width // 2)
+        return max(self.size.width - self._wide[1], self.size.width // 2)
 
     @property
     def cut(self) -> bool:
         """Whether a part of what it says is out of sight."""
-        return sum(cell_len(t) for t, _ in self._left) > self._room
+        return self._wide[0] > self._room
 
     @property
     def _whole_key(self) -> str:
@@ -71,8 +75,7 @@ class Line(Widget):
         if y:
             return Strip.blank(width, Style.null())
         palette = palette_of(self.app)
-        right = sum(cell_len(t) for t, _ in self._right)
-        room = self._room
+        right, room = self._wide[1], self._room
         key = f" {self._whole_key}" if self.cut and self._whole_key else ""
         room -= cell_len(key)
         segments: list[Segment] = []
@@ -203,6 +206,10 @@ class KeyBar(Line):
         if action:
             event.stop()
             await self.run_action(f"screen.act('{action}')")
+
+
+def _columns(parts: Sequence[Part]) -> int:
+    return sum(cell_len(text) for text, _ in parts)
 
 
 def _cells(key: tuple[str, str, str]) -> int:

@@ -32,7 +32,7 @@ class StageBar(Line):
     def show(self, state: SessionState, title: str, width: int, key: str = "") -> None:
         """Show a state; `key` makes the next decision."""
         for left, right in _forms(state, key):
-            room = width - sum(cell_len(t) for t, _ in (*left, *right)) - 3
+            room = width - sum(cell_len(t) for t, _ in (*left, *right)) - 4
             if room >= min(cell_len(title), LEAST_TITLE):
                 left.insert(0, (f" {one_line(title, room)}  ", "title"))
                 break
