@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import say
@@ -115,3 +117,10 @@ def narrator(quiet: bool) -> Callable[[str], None]:
             say(f"  {text}")
 
     return tell
+
+
+def how_to_run(job: Path) -> str:
+    """What is typed where a packed job was carried to, beside the job."""
+    unpack = f"tar xf {shlex.quote(job.name)} && " if job.suffix == ".tar" else ""
+    folder = job.stem if unpack else job.name
+    return f"{unpack}python3 {shlex.quote(f'{folder}/run.py')} --out result.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cubridge_tui.commands.verify import add_contents, times_of
 from cubridge_tui.console import say, show, show_json
-from cubridge_tui.headless import actor, add_json, add_store, writing
+from cubridge_tui.headless import actor, add_json, add_store, how_to_run, writing
 
 FAILED, NOT_RUN = 1, 3
 
@@ -51,7 +51,7 @@ def _pack(args: argparse.Namespace) -> int:
         show_json({"session": session.id, "job": str(target), "hashes": hashes_of(contents)})
         return 0
     show(str(target))
-    say("run it where a GPU, torch and nvcc are: python3 JOB/run.py --out result.json")
+    say(f"carry it to where a GPU, torch and nvcc are, and there: {how_to_run(target)}")
     say(f"then: cubridge gpu import {session.id} result.json")
     return 0
 

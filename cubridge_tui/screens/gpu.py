@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from textual.app import ComposeResult
 
 from cubridge_tui import actions
+from cubridge_tui.headless import how_to_run
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.gpu_results import bars, contestants, picture, table
@@ -284,7 +285,7 @@ class GpuScreen(ActionScreen):
             "pack",
             lambda: gpu_desk.pack_to(desk, target),
             lambda path: (
-                f"packed: {path}  (on the GPU machine: python3 JOB/run.py --out result.json)"
+                f"packed: {path}. On the GPU machine: {how_to_run(path)}. Then i takes result.json"
             ),
         )
 

@@ -231,7 +231,7 @@ async def test_a_runner_that_cannot_work_says_what_to_do(
         assert "result.json" in status(app) and "cannot be read" in status(app)
         await press(app, pilot, "p")
         await press(app, pilot, "enter")
-        assert "packed" in status(app)
+        assert "packed" in status(app) and "/run.py --out result.json" in status(app)
         assert list(tmp_path.glob("*.tar"))
 
 
