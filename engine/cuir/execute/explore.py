@@ -5,7 +5,7 @@ every schedule that departs at most `delays` times from "the first part that can
 (delay-bounded scheduling, Emmi, Qadeer and Rakamaric 2011), which finds most ordering bugs with one
 or two departures, but not a part that is late all the time. What the budget leaves goes to random
 schedules. The vector clocks find an unordered access in any one of them; exploration is for what
-depends on the order itself: phases, arrivals, deadlocks.
+depends on the order itself: phases, arrivals, deadlocks, and which block claims which work.
 """
 
 from __future__ import annotations

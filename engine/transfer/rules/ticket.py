@@ -90,7 +90,6 @@ class _Ticket:
 
     def places(self) -> Block:
         """The barriers and words, behind the last bytes of shared memory."""
-
         end, count = self.sharing.end, (Num(SLOTS),)
         second, words = (Binary("+", end, Num(n)) for n in (SLOTS * BARRIER_BYTES, WORDS_AT))
         return (

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from engine.cuir.canonical import map_expr
 from engine.cuir.nodes import (
+    THEN,
     Assign,
     Attr,
     Binary,
@@ -278,10 +279,11 @@ def _rename(draw: st.DrawFn, module: Module, fresh: str) -> Module:
 
 
 def _accumulate(draw: st.DrawFn, module: Module, fresh: str) -> Module:
-    """A variable, a loop that changes it, and a use behind the loop."""
+    """A variable, a loop that changes it (and may go on from it), and a use behind the loop."""
     path, stmt = draw(_pick(_kernels(module)))
     kind = draw(_pick([Num(0), Num(0.5)]))
     total, var = Name(fresh), Name(f"{fresh}v")
+    step = draw(_pick([Num(1), Call(THEN, (total,))])) if kind == Num(0) else Num(1)
     inner: tuple[Stmt, ...] = (
         Assign(f"{fresh}w", Binary("*", var, Num(2))),
         Assign(fresh, Binary("+", total, Name(f"{fresh}w"))),
@@ -290,7 +292,7 @@ def _accumulate(draw: st.DrawFn, module: Module, fresh: str) -> Module:
         inner = (If(Compare("<", var, NK), inner, (draw(effects),)),)
     new: tuple[Stmt, ...] = (
         Assign(fresh, kind),
-        For(f"{fresh}v", Num(0), draw(sizes), Num(1), inner),
+        For(f"{fresh}v", Num(0), draw(sizes), step, inner),
         If(Compare("<", total, Num(3)), (draw(effects),)),
     )
     return edit_module(module, path, (*new, stmt))

@@ -60,6 +60,22 @@ def test_loop_headers() -> None:
     assert "for (int step = 0; step < count<BN>(a, q0); step += 2) {" in up
 
 
+def test_a_loop_that_its_body_leads_on() -> None:
+    """To it, to another variable's value, and back to a step: the header alone."""
+    header = "range(count[BN](args, q0) - 1, -1, -1)"
+    led = lowered("odd", (header, "range(0, count[BN](args, q0), then(seen))"))
+    assert "for (int step = 0; step < count<BN>(a, q0); step = seen) {" in led
+    given = lifted("odd", led.encode())
+    assert "range(0, count[BN](args, q0), then(seen))" in print_module(given.module)
+    other = edit(given.module, ("    seen = 0\n", "    seen = 0\n    after = 0\n"),
+                 ("then(seen)", "then(after)"), ("        n = step\n",
+                  "        n = step\n        after = step + 2\n"))  # fmt: skip
+    text = checked(given, other).source.decode()
+    assert "int after = 0;" in text and "step = after) {" in text and "after = step + 2;" in text
+    back = checked(given, edit(given.module, ("then(seen)", "2"))).source.decode()
+    assert "step < count<BN>(a, q0); step += 2) {" in back
+
+
 def test_a_condition_changes_alone() -> None:
     assert "if (n > 4) sync();" in lowered("odd", ("if n > 3:", "if n > 4:"))
     assert "else if (n == 7) { commit_async(); }" in lowered("odd", ("if n == 2:", "if n == 7:"))
