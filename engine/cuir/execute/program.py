@@ -29,7 +29,8 @@ class Schedule:
     part that can goes on, but at the decisions that it names: how `explore` steers. With `starve`
     one part of each block goes on only where no other can, and bulk copies land at once: part
     `starve` of the first block, the next part of the next one, and so on in turn. A warp that is
-    late for a phase of a barrier shows there. Which block goes on where blocks claim work: turns.py.
+    late for a phase of a barrier shows there. turns.py says which block goes on where
+    blocks claim work.
     """
 
     seed: int = 0
