@@ -271,11 +271,11 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     # --- sessions --------------------------------------------------------------------------------
 
-    def open_session(self, session: str | Beginning) -> None:
-        """Show a session where the person left it, or one that is about to begin."""
+    def open_session(self, session: str | Beginning, said: str = "") -> None:
+        """Show a session where the person left it, or one that is about to begin; `said` of it."""
         from cubridge_tui.screens.adaptation import AdaptationScreen
 
-        self.push_screen(AdaptationScreen(session))
+        self.push_screen(AdaptationScreen(session, said))
 
     def open_replay(self, session: str) -> None:
         """Play a saved session, read-only."""

@@ -47,8 +47,8 @@ def writable(facts: Facts) -> str:
     return f"read-only: {facts.read_only}" if facts.read_only else ""
 
 
-def only_read(facts: Facts) -> str:
-    return "" if facts.read_only else "this session is yours to change: no copy is needed"
+def in_store(facts: Facts) -> str:
+    return "" if facts.session else "there is nothing to copy yet: the first step saves the session"
 
 
 def can_step(facts: Facts) -> str:

@@ -16,8 +16,9 @@ class Facts:
     `changed` names what changed on disk; `accepted`, `lifted`, `lowered`, `recipe` and
     `times` say whether there are any; `asking` is how far a model's run is (ready, running,
     waiting, done), `attempts` counts its answers, `topics` what could be asked for;
-    `session` is the one under the cursor of the start screen, `on_sessions` says that its list
-    leads, `pair_blocked` why the chosen kernel and spec cannot be adapted;
+    `session` is the one that is open (empty: not saved yet) or under the cursor of the start
+    screen, `on_sessions` says that its list leads, `pair_blocked` why the chosen kernel and spec
+    cannot be adapted;
     `opaque` is the opaque op under the cursor, `unmeant` counts those without meaning.
     """
 

@@ -14,6 +14,7 @@ def facts_of(snap: Snapshot) -> Facts:
     step = owed_now(state, snap.changed)
     failed = first_failed(state)
     return Facts(
+        session=snap.session,
         read_only=snap.read_only,
         step_blocked=step.blocked or ("" if step.step else step.words),
         diff_blocked=snap.diff_blocked,

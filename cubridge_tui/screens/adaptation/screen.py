@@ -45,9 +45,9 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
     NAME = actions.ADAPTATION
     BINDINGS = bindings(actions.ADAPTATION)
 
-    def __init__(self, session: str | Beginning) -> None:
+    def __init__(self, session: str | Beginning, said: str = "") -> None:
         super().__init__()
-        self._asked = session
+        self._asked, self._said = session, said
         self.session = session if isinstance(session, str) else ""
         self.desk: Desk | None = None
         self.snap: Snapshot | None = None
@@ -75,7 +75,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         self.grid.lead(next((s for s in PANES if s.value == self.place.focus), Stage.SOURCE))
         self.place_panes()
         self.query_one("#decision", Line).put([(" opening …", "dim")])
-        self.job("open", self._open, quiet=True)
+        self.job("open", self._open, lambda: self.say(self._said), quiet=True)
         self.set_interval(LOOK_SECONDS, self._look)
 
     def render_lines(self, crop: Region) -> list[Strip]:

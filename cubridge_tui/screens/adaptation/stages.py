@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from cubridge_tui import places
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.gates import gates_lines
 from cubridge_tui.model.layout import PANES
@@ -305,8 +306,10 @@ class StageActions(Shared):
                 return  # left meanwhile: the start screen lists the copy
             if isinstance(outcome.value, str):
                 self.leave()
+                places.save(outcome.value, places.load(session))
                 app.pop_screen()
-                app.open_session(outcome.value)
+                said = f"this is a copy of {session}, which stays as it was: B shows both"
+                app.open_session(outcome.value, said)
             elif outcome.error is not None:
                 self.say(str(outcome.error).replace("\n", " "), "fail")
 

@@ -257,8 +257,40 @@ async def test_a_second_opener_is_read_only_and_follows(proposed: Proposed) -> N
             assert "renamed [/] elsewhere" in d.text
             await d.press("F")
             assert "READ-ONLY" not in d.text and "(fork)" in d.text
-            await d.press("right_square_bracket", "a")
+            await d.press("a")  # the cursor stands where it stood
             assert d.decisions()["h1"] is DecisionKind.ACCEPTED
+
+
+async def test_a_session_of_ones_own_is_copied_at_the_same_place(proposed: Proposed) -> None:
+    store, (_, session) = Store.open(proposed[0]), proposed
+    before = store.load(session).commit
+    async with Driver(session) as d:
+        assert " F fork" not in d.text.split("\n")[-1], "it is seldom wanted"
+        await d.press("tab", "j", "j", "2")
+        number = d.screen.grid.leader.line
+        await d.press("F")
+        copy = d.screen.session
+        assert copy != session and "(fork)" in d.text
+        assert f"a copy of {session}" in d.status()
+        assert d.screen.grid.focused_stage is Stage.LIFTED and d.screen.grid.leader.line == number
+        await d.press("A")
+        assert set(d.decisions().values()) == {DecisionKind.ACCEPTED}
+    assert store.load(session).commit == before
+    assert store.load(copy).state.decision("rules", "h1") is not None
+
+
+async def test_a_session_that_is_not_saved_yet_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cubridge_tui.desk import choose
+    from engine.service.bench import find_spec
+
+    monkeypatch.setenv("CUBRIDGE_STORE", str(tmp_path / "none.git"))
+    async with Driver("") as d:
+        d.app.open_session(choose("flash_fwd_sm80", find_spec("softcap_causal")))
+        await d.settle()
+        await d.press("F")
+        assert "nothing to copy yet" in d.status()
 
 
 async def test_a_store_that_cannot_be_written_is_a_banner_and_loses_nothing(
