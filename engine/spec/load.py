@@ -109,9 +109,10 @@ def _forget_neighbours(source: SpecSource) -> None:
     """Forget the modules that the spec imported from its own folder: they may hold cached masks."""
     folder = str(source.path.parent)
     beside = set()
-    for name, module in list(sys.modules.items()):
+    for name in list(sys.modules):  # of pairs, thousands at a time would wake the collector
         if "." in name or name in _OURS:
             continue
+        module = sys.modules.get(name)
         file = getattr(module, "__file__", None)
         here = (f"{folder}/{name}.py", f"{folder}/{name}/__init__.py")
         if file in here or (file is None and f"{folder}/{name}" in getattr(module, "__path__", ())):
