@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from engine.cuir.nodes import (
+    THEN,
     Assign,
     Attr,
     Binary,
@@ -89,8 +90,9 @@ simple: st.SearchStrategy[Stmt] = st.one_of(
 
 def _nest(inner: st.SearchStrategy[Stmt]) -> st.SearchStrategy[Stmt]:
     body = st.lists(inner, max_size=3).map(tuple)
+    steps = st.just(Num(1)) | names.map(lambda name: Call(THEN, (Name(name),)))
     return st.one_of(
-        st.builds(For, names, st.just(Num(0)), exprs, st.just(Num(1)), body),
+        st.builds(For, names, st.just(Num(0)), exprs, steps, body),
         st.builds(If, exprs, body, body),
         st.builds(Opaque, st.just("call(z);"), st.just(("a",)), st.just(("b",)), body),
     )
