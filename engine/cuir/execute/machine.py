@@ -284,8 +284,9 @@ class BlockMachine:
         """
         for offset, (where, known, passed) in self.parts[part].waits.items():
             barrier = self.barriers[offset]
-            # Nothing written yet: it passed although no phase had ever completed.
-            fresh = epoch == 0 and known == 0
+            # Nothing written yet: it passed although no phase had ever completed. A thread alone
+            # waits so for room, as a loading one does.
+            fresh = epoch == 0 and known == 0 and not self.parts[part].elected
             if fresh or (barrier.agent == agent and known < epoch <= passed):
                 self.program.report(
                     "wrong_phase", where,

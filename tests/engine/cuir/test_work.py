@@ -136,6 +136,9 @@ BROKEN = {
     "posted without a wait": ([(WAIT_EMPTY, "")], "overwritten_stage", POST),
     "one of 128 threads frees the slot": (ONE_FREES, "overwritten_stage", POST),
     "never posted": ([(f"                {POST}\n", "")], "early_read", FETCH),
+    "fetched by the loading thread, which never posted it": (
+        [(f"                {POST}\n", f"                other = {FETCH[7:]}\n")],
+        "early_read", f"other = {FETCH[7:]}"),
     "never announced": (
         [("                arrive(full[turn % 2])\n", "")], "lost_arrival", WAIT_FULL.strip()),
     "never freed": ([(FREE, "")], "lost_arrival", WAIT_EMPTY.strip()),

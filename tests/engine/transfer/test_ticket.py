@@ -163,7 +163,7 @@ ZERO = "put(lists[b, row_block, 2 + 3 * ceil_div(args.Nk, BN):], 0)"
 QUEUE = "queue = lists[0, 0, 2 + 3 * ceil_div(args.Nk, BN):]"
 
 # What is changed, and how the reason that G2 gives begins.
-WRONG: dict[str, tuple[list[tuple[str, str]], str | tuple[str, ...]]] = {
+WRONG: dict[str, tuple[list[tuple[str, str]], str]] = {
     "fetched without a wait": (
         [("            wait(next_full[turn % 2], turn // 2 % 2)\n", "")], "early_read"),
     "posted without a wait": (
@@ -174,8 +174,7 @@ WRONG: dict[str, tuple[list[tuple[str, str]], str | tuple[str, ...]]] = {
         [ONE_FREES, ("mbarrier_init(next_empty[word], BM * 2)",
                      "mbarrier_init(next_empty[word], GROUPS)")],
         "overwritten_stage"),
-    # Who reads first: a warpgroup, or the loading thread, whose wait for an empty word passed.
-    "never posted": ([(f"                {POST}\n", "")], ("early_read", "wrong_phase")),
+    "never posted": ([(f"                {POST}\n", "")], "early_read"),
     "claimed by every thread": (
         [("        lower_registers(LOW)\n        if elect():",
           "        lower_registers(LOW)\n        if wg == 0:")],
