@@ -56,6 +56,11 @@ def lines_by_kind(expr: Expr, noted: Noted, floats: frozenset[str]) -> dict[str,
             holds[e] = _is_dot(e, floats) or any(has_dot(c) for c in children(e))
         return holds[e]
 
+    def has_weights(e: Expr) -> bool:
+        """Whether weights are in it: an exponential of the head alone is none (ALiBi's slopes)."""
+        calls = (p for p in walk_expr(e) if isinstance(p, Call) and p.fn in _NORMALISERS)
+        return any(map(has_dot, calls))
+
     seen: set[Expr] = set()
     for e in _each_once(expr, seen):
         inner = has_dot(e)
@@ -79,10 +84,10 @@ def lines_by_kind(expr: Expr, noted: Noted, floats: frozenset[str]) -> dict[str,
                 note("normaliser", e)
             case Binary("*" | "/", left, right) if inner and not (has_dot(left) and has_dot(right)):
                 other = right if has_dot(left) else left
-                if not _holds_load(other) and not _has_weights(e):
+                if not _holds_load(other) and not has_weights(e):
                     note("scale", e)
             case Binary("+" | "-", left, right) if inner and not (has_dot(left) and has_dot(right)):
-                if not _has_weights(e):
+                if not has_weights(e):
                     note("bias", e)
                     for part in walk_expr(right if has_dot(left) else left):
                         if not isinstance(part, (Name, Num)):
@@ -127,10 +132,6 @@ def _in_product(dot: Expr) -> Iterator[Expr]:
 
 def _holds_load(expr: Expr) -> bool:
     return any(isinstance(e, Index) for e in walk_expr(expr))
-
-
-def _has_weights(expr: Expr) -> bool:
-    return any(isinstance(e, Call) and e.fn in _NORMALISERS for e in walk_expr(expr))
 
 
 # --- words ---------------------------------------------------------------------------------------

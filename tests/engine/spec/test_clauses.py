@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from engine.resources import specs_dir
 from engine.spec import Recipe, describe, read_recipe
 
@@ -43,6 +45,41 @@ def test_each_clause_names_its_lines(read: Read) -> None:
     assert "top-left" in clauses["mask"].words
     assert clauses["normaliser"].lines == (17,)
     assert clauses["score"].lines == (10,)
+
+
+EAGER = """\
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def attention(
+    q: Float[Tensor, "B H N D"], k: Float[Tensor, "B H N D"], v: Float[Tensor, "B H N D"]
+):
+    heads, n = q.size(1), q.size(2)
+    slopes = (2 ** (-8 / heads)) ** torch.arange(1, heads + 1)
+    at = torch.arange(n)
+    bias = -slopes[:, None, None] * (at[:, None] - at).abs()
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+"""
+FLEX = """\
+import torch
+
+
+def attention_mods(Hq: int):
+    def alibi(score, b, h, q, kv):
+        return score - torch.exp2(-(h + 1) * 8.0 / Hq) * (q - kv)
+
+    return alibi
+"""
+
+
+@pytest.mark.parametrize(("text", "lines"), [(EAGER, {12, 13}), (FLEX, {6})])
+def test_an_exponential_of_the_head_is_no_weight(read: Read, text: str, lines: set[int]) -> None:
+    """ALiBi's slopes: what is added to the score has its lines."""
+    (bias,) = (c for c in read(text).clauses if c.kind == "bias")
+    assert "exp2(-8.0 * (h + 1) / Hq)" in bias.words
+    assert lines <= set(bias.lines)
 
 
 def test_words_name_alignment_empty_rows_and_heads() -> None:
