@@ -8,6 +8,7 @@ import traceback
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -144,15 +145,22 @@ def load_function(source: SpecSource, varied: Mapping[int, int] | None = None) -
     `varied` replaces integer literals, see `program.variations`.
     """
     _forget_neighbours(source)
-    tree = _Strip().visit(ast.parse(source.text, filename=str(source.path)))
-    if varied:
-        tree = _Vary(varied).visit(tree)
-    ast.fix_missing_locations(tree)
     module = types.ModuleType(source.path.stem)
     module.__file__ = str(source.path)
     with explained(source):
-        exec(compile(tree, str(source.path), "exec"), module.__dict__)
+        code = _compiled(source.text, str(source.path), tuple(sorted((varied or {}).items())))
+        exec(code, module.__dict__)
     return module.__dict__[source.function]
+
+
+@lru_cache(maxsize=64)
+def _compiled(text: str, path: str, varied: tuple[tuple[int, int], ...]) -> types.CodeType:
+    """A spec is loaded some twenty times to be read, and once for each run of a gate."""
+    tree = _Strip().visit(ast.parse(text, filename=path))
+    if varied:
+        tree = _Vary(dict(varied)).visit(tree)
+    code: types.CodeType = compile(ast.fix_missing_locations(tree), path, "exec")
+    return code
 
 
 @contextmanager

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,8 @@ from engine.cuir.printer import print_expr
 from engine.errors import SpecError
 from engine.resources import specs_dir
 from engine.spec import Recipe, read_recipe
+from engine.spec.load import load_function, surroundings
+from engine.spec.source import read_source
 
 Read = Callable[..., Recipe]
 QKV = 'q: Float[Tensor, "B H N D"], k: Float[Tensor, "B H N D"], v: Float[Tensor, "B H N D"]'
@@ -146,6 +150,29 @@ def test_an_error_in_a_neighbour_is_the_specs(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="KeyError") as caught:
         read_recipe(spec)
     assert caught.value.where is not None and caught.value.where.line == 1
+
+
+def test_a_spec_is_parsed_once_for_all_its_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its module is fresh each time nevertheless: what it counts begins anew."""
+    spec = tmp_path / "spec.py"
+    spec.write_text(f"{IMPORTS}\ncalls = []\n\ndef attention({QKV}):\n{CAUSAL_BODY}")
+    source = read_source(spec, {})
+    parsed: list[str] = []
+    parse = ast.parse
+
+    def counted(text: str, *arguments: Any, **more: Any) -> ast.AST:
+        parsed.append(text)
+        return parse(text, *arguments, **more)
+
+    monkeypatch.setattr(ast, "parse", counted)
+    with surroundings(source):
+        first, second = load_function(source), load_function(source)
+        other = load_function(source, {1: 2})
+    assert first.__globals__["calls"] is not second.__globals__["calls"]
+    assert parsed == [source.text] * 2
+    assert first.__code__ is second.__code__ and other.__code__ is not first.__code__
 
 
 def test_the_recipe_and_its_words_need_no_torch() -> None:
