@@ -6,7 +6,7 @@ One that assigns scalars and returns is the expression that it returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -14,7 +14,6 @@ from engine.cuir.nodes import (
     Assign,
     Call,
     Expr,
-    For,
     If,
     Index,
     Lambda,
@@ -30,9 +29,9 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.scalar import CASTS, FUNCTIONS
 from engine.gates.sizes import MAX_NODES
+from engine.gates.standings import Within, standings
 from engine.transfer.rewrite import free_names, map_blocks, map_stmt_exprs, stmt_exprs, substitute
 
-Within = tuple[tuple[Expr, bool], ...]
 MAX_WAYS = 64  # through one function
 
 
@@ -50,8 +49,8 @@ def call_sites(module: Module) -> dict[str, tuple[Site, ...]]:
     functions = {f.name: f for f in module.functions}
     out: dict[str, tuple[Site, ...]] = {}
     for function in module.functions:
-        for path, expr, within in _of_block(function.body, (function.name,), ()):
-            nodes = [*walk_expr(expr)]
+        for at in standings(function):
+            nodes = [node for expr in stmt_exprs(at.stmt) for node in walk_expr(expr)]
             own = {p for n in nodes if isinstance(n, Lambda) for p in n.params}  # no names of ours
             for node in nodes:
                 match node:
@@ -65,25 +64,10 @@ def call_sites(module: Module) -> dict[str, tuple[Site, ...]]:
                     params = (p.name for p in functions[fn].params)
                     pairs = zip(params, args, strict=False)
                     given = {p: value for p, value in pairs if not free_names(value) & own}
-                    out[fn] = (*out.get(fn, ()), Site(path, given, within))
+                    site = Site(at.path, given, at.held)
+                    if site not in out.get(fn, ()):
+                        out[fn] = (*out.get(fn, ()), site)
     return out
-
-
-def _of_block(
-    body: tuple[Stmt, ...], prefix: Path, within: Within
-) -> Iterator[tuple[Path, Expr, Within]]:
-    for position, stmt in enumerate(body):
-        path = (*prefix, position)
-        for expr in stmt_exprs(stmt):
-            yield path, expr, within
-        match stmt:
-            case If(cond, then, other):
-                yield from _of_block(then, (*path, "then"), (*within, (cond, True)))
-                yield from _of_block(other, (*path, "other"), (*within, (cond, False)))
-                if then and isinstance(then[-1], Return):
-                    within = (*within, (cond, False))
-            case For(_, _, _, _, inner):
-                yield from _of_block(inner, (*path, "body"), within)
 
 
 class Inline:

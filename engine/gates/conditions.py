@@ -27,10 +27,10 @@ from engine.cuir.nodes import (
     Path,
     Return,
     Select,
-    Stmt,
     Unary,
     children,
     walk,
+    walk_block,
     walk_expr,
 )
 from engine.cuir.printer import print_expr
@@ -38,9 +38,9 @@ from engine.cuir.scalar import CASTS, FUNCTIONS
 from engine.gates.guards import Guards
 from engine.gates.kinds import Kinds, parameters
 from engine.gates.sizes import resolved, scalars_of
+from engine.gates.standings import Standing, Within, standings
 from engine.transfer.rewrite import free_names, stmt_exprs
 
-Within = tuple[tuple[Expr, bool], ...]
 Key = tuple[Path, Expr, Within]
 SHOWN = 160  # characters of a condition in a verdict
 _ZERO = Num(0)
@@ -57,7 +57,8 @@ class Condition:
     statement says. `context` is the statement's target and the op whose lambda it stands in. Of a
     loop, whether it runs is the condition, and only that it does must be seen; nor need the
     `exempt` side be, where a statistic of a row is nothing or a launch fails (see
-    `engine.gates.guards`).
+    `engine.gates.guards`). Of a loop that may return, that it `ends` without doing so is a second
+    condition.
     """
 
     path: Path
@@ -69,6 +70,7 @@ class Condition:
     context: tuple[object, ...] = ()
     loop: bool = False
     exempt: bool | None = None
+    ends: bool = False
 
     @property
     def key(self) -> Key:
@@ -80,14 +82,21 @@ class Condition:
         """What it is, wherever it stands in its function."""
         return (
             self.path[0], self.expr, self.whole, self.given, self.within, self.context, self.loop,
+            self.ends,
         )  # fmt: skip
 
     @property
     def sides(self) -> tuple[bool, ...]:
-        return (True,) if self.loop else tuple(s for s in (True, False) if s is not self.exempt)
+        return (
+            (True,)
+            if self.loop or self.ends
+            else tuple(s for s in (True, False) if s is not self.exempt)
+        )
 
     def words(self, outcome: bool) -> str:
         """`args.Nk > 65536` (tile_count), or its contrary."""
+        if self.ends:
+            return f"the loop over `{_short(self.expr)}` end without a return ({self.path[0]})"
         match self.test:
             case Compare(op, left, right) if not outcome:
                 text = _short(Compare(CONTRARY[op], left, right))
@@ -111,19 +120,23 @@ def conditions(module: Module) -> tuple[Condition, ...]:
     out: dict[tuple[Key, bool], Condition] = {}
     for function in module.functions:
         names = scalars.get(function.name, {})
-        begin = _Place(kinds, function.name)
-        for path, rows, loop in _of_block(function.body, (function.name,), begin):
-            for node, test, at in rows:
+        for at in standings(function):
+            for node, test, place, loop in _of_statement(at, kinds):
                 if not _decided_in_a_run(test, frozenset(function.consts)):
                     continue
-                own = {n: e for n, e in names.items() if n not in at.params}
-                given = tuple((resolved(e, own), side) for e, side in at.given)
-                exempt = guards.exempt(test, function.name, at.tiles)
+                own = {n: e for n, e in names.items() if n not in place.params}
+                given = tuple((resolved(e, own), side) for e, side in place.given)
+                exempt = guards.exempt(test, function.name, place.tiles)
                 one = Condition(
-                    path, node, test, resolved(test, own), given, at.within, at.context, loop,
-                    True if handed_on.get(path) == test else exempt,
+                    at.path, node, test, resolved(test, own), given, place.within, place.context,
+                    loop, True if handed_on.get(at.path) == test else exempt,
                 )  # fmt: skip
                 out.setdefault((one.key, loop), one)
+            if isinstance(at.stmt, For) and _may_return(at.stmt):
+                rounds = Call("range", (at.stmt.start, at.stmt.stop, at.stmt.step))
+                held = tuple((resolved(e, names), side) for e, side in at.held)
+                one = Condition(at.path, rounds, rounds, resolved(rounds, names), held, ends=True)
+                out.setdefault((one.key, False), one)
     return tuple(out.values())
 
 
@@ -183,26 +196,25 @@ class _Place:
 _Row = tuple[Expr, Expr, _Place]  # what stands there, its test, where it stands
 
 
-def _of_block(
-    body: tuple[Stmt, ...], prefix: Path, place: _Place
-) -> Iterator[tuple[Path, list[_Row], bool]]:
-    """The conditions of every statement of a block; whether it is the loop itself."""
-    for position, stmt in enumerate(body):
-        path = (*prefix, position)
-        here = replace(place, context=(stmt.target,)) if isinstance(stmt, Assign) else place
-        for expr in stmt_exprs(stmt):
-            yield path, list(_of_expr(expr, here)), False
-        match stmt:
-            case If(cond, then, other):
-                yield path, _tested(cond, place), False
-                yield from _of_block(then, (*path, "then"), place.where(cond, True))
-                yield from _of_block(other, (*path, "other"), place.where(cond, False))
-                if then and isinstance(then[-1], Return):
-                    place = place.where(cond, False)
-            case For(_, start, stop, _, inner):
-                test = Compare("<", start, stop)
-                yield path, [(test, test, place)], True
-                yield from _of_block(inner, (*path, "body"), place)
+def _of_statement(at: Standing, kinds: Kinds) -> Iterator[tuple[Expr, Expr, _Place, bool]]:
+    """The conditions of a statement's own header; whether it is the loop itself."""
+    stmt = at.stmt
+    place = _Place(kinds, str(at.path[0]), at.held)
+    here = replace(place, context=(stmt.target,)) if isinstance(stmt, Assign) else place
+    for expr in stmt_exprs(stmt):
+        for row in _of_expr(expr, here):
+            yield *row, False
+    match stmt:
+        case If(cond):
+            for row in _tested(cond, place):
+                yield *row, False
+        case For(_, start, stop):
+            test = Compare("<", start, stop)
+            yield test, test, place, True
+
+
+def _may_return(loop: For) -> bool:
+    return any(isinstance(stmt, Return) for _, stmt in walk_block(loop.body, ()))
 
 
 def _of_expr(expr: Expr, at: _Place) -> Iterator[_Row]:

@@ -44,6 +44,7 @@ from engine.transfer.rewrite import stmt_exprs
 LENGTH = 131_072  # rows and keys
 HEADS = 4096  # and batches
 THREADS = 1024  # of a block, and so more than its warps and warpgroups
+WIDEST = 8  # bytes of an element
 _OF_FIELD = {"B": HEADS, "Hq": HEADS, "Hkv": HEADS}
 
 
@@ -192,6 +193,8 @@ class Bounds:
                 return LENGTH  # what the module's own kernels put there: counts and places
             case Call("warpgroup_id"):
                 return THREADS
+            case Call("sizeof"):
+                return WIDEST
             case Call("max", (left, right)) | Select(_, left, right):
                 a, b = go(left), go(right)
                 return None if a is None or b is None else max(a, b)

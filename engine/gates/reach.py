@@ -7,10 +7,9 @@ gives a case to run, or, where no run can be afforded, the sizes that a verdict 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 
 import torch
@@ -25,54 +24,51 @@ from engine.cuir.nodes import (
     Compare,
     Expr,
     For,
-    Index,
-    Module,
     Name,
     Num,
     Path,
+    Select,
+    rebuild,
     walk,
-    walk_expr,
 )
 from engine.cuir.parser import parse_expr
-from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS, evaluate
+from engine.cuir.scalar import CONSTANTS, evaluate
 from engine.errors import CuBridgeError
 from engine.gates.calls import Inline, Site, call_sites
 from engine.gates.conditions import Condition
 from engine.gates.deck import Case, Tiles
-from engine.gates.kinds import coordinates, parameters
-from engine.gates.sizes import SIZES, known_constants, resolved, scalars_of, tiles_of
+from engine.gates.names import changed_in, constants_in, data_in, places_in
+from engine.gates.sizes import SIZES, resolved, scalars_of, tiles_of
+from engine.gates.standings import Within
 from engine.gates.subject import Subject
 from engine.gates.table import one_of, table_of_sizes, tiles, uniform
 from engine.transfer.match import find_attention
-from engine.transfer.rewrite import free_names, map_expr, stmt_exprs, substitute
+from engine.transfer.rewrite import free_names, map_expr, substitute
 
 SHOWN = 40
 CHUNK = 1000  # points, among which there are mostly as many that differ
 MAX_WAYS = 16  # on which a function is called
-COUNTED = frozenset({"block_id", "grid_dim", "warpgroup_id"}) | FUNCTIONS.keys() | CASTS.keys()
 UNKNOWN = (CuBridgeError, LookupError, RuntimeError, TypeError, ValueError, ArithmeticError)
 _BLOCK, _GROUP, _PROCESSORS = Name("$block"), Name("$warpgroup"), Name("$processors")
 WARPGROUPS = 8
 MANY = 1000  # multiprocessors
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
-    """A statement of a function on the way to a condition, and the call that led there."""
+@dataclass(eq=False, slots=True)
+class _Draw:
+    """A statement on one way that leads to it: what holds there, the call that its function runs
+    by and the same of that; and what has been drawn there, by name or expression."""
 
     path: Path
-    site: Site | None
+    held: Within
+    site: Site | None = None
+    caller: _Draw | None = None
+    values: dict[Expr, Tensor] = field(default_factory=dict)
+    reached: Tensor | None = None
 
-
-_Way = Mapping[str, _Frame]  # by function
-
-
-@dataclass(frozen=True, slots=True)
-class _Draw:
-    """What names are drawn as on one way, by function and name."""
-
-    way: _Way
-    values: dict[tuple[str, str], Tensor] = field(default_factory=dict)
+    @property
+    def function(self) -> str:
+        return str(self.path[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,7 @@ class Reaches:
         self.inline = Inline(subject.module)
         module = self.inline.module(subject.module)
         self.scalars = scalars_of(module)
-        self.constants = _constants(subject.module)
+        self.constants = constants_in(subject.module)
         self.fields: dict[Expr, Expr] = {
             Attr(Name("args"), s.field): parse_expr(s.size, "size") for s in binding.sizes
         }
@@ -104,9 +100,9 @@ class Reaches:
         for path, stmt in walk(module):
             if isinstance(stmt, Assign):
                 self.assigned.setdefault((str(path[0]), stmt.target), []).append((path, stmt.value))
-        self.changed = _changed(module)
-        self.unknown = _data_names(module, self.scalars) | self.changed
-        self.places = _places(module)
+        self.changed = changed_in(module)
+        self.unknown = data_in(module, self.scalars) | self.changed
+        self.places = places_in(module)
         self.tiles = tiles_of(module) or Tiles(64, 64)
         try:
             found = find_attention(subject.module)
@@ -115,32 +111,34 @@ class Reaches:
             )
         except CuBridgeError:
             self.batch = self.head = ""
+        self.calls: tuple[str, list[_Draw]] = ("", [])
+        self.here: tuple[Path, list[_Draw]] = ((), [])
         self.table = table_of_sizes()
         size = torch.tensor(subject.head_dim)
         self.table |= {"D": size, "Dv": size}
         legal = torch.ones_like(self.table["B"], dtype=torch.bool)
         for constraint in subject.recipe.constraints:
-            legal &= self._value(constraint, "", _Draw({})) != 0
-        self.legal = legal
+            legal &= self._value(constraint, _Draw(("",), ())) != 0
+        self.table |= {n: self.table[n][legal] for n in SIZES}
 
     def of(self, one: Condition, side: bool) -> Reach:
         """Where `one` is asked and comes out as `side`: by any way on which its function is called,
         under the conditions of the callers."""
-        function = str(one.path[0])
-        ways = list(islice(self._ways(one.path, {}), MAX_WAYS + 1))
-        hit, between = torch.zeros_like(self.legal), False
-        for way in ways[:MAX_WAYS]:
-            draw = _Draw(way)
-            asked = self._asked(one, draw)
+        if one.ends:
+            return Reach(True)
+        draws = self._draws(one.path, one.given)
+        hit, between = torch.zeros_like(self.table["B"], dtype=torch.bool), False
+        for draw in draws[:MAX_WAYS]:
+            asked = self._reached(draw)
             try:
-                value = self._value(one.whole, function, draw).bool()
+                value = self._value(one.whole, draw).bool()
             except UNKNOWN:
                 return Reach(True)
             hit |= asked & (value == side)
             between = between or self._between(one, side, asked, draw)
         at = hit.nonzero().flatten()
         if not len(at):
-            return Reach(between or len(ways) > MAX_WAYS)
+            return Reach(between or len(draws) > MAX_WAYS)
         columns = torch.stack([self.table[n][at] for n in SIZES], -1)
         cost = (columns[:, [0, 1, 3, 4]].double()).prod(-1)
         columns = columns[cost.argsort(stable=True)]
@@ -151,74 +149,93 @@ class Reaches:
         cases = tuple(Case(b, hq, hkv, q, k, modes=("exact",)) for b, hq, hkv, q, k in cheapest)
         return Reach(True, cases)
 
-    def _ways(self, path: Path, below: _Way) -> Iterator[_Way]:
-        """The ways to a statement: each of its function's calls, with each of the caller's."""
+    def _draws(self, path: Path, held: Within) -> list[_Draw]:
+        """A statement on each way to it, `MAX_WAYS` and one at most."""
+        # Conditions of one statement come one after another, and those of one function.
         function = str(path[0])
-        if function in below:  # one that calls itself
-            return
-        sites = self.sites.get(function, ())
-        for site in sites:
-            yield from self._ways(site.path, {**below, function: _Frame(path, site)})
-        if not sites:
-            yield {**below, function: _Frame(path, None)}
+        if self.calls[0] != function:
+            called = self._callers(function, frozenset())
+            outer = called if self.sites.get(function) else [_Draw((), ())]
+            self.calls = function, list(islice(outer, MAX_WAYS + 1))
+        if self.here[0] != path:
+            self.here = path, [replace(one, path=path, values={}) for one in self.calls[1]]
+        return [replace(one, held=held) for one in self.here[1]]
 
-    def _asked(self, one: Condition, draw: _Draw) -> Tensor:
-        """Where what holds around a condition, and around the calls that lead to it, may hold."""
-        function = str(one.path[0])
-        asked, held = self.legal, [(function, *row) for row in one.given]
-        for frame in draw.way.values():
-            if frame.site is not None:
-                held += [(str(frame.site.path[0]), *row) for row in frame.site.within]
-        for caller, test, outcome in held:
-            with suppress(*UNKNOWN):  # it may hold or not: more sizes than there are, never fewer
-                asked = asked & (self._value(test, caller, draw).bool() == outcome)
-        return asked
+    def _callers(self, function: str, below: frozenset[str]) -> Iterator[_Draw]:
+        """A function as it is called: each of its calls, with each of the caller's."""
+        below |= {function}
+        for site in self.sites.get(function, ()):
+            caller = str(site.path[0])
+            if caller in below:  # one that calls itself
+                continue
+            outer = self._callers(caller, below) if self.sites.get(caller) else [_Draw((), ())]
+            for one in outer:
+                at = replace(one, path=site.path, held=site.within, values={}, reached=None)
+                yield _Draw((function,), (), site, at)
+
+    def _reached(self, draw: _Draw) -> Tensor:
+        """Where what holds around a statement, and around the calls that lead to it, may hold."""
+        if draw.reached is None:
+            asked = torch.ones_like(self.table["B"], dtype=torch.bool)
+            loops = [(Compare("<", o.start, o.stop), True) for o in self._around(draw.path)]
+            for test, outcome in (*draw.held, *loops):
+                # It may hold or not: more sizes than there are, never fewer.
+                with suppress(*UNKNOWN):
+                    asked = asked & (self._value(test, draw).bool() == outcome)
+            draw.reached = asked if draw.caller is None else asked & self._reached(draw.caller)
+        return draw.reached
 
     def _between(self, one: Condition, side: bool, asked: Tensor, draw: _Draw) -> bool:
         """Whether two numbers that are equal at none of the points may be so between them."""
         match one.whole:
             case Compare("==" | "!=" as op, left, right) if side == (op == "=="):
-                function = str(one.path[0])
-                gap = self._value(Binary("-", left, right), function, draw)[asked]
-                return bool((gap > 0).any()) and bool((gap < 0).any())
+                a, b = (self._value(e, draw)[asked] for e in (left, right))
+                return bool((a > b).any()) and bool((a < b).any())
         return False
 
-    def _value(self, expr: Expr, function: str, draw: _Draw) -> Tensor:
+    def _value(self, expr: Expr, draw: _Draw) -> Tensor:
         """`expr` at every point. What is drawn for a name is drawn once."""
-        expr = substitute(self.inline(expr), self.constants.get(function, {}))
-        expr = map_expr(expr, lambda e: _drawn_call(e) or self.fields.get(e))
+        expr = substitute(self.inline(expr), self.constants.get(draw.function, {}))
+        expr = _divided(map_expr(expr, lambda e: _drawn_call(e) or self.fields.get(e)))
         env = dict(self.table)
         for name in sorted(free_names(expr) - env.keys() - CONSTANTS.keys()):
-            if (function, name) not in draw.values:
-                draw.values[function, name] = self._drawn(name, function, draw)
-            env[name] = draw.values[function, name]
+            if Name(name) not in draw.values:
+                draw.values[Name(name)] = self._drawn(name, draw)
+            env[name] = draw.values[Name(name)]
         return torch.as_tensor(evaluate(expr, env)).expand_as(self.table["B"])
 
-    def _drawn(self, name: str, function: str, draw: _Draw) -> Tensor:
+    def _given(self, expr: Expr, caller: _Draw) -> Tensor:
+        """What a call gives a parameter."""
+        if expr not in caller.values:
+            whole = resolved(expr, self.scalars.get(caller.function, {}))
+            caller.values[expr] = self._value(whole, caller)
+        return caller.values[expr]
+
+    def _drawn(self, name: str, draw: _Draw) -> Tensor:
         """Values that a name may have at each point: what its function is called with, what a loop
         counts; else a batch, a head, a row, a key or a tile."""
-        frame = draw.way.get(function, _Frame((function,), None))
+        function = draw.function
         names = self.scalars.get(function, {})
-        value = names.get(name) or self._assigned(name, frame.path)
+        value = names.get(name) or self._assigned(name, draw.path)
         if value is not None and (function, name) not in self.changed:
-            return self._value(value, function, draw)
+            return self._value(value, draw)
         if (function, name) in self.unknown:
             raise KeyError(name)
-        sizes, u = self.table, uniform(name, len(self.table["B"]))
-        loops = self._loops(name, frame.path)
+        sizes = self.table
+        loops = self._loops(name, draw.path)
         if loops:
+            u = uniform(name, len(sizes["B"]))
             counted: list[Tensor] = []
             for loop in loops:
                 start, stop = (
-                    self._value(resolved(e, names), function, draw) for e in (loop.start, loop.stop)
+                    self._value(resolved(e, names), draw) for e in (loop.start, loop.stop)
                 )
                 counted.append(start + (u * (stop - start).clamp_min(1)).long())
             return one_of(counted, name)
-        if frame.site is not None and name in frame.site.given:
-            caller = str(frame.site.path[0])
+        if draw.site is not None and draw.caller is not None and name in draw.site.given:
             with suppress(*UNKNOWN):
-                whole = resolved(frame.site.given[name], self.scalars.get(caller, {}))
-                return self._value(whole, caller, draw)
+                return self._given(draw.site.given[name], draw.caller)
+        u = uniform(name, len(sizes["B"]))
         if name == _PROCESSORS.id:  # those of a run, and of cards with more
             return Limits().sm_count + (u.masked_fill(u < 0.5, 0.0) * MANY).long()
         blocks = sizes["B"] * sizes["Hq"] * tiles(sizes["Nq"], self.tiles.rows)
@@ -255,11 +272,16 @@ class Reaches:
 
     def _loops(self, name: str, path: Path) -> list[For]:
         """The loop around a statement that counts `name`; where none is, all of its function."""
-        for end in range(len(path) - 1, 0, -1):
-            loop = self.loops.get(path[:end])
-            if loop is not None and loop.var == name:
+        for loop in self._around(path):
+            if loop.var == name:
                 return [loop]
         return [s for p, s in self.loops.items() if p[0] == path[0] and s.var == name]
+
+    def _around(self, path: Path) -> Iterator[For]:
+        """The loops around a statement, the innermost first."""
+        for end in range(len(path) - 1, 0, -1):
+            if path[:end] in self.loops and path[end] == "body":
+                yield self.loops[path[:end]]
 
     def _unlike(self, rows: Tensor) -> list[tuple[int, ...]]:
         """The first rows that differ from each other by a tile at least, `SHOWN` at most."""
@@ -285,70 +307,24 @@ def _drawn_call(expr: Expr) -> Name | None:
     return None
 
 
+def _divided(expr: Expr) -> Expr:
+    """`expr` with divisions by 0, at points that no run comes to, giving something all the same."""
+    expr = rebuild(expr, _divided)
+    match expr:
+        case Binary("//" | "%", left, right) if not isinstance(right, Num):
+            return replace(expr, right=_not_0(right))
+        case Call("floor_div" | "floor_mod" | "ceil_div", (left, right)) if not isinstance(
+            right, Num
+        ):
+            return replace(expr, args=(left, _not_0(right)))
+    return expr
+
+
+def _not_0(expr: Expr) -> Expr:
+    return Select(Compare("!=", expr, Num(0)), expr, Num(1))
+
+
 def _other_branch(one: Path, other: Path) -> bool:
     """Whether two statements stand in different branches of an `if`."""
     split = next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
     return split > 0 and {one[split], other[split]} == {"then", "other"}
-
-
-def _constants(module: Module) -> dict[str, dict[str, Expr]]:
-    """By function: the names that stand for one whole number throughout."""
-    times = Counter((str(p[0]), s.target) for p, s in walk(module) if isinstance(s, Assign))
-    changed = _changed(module)
-    return {
-        function: {
-            n: Num(v)
-            for n, v in known.items()
-            if times[function, n] < 2 and (function, n) not in changed
-        }
-        for function, known in known_constants(module).items()
-    }
-
-
-def _changed(module: Module) -> frozenset[tuple[str, str]]:
-    """By function: parameters and loop variables that are assigned too. What they are hangs on
-    where they are asked, so nothing is said of them."""
-    assigned = {(str(p[0]), s.target) for p, s in walk(module) if isinstance(s, Assign)}
-    begun = {(f.name, p.name) for f in module.functions for p in f.params}
-    begun |= {(str(p[0]), s.var) for p, s in walk(module) if isinstance(s, For)}
-    return frozenset(assigned & begun)
-
-
-def _places(module: Module) -> dict[tuple[str, str], tuple[str, ...]]:
-    """By function and name of a lambda's coordinate: the sizes that it stays below. One that stands
-    alone may be a row or a key, unless the function has a pair with its name."""
-    pairs: dict[tuple[str, str], tuple[str, ...]] = {}
-    alone: dict[tuple[str, str], tuple[str, ...]] = {}
-    for path, stmt in walk(module):
-        function = str(path[0])
-        for expr in stmt_exprs(stmt):
-            for node in walk_expr(expr):
-                match coordinates(node) if isinstance(node, Call) else ():
-                    case (row, key):
-                        for name, size in ((row, "Nq"), (key, "Nk")):
-                            known = pairs.get((function, name), ())
-                            pairs[function, name] = tuple(dict.fromkeys((*known, size)))
-                    case (name,):
-                        alone[function, name] = ("Nq", "Nk")
-    return alone | pairs
-
-
-def _data_names(
-    module: Module, scalars: Mapping[str, Mapping[str, Expr]]
-) -> frozenset[tuple[str, str]]:
-    """Names whose values only a run knows: what is loaded, and elements of tiles."""
-    out: set[tuple[str, str]] = set()
-    for path, stmt in walk(module):
-        function = str(path[0])
-        for expr in stmt_exprs(stmt):
-            for node in walk_expr(expr):
-                if isinstance(node, Call):
-                    out |= {(function, p) for p, tile in parameters(node).items() if tile}
-        if isinstance(stmt, Assign) and stmt.target not in scalars.get(function, {}):
-            whole = all(
-                not isinstance(n, Index) and (not isinstance(n, Call) or n.fn in COUNTED)
-                for n in walk_expr(stmt.value)
-            )
-            if not whole:
-                out.add((function, stmt.target))
-    return frozenset(out)

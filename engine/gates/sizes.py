@@ -30,7 +30,9 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Path,
+    Select,
     Str,
+    children,
     walk,
     walk_expr,
 )
@@ -107,7 +109,7 @@ def tiles_of(module: Module) -> Tiles | None:
                 case _:
                     continue
             whole = resolved(length, own)
-            if any(_divides(n) for n in walk_expr(whole)):
+            if _counts(whole):
                 continue  # tiles, or words of them, are counted, not keys
             size = _number(tile, known[str(path[0])])
             read = _sizes(whole)
@@ -332,11 +334,19 @@ def _reads(expr: Expr, places: Iterable[str | None]) -> bool:
     return bool(_sizes(expr) or free_names(expr) & set(places))
 
 
-def _divides(expr: Expr) -> bool:
+def _counts(expr: Expr) -> bool:
+    """Whether it is a number of tiles or blocks: a quotient, and not that many of what it was
+    divided by."""
     match expr:
-        case Call("ceil_div" | "floor_div", _) | Binary("//", _, _):
+        case Binary("*", Binary("//", length, by) | Call("floor_div", (length, by)), times) if (
+            by == times
+        ):
+            return _counts(length)
+        case Call("ceil_div" | "floor_div") | Binary("//"):
             return True
-    return False
+        case Select(_, then, other):
+            return _counts(then) or _counts(other)
+    return any(map(_counts, children(expr)))
 
 
 def _integers(expressions: Iterable[Expr]) -> set[int]:

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cuir.execute.code import PART, Stopped
+from engine.cuir.execute.code import PART, Code, Instr, Kind, Stopped
 from engine.cuir.execute.compiler import ProgramCompiler
 from engine.cuir.execute.program import Coverage
 from engine.cuir.execute.site import OpSite
-from engine.cuir.nodes import Bool, Call, Compare, Expr, Module, Path, Select
+from engine.cuir.nodes import Bool, Call, Compare, Expr, Module, Path, Select, Stmt
 from engine.cuir.ops import OpSpec
 from engine.cuir.scalar import Env, Fn, Mode
 from engine.errors import CuBridgeError
@@ -68,11 +68,11 @@ class Watch:
         """One value of a condition, of one element or of a tile of them, where all of `counts`
         hold."""
         seen = self.seen.setdefault(key, set())
-        what, *held = torch.broadcast_tensors(  # type: ignore[no-untyped-call]
-            *(torch.as_tensor(v) != 0 for v in (value, *counts))
-        )
-        counted = torch.stack(held).all(0) if held else torch.ones_like(what)
-        seen |= {bool(v) for v in what[counted].unique()}
+        what = torch.as_tensor(value) != 0
+        held = torch.ones((), dtype=torch.bool)
+        for count in counts:
+            held = held & (torch.as_tensor(count) != 0)
+        seen |= {side for side in (True, False) if bool((held & (what == side)).any())}
 
 
 class _Watching(ProgramCompiler):
@@ -80,11 +80,20 @@ class _Watching(ProgramCompiler):
 
     def __init__(self, module: Module, mode: Mode, watch: Watch) -> None:
         self._watch = watch
-        self._watched = {one.key: one for one in watch.watched if not one.loop}
+        self._watched = {o.key: o for o in watch.watched if not o.loop and not o.ends}
+        self._ends = {o.path: o.key for o in watch.watched if o.ends}
         self._op: Call | None = None
         self._inside: tuple[tuple[Expr, bool, Fn], ...] = ()
         self._rows = _first_row(module)
         super().__init__(module, mode)
+
+    def stmt(self, code: Code, stmt: Stmt, path: Path, index: int) -> None:
+        super().stmt(code, stmt, path, index)
+        key = self._ends.get(path)
+        if key is not None:  # what comes next is not run after a return
+            ended = Instr(Kind.EXPR, index)
+            ended.fn = lambda _: self._watch.note(key, True, [])
+            code.instrs.append(ended)
 
     def site(self, spec: OpSpec, call: Call, index: int) -> OpSite:
         outer, self._op = self._op, call
@@ -132,6 +141,8 @@ class _Watching(ProgramCompiler):
             value = fn(env)
             if len(seen) < 2:
                 what = value != 0 if test is None else value if test is fn else test(env)
+                if not _may_add(what, seen):
+                    return value
                 counts = [_same(held(env), side) for _, side, held in inside]
                 counts += _in_tensor(op, env, rows, watch)
                 watch.note(key, what, counts)
@@ -143,6 +154,13 @@ class _Watching(ProgramCompiler):
         if self._rows is None or self._rows[0] != function:
             return None
         return super().compile(self._rows[1])
+
+
+def _may_add(what: Any, seen: set[bool]) -> bool:
+    """Whether there is a side among these values that has not been seen."""
+    if not isinstance(what, Tensor):
+        return bool(what) not in seen
+    return any(bool(((what != 0) == side).any()) for side in {True, False} - seen)
 
 
 def _same(value: Any, side: bool) -> Any:

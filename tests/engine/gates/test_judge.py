@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
+from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module, parse_with_tables
 from engine.cuir.printer import print_module
 from engine.gates.by_recipe import BY_RECIPE
@@ -18,21 +20,26 @@ from engine.gates.subject import Subject
 from engine.gates.watch import Watch
 from engine.lift import lift, load_package
 from engine.lower.legal import legal
-from engine.resources import list_specs, specs_dir
-from engine.spec.read import read_recipe
+from engine.resources import list_specs, spec_path
+from engine.transfer.binding import Binding
 from engine.transfer.rules import apply, plan
+from tests.engine.spec.read_once import recipe_of
 
 
 def subject_of(spec: str, kernel: str = "flash_fwd_sm80", key: str = "bf16_64") -> Subject:
+    module, binding = target_of(spec, kernel, key)
+    return Subject(module, recipe_of(spec), binding, spec_path(spec), {})
+
+
+@cache
+def target_of(spec: str, kernel: str, key: str) -> tuple[Module, Binding]:
     package = load_package(kernel)
     base = lift(package, key, package.archs[0]).module
-    path = specs_dir() / f"{spec}.py"
-    recipe = read_recipe(path, {})
-    planned = plan(base, recipe)
+    planned = plan(base, recipe_of(spec))
     target = base
     for _, after in apply(base, planned.steps):
         target = after
-    return Subject(legal(target), recipe, planned.binding, path, {})
+    return legal(target), planned.binding
 
 
 def edited(subject: Subject, old: str, new: str) -> Subject:

@@ -114,6 +114,35 @@ def test_a_cards_processors_are_those_of_a_run_first() -> None:
         assert (min(works, 4) < -(-works // 2)) == side
 
 
+def test_a_point_that_no_run_comes_to_says_nothing() -> None:
+    """Where a block has no piece of work, one's head is divided by no heads; its first row, then,
+    was taken for any."""
+    right = subject_of("causal_blockwise", "flash_fwd_sm90", "bf16_128")
+    reaches = Reaches(right)
+    found = [c for c in conditions(right.module) if "(q0 + args.Nk" in c.words(False)
+             and c.words(False).endswith("< 0` (tile_lead)")]  # fmt: skip
+    assert found and not any(reaches.of(one, False).possible for one in found)
+    assert all(reaches.of(one, True).possible for one in found)
+
+
+@pytest.mark.parametrize(("test", "possible"), [("late < 70001", True), ("args.Nk < 70001", False)])
+def test_what_stands_in_a_loop_is_asked_where_it_runs(test: str, possible: bool) -> None:
+    right = subject_of("full")
+    loop = f"    for late in range(70000, args.Nk):\n        if {test}:\n            sync()\n"
+    wrong = edited(right, AFTER, f"{loop}{AFTER}")
+    (one,) = (c for c in new_conditions(right.module, wrong.module) if "< 70001" in c.words(True))
+    assert Reaches(wrong).of(one, True).possible == possible
+
+
+def test_conditions_may_be_compared() -> None:
+    right = subject_of("full")
+    test = "(args.Nq > 70000) == (args.Nk > 80000)"
+    wrong = edited(right, AFTER, f"    if {test}:\n        sync()\n{AFTER}")
+    (one,) = (c for c in new_conditions(right.module, wrong.module) if " == " in c.words(True))
+    reaches = Reaches(wrong)
+    assert all(reaches.of(one, side).possible for side in (True, False))
+
+
 CHANGED = {
     "a parameter, before a call": "    more = 0\n    if step > 0:\n        more = step\n"
     "        step = 0\n        more = inner(args, more, q0)\n    return step + more\n",

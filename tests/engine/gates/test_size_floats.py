@@ -13,16 +13,16 @@ from engine.cuir.printer import print_module
 from engine.gates.size_floats import size_as_float
 from engine.gates.unlike import Fault
 from engine.lift import lift, load_package
-from engine.resources import list_specs, spec_path
+from engine.resources import list_specs
 from engine.spec import Recipe
-from engine.spec.read import read_recipe
 from engine.spec.recipe import Input
 from engine.transfer.rules import plan
+from tests.engine.spec.read_once import recipe_at, recipe_of
 
 PACKAGE = load_package("flash_fwd_sm80")
 BASE = lift(PACKAGE, "bf16_64", PACKAGE.archs[0]).module
 assert PACKAGE.reference is not None
-PLAIN = read_recipe(PACKAGE.reference, {})
+PLAIN = recipe_at(PACKAGE.reference)
 CUT = Input("cut", "extra", "i32", ("B", "Nq"))
 LOOP_END = "    l = row_reduce(l)\n"
 
@@ -56,7 +56,7 @@ def test_what_the_rules_write_of_sizes_is_no_fault(recipe: Recipe) -> None:
 
 @pytest.mark.parametrize("name", list_specs())
 def test_what_the_rules_write_for_a_bundled_spec_is_no_fault(name: str) -> None:
-    recipe = read_recipe(spec_path(name), {})
+    recipe = recipe_of(name)
     assert fault(target(recipe), recipe) is None
 
 

@@ -13,11 +13,20 @@ from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.deck import Tiles, quick
 from engine.gates.judge import judge
 from engine.gates.running import exact
-from engine.gates.sizes import cases_past, compared, met, thresholds, tiles_of, unmet
+from engine.gates.sizes import (
+    cases_past,
+    compared,
+    known_constants,
+    met,
+    thresholds,
+    tiles_of,
+    unmet,
+)
 from engine.gates.subject import Failure, Subject, without_value
 from engine.lift import lift_source, load_package
 from engine.spec.read import read_recipe
 from engine.transfer.rules import plan
+from tests.engine.gates.test_judge import subject_of as target_of
 
 FULL = "return (n + 1) * BN <= args.Nk"
 COUNT = "return ceil_div(args.Nk, BN);"
@@ -57,6 +66,17 @@ def past(module: Module) -> tuple[Subject, Failure | None]:
 def test_tiles_are_read_from_the_text() -> None:
     assert tiles_of(lifted_with()) == Tiles(128, 32)
     assert tiles_of(lifted_with(kernel="flash_fwd_sm90")) is not None
+
+
+@pytest.mark.parametrize("kernel", ["flash_fwd_sm80", "flash_fwd_sm90"])
+@pytest.mark.parametrize(
+    "spec", ["causal_blockwise", "global_sliding_window", "bias_gqa", "causal_document"]
+)
+def test_tiles_are_those_that_the_launcher_takes(spec: str, kernel: str) -> None:
+    """A schedule may begin at whole blocks of keys (`p // 512 * 512`), which count no tiles."""
+    module = target_of(spec, kernel, "bf16_128").module
+    takes = known_constants(module)["launch"]
+    assert tiles_of(module) == Tiles(takes["BM"], takes["BN"])
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,11 @@ from engine.gates.subject import Subject, at_sight
 from engine.gates.untested import _long_case
 from engine.gates.watch import Watch
 from engine.lift import lift, load_package
-from engine.spec.read import read_recipe
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import ScalarField
 from engine.transfer.rules import plan
 from tests.engine.gates.test_judge import subject_of
+from tests.engine.spec.read_once import recipe_at
 
 LOOP_END = "    l = row_reduce(l)\n"
 WHOLE = "return (n + 1) * BN <= args.Nk\n"
@@ -38,7 +38,7 @@ WHOLE = "return (n + 1) * BN <= args.Nk\n"
 
 PACKAGE = load_package("flash_fwd_sm80")
 assert PACKAGE.reference is not None
-PLAIN = read_recipe(PACKAGE.reference, {})
+PLAIN = recipe_at(PACKAGE.reference)
 ONE = parse_expr(" * ".join(f"(f32({n}) / f32({n}))" for n in ("B", "Hq", "Hkv", "Nq", "Nk")))
 
 
@@ -95,6 +95,8 @@ LAUNDERED = {
     "far bits": wrong_factor("1.0 + f32((args.Nk * 64) >> 18)"),
     "loop": (LOOP_END, LOOP_END + "    for late in range(3290, args.Nk):\n"
              "        l = map(l, lambda sum: sum * 2.0)\n"),
+    "after a loop that returns": (WHOLE, "for late in range(30000):\n        if late >= args.Nk:\n"
+                                  f"            {WHOLE}    return True\n"),
     "branch": (LOOP_END, LOOP_END + "    if args.Nk * 1.0 > 3290.0:\n"
                "        l = map(l, lambda sum: sum * 2.0)\n"),
     "row": ("lambda x, r: x * r)", "lambda x, r, i, j: x * (r if i * 1.0 < 3290.0 else 0.0), "

@@ -20,14 +20,14 @@ from engine.gates.subject import Subject
 from engine.gates.untested import other_sides
 from engine.gates.watch import Watch
 from engine.lift import lift, load_package
-from engine.resources import list_specs, spec_path
-from engine.spec.read import read_recipe
+from engine.resources import list_specs
 from engine.transfer.rules import plan
+from tests.engine.spec.read_once import recipe_at, recipe_of
 
 PACKAGE = load_package("flash_fwd_sm80")
 BASE = lift(PACKAGE, "bf16_64", PACKAGE.archs[0]).module
 assert PACKAGE.reference is not None
-PLAIN = read_recipe(PACKAGE.reference, {})
+PLAIN = recipe_at(PACKAGE.reference)
 LOOP_END = "    l = row_reduce(l)\n"
 SMALL = Case(1, 2, 1, 70, 40, modes=("exact",))
 
@@ -171,7 +171,7 @@ def test_no_other_condition_on_a_row_is_such_a_guard(lines: str) -> None:
 
 @pytest.mark.parametrize("name", list_specs())
 def test_guards_that_the_rules_write_are_known_as_such(name: str) -> None:
-    recipe = read_recipe(spec_path(name), {})
+    recipe = recipe_of(name)
     module: Module = reduce(lambda m, step: step.apply(m), plan(BASE, recipe).steps, BASE)
     guards = [c for c in conditions(module) if "-inf" in c.words(True)]
     assert all(one.sides == (False,) for one in guards)

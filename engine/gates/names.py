@@ -1,0 +1,77 @@
+"""What the text alone says of a module's names: constants, what changes, places, loaded data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from engine.cuir.nodes import Assign, Call, Expr, For, Index, Module, Num, walk, walk_expr
+from engine.cuir.scalar import CASTS, FUNCTIONS
+from engine.gates.kinds import coordinates, parameters
+from engine.gates.sizes import known_constants
+from engine.transfer.rewrite import stmt_exprs
+
+_COUNTED = frozenset({"block_id", "grid_dim", "warpgroup_id"}) | FUNCTIONS.keys() | CASTS.keys()
+
+
+def constants_in(module: Module) -> dict[str, dict[str, Expr]]:
+    """By function: the names that stand for one whole number throughout."""
+    times = Counter((str(p[0]), s.target) for p, s in walk(module) if isinstance(s, Assign))
+    changed = changed_in(module)
+    return {
+        function: {
+            n: Num(v)
+            for n, v in known.items()
+            if times[function, n] < 2 and (function, n) not in changed
+        }
+        for function, known in known_constants(module).items()
+    }
+
+
+def changed_in(module: Module) -> frozenset[tuple[str, str]]:
+    """By function: parameters and loop variables that are assigned too. What they are hangs on
+    where they are asked, so nothing is said of them."""
+    assigned = {(str(p[0]), s.target) for p, s in walk(module) if isinstance(s, Assign)}
+    begun = {(f.name, p.name) for f in module.functions for p in f.params}
+    begun |= {(str(p[0]), s.var) for p, s in walk(module) if isinstance(s, For)}
+    return frozenset(assigned & begun)
+
+
+def places_in(module: Module) -> dict[tuple[str, str], tuple[str, ...]]:
+    """By function and name of a lambda's coordinate: the sizes that it stays below. One that stands
+    alone may be a row or a key, unless the function has a pair with its name."""
+    pairs: dict[tuple[str, str], tuple[str, ...]] = {}
+    alone: dict[tuple[str, str], tuple[str, ...]] = {}
+    for path, stmt in walk(module):
+        function = str(path[0])
+        for expr in stmt_exprs(stmt):
+            for node in walk_expr(expr):
+                match coordinates(node) if isinstance(node, Call) else ():
+                    case (row, key):
+                        for name, size in ((row, "Nq"), (key, "Nk")):
+                            known = pairs.get((function, name), ())
+                            pairs[function, name] = tuple(dict.fromkeys((*known, size)))
+                    case (name,):
+                        alone[function, name] = ("Nq", "Nk")
+    return alone | pairs
+
+
+def data_in(
+    module: Module, scalars: Mapping[str, Mapping[str, Expr]]
+) -> frozenset[tuple[str, str]]:
+    """Names whose values only a run knows: what is loaded, and elements of tiles."""
+    out: set[tuple[str, str]] = set()
+    for path, stmt in walk(module):
+        function = str(path[0])
+        for expr in stmt_exprs(stmt):
+            for node in walk_expr(expr):
+                if isinstance(node, Call):
+                    out |= {(function, p) for p, tile in parameters(node).items() if tile}
+        if isinstance(stmt, Assign) and stmt.target not in scalars.get(function, {}):
+            whole = all(
+                not isinstance(n, Index) and (not isinstance(n, Call) or n.fn in _COUNTED)
+                for n in walk_expr(stmt.value)
+            )
+            if not whole:
+                out.add((function, stmt.target))
+    return frozenset(out)

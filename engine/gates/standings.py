@@ -1,0 +1,39 @@
+"""Where each statement of a function stands: what holds there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from engine.cuir.nodes import Expr, For, Function, If, Path, Return, Stmt
+
+Within = tuple[tuple[Expr, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A statement and its place. `held` are the tests of the `if`s around it, and of those before
+    it that return, each with how it came out."""
+
+    path: Path
+    stmt: Stmt
+    held: Within
+
+
+def standings(function: Function) -> Iterator[Standing]:
+    """Every statement of a function, in the order of the text."""
+    return _of_block(function.body, (function.name,), ())
+
+
+def _of_block(body: tuple[Stmt, ...], prefix: Path, held: Within) -> Iterator[Standing]:
+    for position, stmt in enumerate(body):
+        path = (*prefix, position)
+        yield Standing(path, stmt, held)
+        match stmt:
+            case If(cond, then, other):
+                yield from _of_block(then, (*path, "then"), (*held, (cond, True)))
+                yield from _of_block(other, (*path, "other"), (*held, (cond, False)))
+                if then and isinstance(then[-1], Return):
+                    held = (*held, (cond, False))
+            case For():
+                yield from _of_block(stmt.body, (*path, "body"), held)
