@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from engine.cuir.nodes import Module
@@ -38,6 +39,7 @@ def recipe(
     )
 
 
+@cache
 def lifted(name: str) -> Module:
     """The largest specialisation of a bundled kernel."""
     package = load_package(ROOT / "kernels" / name)

@@ -17,6 +17,7 @@ from engine.transfer.rules.branches import unbranched
 from tests.engine.transfer.recipes import lifted, recipe
 from tests.engine.transfer.test_tiles_visited import KERNELS, carried, masked
 
+pytestmark = pytest.mark.xdist_group("tiles")  # which shares what is carried over
 ATOMS = ("j <= i", "j < 16", "i < 5", "j >= i - 7", "i // 8 == j // 8", "j != 3", "True")
 predicates = st.recursive(
     st.sampled_from(ATOMS).map(parse_expr),

@@ -10,9 +10,11 @@ from engine.service.keep_map import KeepMap
 from engine.spec.inputs import violated
 from engine.transfer.match import find_attention
 from engine.transfer.rules import apply, plan
+from tests.engine.spec.read_once import recipe_of
 from tests.engine.transfer.recipes import VARIANTS, lifted
-from tests.engine.transfer.test_tiles_visited import LENGTHS, carried, masked, recipe_of
+from tests.engine.transfer.test_tiles_visited import LENGTHS, carried, masked
 
+pytestmark = pytest.mark.xdist_group("tiles")  # which shares what is carried over
 KERNEL = "flash_fwd_sm90"
 ROWS = 64
 

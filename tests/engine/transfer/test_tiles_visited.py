@@ -8,34 +8,30 @@ import pytest
 import torch
 
 from engine.cuir.nodes import Module, Num
+from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
 from engine.lower.legal import legal
-from engine.resources import list_specs, specs_dir
 from engine.service.keep_map import KeepMap
 from engine.service.target_mask import TargetMask, TileClass
 from engine.spec.inputs import violated
-from engine.spec.read import read_recipe
-from engine.spec.recipe import Recipe
 from engine.transfer.ranges import reads_pairs
 from engine.transfer.rules import apply, plan
+from tests.engine.spec.read_once import recipe_of
+from tests.engine.spec.test_bundled import ASKS
 from tests.engine.transfer.recipes import lifted
 
+# Three files share what is carried over: one worker runs them, each kernel and spec is made once.
+pytestmark = pytest.mark.xdist_group("tiles")
 KERNELS = ("flash_fwd_sm80", "flash_fwd_sm90")
 LENGTHS = ((1500, 1500), (300, 1701), (1701, 300), (1, 1300), (129, 128))
 # Of the visited tiles; 0 where it is not said.
 MASKED_IN_VAIN = {"causal_blockwise": 0.13, "global_sliding_window": 0.06}
 
 
-@cache
-def recipe_of(spec: str) -> Recipe:
-    return read_recipe(specs_dir() / f"{spec}.py", {})
-
-
 def masked(data: bool) -> list[str]:
-    return [
-        s for s in list_specs()
-        if recipe_of(s).keep != Num(True) and reads_pairs(recipe_of(s).keep) == data
-    ]  # fmt: skip
+    """The bundled specs whose masks read data, or only indices; without reading them first."""
+    keeps = {name: parse_expr(asked[1]) for name, asked in ASKS.items()}
+    return [s for s, keep in keeps.items() if keep != Num(True) and reads_pairs(keep) == data]
 
 
 @cache
