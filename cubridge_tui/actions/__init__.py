@@ -9,6 +9,7 @@ from cubridge_tui.actions.keys import (
     actions_of,
     as_markdown,
     clashes,
+    elsewhere,
     footer,
     key_name,
     key_of,
@@ -31,6 +32,6 @@ from cubridge_tui.actions.table import (
 
 __all__ = [
     "ACCEPT", "ACTIONS", "ADAPTATION", "EVERYWHERE", "GPU", "MASK", "MODEL", "REPLAY", "SCREENS",
-    "START", "Action", "actions_of", "as_markdown", "clashes", "footer", "idle", "key_name",
-    "key_of", "ways_out", "with_keys",
+    "START", "Action", "actions_of", "as_markdown", "clashes", "elsewhere", "footer", "idle",
+    "key_name", "key_of", "ways_out", "with_keys",
 ]  # fmt: skip

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from cubridge_tui.actions.table import ACTIONS, EVERYWHERE, SCREENS, Action
+from cubridge_tui.actions.table import (
+    ACCEPT,
+    ACTIONS,
+    ADAPTATION,
+    EVERYWHERE,
+    GPU,
+    MASK,
+    MODEL,
+    REPLAY,
+    SCREENS,
+    START,
+    Action,
+)
 from cubridge_tui.model.facts import Facts
 
 WAY_OUT = 80  # the rank from which on an action is in the footer at any width
@@ -78,6 +90,31 @@ def footer(
     words = ((a, a.now(facts) if a.now is not None else a.footer)
              for a in sorted(valid, key=lambda a: a.rank))  # fmt: skip
     return [(key_name(a.keys[0]), word, a.id) for a, word in words if word]
+
+
+# The action that leads to a screen's keys, and where that one is.
+_WAYS = {
+    START: ("start-screen", "in the panes"),
+    ADAPTATION: ("open", "on the start screen"),
+    ACCEPT: ("accept-kernel", "in the panes"),
+    REPLAY: ("replay", "on the start screen"),
+    MASK: ("mask", "in the panes"),
+    GPU: ("gpu", "in the panes"),
+    MODEL: ("ask-model", "in the panes"),
+}
+
+
+def elsewhere(screen: str, table: Iterable[Action] = ACTIONS) -> list[tuple[Action, str]]:
+    """The actions of the other screens, each with where it is: `p on the start screen (B ...)`."""
+    actions = tuple(table)
+    out = []
+    for other, (way, place) in _WAYS.items():
+        name = "in the panes" if other == ADAPTATION else f"on the {other} screen"
+        for action in actions:
+            if action.screen == other != screen and action.keys:
+                where = f"{key_name(action.keys[0])} {name} ({key_of(way, actions)} {place})"
+                out.append((action, where))
+    return out
 
 
 def ways_out(shown: Iterable[tuple[str, str, str]], table: Iterable[Action] = ACTIONS) -> int:

@@ -51,6 +51,7 @@ KEYWORDS: Mapping[str, tuple[str, ...]] = {
     "commit-to-repository": ("git",),
     "gpu-bench": ("benchmark", "speed"),
     "gpu-export": ("plot", "save", "chart"),
+    "replay": ("play", "history", "watch"),
     "replay-play": ("pause", "start"),
     "mask-sizes": ("shape", "seqlen"),
     "mask-type-sizes": ("shape", "seqlen"),

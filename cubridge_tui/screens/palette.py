@@ -1,4 +1,6 @@
-"""The palette: every action of the screen by its words, and by others that people type."""
+"""The palette: every action of the screen by its words, and by others that people type; those of
+other screens where what is typed stands in their words, with the way there.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,14 @@ from typing import TYPE_CHECKING, cast
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
-from cubridge_tui.actions import Action, actions_of, key_name
+from cubridge_tui.actions import Action, actions_of, elsewhere, key_name
 from cubridge_tui.actions.keywords import KEYWORDS
 from cubridge_tui.screens.base import ActionScreen
 
 if TYPE_CHECKING:
     from cubridge_tui.app import CuBridgeApp
+
+LEAST = 3  # letters that say enough to look on other screens too
 
 
 class ActionProvider(Provider):
@@ -37,17 +41,32 @@ class ActionProvider(Provider):
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for action, why in self._rows():
-            told = (action.words, action.id, action.footer, *KEYWORDS.get(action.id, ()))
-            score = max(map(matcher.match, filter(None, told)))
+            score = max(map(matcher.match, (action.id, *_told(action))))
             if score > 0:
                 yield Hit(
                     score, _label(action), partial(self._do, action), action.words, why or None
                 )
 
+        screen = self._target()
+        typed = query.strip().lower()
+        if screen is None or len(typed) < LEAST:
+            return
+        for action, where in elsewhere(screen.NAME, screen.cubridge.actions):
+            if any(typed in words.lower() for words in _told(action)):
+                # Below what can be done here; chosen, it says the way.
+                say = partial(screen.say, f"{action.words}: {where}")
+                yield Hit(0.01, Content(f"{action.words}  {where}"), say, action.words)
+
     def _do(self, action: Action) -> None:
         screen = self._target()
         if screen is not None:
             screen.action_act(action.id)
+
+
+def _told(action: Action) -> list[str]:
+    """The words that an action is found by."""
+    told = (action.words, action.footer, *KEYWORDS.get(action.id, ()))
+    return [words for words in told if words]
 
 
 def _label(action: Action) -> Content:

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from cubridge_tui.actions import ACTIONS
+from cubridge_tui.actions import (
+    ACTIONS,
+    ADAPTATION,
+    EVERYWHERE,
+    SCREENS,
+    START,
+    actions_of,
+    elsewhere,
+)
 from cubridge_tui.actions.keywords import KEYWORDS
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.screens.accept import AcceptScreen
@@ -149,6 +157,40 @@ async def test_the_palette_finds_an_action_by_the_words_that_people_type(
         hits = sorted([hit async for hit in provider.search(typed)], reverse=True)
         words = next(a.words for a in ACTIONS if a.id == id)
         assert words in [hit.text for hit in hits[:3]]
+
+
+@pytest.mark.parametrize("typed", ["replay", "diff", "undo", "commit", "export", "gpu", "theme",
+                                   "mask", "help", "quit", "png"])  # fmt: skip
+async def test_the_palette_finds_what_other_screens_do_and_says_the_way(
+    proposed: Proposed, typed: str
+) -> None:
+    """From the start screen and from the panes; what can be done here comes first."""
+    async with Driver(proposed[1], (80, 24)) as d:
+        for name in (ADAPTATION, START):
+            if name == START:
+                await d.press("B")
+            assert d.app.action_screen is not None and name == d.app.action_screen.NAME
+            found = [hit async for hit in ActionProvider(d.app.screen).search(typed)]
+            assert found, name
+            here = {a.words for a in actions_of(name)}
+            away = [hit for hit in found if hit.text not in here]
+            assert all(a.score < h.score for a in away for h in found if h not in away)
+            for hit in away:
+                hit.command()
+                line = d.app.screen.query_one("#status", Line).text
+                assert hit.text in line and ("screen" in line or "panes" in line)
+        assert away or typed in ("theme", "help", "quit"), "on the start screen it is elsewhere"
+
+
+def test_every_action_of_another_screen_has_its_way_there() -> None:
+    for screen in SCREENS[1:]:
+        told = dict(elsewhere(screen))
+        others = {a for a in ACTIONS if a.screen not in (screen, EVERYWHERE)}
+        assert set(told) == others
+        assert all(where.endswith(")") and "(" in where for where in told.values())
+    names = {a.id: where for a, where in elsewhere(ADAPTATION)}
+    assert names["replay"] == "p on the start screen (B in the panes)"
+    assert names["gpu-export"] == "x on the gpu screen (v in the panes)"
 
 
 def test_keywords_name_actions() -> None:
