@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.cuir.arch import WARPGROUP_THREADS
+from engine.cuir.arch import WARPGROUP_THREADS, Arch
 from engine.cuir.arch import arch as arch_facts
 from engine.cuir.device_scalars import constants_of
 from engine.cuir.infer import Typer
@@ -38,8 +38,10 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.ops import OPS, Pending
 from engine.cuir.ops.spec import Mismatch, RuleContext
+from engine.cuir.printer import print_expr
 from engine.cuir.types import (
     DTYPES,
+    WORD_PITCH,
     BarriersType,
     DTypeValue,
     Scalar,
@@ -53,6 +55,9 @@ from engine.transfer.match import MATMULS, Attention, definitions
 from engine.transfer.rewrite import stmt_exprs
 
 BARRIER_BYTES = 8
+SLOTS = 2  # shared words: one may still be fetched while the other is posted
+WORDS_AT = SLOTS * 2 * BARRIER_BYTES  # behind a full and an empty barrier for each
+MORE_BYTES = WORDS_AT + SLOTS * WORD_PITCH
 PLACES = frozenset({"shared", "shared_stages", "mbarriers", "shared_words"})
 
 
@@ -83,6 +88,9 @@ def sharing_of(module: Module, found: Attention) -> Sharing | None:
         return None
     last, asked = _last_bytes(module, kernel, run), _bytes_of(module.function(found.host), run)
     if last is None or asked is None or not isinstance(last.value, Call):
+        return None
+    whole = constants_of(module).get(asked)
+    if not isinstance(whole, int) or whole + MORE_BYTES > _facts(module).shared_block:
         return None
     return Sharing(
         *loops,
@@ -204,7 +212,8 @@ def _end(barriers: Call) -> Expr:
 
 def _last_bytes(module: Module, kernel: Function, run: Call) -> Assign | None:
     """The statement that names the last bytes of the kernel's shared memory, if these are barriers
-    and all of its places are named at the top of the kernel, where their sizes are known."""
+    that words may follow, and all of its places are named at the top of the kernel, where their
+    sizes are known."""
     named = [s for s in kernel.body if isinstance(s, Assign) and _places(s)]
     if sum(map(_places, (s for f in module.functions for s in _all(f)))) != len(named):
         return None
@@ -212,8 +221,14 @@ def _last_bytes(module: Module, kernel: Function, run: Call) -> Assign | None:
     known = [(ends[s.target], s) for s in named if s.target in ends]
     if not known or len(known) < len(named):
         return None
-    _, last = max(known, key=lambda pair: pair[0])
-    return last if isinstance(last.value, Call) and last.value.fn == "mbarriers" else None
+    end, last = max(known, key=lambda pair: pair[0])
+    barriers = isinstance(last.value, Call) and last.value.fn == "mbarriers"
+    return last if barriers and end % WORD_PITCH == 0 else None
+
+
+def _facts(module: Module) -> Arch:
+    name = next(v for key, v in module.spec if key == "arch")
+    return arch_facts(name.value if isinstance(name, Str) else print_expr(name))
 
 
 def _places(stmt: Stmt) -> int:
@@ -231,8 +246,7 @@ def _ends(module: Module, kernel: Function, run: Call) -> dict[str, int]:
                 spec[name] = DTypeValue(DTYPES[id])
             case Num(number):
                 spec[name] = Scalar("i32", number)
-    facts = arch_facts(next(v.value for k, v in module.spec if k == "arch" and isinstance(v, Str)))
-    typer = Typer(module, RuleContext(facts), spec, lambda *called: Unknown())
+    typer = Typer(module, RuleContext(_facts(module)), spec, lambda *called: Unknown())
     host, scope = constants_of(module), dict(spec)
     items = run.args[0].index if isinstance(run.args[0], Index) else ()
     for const, given in zip(kernel.consts, items, strict=True):

@@ -26,18 +26,20 @@ from engine.cuir.nodes import (
     Num,
     Stmt,
 )
-from engine.cuir.types import WORD_PITCH
 from engine.errors import TransferError
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import Block, map_blocks, map_function
 from engine.transfer.rules.inputs import names_in
 from engine.transfer.rules.lists import Lists, queue_of, with_view
 from engine.transfer.rules.names import locals_for
-from engine.transfer.rules.sharing import BARRIER_BYTES, Sharing, sharing_of
-
-SLOTS = 2  # words: one may still be fetched while the other is posted
-WORDS_AT = SLOTS * 2 * BARRIER_BYTES
-BYTES = WORDS_AT + SLOTS * WORD_PITCH
+from engine.transfer.rules.sharing import (
+    BARRIER_BYTES,
+    MORE_BYTES,
+    SLOTS,
+    WORDS_AT,
+    Sharing,
+    sharing_of,
+)
 
 
 def hand_out(module: Module, found: Attention, lists: Lists) -> Module:
@@ -150,7 +152,7 @@ def _with_bytes(module: Module, host: str, name: str) -> Module:
 
     def edit(stmts: Block) -> Block:
         return tuple(
-            Assign(s.target, Binary("+", s.value, Num(BYTES)))
+            Assign(s.target, Binary("+", s.value, Num(MORE_BYTES)))
             if isinstance(s, Assign) and s.target == name
             else s
             for s in stmts

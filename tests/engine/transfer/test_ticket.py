@@ -101,6 +101,9 @@ SHAPE = {
                                           "    section = 16 if BYTES > 0 else 8\n"),
     "tiles behind the barriers": ("sQ = shared_stages[T, GROUPS, 64, COLS](0)",
                                   "sQ = shared_stages[T, GROUPS, 64, COLS](BARRIERS_AT + 1024)"),
+    "no room for the words": ("+ 8 * BARRIERS\n", "+ 8 * BARRIERS + 1920\n"),
+    "barriers that end beside a word's bytes": ("16 * GROUPS + 24 * STAGES)",
+                                                "16 * GROUPS + 24 * STAGES + 8)"),
     "a size that only the run knows": ("(BARRIERS_AT + 8 * GROUPS)",
                                        "(BARRIERS_AT + 8 * GROUPS * args.B)"),
     "another place of shared memory in the loop": (
