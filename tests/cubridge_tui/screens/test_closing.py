@@ -13,37 +13,28 @@ from textual.timer import Timer
 from cubridge_tui import actions
 from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.jobs import Jobs, Outcome
-from cubridge_tui.screens.accept import AcceptScreen
 from cubridge_tui.screens.closing import ClosingScreen
 from cubridge_tui.screens.commit import CommitScreen
 from engine.errors import CuBridgeError
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import placed
+from tests.cubridge_tui.screens.opening import COMMIT, OPENS
 
 pytestmark = pytest.mark.usefixtures("no_warm_up")
-COMMIT = "commit"
-
-
-def act(name: str) -> Callable[[CuBridgeApp, str], Any]:
-    return lambda app, _: app.action_screen.action_act(name)  # type: ignore[union-attr]
-
-
-# How a screen opens from the session's, and what it then starts that is still to end.
-OPENS: dict[str, tuple[Callable[[CuBridgeApp, str], Any], tuple[str, ...]]] = {
-    actions.ADAPTATION: (CuBridgeApp.open_session, ("_look", "do_fork")),
-    actions.ACCEPT: (lambda app, _: app.push_screen(AcceptScreen(app.screen)), ("do_confirm",)),  # type: ignore[arg-type]
-    COMMIT: (
-        lambda app, _: app.push_screen(CommitScreen(app.screen, Path.cwd() / "mine")),  # type: ignore[arg-type]
-        ("action_commit",),
-    ),
-    actions.REPLAY: (CuBridgeApp.open_replay, ("do_replay_play", "do_replay_fork")),
-    actions.MASK: (act("mask"), ("draw",)),
-    actions.GPU: (act("gpu"), ()),
-    actions.MODEL: (act("ask-model"), ("_watch",)),
+# What a screen starts that is still to end when the screen is gone.
+STARTS: dict[str, tuple[str, ...]] = {
+    actions.ADAPTATION: ("_look", "do_fork"),
+    actions.ACCEPT: ("do_confirm",),
+    COMMIT: ("action_commit",),
+    actions.REPLAY: ("do_replay_play", "do_replay_fork"),
+    actions.MASK: ("draw",),
+    actions.GPU: (),
+    actions.MODEL: ("_watch",),
 }
 
 
 def test_every_screen_that_can_close_is_looked_at() -> None:
+    assert set(OPENS) == set(STARTS)
     assert set(OPENS) - {COMMIT} == set(actions.SCREENS) - {actions.EVERYWHERE, actions.START}
 
 
@@ -79,17 +70,17 @@ async def test_timers_and_jobs_that_end_after_their_screen_do_nothing(
         below = len(app.screen_stack)
         ends.clear()
         calls.clear()
-        OPENS[name][0](app, session)
+        OPENS[name](app, session)
         await settled(app, pilot)
         screen = app.screen_stack[below]
         assert isinstance(screen, ClosingScreen)
-        for method in OPENS[name][1]:
+        for method in STARTS[name]:
             getattr(screen, method)()
         while len(app.screen_stack) > below:
             app.pop_screen()
         await settled(app, pilot)
         assert not screen.is_attached
-        for method in OPENS[name][1]:  # as a message that was still in its queue does
+        for method in STARTS[name]:  # as a message that was still in its queue does
             if method.startswith("_"):
                 getattr(screen, method)()
         stack = list(app.screen_stack)

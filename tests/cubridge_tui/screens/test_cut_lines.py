@@ -17,7 +17,7 @@ from cubridge_tui.widgets.line import KeyBar, Line, Whole
 from engine.types import Hunk, Origin
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import placed
-from tests.cubridge_tui.screens.test_closing import COMMIT, OPENS
+from tests.cubridge_tui.screens.opening import COMMIT, OPENS, open_screen
 
 pytestmark = pytest.mark.usefixtures("no_warm_up")
 LONG = "own.py:12: the scores are multiplied by a mask of an unknown kind, " * 3 + "and so it ends"
@@ -42,13 +42,7 @@ async def test_a_line_that_is_cut_names_the_key_that_shows_it_whole(
     app = CuBridgeApp()
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(app, pilot)
-        if name != actions.START:
-            app.open_session(session)
-            await settled(app, pilot)
-            if name != actions.ADAPTATION:
-                OPENS[name][0](app, session)
-                await settled(app, pilot)
-        screen = app.screen
+        screen = await open_screen(app, pilot, name, session)
         assert isinstance(screen, ActionScreen) and name == screen.NAME
         screen.say("short", "fail")
         await pilot.pause()

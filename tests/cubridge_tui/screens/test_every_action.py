@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,48 +14,27 @@ from cubridge_tui.widgets.line import Line
 from engine.types import Stage
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import placed
+from tests.cubridge_tui.screens.opening import open_screen
 
 pytestmark = pytest.mark.usefixtures("no_warm_up")
 # These end the app, or open another program on the terminal.
 LEFT_OUT = {"quit", "edit-outside", "write"}
 
 
-def on_session(app: CuBridgeApp, session: str) -> None:
-    app.open_session(session)
-
-
-def adaptation_then(key: str) -> Callable[[CuBridgeApp, str], Any]:
-    def opened(app: CuBridgeApp, session: str) -> Any:
-        app.open_session(session)
-        return key
-
-    return opened
-
-
-def accepting(app: CuBridgeApp, session: str) -> Any:
-    from cubridge_tui.screens.accept import AcceptScreen
-
-    app.open_session(session)
-    return lambda: app.push_screen(AcceptScreen(app.action_screen))
-
-
-def replaying(app: CuBridgeApp, session: str) -> None:
-    app.open_replay(session)
-
-
-SCREENS: dict[str, tuple[Stage | None, Callable[[CuBridgeApp, str], Any] | None]] = {
-    actions.START: (None, None),
-    actions.ADAPTATION: (Stage.SOURCE, on_session),
-    actions.ACCEPT: (Stage.SOURCE, accepting),
-    actions.REPLAY: (Stage.SOURCE, replaying),
-    actions.MASK: (Stage.TARGET, adaptation_then("m")),
-    actions.GPU: (Stage.LOWERED, adaptation_then("v")),
-    actions.MODEL: (Stage.LIFTED, adaptation_then("M")),
+# The stage at which a screen has the least to show; the start screen has no session.
+STAGES: dict[str, Stage | None] = {
+    actions.START: None,
+    actions.ADAPTATION: Stage.SOURCE,
+    actions.ACCEPT: Stage.SOURCE,
+    actions.REPLAY: Stage.SOURCE,
+    actions.MASK: Stage.TARGET,
+    actions.GPU: Stage.LOWERED,
+    actions.MODEL: Stage.LIFTED,
 }
 
 
 def test_every_screen_of_the_table_is_looked_at() -> None:
-    assert set(SCREENS) == set(actions.SCREENS) - {actions.EVERYWHERE}
+    assert set(STAGES) == set(actions.SCREENS) - {actions.EVERYWHERE}
 
 
 class Visitor:
@@ -83,18 +61,7 @@ class Visitor:
                 leave()
             self.app.pop_screen()
             await settled(self.app, self.pilot)
-        begin = SCREENS[self.name][1]
-        if begin is not None:
-            then = begin(self.app, self.session)
-            await settled(self.app, self.pilot)
-            if isinstance(then, str):
-                self.app.action_screen.action_act(  # type: ignore[union-attr]
-                    {"m": "mask", "v": "gpu", "M": "ask-model"}[then]
-                )
-            elif then is not None:
-                then()
-            await settled(self.app, self.pilot)
-        screen = self.app.screen
+        screen = await open_screen(self.app, self.pilot, self.name, self.session)
         assert isinstance(screen, ActionScreen) and self.name == screen.NAME
         self.seen = (screen, screen.focused, self.text)
         return screen
@@ -103,7 +70,7 @@ class Visitor:
         return "".join(line.text for line in screen.query("#status").results(Line))
 
 
-@pytest.mark.parametrize("name", SCREENS)
+@pytest.mark.parametrize("name", STAGES)
 async def test_no_action_is_silent(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +79,7 @@ async def test_no_action_is_silent(
     for variable in ("CUBRIDGE_LLM_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr("engine.gpu.runners.has_gpu", lambda: False)
-    stage = SCREENS[name][0]
+    stage = STAGES[name]
     session = placed(path, stage) if stage is not None else ""
     app = CuBridgeApp()
     silent = []
