@@ -137,9 +137,9 @@ and the clause of the recipe. `a` takes the hunk after all, `u` undoes the lates
     grid = app.screen.pane.grid
     await tour.until(lambda: grid.done)
     await tour.picture("mask-wrong", "The mask, where it is wrong", """
-`m` draws what spec and target keep over i and j. `×` is a pair on which they differ, `n` goes
-from failing row to failing row. The glyphs say it without colours: `█` a full tile, `▓▀▄` kept
-in a partial tile, a blank masked, `·` not visited.
+`m` draws what spec and target keep over i and j. `+` is a pair that only the target keeps, `-` one
+that only the spec keeps; `n` goes from failing row to failing row. The glyphs say it without
+colours: `█` a full tile, `▓▀▄` kept in a partial tile, a blank masked, `·` not visited.
 """)  # fmt: skip
     await tour.press("escape", "u", "m")
     grid = app.screen.pane.grid

@@ -189,14 +189,19 @@ def _again(verdict: Verdict | None, words: str, step: Step) -> Owed:
 
 
 def culprit(state: SessionState) -> str:
-    """The first hunk that the target lacks or has otherwise than proposed; empty when none."""
-    for kind in (DecisionKind.REJECTED, DecisionKind.EDITED):
-        for proposal in edits(state.proposals):
-            for hunk in proposal.hunks:
-                decision = state.decision(proposal.id, hunk.id)
-                if decision is not None and decision.kind is kind:
-                    return f"{proposal.id}/{hunk.id}, which you {kind}"
-    return ""
+    """The hunk that the target lacks or has otherwise than proposed; of several, that there are:
+    which is the likeliest depends on the op that the gate names. Empty when there is none."""
+    kinds = (DecisionKind.REJECTED, DecisionKind.EDITED)
+    found = [
+        (f"{p.id}/{h.id}", decision.kind)
+        for p in edits(state.proposals)
+        for h in p.hunks
+        if (decision := state.decision(p.id, h.id)) is not None and decision.kind in kinds
+    ]
+    words = " or ".join(kind for kind in kinds if any(kind is k for _, k in found))
+    if len(found) > 1:
+        return f"the likeliest of {len(found)} {words} hunks"
+    return f"{found[0][0]}, which you {words}" if found else ""
 
 
 def _failure(verdict: Verdict, suspect: str = "") -> Owed:

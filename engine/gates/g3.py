@@ -177,12 +177,12 @@ def _compile(
         }
         return build(
             source, package.headers, package.entry, keys, arch, toolchain,
-            cancel=cancel, progress=lambda text: progress(f"G3: {what}: {text}"),
+            cancel=cancel, progress=lambda text: progress(f"{what}: {text}"),
             compile_only=True, launches=launches,
             fields=[(f.name, f.type) for f in fields],
         )  # fmt: skip
 
     progress("G3: compiling the lowered source")
-    made = one(lowered, target.fields, "the lowered source")
+    made = one(lowered, target.fields, "lowered")
     progress("G3: compiling the expert's source, to compare")
-    return one(lifted.source, lifted.module.fields, "the expert's source, to compare"), made
+    return one(lifted.source, lifted.module.fields, "expert's"), made

@@ -440,6 +440,23 @@ async def fail(d: Driver, gate: Gate, **details: object) -> None:
     await d.settle()
 
 
+async def test_of_several_hunks_none_is_named_before_the_one_that_why_goes_to(
+    proposed: Proposed,
+) -> None:
+    """The likeliest is the one at the op that the gate names, which need not be the first."""
+    async with Driver(proposed[1], (80, 24)) as d:
+        first, likeliest = d.hunk("return max(0"), d.hunk("s = keep(s")
+        for name in (first, likeliest):
+            await reject(d, name)
+        await d.press("A")
+        rows = d.screen.grid.panes[Stage.TARGET].content.rows
+        key = next(r.key for r in rows if r.hunk == likeliest and r.key is not None)
+        await fail(d, Gate.G2, op="/".join(map(str, key[1])))
+        assert "w goes to the likeliest of 2 rejected hunks" in d.text
+        await d.press("w")
+        assert f"here ▶     {likeliest}" in d.text
+
+
 async def test_why_goes_to_the_rejected_hunk_first_then_to_the_op_and_offers_the_way_out(
     proposed: Proposed,
 ) -> None:
