@@ -17,6 +17,7 @@ from cubridge_tui.screens.adaptation import AdaptationScreen
 from cubridge_tui.screens.base import GRACE
 from cubridge_tui.screens.dialogs import Confirm, TextDialog
 from cubridge_tui.widgets.code_pane import CodePane
+from engine.cuir.nodes import walk
 from engine.types import DecisionKind, Gate, Stage, VerdictKind
 from sessions.events import Committed
 from sessions.replay import lines
@@ -451,7 +452,10 @@ async def test_of_several_hunks_none_is_named_before_the_one_that_why_goes_to(
         await d.press("A")
         rows = d.screen.grid.panes[Stage.TARGET].content.rows
         key = next(r.key for r in rows if r.hunk == likeliest and r.key is not None)
-        await fail(d, Gate.G2, op="/".join(map(str, key[1])))
+        snap = d.screen.snap
+        assert snap is not None and snap.target is not None
+        path = next(path for path, _ in walk(snap.target) if snap.target_names(path) == key)
+        await fail(d, Gate.G2, op="/".join(map(str, path)))
         assert "w goes to the likeliest of 2 rejected hunks" in d.text
         await d.press("w")
         assert f"here ▶     {likeliest}" in d.text
