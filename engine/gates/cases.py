@@ -18,6 +18,7 @@ from engine.gates.deck import (
     Case,
     Tiles,
     constants,
+    edges,
     far,
     listed,
     past,
@@ -51,7 +52,9 @@ def legal_cases(subject: Subject, names: Iterable[int], more: Sequence[Case] = (
     deck = (*quick(tiles), *past(names, tiles), *more)
     lists = listed(listed_tile(subject))
     farther = cases_past(thresholds(subject.module), deck, tiles)
-    deck = (*deck, *lists, *farther, *far(tiles))
+    # By the recipe's own numbers: a wrong one of the module would hide what it does.
+    close = edges(constants(subject.recipe.expressions()), tiles)
+    deck = (*deck, *lists, *farther, *far(tiles), *close)
     out = _allowed(subject, deck, lists, farther)
     if subject.watch is not None:
         # Beyond what runs, not beyond what was dropped: a spec may allow squares alone.

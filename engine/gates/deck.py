@@ -122,6 +122,19 @@ def past(found: Iterable[int], tiles: Tiles | None = None) -> tuple[Case, ...]:
     )
 
 
+def edges(found: Iterable[int], tiles: Tiles | None = None) -> tuple[Case, ...]:
+    """Lengths at which a tile of keys lacks one pair for being full: its last key for the first
+    row, where a mask ends at the diagonal or a window's width beyond it, and its first key for the
+    last row, where it begins a window's width before. A width of c may be written as one less. A
+    predicate that is off by one takes such a tile for full, and is right nearly everywhere else."""
+    keys = (tiles or Tiles(128, 64)).keys
+    sizes = [(9, 2 * keys + 7)]
+    for c in [c for c in found if c <= MAX_SQUARE][-1:]:
+        for one in (0, 1):
+            sizes += [(9, keys + c - one + 2), (c + 9, 2 * keys + 7 + one)]
+    return tuple(Case(1, 1, 1, rows, n, modes=("exact",), turn=0) for rows, n in sizes)
+
+
 def listed(tile: int | None) -> tuple[Case, ...]:
     """One block of rows with more tiles of keys, of `tile` keys each, than the kernels that make
     tile lists have warps for; nothing where a target keeps none."""

@@ -46,6 +46,7 @@ from engine.transfer.rewrite import free_names, map_expr, stmt_exprs, substitute
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk")
 SMALL = {"B": 1, "Hq": 1, "Hkv": 1, "Nq": 3, "Nk": 5}
 MAX_TILE = 1024
+NAMED = 1000  # a tile has a name; a number may be a block of the mask, however often it divides
 MAX_KEYS = 2 * MAX_CONSTANT + 8  # of one row: 2 s
 MAX_BLOCKS = 100  # 2 s of blocks with one tile each
 MAX_CASES = 5
@@ -114,10 +115,11 @@ def tiles_of(module: Module) -> Tiles | None:
             size = _number(tile, known[str(path[0])])
             read = _sizes(whole)
             if size is not None and 8 <= size <= MAX_TILE:
+                weight = NAMED if isinstance(tile, Name) else 1
                 if "Nk" in read:
-                    keys[size] += 1
+                    keys[size] += weight
                 elif "Nq" in read:
-                    rows[size] += 1
+                    rows[size] += weight
     if not rows or not keys:
         return None
     return Tiles(rows.most_common(1)[0][0], keys.most_common(1)[0][0])

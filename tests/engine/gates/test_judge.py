@@ -13,8 +13,10 @@ from engine.cuir.parser import parse_module, parse_with_tables
 from engine.cuir.printer import print_module
 from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.cases import read_cases
+from engine.gates.deck import constants, edges
 from engine.gates.judge import judge
 from engine.gates.running import run_deck
+from engine.gates.sizes import tiles_of
 from engine.gates.steady import UNUSUAL
 from engine.gates.subject import Subject
 from engine.gates.watch import Watch
@@ -90,6 +92,28 @@ def test_a_wrong_target_fails(spec: str, old: str, new: str) -> None:
     failure, _ = judge(edited(subject, old, new), lambda _: None)
     assert failure is not None
     assert failure.op is not None or failure.counterexample is not None or failure.reason
+
+
+LAX = [  # what a tile's first row or last row lacks by one key
+    ("causal", "row0 + args.Nk + 1", "row0 + args.Nk + 2"),
+    ("sliding_window_causal", "row0 + args.Nk + 1", "row0 + args.Nk + 2"),
+    ("sliding_window_causal", "args.Nq + 1023 >=", "args.Nq + 1024 >="),
+    ("sliding_window", "row0 + args.Nk + 257", "row0 + args.Nk + 258"),
+    ("sliding_window", "args.Nq + 256 >=", "args.Nq + 257 >="),
+]
+
+
+@pytest.mark.parametrize("kernel", ["flash_fwd_sm80", "flash_fwd_sm90"])
+@pytest.mark.parametrize(("spec", "old", "new"), LAX)
+def test_a_tile_that_lacks_one_key_is_not_full(spec: str, old: str, new: str, kernel: str) -> None:
+    right = subject_of(spec, kernel, "bf16_128")
+    row = "row0" if kernel.endswith("90") else "q0"
+    wrong = edited(right, old.replace("row0", row), new.replace("row0", row))
+    cases = edges(constants(right.recipe.expressions()), tiles_of(right.module))
+    assert set(cases) <= set(read_cases(wrong))
+    assert run_deck(BY_RECIPE, right, cases, lambda _: None)[0] is None
+    failure, _ = run_deck(BY_RECIPE, wrong, cases, lambda _: None)
+    assert failure is not None and "O is wrong" in failure.reason
 
 
 TOP = "x * scale_log2 - top * scale_log2"
