@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from textual.widgets import Input
@@ -14,6 +14,7 @@ from textual.widgets import Input
 from cubridge_tui.screens.ask_model import ModelScreen
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
+from engine.child.client import Child
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.lift import lift
@@ -78,12 +79,22 @@ def edit(module: Module, factor: str) -> str:
 class Asked(Driver):
     """The app with the model's screen open."""
 
+    child: ClassVar[Child | None] = None  # one that several apps use, one after another
+
     async def __aenter__(self) -> Asked:
+        if self.child is not None:
+            self.app.bench.child = self.child
         await super().__aenter__()
         await self.press("M")
         await self.until(lambda: self.model.state.ready is not None or self.model.state.problem)
         await asyncio.sleep(0.2)  # the grace period
         return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._context.__aexit__(*error)  # type: ignore[arg-type]
+        if self.child is not None:
+            self.app.bench.child = Child()  # the app closes its own, not the one that was lent
+        self.app.close()
 
     @property
     def model(self) -> ModelScreen:
@@ -105,6 +116,14 @@ class Asked(Driver):
 
     def pane(self, id: str) -> str:
         return "\n".join(r.text for r in self.model.query_one(f"#{id}", CodePane).content.rows)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lent() -> Iterator[None]:
+    """One torch child reads the bundled spec for all tests of this file."""
+    with Child() as child, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Asked, "child", child)
+        yield
 
 
 @pytest.fixture
