@@ -1,4 +1,5 @@
 """Key to repaint: `python benchmarks/app_keys.py`; `app_budgets.py` runs it and writes the results.
+`--kind` and `--load` measure some rows only.
 
 Four panes of 5,000 lines at 300 x 80, headless, in three situations: idle; G2 running in the torch
 child; nvcc compiling every specialisation. In the last two a stream of 200 lines a second arrives
@@ -10,6 +11,7 @@ CPU time is that of the app's own process, all its threads.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import math
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ LINES, KEYS, BUDGET_MS = 5000, 60, 50
 STREAM_SECONDS = 0.005
 PACE_SECONDS = 0.07  # between a repaint and the next key
 FAR = 150  # lines to the next op that is followed
+SITUATIONS = ("idle", "G2", "nvcc")
 # What is pressed for each kind of key, over and over.
 KINDS = {
     "cursor": ("j", "j", "k"),
@@ -186,7 +189,7 @@ def enlarge(screen: Any) -> None:
     screen.show(replace(snap, panes=panes, links=links))
 
 
-async def measure() -> list[dict[str, Any]]:
+async def measure(kinds: Collection[str], situations: Collection[str]) -> list[dict[str, Any]]:
     from cubridge_tui.app import CuBridgeApp
     from cubridge_tui.desk import begin
     from cubridge_tui.steady import steady
@@ -235,9 +238,11 @@ async def measure() -> list[dict[str, Any]]:
             Load(app, "nvcc and a stream", compile_anew),
         )
         for load in loads:
+            if load.name.split()[0] not in situations:
+                continue
             if load.work is not None:
                 streaming.set()
-            for kind in KINDS:
+            for kind in kinds:
                 screen.grid.leader.go_to(0)
                 await asyncio.sleep(0.3)
                 with Watched() as seen:
@@ -246,18 +251,23 @@ async def measure() -> list[dict[str, Any]]:
             streaming.clear()
             app.jobs.stop()
             await idle(app, pilot)
-            for row in out[-len(KINDS) :]:
+            for row in out[-len(kinds) :]:
                 row["load_begun"] = load.times
     app.close()
     return out
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--kind", choices=KINDS, action="append", help="only these keys")
+    parser.add_argument("--load", choices=SITUATIONS, action="append", help="only beside these")
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cubridge-bench-") as folder:
         for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
             os.environ[name] = f"{folder}/{name.lower()}"
         os.environ["CUBRIDGE_STORE"] = f"{folder}/store.git"
-        print(json.dumps(asyncio.run(measure())))
+        rows = asyncio.run(measure(args.kind or [*KINDS], args.load or SITUATIONS))
+        print(json.dumps(rows))
     return 0
 
 
