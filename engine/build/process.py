@@ -22,7 +22,7 @@ from pathlib import Path
 
 from engine.build import watchdog
 from engine.errors import Interrupted, MissingTool
-from engine.priority import stand_back
+from engine.priority import stand_back, standing_back
 
 NICENESS = 10
 _TICK = 0.05
@@ -59,9 +59,9 @@ def run(
     """Run `argv` to its end.
 
     `on_line` sees each line of output as it comes; past 16 MiB output is read and dropped. `limit`
-    is in seconds. `niceness` is that of the whole session, beside other sessions too. With
-    `lifeline` its standard input is a pipe that nothing is written to and that ends when this call
-    does, or this process; else there is none.
+    is in seconds. Its session gives way to others as this process's does. With `lifeline` its
+    standard input is a pipe that nothing is written to and that ends when this call does, or this
+    process; else there is none.
 
     Raises:
         Interrupted: `cancel` was set; nothing of the child is left.
@@ -87,7 +87,10 @@ def run(
             f"{argv[0]} cannot be started: {error.strerror or error}",
             fix=f"install {name} again, or take it out of the way",
         ) from None
-    stands_back = stand_back(niceness, process.pid)
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PGRP, process.pid, niceness)
+    behind = standing_back()
+    told = not behind or stand_back(behind, process.pid)
     chunks: list[bytes] = []
     timed_out, ended = False, False
     assert process.stdout is not None
@@ -98,7 +101,7 @@ def run(
             while True:
                 if cancel is not None and cancel.is_set():
                     raise Interrupted(f"{name} was cancelled")
-                stands_back = stands_back or stand_back(niceness, process.pid)
+                told = told or stand_back(behind, process.pid)
                 if limit is not None and time.monotonic() - begin > limit:
                     timed_out = True
                     break

@@ -22,7 +22,6 @@ from engine.child.postmortem import ASK
 from engine.child.protocol import encode, read_frame
 from engine.child.wire import ChildEnded, ChildFailed, describe
 from engine.errors import CuBridgeError, MissingTool
-from engine.priority import CHILD_NICENESS, stand_back
 
 Send = Callable[[dict[str, Any]], None]
 
@@ -38,7 +37,8 @@ def main() -> None:
     faulthandler.enable(log)
     faulthandler.register(ASK, log, all_threads=True)
     threading.Thread(target=end_with, args=(requests.fileno(), keeper), daemon=True).start()
-    stand_back(CHILD_NICENESS)
+    with contextlib.suppress(OSError):
+        os.nice(5)
     write, own = answers.write, os.getpid()
 
     def send(message: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """G3 in a process of its own, so that a caller with a screen to paint keeps its interpreter.
 
 Lifting every specialisation twice takes a second of pure Python; in a thread it would take every
-other turn from the painting one. The process is niced, says how far it is, and ends with its
+other turn from the painting one. Its session gives way, says how far it is, and ends with its
 caller: its standard input stays open for as long as the answer is wanted.
 """
 
@@ -29,7 +29,7 @@ from engine.errors import CuBridgeError, Interrupted
 from engine.gates.g3 import G3, judge_lowered
 from engine.lift import KernelPackage
 from engine.lift.provenance import Lifted
-from engine.priority import CHILD_NICENESS, stand_back
+from engine.priority import stand_back
 from engine.types import VerdictKind
 
 Progress = Callable[[str], None]
@@ -134,7 +134,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def main() -> None:
     """Read one request, judge it, write progress and the answer."""
-    stand_back(CHILD_NICENESS)
+    for _ in range(4):
+        if stand_back():
+            break
+        time.sleep(0.1)
+    with contextlib.suppress(OSError):
+        os.nice(5)
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)

@@ -1,8 +1,9 @@
-"""Work in sessions of their own gives way to the session that paints, not only inside its own."""
+"""What works beside an app gives way to it, though each tool runs in a session of its own."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from engine.build import process
-from engine.child.client import Child
-from engine.priority import CHILD_NICENESS
+from engine.child.environment import child_command, child_environment
+from engine.priority import NICENESS, standing_back
 
 SECONDS = 60.0
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def group_of(pid: int | str) -> int | None:
@@ -29,40 +31,57 @@ needs_autogroups = pytest.mark.skipif(
     group_of("self") is None, reason="this kernel groups no sessions"
 )
 
-# A tool's own child, in a process group of its own as ninja's are, says its group's nice value
-# once that is not what a new session has.
-GRANDCHILD = """
+# Runs a tool whose child, in a process group of its own as ninja's are, says its session's group
+# once it is `wanted`, or what it is after a minute.
+RUNS = """
+import os, sys
+from pathlib import Path
+from engine.build.process import run
+from engine.priority import stand_back
+if wanted := int(sys.argv[1]):
+    while not stand_back(wanted):
+        pass
+tool = '''
 import subprocess, sys
-inner = '''
-import time
+child = \"\"\"
+import sys, time
 end = time.monotonic() + 60
-while (nice := open("/proc/self/autogroup").read().split()[-1]) == "0" and time.monotonic() < end:
+def group():
+    return open("/proc/self/autogroup").read().split()[-1]
+while group() != sys.argv[1] and time.monotonic() < end:
     time.sleep(0.01)
-print(nice)
+print(group())
+\"\"\"
+subprocess.run([sys.executable, "-c", child, sys.argv[1]], process_group=0, check=True)
 '''
-subprocess.run([sys.executable, "-c", inner], process_group=0, check=True)
+argv = [sys.executable, "-c", tool, sys.argv[1]]
+print(run(argv, cwd=Path.cwd(), environ=os.environ).output, end="")
 """
 
 
 @needs_autogroups
-@pytest.mark.parametrize("niceness", [process.NICENESS, 3])
-def test_a_tool_and_all_that_it_starts_give_way(tmp_path: Path, niceness: int) -> None:
+@pytest.mark.parametrize("niceness", [0, NICENESS, 3])
+def test_a_tool_and_all_that_it_starts_give_way_as_who_runs_it(niceness: int) -> None:
     ours = group_of("self")
-    argv = [sys.executable, "-c", GRANDCHILD]
-    done = process.run(argv, cwd=tmp_path, environ=os.environ, niceness=niceness)
-    assert (done.output.strip(), group_of("self")) == (str(niceness), ours)
+    argv = [sys.executable, "-c", RUNS, str(niceness)]
+    done = subprocess.run(
+        argv, cwd=ROOT, capture_output=True, text=True, check=True, start_new_session=True
+    )
+    assert (done.stdout.strip(), group_of("self")) == (str(niceness), ours)
 
 
 @needs_autogroups
-def test_the_process_that_runs_specs_gives_way() -> None:
+def test_g3_beside_an_app_gives_way() -> None:
     ours = group_of("self")
-    with Child() as child:
-        child.start()
-        assert child.pid is not None
+    with subprocess.Popen(
+        child_command("engine.gates.apart"), env=child_environment(), stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL, start_new_session=True,
+    ) as judge:  # fmt: skip
         end = time.monotonic() + SECONDS
-        while group_of(child.pid) != CHILD_NICENESS and time.monotonic() < end:
+        while group_of(judge.pid) != NICENESS and time.monotonic() < end:
             time.sleep(0.01)
-        assert (group_of(child.pid), group_of("self")) == (CHILD_NICENESS, ours)
+        assert (group_of(judge.pid), group_of("self")) == (NICENESS, ours)
+        judge.kill()
 
 
 def test_what_the_kernel_refused_for_now_is_asked_again(
@@ -71,15 +90,20 @@ def test_what_the_kernel_refused_for_now_is_asked_again(
     asked: list[tuple[int, int]] = []
     enough = tmp_path / "enough"
 
-    def refused_twice(niceness: int, leader: int) -> bool:
-        asked.append((niceness, leader))
+    def refused_twice(niceness: int, session: int) -> bool:
+        asked.append((niceness, session))
         if len(asked) > 2:
             enough.touch()
         return enough.exists()
 
+    monkeypatch.setattr(process, "standing_back", lambda: 7)
     monkeypatch.setattr(process, "stand_back", refused_twice)
     waits = "import os, sys, time\nprint(os.getpid(), flush=True)\n"
     waits += "while not os.path.exists(sys.argv[1]): time.sleep(0.01)\nprint('more')\n"
     argv = [sys.executable, "-c", waits, str(enough)]
-    done = process.run(argv, cwd=tmp_path, environ=os.environ, niceness=7, limit=SECONDS)
+    done = process.run(argv, cwd=tmp_path, environ=os.environ, limit=SECONDS)
     assert asked == [(7, int(done.output.split()[0]))] * 3
+
+
+def test_who_does_not_stand_back_is_not_nice() -> None:
+    assert standing_back() == (group_of("self") or 0)
