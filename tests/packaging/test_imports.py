@@ -115,7 +115,7 @@ def test_the_store_imports_only_the_shared_vocabulary_of_the_engine() -> None:
 
 
 # What each of the engine's lower folders may know; see docs/architecture.md. `errors`, `files`,
-# `types` and `resources` are modules that any may import.
+# `priority`, `types` and `resources` are modules that any may import.
 LAYERS: dict[str, tuple[str, ...]] = {
     "cuir": (),
     "report": (),
@@ -130,7 +130,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("folder", LAYERS)
 def test_a_lower_folder_of_the_engine_knows_only_what_is_below_it(folder: str) -> None:
-    known = ("errors", "files", "types", "resources", folder, *LAYERS[folder])
+    known = ("errors", "files", "priority", "types", "resources", folder, *LAYERS[folder])
     allowed = [f"engine.{name}" for name in known]
     wrong = [
         line
