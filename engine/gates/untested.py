@@ -96,8 +96,9 @@ def _to_try(subject: Subject, reach: Reach) -> list[Case]:
     """The cheapest cases that may bring it about, as the spec allows them; where it hangs on what
     a mask reads, longer draws of that."""
     tried = reach.cases
-    if reach.possible and not tried and reads_pairs(subject.recipe.keep):
-        tried = drawn_cases(tiles_of(subject.module))
+    if reach.possible and reads_pairs(subject.recipe.keep):
+        # The cheapest sizes may be too few for what the draws of them have to be like.
+        tried = (*tried[:1], *drawn_cases(tiles_of(subject.module)), *tried[1:])
     out: list[Case] = []
     for reached in tried:
         case = bent(subject, reached)

@@ -23,7 +23,7 @@ from engine.gates.reach import Reach, Reaches
 from engine.gates.running import run_deck
 from engine.gates.sizes import tiles_of
 from engine.gates.subject import Subject, at_sight
-from engine.gates.untested import _long_case
+from engine.gates.untested import _long_case, _to_try
 from engine.gates.watch import Watch
 from engine.lift import lift, load_package
 from engine.spec.text import recipe_to_json
@@ -228,6 +228,16 @@ def test_a_branch_on_ids_is_looked_for_in_longer_draws() -> None:
     deck = [bent(subject, c) for c in drawn_cases(tiles_of(subject.module))[:1]]
     failure, _ = run_deck(BY_RECIPE, subject, [c for c in deck if c is not None], lambda _: None)
     assert failure is None and subject.watch.has(one, False)
+
+
+def test_longer_draws_are_tried_also_where_few_rows_and_keys_might_do() -> None:
+    """A second block of rows of which no row keeps a key needs no more than one key, and padding
+    that is drawn for so few of them hardly ever."""
+    few = (Case(1, 1, 1, 248, 1, modes=("exact",)), Case(1, 1, 1, 249, 1, modes=("exact",)))
+    subject = subject_of("causal_document")
+    drawn = drawn_cases(tiles_of(subject.module))
+    assert _to_try(subject, Reach(True, few)) == [few[0], *drawn, few[1]]
+    assert _to_try(subject_of("full"), Reach(True, few)) == [*few]
 
 
 @pytest.mark.parametrize(
