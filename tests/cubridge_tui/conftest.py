@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import textual._wait
 
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.options import choose_options
 from engine.types import Gate, VerdictKind
 from sessions.store import Store
+
+# A key of a pilot, and a pause, wait until the process was idle for this long, twice 20 ms in
+# Textual: most of what a test of a screen took.
+textual._wait.SLEEP_GRANULARITY = 0.01
 
 
 @pytest.fixture(autouse=True)
@@ -64,14 +68,13 @@ def proposed(
 
 
 async def settled(app: Any, pilot: Any, seconds: float = 60.0) -> None:
-    """Wait until the app has done what it was asked to."""
+    """Wait until the app has done what it was asked to: no job at three looks, then idle."""
     deadline = time.monotonic() + seconds
     quiet = 0
     while quiet < 3:
-        await pilot.pause()
+        await pilot.pause(None if quiet == 2 else 0.01)
         quiet = 0 if app.jobs.busy else quiet + 1
         assert time.monotonic() < deadline, f"still busy: {app.jobs.running} {app.jobs.line}"
-        await asyncio.sleep(0.01)
 
 
 def screen_text(app: Any) -> str:
