@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import os
 import sys
 import threading
@@ -69,6 +70,8 @@ def _import_torch() -> MissingTool | None:
     with contextlib.suppress(Exception):
         import engine.gates.judge
         import engine.spec.read  # noqa: F401
+    # All of this stays: the collector, which runs of CuIR wake often, need not walk it each time.
+    gc.freeze()
     return None
 
 

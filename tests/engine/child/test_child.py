@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -55,6 +56,14 @@ def write(folder: Path, body: str) -> str:
     path = folder / "spec.py"
     path.write_text("import os, sys, time, torch\n" + SPEC.format(body=body))
     return str(path)
+
+
+def test_the_collector_walks_only_what_came_after_torch(child: Child, tmp_path: Path) -> None:
+    path = write(tmp_path, "import gc; raise RuntimeError(f'{gc.get_freeze_count()} frozen')")
+    with pytest.raises(SpecError, match=r"\d+ frozen") as caught:
+        child.call("recipe", {"path": path})
+    frozen = re.search(r"(\d+) frozen", str(caught.value))
+    assert frozen and int(frozen[1]) > 100_000
 
 
 def test_answers_and_stays_warm(child: Child) -> None:
