@@ -32,6 +32,7 @@ WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that
     "cubridge_tui.editor": 1,
     "cubridge_tui.places": 2,
     "engine.build.cache": 3,
+    "engine.build.pace": 2,
     "engine.build.products": 1,
     "engine.gpu.ray_driver": 4,
     "engine.gpu.ray_runner": 2,
@@ -50,6 +51,7 @@ SYSTEM = {  # /proc, /sys, /dev/null, a stream of this process, the installed to
     "engine.child.server": 1,
     "engine.doctor": 1,
     "engine.gates.apart": 1,
+    "engine.priority": 2,
 }
 CARRIED = {  # runs beside its own files on another machine, without `engine.files`
     "engine.gpu.worker.bench": 1,
