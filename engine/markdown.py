@@ -6,8 +6,20 @@ import re
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
-_ENTITY = re.compile(r"&(?=#?\w+;)")
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
+# What may begin markup in the middle of a line; `a_b`, `x * y`, `i <= j`, `k[B, D]` read better
+# as they are.
+_INLINE = re.compile(
+    r"""
+      [\\`~]
+    | (?<!\w)_ | _(?!\w)
+    | (?<!\s)\* | \*(?!\s)
+    | <(?=[A-Za-z/!?])
+    | &(?=\#?\w+;)
+    | \[(?!\w[^\[\]]*\][^(\[:])
+    """,
+    re.VERBOSE,
+)
+_FIRST = re.compile(r"[-+=>#*:|\[](?!\w)|[>#|\[]|\d+(?=[.)](?:\s|$))")
 
 
 def flat(text: str) -> str:
@@ -29,18 +41,25 @@ def code(text: str) -> str:
 
 def prose(text: str) -> str:
     """On one line; what stands between two backticks is code, all else is shown as it is."""
-    line, out, at = flat(text), [], 0
+    line = flat(text).strip()
+    out: list[str] = []
+    at = 0
     for span in _CODE.finditer(line):
         if span[1].strip():
             out += [_escaped(line[at : span.start()]), code(span[1])]
             at = span.end()
-    return "".join([*out, _escaped(line[at:])])
+    made = "".join([*out, _escaped(line[at:])])
+    begins = _FIRST.match(made)
+    if begins is not None:  # a list, a quote, a heading, a table
+        cut = begins.end() if begins[0].isdigit() else 0
+        made = f"{made[:cut]}\\{made[cut:]}"
+    return re.sub(r"(?<!\\)#+$", lambda end: "\\#" * len(end[0]), made)
 
 
 def cell(text: str) -> str:
     """`prose` for a table, where a bar ends a cell inside code too."""
-    return re.sub(r"(?<!\\)\|", r"\\|", prose(text))
+    return re.sub(r"(?<!\\)\|", r"\|", prose(text))
 
 
 def _escaped(text: str) -> str:
-    return _ENTITY.sub(r"\\&", _SPECIAL.sub(r"\\\1", text))
+    return _INLINE.sub(r"\\\g<0>", text)

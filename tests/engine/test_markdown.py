@@ -42,10 +42,24 @@ def test_nothing_in_code_is_escaped() -> None:
     assert code("a`b``c") == "``` a`b``c ```"
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["flash_fwd_sm80 on q[B, Hq, Nq, D]; keep j <= i + Nk - Nq", "50.0 * tanh(x * s)", "a # b > c"],
+)
+def test_what_is_no_markup_is_read_as_it_is_in_the_file_too(text: str) -> None:
+    assert prose(text) == text
+
+
+# Where others' text stands: alone, in a list, in a heading, between our own words.
+FORMS = {"{}": {"p"}, "- x\n- {}\n": {"ul", "li"}, "# {}": {"h1"}, "x ({}): y": {"p"}}
+
+
 @given(WORDS)
 def test_prose_has_no_markup_but_code(text: str) -> None:
-    said, tags = shown(prose(text))
-    assert tags <= {"code"}
+    for form, tags in FORMS.items():
+        made = RENDERER.render(form.format(prose(text)))
+        assert set(re.findall(r"<(\w+)", made)) <= tags | {"code"}
+    said, _ = shown(prose(text))
     assert said.replace("`", "").split() == flat(text).replace("`", "").split()
 
 
