@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from engine.cuir.arch import WARPGROUP_THREADS, Arch
 from engine.cuir.arch import arch as arch_facts
+from engine.cuir.elected import WORDS, misuses
 from engine.cuir.facts import Facts
 from engine.cuir.findings import Finding
 from engine.cuir.infer import Typer
@@ -87,6 +88,9 @@ class _Checker:
             if function.name not in self.visited:
                 names = (*(p.name for p in function.params), *function.consts)
                 self.function(function, {name: Unknown() for name in names})
+        for function in self.module.functions:
+            for path in misuses(function):
+                self.report("not_elected", path, WORDS)
         order = {path: i for i, path in enumerate(_paths(self.module))}
         found = self.findings.values()
         return tuple(sorted(found, key=lambda f: order.get(f.path, -1)))

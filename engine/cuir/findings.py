@@ -46,7 +46,8 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "uninitialised_barrier": "a barrier used before its set-up is visible",
         "wrong_named_count": "a named barrier whose users disagree on the number of threads",
         "divergent_collective": "an op for all threads of a unit that only part of them reach",
-        "not_elected": "an op for one thread that every thread of a warp does",
+        "not_elected": "an op for one thread that every thread of a warp does, or a question to "
+        "`elect()` that sends the other threads another way",
         "row_without_tiles": "a block of rows that visits no tile leaves a barrier unbalanced",
         "deadlock": "no part of the block can go on",
         # limits of the run itself

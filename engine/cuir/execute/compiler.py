@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.cuir.elected import WORDS, flags_of, is_one_thread, misuses
 from engine.cuir.execute.code import Code, Instr, Kind, Stopped
 from engine.cuir.execute.expressions import ExpressionCompiler
 from engine.cuir.facts import statements
@@ -14,14 +15,12 @@ from engine.cuir.nodes import (
     For,
     If,
     Module,
-    Name,
     Num,
     Opaque,
     Path,
     Return,
     Stmt,
     next_of,
-    walk_expr,
 )
 from engine.cuir.ops import OPS, Effect, Who
 from engine.cuir.ops.spec import Mismatch
@@ -34,7 +33,7 @@ class ProgramCompiler(ExpressionCompiler):
 
     def __init__(self, module: Module, mode: Mode) -> None:
         super().__init__(module, mode)
-        self._elected: set[str] = set()
+        self._elected: frozenset[str] = frozenset()
         for code in self.codes.values():
             self.build(code)
 
@@ -53,8 +52,11 @@ class ProgramCompiler(ExpressionCompiler):
         opaque = {n for s in statements(function) if isinstance(s, Opaque) for n in s.writes}
         code.names = frozenset(assigned | loops | opaque | set(code.params) | set(code.consts))
         self._names = code.names
-        self._elected = set()
+        self._elected = flags_of(function)
         self._kind = function.kind
+        if (wrong := next(misuses(function), None)) is not None:
+            self._path = self.path_index(wrong)
+            raise self.fail("not_elected", WORDS)
         self._path = self.path_index((function.name,))
         code.option_fns = [(name, self.compile(value)) for name, value in function.options]
         self.block(code, function.body, (function.name,))
@@ -76,8 +78,6 @@ class ProgramCompiler(ExpressionCompiler):
         emit = code.instrs.append
         match stmt:
             case Assign(target, value):
-                if self.elects(value):
-                    self._elected.add(target)
                 emit(self.action(index, target, value))
             case Do(call):
                 emit(self.action(index, None, call))
@@ -100,7 +100,7 @@ class ProgramCompiler(ExpressionCompiler):
                 branch = Instr(Kind.BRANCH, index)
                 branch.fn = self.compile(cond)
                 emit(branch)
-                elected = self.elects(cond)
+                elected = is_one_thread(cond, self._elected)
                 if elected:
                     self.mark(code, index, 1)
                 self.block(code, then, (*path, "then"))
@@ -130,14 +130,6 @@ class ProgramCompiler(ExpressionCompiler):
         instr = Instr(Kind.ELECT, index)
         instr.elected = change
         code.instrs.append(instr)
-
-    def elects(self, expr: Expr) -> bool:
-        """Whether the value of `expr` says that this is the elected thread."""
-        return any(
-            (isinstance(e, Call) and e.fn == "elect")
-            or (isinstance(e, Name) and e.id in self._elected)
-            for e in walk_expr(expr)
-        )
 
     def action(self, index: int, target: str | None, value: Expr) -> Instr:
         if isinstance(value, Call):

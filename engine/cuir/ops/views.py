@@ -140,7 +140,9 @@ OPS = (
     op(
         "elect()", "ids", rule=_bool, execute="views:elect", who=Who.ANY,
         doc="True in exactly one thread of the unit (the warpgroup, or the block where no "
-            "warpgroups are used). What `if elect():` holds is done by that one thread.",
+            "warpgroups are used). What `if elect():` holds is done by that one thread. The "
+            "question stands alone or beside `and`, without an else, or in a name that is given it "
+            "once.",
     ),
     op(
         "gmem[T: dtype](field: field, dims: int...)", "views", rule=_gmem, execute="views:gmem",
