@@ -147,7 +147,7 @@ def dispatch(words: list[str]) -> int:
     command = importlib.import_module(module_name)
     parser = Parser(prog=f"cubridge {name}", description=summary)
     command.configure(parser)
-    code: int = command.run(parser.parse_args(rest))
+    code: int = command.run(parser.parse(rest))
     return code
 
 

@@ -18,6 +18,12 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: object) -> None:
         super().__init__(allow_abbrev=False, **settings)  # type: ignore[arg-type]
 
+    def parse(self, words: list[str]) -> argparse.Namespace:
+        """As `parse_args`, but that what may be left out is found after options too."""
+        if self._subparsers is not None:
+            return self.parse_args(words)
+        return self.parse_intermixed_args(words)
+
     def error(self, message: str) -> NoReturn:
         near = self._meant(message)
         super().error(f"{message}; do you mean {near}?" if near else message)

@@ -76,3 +76,12 @@ def test_what_is_no_typo_of_anything_gets_no_guess() -> None:
     assert nearest("weather", ["softcap_causal", "full"]) == ""
     assert advice("weather", ["full"], "name one of: full") == "name one of: full"
     assert nearest("", ["full"]) == "" and nearest("full", []) == ""
+
+
+def test_options_may_stand_before_what_may_be_left_out(cubridge: Run, tmp_path: Path) -> None:
+    for words in (
+        ["--store", str(tmp_path / "s"), "none"],
+        ["none", "--store", str(tmp_path / "s")],
+    ):
+        done = cubridge("sessions", "show", *words)
+        assert done.returncode == 2 and "there is no session none" in done.stderr
