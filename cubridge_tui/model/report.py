@@ -49,7 +49,7 @@ def as_markdown(snap: Snapshot) -> str:
 def lowered_patch(snap: Snapshot) -> list[str]:
     """The lowered source as a unified diff."""
     panes = snap.panes[View.TEXT]
-    before = [r.text for r in panes[Stage.SOURCE].rows]
+    before = [r.text for r in panes[Stage.SOURCE].rows if r.number is not None]
     after = [r.text for r in panes[Stage.LOWERED].rows if r.number is not None]
     if not after:
         return []
