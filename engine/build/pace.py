@@ -66,7 +66,9 @@ class Pace:
         """How far it is, `elapsed` seconds after its beginning: `3 of 10 compiled, about ...`."""
         work = sum(self._left.values())
         done = self._whole - work
-        left = work * elapsed / done if done > 0 else self._begin
+        left = self._begin - elapsed if self._begin is not None else None
+        if done > 0:
+            left = work * elapsed / done
         told = f", about {_about(left)} left" if left is not None and left >= _LEAST else ""
         return f"{self._count - len(self._left)} of {self._count} compiled{told}"
 

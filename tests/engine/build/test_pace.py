@@ -62,3 +62,9 @@ def test_earlier_builds_tell_the_time_at_once() -> None:
     pace = Pace(KEYS, 2, times)
     pace.ended("f16_64")
     assert pace.words(30.0) == "1 of 4 compiled, about 2 min left", "it is slower this time"
+
+
+def test_what_earlier_builds_said_runs_down_and_is_not_said_once_it_was_wrong() -> None:
+    pace = Pace(KEYS, 2, dict.fromkeys(KEYS, 30.0))
+    assert pace.words(20.0) == "0 of 4 compiled, about 40 s left"
+    assert pace.words(55.0) == pace.words(900.0) == "0 of 4 compiled"
