@@ -16,6 +16,7 @@ import io
 import json
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,45 +117,68 @@ def compares_lse(contents: Contents) -> bool:
 
 
 def pack(contents: Contents, target: Path) -> Path:
-    """Write the job to `target`: a new or empty folder, or a new file ending in .tar.
+    """Write the job to `target`: a new or empty folder, an earlier job, or a new .tar file.
+
+    It is written aside and put in place whole: what fails leaves nothing there.
 
     Raises:
-        InputError: the target holds something else, or the spec needs what a job cannot bring.
+        InputError: the target holds something else or cannot be written, or the spec needs what a
+            job cannot bring.
     """
-    if target.suffix == ".tar":
-        return _pack_tar(contents, target)
+    tar = target.suffix == ".tar"
+    where = Where(str(target))
+    if tar and target.exists():
+        raise InputError("is there already", where=where, fix="name a new file")
     if target.exists() and (not target.is_dir() or (any(target.iterdir()) and not _is_job(target))):
-        raise InputError(
-            f"{target} is there already, and it is no job",
-            where=Where(str(target)),
-            fix="name a new folder",
-        )
+        raise InputError("is there already, and it is no job", where=where, fix="name a new folder")
     files = _files(contents)
-    if _is_job(target):
-        _clear(target)
-    manifest = _manifest(contents, files)
-    for name, data in {**files, MANIFEST: manifest}.items():
-        path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    files[MANIFEST] = _manifest(contents, files)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".cubridge-job-") as aside:
+            made = Path(aside) / "job"
+            if tar:
+                _write_tar(files, made, target.stem)
+            else:
+                _write_folder(files, made)
+            if not tar and _is_job(target):
+                _renew(made, target)
+            else:
+                made.replace(target)
+    except OSError as error:
+        raise InputError(
+            f"cannot be written: {error.strerror}",
+            where=where,
+            fix="free space on that disk, or name another place",
+        ) from error
     return target
 
 
-def _pack_tar(contents: Contents, target: Path) -> Path:
-    if target.exists():
-        raise InputError(
-            f"{target} is there already", where=Where(str(target)), fix="name a new file"
-        )
-    files = _files(contents)
-    files[MANIFEST] = _manifest(contents, files)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(target, "w") as tar:
+def _write_tar(files: Mapping[str, bytes], path: Path, folder: str) -> None:
+    with tarfile.open(path, "w") as tar:
         for name, data in sorted(files.items()):
-            entry = tarfile.TarInfo(f"{target.stem}/{name}")
+            entry = tarfile.TarInfo(f"{folder}/{name}")
             entry.size = len(data)
             entry.mode = 0o644
             tar.addfile(entry, io.BytesIO(data))
-    return target
+
+
+def _write_folder(files: Mapping[str, bytes], folder: Path) -> None:
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def _renew(made: Path, job: Path) -> None:
+    """Put a job's files in the place of an earlier one's; results and builds in `work` stay."""
+    for name in (KERNEL, "spec", "worker"):
+        shutil.rmtree(job / name, ignore_errors=True)
+    for name in (FLEX, RECIPE, SIGNATURE):
+        (job / name).unlink(missing_ok=True)
+    # The manifest last: until it is there, the job is the earlier one with files that do not match.
+    for path in sorted(made.iterdir(), key=lambda p: p.name == MANIFEST):
+        path.replace(job / path.name)
 
 
 def _files(contents: Contents) -> dict[str, bytes]:
@@ -242,14 +266,6 @@ def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
 
 def _is_job(folder: Path) -> bool:
     return (folder / MANIFEST).is_file() and (folder / "run.py").is_file()
-
-
-def _clear(folder: Path) -> None:
-    """Take the files of an earlier job away; results and builds in `work` stay."""
-    for name in (KERNEL, "spec", "worker"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (MANIFEST, FLEX, RECIPE, SIGNATURE):
-        (folder / name).unlink(missing_ok=True)
 
 
 def _json(data: object) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
 import tarfile
+import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,6 +161,45 @@ def test_a_tar_holds_the_same_job(contents: Contents, job: Path, tmp_path: Path)
     assert read_job(there).hashes == read_job(job).hashes
     with pytest.raises(InputError, match="there already"):
         pack(contents, packed)
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Path]:
+    """A file system of 100 kB, less than a job has."""
+    with tempfile.TemporaryDirectory() as folder:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", folder]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+            pytest.skip("needs the right to mount a small file system")
+        try:
+            yield Path(folder)
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.parametrize("name", ["job", "job.tar"])
+def test_a_full_disk_leaves_nothing_and_the_next_try_works(
+    contents: Contents, small_disk: Path, name: str
+) -> None:
+    target = small_disk / name
+    with pytest.raises(InputError) as found:
+        pack(contents, target)
+    assert found.value.where is not None and found.value.where.file == str(target)
+    assert "No space left" in str(found.value) and str(found.value).count(str(target)) == 1
+    assert list(small_disk.iterdir()) == []
+    subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
+    assert pack(contents, target) == target and list(small_disk.iterdir()) == [target]
+
+
+def test_a_full_disk_leaves_an_earlier_job_as_it_was(contents: Contents, small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
+    target = pack(contents, small_disk / "job")
+    filler = small_disk / "filler"
+    with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 65536)
+    with pytest.raises(InputError, match="cannot be written"):
+        pack(replace(contents, source=contents.source + b"// more\n"), target)
+    assert read_job(target).hashes == hashes_of(contents)
 
 
 def test_modules_beside_the_spec_come_along(contents: Contents, tmp_path: Path) -> None:
