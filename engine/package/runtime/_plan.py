@@ -140,7 +140,9 @@ class Plan:
             return self._workspace
         stream = torch.cuda.current_stream(self._workspace.device)
         stream.wait_event(self._ready)
-        self._workspace.record_stream(stream)
+        # All that the plan alone keeps: freed with it, none of it is given away under the launch.
+        for tensor in (self._workspace, *self._tables.values()):
+            tensor.record_stream(stream)
         return self._workspace
 
 

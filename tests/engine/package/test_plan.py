@@ -235,6 +235,9 @@ def test_a_mask_over_a_table_that_the_spec_makes(
     spec.write_text(STARTS)
     package = import_package(carried(root, spec), "of_starts")
     seen = launches_of(package, monkeypatch)
+    recorded: set[int] = set()
+    record = lambda tensor, stream: recorded.add(tensor.data_ptr())  # noqa: E731
+    monkeypatch.setattr(torch.Tensor, "record_stream", record)
     starts = (torch.arange(96) % 40 == 0).long().expand(2, 96).contiguous()
     q = torch.zeros(2, 2, 96, 128, dtype=torch.bfloat16)
     held = package.Plan()
@@ -242,6 +245,7 @@ def test_a_mask_over_a_table_that_the_spec_makes(
     for _ in range(2):
         package.attention(q + 1, q, q, starts, plan=held)
     assert [args.planned for args, _ in seen] == [0, 0, 1]
+    assert recorded == {seen[2][0].ids.data, seen[2][0].lists.data}  # all that the plan allocated
     assert seen[1][0].ids.data == seen[2][0].ids.data  # the plan's own table
     with torch.inference_mode():  # a table made here can be held all the same
         package.attention(q, q, q, starts, plan=package.Plan())
