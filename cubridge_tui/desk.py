@@ -92,12 +92,17 @@ class Desk:
         else:
             self.writer = bench.store.writer(session)
         try:
-            self.work = Adaptation(bench, self.writer, actor)
+            self._begin(drafts)
         except BaseException:
             self.writer.close()
             raise
-        self.builder = Builder(self.work)
-        self.builder.drafts |= drafts
+
+    def _begin(self, drafts: Mapping[str, tuple[str, str]]) -> None:
+        """Work on what the session holds now."""
+        self.work = Adaptation(self.bench, self.writer, self.actor)
+        builder = Builder(self.work)
+        builder.drafts |= drafts
+        self.builder = builder
 
     @property
     def id(self) -> str:
@@ -290,9 +295,14 @@ class Desk:
     # --- the world outside -----------------------------------------------------------------------
 
     def poll(self) -> Snapshot | None:
-        """What another writer did, if anything (read-only); or what is still to be saved, saved."""
-        if self.writer.read_only is not None:
-            return self.snapshot() if self.writer.poll() else None
+        """What another writer did, if anything (read-only), and its place once it is gone; or what
+        is still to be saved, saved."""
+        before = self.writer.read_only
+        if before is not None:
+            new = self.writer.poll()
+            if self.writer.take_over():
+                self._begin(self.builder.drafts)  # the other one may have taken in another kernel
+            return self.snapshot() if new or self.writer.read_only != before else None
         if self.writer.pending:
             self.writer.retry()
             return self.snapshot()

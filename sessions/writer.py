@@ -61,7 +61,8 @@ class NotSaved(StoreError):
 class Writer(Session):
     """A session open for writing, as a context manager that holds the writer's lease.
 
-    Without the lease it is a read-only view: `read_only` says why, `holder` who writes.
+    Without the lease it is a read-only view: `read_only` says why, `holder` who writes. Once that
+    one is gone `take_over` makes it the writer.
     """
 
     def __init__(self, git: GitDir, session: str, *, wait: float = 0.0) -> None:
@@ -81,8 +82,7 @@ class Writer(Session):
             raise
         self._set(self._loaded, ())
         if self._loaded.schema > STORE_SCHEMA:
-            self._lease.release()
-            self.read_only = "the session was written by a newer version of CuBridge"
+            self._only_read()
 
     @property
     def state(self) -> SessionState:
@@ -164,6 +164,30 @@ class Writer(Session):
         self._set(self._loaded, self._pending)
         return found
 
+    def take_over(self) -> bool:
+        """Become the writer where the one that was is gone; whether this did.
+
+        A view that is read-only for another reason stays so.
+
+        Raises:
+            StoreError: the session cannot be read any more; nothing is taken over.
+        """
+        with self._lock:
+            if self.read_only is None or not self.holder:
+                return False
+            before, self.read_only, self.holder = (self.read_only, self.holder), None, ""
+            try:
+                self._acquire(0.0)
+                if self.read_only is None:  # what the other one saved last
+                    self._set(load(self._git, self.id), ())
+            except BaseException:
+                self._lease.release()
+                self.read_only, self.holder = before
+                raise
+            if self._loaded.schema > STORE_SCHEMA:
+                self._only_read()
+            return self.read_only is None
+
     def close(self) -> None:
         """Give the lease back; pending events are tried once more first.
 
@@ -209,6 +233,11 @@ class Writer(Session):
                 self.read_only = f"{self.holder} writes it"
                 return
             time.sleep(0.05)
+
+    def _only_read(self) -> None:
+        self._lease.release()
+        self.read_only = "the session was written by a newer version of CuBridge"
+        self.holder = ""
 
     def _lacks(self, event: Event, contents: Mapping[str, bytes]) -> str | None:
         match event.body:

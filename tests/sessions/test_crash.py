@@ -37,6 +37,50 @@ def start(store: Store, session: str, name: str, count: int, wait: float) -> sub
     )
 
 
+HOLDS = """
+import sys
+from sessions.events import Note
+from sessions.store import Store
+with Store.open(sys.argv[1]).writer(sys.argv[2]) as writer:
+    writer.append([Note("before")], actor="a")
+    print("held", flush=True)
+    sys.stdin.readline()
+    writer.append([Note("its last")], actor="a")
+    print("saved", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_killed_writers_place_is_taken_with_all_that_it_saved(store: Store, session: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, str(store.path), session],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    with process.stdin as wakes, process.stdout as told:
+        assert told.readline() == "held\n"
+        with store.writer(session) as view:
+            assert not view.take_over() and f"process {process.pid}" in (view.read_only or "")
+            wakes.write("\n")
+            wakes.flush()
+            assert told.readline() == "saved\n"
+            process.kill()
+            process.wait()
+            assert view.take_over() and view.read_only is None and not view.holder
+            assert view.events[-1].body == Note("its last")  # without a poll before
+            view.append([Note("mine now")], actor="b")
+            with store.writer(session) as third:
+                assert f"process {os.getpid()}" in third.holder and not third.take_over()
+    assert store.load(session).events[-1].body == Note("mine now")
+
+
+def test_what_is_read_only_for_another_reason_is_not_taken_over(store: Store, session: str) -> None:
+    writer = store.writer(session)
+    writer.close()
+    assert not writer.take_over() and writer.read_only == "it was closed"
+
+
 def git_children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

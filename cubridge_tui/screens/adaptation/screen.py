@@ -141,7 +141,13 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         if desk is None or self.cubridge.jobs.busy:
             return
         if desk.writer.read_only is not None or desk.writer.pending:
-            self.job("look", desk.poll, quiet=True)
+            before = self.snap.read_only if self.snap is not None else ""
+
+            def told() -> None:
+                if before and self.snap is not None and not self.snap.read_only:
+                    self.say(f"the other one is gone ({before}): this one writes now")
+
+            self.job("look", desk.poll, told, quiet=True)
         elif self.snap is not None and self._disk() != self.seen_disk:
             self.seen_disk = self._disk()
             self.job("look", desk.snapshot, quiet=True)
@@ -271,7 +277,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
                 "it is tried again by itself"
             )
         if snap.read_only:
-            return f"READ-ONLY: {snap.read_only}; what it does is followed live"
+            return f"READ-ONLY: {snap.read_only}; followed live, and this one writes once it ends"
         if snap.changed:
             return (
                 f"The {snap.changed} changed on disk since this session took it in: ! takes it in"

@@ -203,7 +203,14 @@ def test_two_apps_on_one_session(placed_session: str) -> None:
             first.wait_for("Decide on")
             second.wait_for("Decide", 20)  # what the other one does is followed
             first.type("q")
-            assert first.ended() == 0
-            second.type("q")
-            assert second.ended() == 0
-            assert first.restored and second.restored
+            assert first.ended() == 0 and first.restored
+            second.wait_for("this one writes now")
+            with Terminal({}, 120, 40, ("--session", placed_session)) as third:
+                third.wait_for("READ-ONLY")
+                os.kill(second.process.pid, signal.SIGKILL)
+                third.wait_for("this one writes now")
+                assert "READ-ONLY" not in third.text
+                third.type("A")
+                third.wait_for("every hunk is decided")
+                third.type("q")
+                assert third.ended() == 0 and third.restored
