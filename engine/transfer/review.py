@@ -6,12 +6,14 @@ the base with the accepted hunks, edited ones with the person's own text in thei
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.cuir.diff import diff
 from engine.cuir.edits import (
+    FIELDS,
     Diff,
     Edit,
     EditHunk,
@@ -25,7 +27,7 @@ from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks
 from engine.cuir.parser import parse_block, parse_module
 from engine.cuir.patch import apply  # fmt: skip
 from engine.cuir.printer import print_module
-from engine.errors import CuirError, TransferError
+from engine.errors import CuirError, TransferError, Where
 from engine.transfer.rewrite import with_block
 from engine.transfer.rules import Step
 from engine.types import Decision, DecisionKind, Hunk, Origin, Proposal
@@ -122,13 +124,41 @@ def _replace_hunk(
     module: Module, proposed: Module, difference: Diff, hunk: EditHunk, text: str
 ) -> Module:
     """`module` (the proposed text, perhaps edited before) with a hunk's statements replaced."""
-    text = textwrap.dedent(text).strip("\n")
+    flush = textwrap.dedent(text)
+    above = len(flush) - len(flush.lstrip("\n"))
+    with _in_hunk(-above, _indent(flush) - _indent(text)):
+        return _replaced(module, proposed, difference, hunk, flush.strip("\n"))
+
+
+def _indent(text: str) -> int:
+    line = next((line for line in text.split("\n") if line.strip()), "")
+    return len(line) - len(line.lstrip())
+
+
+@contextlib.contextmanager
+def _in_hunk(above: int, left: int) -> Iterator[None]:
+    """Errors at the place in the hunk, where `above` lines and `left` columns were put before it
+    to read it (or, negative, taken away)."""
+    try:
+        yield
+    except CuirError as error:
+        if error.where is None or error.where.line is None:
+            raise
+        line, column = max(error.where.line - above, 1), error.where.column
+        column = max(column - left, 1) if column is not None else None
+        where = Where(error.where.file, line, column)
+        raise CuirError(error.message, where=where, fix=error.fix) from None
+
+
+def _replaced(
+    module: Module, proposed: Module, difference: Diff, hunk: EditHunk, text: str
+) -> Module:
     paths = [e.new_path for e in hunk.edits if e.new_path is not None]
     if not paths:
         return _fill_gap(module, difference, hunk, text)
     first = paths[0]
     function = next((f for f in proposed.functions if f.name == first[0]), None)
-    if first[0] == "class Args":
+    if first[0] == FIELDS:
         return _replace_fields(module, hunk, text)
     if function is None:
         raise TransferError(f"nothing is called {first[0]}")
@@ -147,7 +177,7 @@ def _replace_hunk(
 def _fill_gap(module: Module, difference: Diff, hunk: EditHunk, text: str) -> Module:
     """`module` with `text` where a hunk that only deletes left nothing."""
     gone = [e.old_path for e in hunk.edits if e.old_path is not None]
-    if not gone or gone[0][0] == "class Args":
+    if not gone or gone[0][0] == FIELDS:
         return _replace_fields(module, hunk, text)
     top = min(gone, key=len)
     if len(top) == 1:
@@ -189,7 +219,8 @@ def _int(value: str | int) -> int:
 
 def _parse_function(module: Module, text: str) -> Function:
     head = print_module(Module(module.spec, module.fields, ()))
-    parsed = parse_module(f"{head}\n\n{text}\n", "hunk")
+    with _in_hunk(f"{head}\n\n".count("\n"), 0):
+        parsed = parse_module(f"{head}\n\n{text}\n", "hunk")
     if len(parsed.functions) != 1:
         raise CuirError("the hunk's text must be one function")
     return parsed.functions[0]
@@ -197,10 +228,14 @@ def _parse_function(module: Module, text: str) -> Function:
 
 def _replace_fields(module: Module, hunk: EditHunk, text: str) -> Module:
     body = "\n".join(f"    {line}" for line in text.split("\n")) or "    pass"
-    parsed = parse_module(f"specialisation()\n\n\nclass Args:\n{body}\n", "hunk")
+    head = "specialisation()\n\n\nclass Args:\n"
+    with _in_hunk(head.count("\n"), 4):
+        parsed = parse_module(f"{head}{body}\n", "hunk")
     gone = {e.new.name for e in hunk.edits if isinstance(e.new, Field)}
-    kept = tuple(f for f in module.fields if f.name not in gone)
-    return Module(module.spec, kept + parsed.fields, module.functions)
+    at = next((i for i, f in enumerate(module.fields) if f.name in gone), len(module.fields))
+    before, after = module.fields[:at], module.fields[at:]
+    kept = tuple(f for f in after if f.name not in gone)
+    return Module(module.spec, (*before, *parsed.fields, *kept), module.functions)
 
 
 def _splice(
