@@ -94,7 +94,7 @@ class _Plan:
     ) -> None:
         functions = {f.name: f for f in module.functions if f.kind == "device"}
         device = {"shared_limit": facts.shared_block, "sm_count": card.multiprocessors}
-        self.module = module
+        self.module, self.facts, self.known = module, facts, tuple(args)
         self.values = Values(functions, device)
         numbers = {f.name: 0 for f in module.fields if f.type != "tensor"}
         self.env: dict[str, Any] = {**constants(module), "args": {**numbers, **args}}
@@ -141,6 +141,7 @@ class _Plan:
                 f"the launch of {name} does not follow from the sizes",
                 fix="the grid, threads and shared bytes must be functions of args and constants",
             )
+        self.judge(name, grid, int(threads))
         consts = dict(zip(kernel.consts, map(self.value, items), strict=True))
         passed = operands.items if isinstance(operands, Tuple) else ()
         numbers = {
@@ -149,3 +150,18 @@ class _Plan:
             if e != Name("args") and (v := self.value(e)) is not UNKNOWN
         }
         self.out.append(Launch(name, consts, numbers, tuple(grid), int(threads), int(shared)))
+
+    def judge(self, kernel: str, grid: Sequence[Any], threads: int) -> None:
+        """Raises `InputError` for a launch that no card takes."""
+        if not 1 <= threads <= self.facts.threads_block:
+            raise InputError(
+                f"{kernel} is launched with {threads:,} threads per block, and {self.facts.name} "
+                f"allows 1 to {self.facts.threads_block}",
+                fix="`cubridge check FILE.cuir` says where",
+            )
+        if any(size < 1 for size in grid):
+            raise InputError(
+                f"{kernel} is launched on a grid of {list(grid)}: no blocks to follow",
+                fix=f"sizes are given to {', '.join(self.known)}; a field of another name counts "
+                "as 0",
+            )

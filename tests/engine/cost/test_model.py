@@ -215,3 +215,45 @@ def test_a_broken_module_gives_one_clear_error(data: st.DataObject) -> None:
 def test_too_many_blocks_are_refused() -> None:
     with pytest.raises(InputError, match="too many"):
         of(lifted("flash_fwd_sm80"), B=1 << 20, Hq=1 << 10, Hkv=1)
+
+
+# A block claims its next piece of work, as tests/engine/cuir/test_work.py says it whole.
+CLAIMING = """
+specialisation(arch='sm_80', T=bf16)
+
+
+class Args:
+    y: tensor
+    queue: tensor
+    N: i32
+
+
+@kernel(threads=128)
+def work(args, *, T):
+    Y = gmem[i32](args.y, args.N)
+    next = 0
+    for piece in range(block_id(0), args.N, then(next)):
+        put(Y[piece:], piece)
+        next = piece + grid_dim(0)
+
+
+@host
+def launch(args, stream, *, T):
+    return run(work[T], [args], grid=[min(args.N, sm_count())], threads=128, shared=64)
+"""
+
+
+def test_a_loop_that_claims_is_followed_and_a_grid_of_nothing_is_said() -> None:
+    """A field that the sizes do not name counts as 0, and so may a grid that hangs on it."""
+    module = parse_module(CLAIMING)
+    assert predict(module, {**SIZES, "N": 1000}, H100).main.blocks == 132
+    with pytest.raises(InputError, match=r"work is launched on a grid of \[0\]") as found:
+        predict(module, SIZES, H100)
+    assert "Nk, scale" in str(found.value)
+
+
+@pytest.mark.parametrize("threads", [0, -128, 3_840_000_000])
+def test_a_number_of_threads_that_no_block_has_is_refused_at_once(threads: int) -> None:
+    module = parse_module(CLAIMING.replace("threads=128, s", f"threads={threads}, s"))
+    with pytest.raises(InputError, match="threads per block"):
+        of(module, N=1000)
