@@ -15,6 +15,7 @@ from engine.cuir.findings import Finding
 from engine.cuir.infer import Typer
 from engine.cuir.infer_scalars import Scope, joined
 from engine.cuir.launch_limits import COUNTED, Launch, number
+from engine.cuir.nested import nested
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -91,6 +92,8 @@ class _Checker:
         for function in self.module.functions:
             for path in misuses(function):
                 self.report("not_elected", path, WORDS)
+            for path, message in nested(function, self.facts):
+                self.report("unknown_op", path, message)
         order = {path: i for i, path in enumerate(_paths(self.module))}
         found = self.findings.values()
         return tuple(sorted(found, key=lambda f: order.get(f.path, -1)))
@@ -265,6 +268,8 @@ class _Checker:
         ref = self.typer.kernel_operand(call.args[0], scope)
         args = self.typer.type(_without_args(call.args[1]), scope)
         threads = number(self.typer.type(given["threads"], scope))
+        if threads is not None and not 0 < threads <= self.arch.threads_block:
+            threads = None  # reported; what follows goes once through the kernel for each warpgroup
         shared = number(self.typer.type(given["shared"], scope))
         assert isinstance(ref, KernelRef)
         function = self.module.function(ref.name)

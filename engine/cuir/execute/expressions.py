@@ -23,6 +23,7 @@ from engine.cuir.execute.values import (
 )
 from engine.cuir.facts import Facts
 from engine.cuir.findings import Finding
+from engine.cuir.nested import why_not_nested
 from engine.cuir.nodes import (
     Attr,
     Call,
@@ -138,9 +139,9 @@ class ExpressionCompiler(Compiler):
 
     def call(self, expr: Call) -> Fn:
         spec = OPS.get(expr.fn)
+        if why := why_not_nested(expr, self.facts):
+            raise Mismatch("unknown_op", why)
         if spec is not None:
-            if not spec.is_value:
-                raise Mismatch("unknown_op", f"{expr.fn} is a statement of its own")
             return self.site(spec, expr, self._path)
         if expr.fn in self.functions:
             return self.pure_call(expr)
@@ -149,8 +150,6 @@ class ExpressionCompiler(Compiler):
         return super().call(expr)
 
     def pure_call(self, expr: Call) -> Fn:
-        if not self.facts.is_pure(expr.fn):
-            raise Mismatch("unknown_op", f"{expr.fn} holds ops: its call is a statement of its own")
         code = self.callee(expr)
         args = [self.compile(a) for a in expr.args]
         consts = [self.compile(c) for c in expr.params]

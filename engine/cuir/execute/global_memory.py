@@ -14,6 +14,12 @@ from engine.cuir.execute.values import Gmem, GmemTile, Tensor
 from engine.cuir.scalar import gather, round_to
 
 
+def fits_i32(part: Any, does: str, value: int) -> None:
+    """Raises `Stopped` for a number that a 32-bit word would not hold: CUDA stores another one."""
+    if not -(1 << 31) <= value < 1 << 31:
+        raise part.program.stop("bad_value", part.path, f"{does} {value}, which no i32 holds", part)
+
+
 def touch_tile(
     part: Any, tile: GmemTile, first: int, count: int, *, write: bool = False
 ) -> tuple[Tensor, int, int]:

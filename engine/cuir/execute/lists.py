@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from engine.cuir.execute.global_memory import fits_i32, touch_tile
 from engine.cuir.execute.global_memory import put as put_rows
-from engine.cuir.execute.global_memory import touch_tile
 from engine.cuir.execute.registers import free, rows_of
 from engine.cuir.execute.values import GmemTile, LambdaValue, RegTile, Tensor
 from engine.cuir.types import Layout, TileType
@@ -73,6 +73,7 @@ def _values(part: Any, count: int, f: LambdaValue, at: list[int]) -> Tensor:
 
 
 def put(part: Any, out: Any, dst: GmemTile, value: int) -> None:
+    fits_i32(part, "put stores", value)
     _write(part, dst, [value])
 
 
@@ -80,6 +81,8 @@ def compact(
     part: Any, out: Any, dst: GmemTile, count: int, f: LambdaValue, at: list[int]
 ) -> int:  # fmt: skip
     values = [v for step in range(count) if (v := int(f(at[0] + step))) >= 0]
+    for value in values:
+        fits_i32(part, "compact stores", value)
     _write(part, dst, values)
     return len(values)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine.cuir.execute.global_memory import claimed_word
+from engine.cuir.execute.global_memory import claimed_word, fits_i32
 from engine.cuir.execute.memory import GRANULE, Region
 from engine.cuir.execute.pipeline import one_thread
 from engine.cuir.execute.values import GmemTile, WordRef
@@ -12,6 +12,7 @@ from engine.cuir.execute.values import GmemTile, WordRef
 
 def claim(part: Any, out: Any, src: GmemTile, limit: int) -> int:
     one_thread(part, "claim")
+    fits_i32(part, "claim counts to", limit)
     if limit < 1:
         raise part.program.stop(
             "bad_value", part.path, f"counts to a limit above 0, not to {limit}", part
@@ -26,6 +27,7 @@ def claim(part: Any, out: Any, src: GmemTile, limit: int) -> int:
 
 def post(part: Any, out: Any, dst: WordRef, value: int) -> None:
     one_thread(part, "post")
+    fits_i32(part, "post stores", value)
     memory = part.machine.shared
     memory.write(_region(dst), part.access(), "i32", fenced=not part.machine.async_proxy)
     part.machine.words[dst.offset] = value

@@ -6,6 +6,8 @@ from helpers import path_of
 
 from engine.cuir.check import check
 from engine.cuir.execute import Limits, Schedule, explore, run_program
+from engine.cuir.execute.diagnose import text_of
+from engine.cuir.nodes import walk
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 
@@ -231,3 +233,71 @@ def test_the_checks_say_so_before_a_run(name):
     module = parse_module(edited(*changes))
     found = {f.path for f in check(module) if f.kind == kind}
     assert found & set(path_of(module, where)), check(module)
+
+
+BIG = 1 << 31
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "does"),
+    [
+        ("put(Y[piece:], piece + 1)", f"put(Y[piece:], piece + {BIG})", "put stores"),
+        ("put(Y[piece:], piece + 1)", f"put(Y[piece:], piece - {BIG + 1})", "put stores"),
+        ("put(Y[piece:], piece + 1)", f"n = compact(Y[piece:], 1, lambda j: j + {BIG}, at=[0])",
+         "compact stores"),
+        (POST, f"post(words[turn % 2], next + {BIG})", "post stores"),
+        ("claim(queue[0:], args.N)", f"claim(queue[0:], args.N + {BIG})", "claim counts to"),
+    ],
+)  # fmt: skip
+def test_a_number_that_no_word_holds_is_stored_by_nothing(old, new, does):
+    done = outcome(edited((old, new)))
+    assert [f.kind for f in done.findings] == ["bad_value"], done.findings
+    assert does in done.findings[0].message and "no i32 holds" in done.findings[0].message
+
+
+def test_the_largest_numbers_of_a_word_are_stored():
+    for value in (BIG - 1, -BIG):
+        done = outcome(edited(("put(Y[piece:], piece + 1)", f"put(Y[piece:], {value})")))
+        assert done.clean and set(done.outputs["y"].tolist()) == {value}
+
+
+@pytest.mark.parametrize("threads", [0, -128, 3_840_000_000])
+def test_a_number_of_threads_that_no_block_has_is_judged_before_it_is_followed(threads):
+    found = check(parse_module(TEXT.replace("threads=384", f"threads={threads}")))
+    assert "launch_mismatch" in {f.kind for f in found}
+
+
+DEVICE = """\
+@device
+def told(Y, *, T):
+    put(Y[0:], 1)
+    return 1
+
+
+@host
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where"),
+    [
+        ("next = fetch(words[turn % 2])", "next = 0 + fetch(words[turn % 2])", "next = 0 + f"),
+        ("put(Y[piece:], piece + 1)", "put(Y[0:], fetch(words[0]))", "put(Y[0:], f"),
+        ("if wg == 1:", "if fetch(words[0]) == 1:", "if fetch"),
+        ("then(next)):\n            if wg", "then(next)):\n            if fetch(words[0]) > 0",
+         "if fetch"),
+        ("range(block_id(0), args.N, then(next)):\n            if wg",
+         "range(fetch(words[0]), args.N, then(next)):\n            if wg", "for piece in range(fe"),
+        ("put(Y[piece:], piece + 1)", "put(Y[piece:], least[32](lambda j: j, at=[0]))", "put(Y"),
+        ("put(Y[piece:], piece + 1)", "n = 1 + told[T](Y)", "n = 1"),
+    ],
+)  # fmt: skip
+def test_an_op_inside_an_expression_is_found_before_a_run_too(old, new, where):
+    text = edited((old, new)).replace("@host\n", DEVICE)
+    module = parse_module(text)
+    (finding,) = (f for f in check(module) if "statement of its own" in f.message)
+    ran = outcome(text)
+    (stopped,) = ran.findings
+    assert (finding.kind, finding.message) == (stopped.kind, stopped.message)
+    place = next(path for path, stmt in walk(module) if text_of(stmt).startswith(where))
+    assert finding.path == stopped.path == place
