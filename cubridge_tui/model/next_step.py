@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cubridge_tui.model.meanings import open_meanings, step_word, wanted_step
+from cubridge_tui.model.snapshot import WHOLE
 from engine.service.kinds import edits
 from engine.service.lowerings import present_lowering
 from engine.types import DecisionKind, Gate, Level, Stage, Verdict, VerdictKind
@@ -131,11 +133,25 @@ def owed(state: SessionState) -> Owed:
     return Owed(words, "accept-kernel", Step.ACCEPT)
 
 
-def owed_now(state: SessionState, changed: str = "", refused: str = "") -> Owed:
-    """What the person owes next, with what changed on disk and the step that was refused last.
+def owed_now(
+    state: SessionState, changed: str = "", refused: str = "", drafts: Sequence[str] = ()
+) -> Owed:
+    """What the person owes next, with what changed on disk, the step that was refused last, and
+    the drafts that no step takes up.
 
     A step never reads another file than the one that the session records.
     """
+    found = _owed_now(state, changed, refused)
+    if not drafts:
+        return found
+    one = len(drafts) == 1
+    what = f"draft of {drafts[0]}" if one else f"{len(drafts)} drafts"
+    key = "W" if drafts[0] == WHOLE else "e"
+    words = f"{found.words} ({what} not applied: {key} goes on with {'it' if one else 'them'})"
+    return replace(found, words=words)
+
+
+def _owed_now(state: SessionState, changed: str, refused: str) -> Owed:
     found = owed(state)
     if found.step in (None, Step.ACCEPT):
         return found

@@ -29,6 +29,7 @@ class View(StrEnum):
     TEXT = "side by side"
 
 
+WHOLE = "target"  # the name that a draft of the whole target has
 Panes = Mapping[Stage, PaneText]
 
 
@@ -75,6 +76,12 @@ class Snapshot:
     def all_hunks(self) -> tuple[Decided, ...]:
         """Every hunk that can be decided on, in pipeline order."""
         return (*self.meanings, *self.hunks, *self.regions)
+
+    @property
+    def waiting_drafts(self) -> tuple[str, ...]:
+        """What has a draft that is not applied: hunks, opaque ops, the whole target."""
+        ops = {op.id for op in self.opaque}
+        return tuple(n for n in self.drafts if n in ops or n == WHOLE or self.hunk(n) is not None)
 
     def decision(self, name: str) -> Decision | None:
         """The standing decision about `proposal/hunk`."""

@@ -11,6 +11,7 @@ from cubridge_tui.model.next_step import owed, undecided
 from cubridge_tui.model.proposals import proposal_line, proposal_rows
 from cubridge_tui.model.report import as_markdown
 from cubridge_tui.model.rows import RowKind
+from cubridge_tui.model.snapshot import WHOLE
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
 from cubridge_tui.screens.hunk_editor import HunkEditor
@@ -18,8 +19,6 @@ from cubridge_tui.screens.picker import Picker
 from cubridge_tui.screens.recipe import RecipeScreen
 from engine.errors import CuBridgeError
 from engine.types import DecisionKind, Hunk, Origin
-
-WHOLE = "target"  # the name that a draft of the whole target has
 
 
 class ReviewActions(Shared):

@@ -238,7 +238,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         """What is owed in a state, worked out once (0.5 ms)."""
         kept, refused = self._last_owed, self._refused
         if kept is None or kept[0] is not snap or kept[1] != refused:
-            owes = owed_now(snap.state, snap.changed, refused)
+            owes = owed_now(snap.state, snap.changed, refused, snap.waiting_drafts)
             kept = self._last_owed = (snap, refused, owes)
         return kept[2]
 

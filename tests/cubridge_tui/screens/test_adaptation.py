@@ -168,10 +168,14 @@ async def test_an_edit_that_does_not_parse_stays_a_draft_with_its_error(
         assert screen.snap is not None and name in screen.snap.drafts
         heads = [r.text for r in screen.grid.panes[Stage.TARGET].content.rows if r.hunk == name]
         assert "DRAFT" in heads[0]
+        assert f"draft of {name} not applied" in d.text
+        await d.press("A")  # as proposed: no step takes the draft up
+        assert d.decisions()[name.rpartition("/")[2]] is DecisionKind.ACCEPTED
+        assert "Run G2" in d.text and f"draft of {name} not applied" in d.text
         screen._edited(name, "scale_log2 = LOG2E * 1.0")
         await d.settle()
         assert d.decisions()[name.rpartition("/")[2]] is DecisionKind.EDITED
-        assert screen.snap.drafts == {}
+        assert screen.snap.drafts == {} and "not applied" not in d.text
         rows = screen.grid.panes[Stage.TARGET].content.rows
         mine = [r for r in rows if r.hunk == name and r.kind is RowKind.ADD]
         assert [(r.text.strip(), r.origin, r.sign) for r in mine] == [
