@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cuir.execute.compiler import ProgramCompiler
+from engine.cuir.execute.compiler import kept_program
 from engine.cuir.execute.program import Schedule
 from engine.cuir.execute.run import Outcome, run_program
 from engine.cuir.nodes import Name, walk_expr
@@ -193,7 +193,7 @@ def run_module(
         subject.module, fields, mode, schedule,
         # A caller's workspace holds anything: a word that no kernel wrote may not be read.
         unfilled=() if space is None or left is not None else (space.field,),
-        compiler=ProgramCompiler if watch is None else watch.compiler,
+        compiler=kept_program if watch is None else watch.compiler,
     )  # fmt: skip
     if watch is not None:
         watch.finished(outcome.coverage)

@@ -159,3 +159,21 @@ class ProgramCompiler(ExpressionCompiler):
         if isinstance(value, Call) and value.fn in OPS and OPS[value.fn].who is Who.HOST:
             return self.site(OPS[value.fn], value, index)
         return self.compile(value)
+
+
+_KEPT: dict[tuple[int, Mode], tuple[Module, ProgramCompiler]] = {}
+_KEPT_AT_MOST = 4  # a gate runs one module in two modes, and compares it with another
+
+
+def kept_program(module: Module, mode: Mode) -> ProgramCompiler:
+    """The module's code, made once for many runs; not for two runs at a time."""
+    known, made = _KEPT.get((id(module), mode), (None, None))
+    if made is None or known is not module:
+        made = ProgramCompiler(module, mode)
+        _KEPT[id(module), mode] = module, made
+        if len(_KEPT) > _KEPT_AT_MOST:
+            del _KEPT[next(iter(_KEPT))]
+    for code in made.codes.values():
+        for instr in code.instrs:
+            instr.count = 0
+    return made

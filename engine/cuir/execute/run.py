@@ -11,7 +11,7 @@ import torch
 from engine.cuir.arch import WARPGROUP_THREADS
 from engine.cuir.arch import arch as arch_facts
 from engine.cuir.execute.code import PART, Code, Stopped
-from engine.cuir.execute.compiler import ProgramCompiler
+from engine.cuir.execute.compiler import ProgramCompiler, kept_program
 from engine.cuir.execute.global_memory import check_claims
 from engine.cuir.execute.machine import BlockMachine
 from engine.cuir.execute.outputs import written_fields
@@ -133,7 +133,7 @@ def run_program(
     observer: Observer | None = None,
     entry: str | None = None,
     unfilled: Collection[str] = (),
-    compiler: Callable[[Module, Mode], ProgramCompiler] = ProgramCompiler,
+    compiler: Callable[[Module, Mode], ProgramCompiler] = kept_program,
 ) -> Outcome:
     """Runs `module`'s host function on `inputs`: one value per field of its argument struct.
 
