@@ -14,12 +14,13 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.replay import SPEEDS, Tape, next_decision
 from cubridge_tui.model.steps import step_words
 from cubridge_tui.screens.base import ActionScreen, bindings
+from cubridge_tui.screens.dialogs import Confirm
 from cubridge_tui.screens.picker import Picker
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
 from cubridge_tui.widgets.replay_deck import ReplayDeck
 from engine.types import Stage
-from sessions.replay import plain
+from sessions.replay import Step, plain
 from sessions.session import Session
 from sessions.state import SessionState
 
@@ -287,14 +288,25 @@ class ReplayScreen(ActionScreen):
         self._tell()
 
     def do_replay_fork(self) -> None:
-        """A new session that begins with the history up to the shown step."""
+        """A new session that begins with the history up to the shown step, after asking: it stays
+        in the store."""
         deck = self.deck
         if deck is None or not deck.tape.steps:
             self.say("there is no step to continue from", "stale")
             return
         self._stop()
-        store, actor, session = self.cubridge.store, self.cubridge.actor, deck.session.id
-        step = deck.tape.steps[deck.position]
+        self._tell()
+        step, session = deck.tape.steps[deck.position], deck.session.id
+        question = (
+            f"Begin a new session with {session} up to step {step.number}? It stays in the store; "
+            f"{session} is left as it is."
+        )
+        self.app.push_screen(
+            Confirm(question), lambda yes: self._fork(session, step) if yes else None
+        )
+
+    def _fork(self, session: str, step: Step) -> None:
+        store, actor = self.cubridge.store, self.cubridge.actor
         self._continues = step.after
         self.say(f"a new session from step {step.number} …")
         self.cubridge.jobs.submit(

@@ -15,6 +15,7 @@ from textual.widgets import Input
 
 from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.screens.adaptation import AdaptationScreen
+from cubridge_tui.screens.dialogs import Confirm
 from cubridge_tui.screens.gpu import GpuScreen
 from cubridge_tui.screens.mask import MaskScreen
 from cubridge_tui.screens.replay import ReplayScreen
@@ -96,7 +97,13 @@ async def test_a_session_plays_and_a_step_becomes_a_new_session(tmp_path: Path) 
         assert screen._timer is None and deck.position == deck.tape.last
         await press(app, pilot, "left_square_bracket")
         at = deck.tape.steps[deck.position]
-        await press(app, pilot, "c")
+        for answer in ("n", "y"):  # what is made stays: nothing is without asking
+            await press(app, pilot, "c")
+            assert isinstance(app.screen, Confirm)
+            assert f"{session} up to step {at.number}?" in screen_text(app)
+            app.screen._asked -= 1  # it was read
+            assert len(store.sessions()) == 1
+            await press(app, pilot, answer)
         assert isinstance(app.screen, AdaptationScreen)
         new = app.screen.session
         assert new != session

@@ -18,6 +18,7 @@ from cubridge_tui.model.layout import layout
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.accept import AcceptScreen
+from cubridge_tui.screens.dialogs import Confirm
 from cubridge_tui.screens.mask import MaskScreen, MaskSubject
 from cubridge_tui.screens.replay import ReplayScreen
 from engine.service.adaptation import Adaptation
@@ -164,6 +165,9 @@ async def test_a_replayed_rejection_is_in_view_and_a_fork_opens_at_the_next_deci
         top, height = pane.scroll_offset.y, pane.scrollable_content_region.height
         assert top <= pane.cursor < top + height and hunks[5].after.strip() in d.text
         await d.press("c")
+        assert isinstance(d.app.screen, Confirm)
+        d.app.screen._asked -= 1
+        await d.press("y")
         forked = d.screen
         assert forked.session != session
         assert forked.grid.focused_stage is Stage.TARGET
