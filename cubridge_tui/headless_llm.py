@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from engine.transfer.llm.rounds import Trial
 
 MOST_ROUNDS, MOST_CANDIDATES = 20, 10
+ROUNDS, CANDIDATES = 3, 1  # where none are named
 STOP = "/stop"
-_OPTIONS = ("model", "base_url", "ask", "example", "record", "replay", "yes", "steer")
+_OPTIONS = (
+    "rounds", "candidates", "model", "base_url", "ask", "example", "record", "replay", "yes",
+    "steer",
+)  # fmt: skip
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -34,10 +38,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "--lower", choices=["templates", "llm"], default="templates",
         help="who writes into the source what the templates cannot",
     )  # fmt: skip
-    group.add_argument("--rounds", type=int, default=3, metavar="N", help="repairs at most")
     group.add_argument(
-        "--candidates", type=int, default=1, metavar="M", help="answers from scratch at most"
+        "--rounds", type=int, metavar="N", help=f"repairs at most (default: {ROUNDS})"
     )
+    group.add_argument(
+        "--candidates", type=int, metavar="M",
+        help=f"answers from scratch at most (default: {CANDIDATES})",
+    )  # fmt: skip
     group.add_argument("--model", help="the model's name (default: the config file's)")
     group.add_argument("--base-url", help="the server (default: $OPENAI_BASE_URL)")
     group.add_argument("--ask", metavar="TEXT", help="what the model should do, in your words")
@@ -60,7 +67,7 @@ def asks_a_model(args: argparse.Namespace) -> bool:
 def refuse_model_options(args: argparse.Namespace) -> None:
     """Where no model is asked, an option that would be ignored is a mistake."""
     for name in _OPTIONS:
-        if getattr(args, name):
+        if getattr(args, name) not in (None, False):  # not given
             option = "--" + name.replace("_", "-")
             raise InputError(
                 f"{option} asks for a model",
@@ -73,10 +80,12 @@ class ModelRun:
 
     def __init__(self, args: argparse.Namespace) -> None:
         """Raises `InputError` for options that make no sense, before anything is started."""
-        if not 0 <= args.rounds <= MOST_ROUNDS:
-            raise InputError(f"--rounds {args.rounds}: 0 to {MOST_ROUNDS}")
-        if not 1 <= args.candidates <= MOST_CANDIDATES:
-            raise InputError(f"--candidates {args.candidates}: 1 to {MOST_CANDIDATES}")
+        self.rounds = ROUNDS if args.rounds is None else args.rounds
+        self.candidates = CANDIDATES if args.candidates is None else args.candidates
+        if not 0 <= self.rounds <= MOST_ROUNDS:
+            raise InputError(f"--rounds {self.rounds}: 0 to {MOST_ROUNDS}")
+        if not 1 <= self.candidates <= MOST_CANDIDATES:
+            raise InputError(f"--candidates {self.candidates}: 1 to {MOST_CANDIDATES}")
         self.args = args
         self.client, self.model, self.parameters, self.prices = _client(args)
         self.attempts: list[dict[str, Any]] = []
@@ -96,7 +105,7 @@ class ModelRun:
         if not examples and not args.replay and not args.quiet:
             for offered in offered_examples(store, work.package.name, work.writer.id):
                 say(f"could be shown as an example: --example {offered.session} ({offered.title})")
-        result = transfer.run(args.rounds, args.candidates, Wish(args.ask or "", examples=examples))
+        result = transfer.run(self.rounds, self.candidates, Wish(args.ask or "", examples=examples))
         if not args.quiet:
             say(f"model: {len(result.attempts)} answers, {result.cost(self.prices)}")
         return result
@@ -118,7 +127,7 @@ class ModelRun:
             on_trial=lambda step, trial: self._trial(step.value, trial),
         )  # fmt: skip
         for step in Step:
-            result = lift.run(step, self.args.rounds, self.args.ask or "")
+            result = lift.run(step, self.rounds, self.args.ask or "")
             if result.proposal is None:
                 return False, f"{step.words}: {result.trials[-1].outcome.reason}"
             decide_meanings(work, Decision(result.proposal.id, DecisionKind.ACCEPTED, work.actor))
@@ -133,7 +142,7 @@ class ModelRun:
             listen=self.narrate.heard, steer=self._steer,
             on_trial=lambda trial: self._trial("lower", trial),
         )  # fmt: skip
-        result = lower.run(why, self.args.rounds, self.args.ask or "")
+        result = lower.run(why, self.rounds, self.args.ask or "")
         if result.proposal is None:
             return result.trials[-1].outcome.reason
         accept_lowering(work, result.proposal)

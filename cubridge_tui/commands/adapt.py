@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import say, show, show_json
@@ -41,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", action="append", metavar="NAME=VALUE", help="a parameter of the spec"
     )
-    parser.add_argument("--export", metavar="DIR", help="write the accepted kernel's package there")
+    parser.add_argument("--export", metavar="DIR", help="with --accept: write the package there")
     parser.add_argument("--quiet", action="store_true", help="no narration")
     add_model(parser)
     add_specialisation(parser)
@@ -50,20 +51,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from engine.errors import InputError
+    from engine.package.export import check_place
     from engine.service.adaptation import Adaptation, start
     from engine.service.bench import Bench, find_kernel, find_spec
     from engine.service.options import choose_options
+    from engine.spec.source import read_source
     from sessions.store import Store
     from sessions.writable import check_writable
 
     package = find_kernel(args.kernel)
     spec = find_spec(args.spec)
-    options = choose_options(package, args.arch, specialisation(args), spec_options(args.set))
+    given = spec_options(args.set)
+    if given:
+        read_source(spec, given)  # a parameter that the spec has not is said before any work
+    options = choose_options(package, args.arch, specialisation(args), given)
     model = None
     if asks_a_model(args):
         model = ModelRun(args)
     else:
         refuse_model_options(args)
+    if args.export is not None:
+        if not args.accept:
+            raise InputError("--export writes the accepted kernel's package", fix="add --accept")
+        check_place(Path(args.export))
     store = Store.open(args.store)
     check_writable(store)
     with Bench(store, progress=narrator(args.quiet)) as bench:
@@ -205,8 +216,6 @@ def _finish(
             level = work.accept().level
             say(f"accepted, {level}")
             if args.export:
-                from pathlib import Path
-
                 from engine.service.export import export_session
 
                 say(f"package written to {export_session(work, Path(args.export))}")

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.cost.card import card
     from engine.cost.plan import constants
     from engine.cost.report import lines
-    from engine.errors import StoreError
+    from engine.errors import InputError, StoreError
     from engine.gpu.worker.shapes import cases_of, label
     from engine.resources import list_kernels
     from engine.service import cost as service
@@ -59,9 +59,15 @@ def run(args: argparse.Namespace) -> int:
     from sessions.store import Store
 
     path, state = Path(args.what), None
+    kernel = args.what in list_kernels() or "/" in args.what or path.suffix == ".cu"
+    if specialisation(args) and (path.suffix == ".cuir" or not kernel):
+        raise InputError(
+            f"--dtype and --head-dim choose from a kernel's, and {args.what} is no kernel",
+            fix="leave them out, or name the kernel",
+        )
     if path.suffix == ".cuir":
         module = service.module_of_file(path)
-    elif args.what in list_kernels() or "/" in args.what or path.suffix == ".cu":
+    elif kernel:
         module = service.module_of_kernel(args.what, args.arch, specialisation(args))
     else:
         with Bench(Store.open(args.store)) as bench:

@@ -119,11 +119,25 @@ def export(content: Content, folder: Path) -> Path:
         finally:
             shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
-        raise StoreError(
-            f"{folder} cannot be written: {error.strerror or error}",
-            fix="name a folder that you may write to",
-        ) from None
+        raise _unwritable(folder, error) from None
     return folder
+
+
+def check_place(folder: Path) -> None:
+    """Whether a package could be written into `folder`, before there is one; nothing is left there.
+
+    Raises:
+        InputError, StoreError: as `export`.
+    """
+    folder = folder.expanduser().absolute()
+    _check_folder(folder)
+    above = folder.parent
+    while not above.exists() and above != above.parent:
+        above = above.parent
+    try:
+        tempfile.TemporaryFile(dir=above).close()
+    except OSError as error:
+        raise _unwritable(folder, error) from None
 
 
 def files_for(content: Content, folder: Path) -> dict[Path, bytes]:
@@ -282,6 +296,13 @@ def _used(name: str, content: Content) -> bool:
         return True
     names = {getattr(e, "id", "") for s in content.binding.scalars for e in walk_expr(s.value)}
     return name in names or any(t.source == name for t in content.binding.tensors)
+
+
+def _unwritable(folder: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"{folder} cannot be written: {error.strerror or error}",
+        fix="name a folder that you may write to",
+    )
 
 
 def _check_folder(folder: Path) -> None:

@@ -116,6 +116,15 @@ def test_quiet_says_what_is_sent_and_nothing_of_how_it_goes(
     [
         (["--steer"], "--steer asks for a model"),
         (["--yes"], "--lower llm"),
+        (["--rounds", "3"], "--rounds asks for a model"),
+        (["--rounds", "-1"], "--rounds asks for a model"),
+        (["--candidates", "1"], "--candidates asks for a model"),
+        (["--ask", ""], "--ask asks for a model"),
+        (["--set", "foo=3"], "--set foo: the spec has no scalar parameter"),
+        (["--export", "made"], "add --accept"),
+        (["--accept", "--export", "/proc/made"], "/proc/made cannot be written"),
+        (["--accept", "--export", "/dev/null/made"], "/dev/null/made cannot be written"),
+        (["--accept", "--export", "3 d"], "'3 d' cannot be imported"),
         (["--lift", "llm", "--rounds", "99"], "0 to 20"),
         (["--lower", "llm", "--replay", "nowhere"], "nowhere"),
         (["--lift", "guess"], "invalid choice"),
@@ -129,3 +138,4 @@ def test_options_that_make_no_sense(
         environ={"XDG_CONFIG_HOME": str(tmp_path), "OPENAI_BASE_URL": "", "CUBRIDGE_MODEL": "m"},
     )  # fmt: skip
     assert run.returncode == 2 and message in run.stderr and not run.stdout
+    assert "session " not in run.stderr  # before any work

@@ -83,6 +83,8 @@ def test_a_session_s_counted_tiles(tmp_path: Path, capsys: pytest.CaptureFixture
         (("flash_fwd_sm90", "--shapes", "2x32"), "no shape"),
         (("flash_fwd_sm90", "--lengths", "-1"), "no length"),
         (("flash_fwd_sm90", "--card", "abacus"), "abacus"),
+        (("a.cuir", "--head-dim", "64"), "a.cuir is no kernel"),
+        (("20260101-abc", "--dtype", "f16"), "20260101-abc is no kernel"),
     ],
 )
 def test_wrong_usage_says_what(
