@@ -65,7 +65,8 @@ def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
     elif key[1][:1] == (FIELDS,):
         lines.append("what       a field of the argument struct")
     else:
-        lines.append("what       a function" if len(key[1]) == 1 else "what       not in this text")
+        told = f"{_proposed(snap, row)}: the target has it once that is accepted"
+        lines.append("what       a function" if len(key[1]) == 1 else f"what       {told}")
     around = snap.links.around.get(key)
     if around is not None:
         loop = "/".join(map(str, around.loop[1])) if around.loop is not None else "none"
@@ -73,7 +74,7 @@ def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
     built = snap.state.verdict(Gate.G3)
     if built is not None:
         lines += [f"built      {words}" for words in kernel_words(built.details, str(path[0]))]
-    lines += ["", *_where(snap, key), "", *_cause(snap, row, stage)]
+    lines += ["", *_where(snap, key, row), "", *_cause(snap, row, stage)]
     return lines
 
 
@@ -297,12 +298,21 @@ def _names(stmt: Stmt) -> set[str]:
 # --- where it is, and why it is there ------------------------------------------------------------
 
 
-def _where(snap: Snapshot, key: Key) -> list[str]:
+def _proposed(snap: Snapshot, row: Row) -> str:
+    """What became of the hunk that proposes an op which is in no text."""
+    decision = snap.decision(row.hunk)
+    return f"proposed by {row.hunk}, {decision.kind.value if decision else 'undecided'}"
+
+
+def _where(snap: Snapshot, key: Key, row: Row) -> list[str]:
     out = []
+    proposed = bool(row.hunk) and _find(snap, key) is None
     for stage in (Stage.SOURCE, Stage.LIFTED, Stage.TARGET, Stage.LOWERED):
         line = snap.links.first_line(stage, key)
         stale = snap.links.stale.get(stage, "")
         place = f"line {line}" if line is not None else "not there"
+        if proposed and stage is Stage.TARGET and line is None:
+            place = _proposed(snap, row)
         out.append(f"{stage.value:<10} {place}" + (f"  ({stale})" if stale else ""))
     return out
 

@@ -140,6 +140,28 @@ async def test_the_head_line_of_an_accepted_hunk_is_about_its_op_in_the_target(
         assert "16 bytes a thread of 128" in lives and "4 copies" in lives
 
 
+async def test_an_op_that_is_only_proposed_is_said_to_be(store: Path) -> None:
+    """Every op on the screen is in a text, or the inspector names the hunk that proposes it."""
+    session = placed(store, Stage.TARGET)
+    async with Driver(session, (120, 40)) as d:
+        await d.press("u")
+        desk, name = d.screen.open_desk, d.hunk("score_factor =")
+        undecided = desk.snapshot()
+        for snap, word in ((undecided, "undecided"), (desk.decide(name, DecisionKind.REJECTED),
+                                                      "rejected")):  # fmt: skip
+            for view in View:
+                rows = [r for r in snap.panes[view][Stage.TARGET].rows if r.key is not None]
+                mine = [r for r in rows if "score_factor =" in r.text and r.hunk == name]
+                assert mine or view is not View.OPS
+                for row in rows:
+                    said = inspect(snap, Stage.TARGET, row)
+                    assert not any("not in this text" in line for line in said)
+                    if row in mine:
+                        assert f"target     proposed by {name}, {word}" in said, said
+                    elif "target     not there" in said:  # it goes: it is in the expert's text
+                        assert any(x.startswith("lifted     line") for x in said), said
+
+
 async def test_a_replayed_rejection_is_in_view_and_a_fork_opens_at_the_next_decision(
     store: Path,
 ) -> None:
