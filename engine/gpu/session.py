@@ -36,7 +36,8 @@ def contents_of(
     """The job of a session's lowered kernel; `only` names the specialisations to take along.
 
     Raises:
-        InputError: the session has no lowered kernel yet, or its spec has changed on disk.
+        InputError: the session has no lowered kernel yet, does not build one of `only`, or its
+            spec has changed on disk.
     """
     session = work.session.id
     if LOWERED not in work.state.stage(Stage.LOWERED).artifacts:
@@ -48,6 +49,7 @@ def contents_of(
     check_spec(work)
     package = work.package
     primary = specialisation_key(work.options.specialisation)
+    _check_built(session, only, chosen(package, (), primary, asked))
     source = work.session.artifact(Stage.LOWERED, LOWERED).data
     return Contents(
         name=f"{package.name}-{work.spec.stem}",
@@ -154,19 +156,37 @@ def chosen(
     return tuple(s for s in named if not square or len(set(head_sizes(s))) == 1)
 
 
+def _check_built(
+    session: str, keys: Sequence[str], specialisations: Sequence[Mapping[str, str]]
+) -> None:
+    """Raises `InputError` for a key of a specialisation that the session's G3 does not compile."""
+    built = keys_of(specialisations)
+    for key in keys:
+        if key not in built:
+            raise InputError(
+                f"session {session} does not build {key}, so nothing of it was judged here",
+                fix=f"name one of: {', '.join(built)}; another head size is another session "
+                "(`cubridge adapt --help`: --head-dim)",
+            )
+
+
 def verdict_from(work: Work, path: Path) -> Verdict:
     """G4's verdict on the session's present content from a result file.
 
     Raises:
-        InputError: the file is no result, or is for other bytes.
+        InputError: the file is no result, is for other bytes, or of a specialisation that the
+            session does not build.
     """
     contents = contents_of(work)
     expected = hashes_of(contents)
     result = matching(read_results(path), expected, path)
+    keys = tuple(dict.fromkeys(result["keys"]))
+    _check_built(work.session.id, keys, contents.specialisations)
     # What must have been judged is known here; what the file says of it is not asked.
     known = {
         "softmax": compares_lse(contents),
         "primary": contents.primary,
+        "keys": list(keys),
         "declared": list(contents.declared),
     }
     return import_result({**result, **known}, expected, work.subject(Stage.LOWERED), path)

@@ -100,6 +100,43 @@ def test_pack_gives_a_job_of_the_lowered_bytes(
     assert fewer.hashes == job.hashes
 
 
+@pytest.mark.parametrize("command", [["verify", "S", "--pack", "DIR"], ["gpu", "pack", "S", "DIR"]])
+def test_only_what_the_session_builds_is_packed(
+    adapted: tuple[Path, str],
+    tmp_path: Path,
+    command: list[str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A head size that the kernel may have, and this session's G3 did not compile."""
+    target = tmp_path / "job"
+    words = [{"S": adapted[1], "DIR": str(target)}.get(word, word) for word in command]
+    assert main([*words, "--only", KEY, "bf16_72"]) == 2
+    told = capsys.readouterr().err
+    assert "does not build bf16_72" in told and "bf16_64, bf16_128" in told
+    assert not target.exists()
+
+
+def test_a_result_of_what_the_session_does_not_build_is_refused(
+    adapted: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = result_for(adapted)
+    rows = [r | {"specialisation": "bf16_72"} for r in made["checks"] if r["specialisation"] == KEY]
+    more = made | {"keys": [KEY, "bf16_72"], "checks": made["checks"] + rows}
+    before = Store.open(adapted[0]).load(adapted[1]).state.count
+    assert main(["gpu", "import", adapted[1], str(write(tmp_path / "r.json", more))]) == 2
+    assert "does not build bf16_72" in capsys.readouterr().err
+    assert Store.open(adapted[0]).load(adapted[1]).state.count == before
+
+
+def test_a_key_named_twice_does_not_stand_for_another(
+    adapted: tuple[Path, str], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "r.json", result_for(adapted) | {"keys": [KEY] * 4})
+    with Bench(Store.open(adapted[0])) as bench:
+        verdict = verdict_from(Work(bench, bench.store.load(adapted[1])), path)
+    assert f"of 4 specialisations only {KEY}" in verdict.reason
+
+
 def test_what_a_result_says_of_itself_is_not_believed(
     adapted: tuple[Path, str], tmp_path: Path
 ) -> None:
