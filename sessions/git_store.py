@@ -384,6 +384,11 @@ def writable_fix(path: Path) -> str:
     """The sentence for a store that cannot be written."""
     try:
         mode = stat.filemode(path.stat().st_mode)
+        if os.statvfs(path).f_flag & os.ST_RDONLY:
+            return (
+                f"{path} is on a read-only file system: name another place with --store, or mount "
+                "it for writing"
+            )
     except OSError:
         mode = "unreadable"
     return f"make {path} writable ({mode} now), or name another place with --store"

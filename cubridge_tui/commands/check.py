@@ -28,10 +28,16 @@ def run(args: argparse.Namespace) -> int:
 def _check_file(path: Path, args: argparse.Namespace) -> int:
     from engine.cuir.check import check
     from engine.cuir.parser import parse_with_tables
+    from engine.errors import CuirError
     from engine.files import read_text
 
-    text = read_text(path, "give a CuIR file, as `cubridge lift KERNEL` shows one")
-    parsed = parse_with_tables(text, str(path))
+    example = "a CuIR file, as `cubridge lift KERNEL` shows one"
+    text = read_text(path, f"give {example}")
+    try:
+        parsed = parse_with_tables(text, str(path))
+    except CuirError as error:
+        fix = error.fix or f"correct the text there, or give {example}"
+        raise CuirError(error.message, where=error.where, fix=fix) from None
     findings = check(parsed.module)
     rows = [
         {"line": parsed.lines.get(f.path), "kind": f.kind, "message": f.message} for f in findings

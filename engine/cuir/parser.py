@@ -92,18 +92,37 @@ def parse_block(text: str, file: str = "<hunk>") -> tuple[Stmt, ...]:
 class _Parser:
     def __init__(self, text: str, file: str) -> None:
         self.file = file
+        text = text.removeprefix("\ufeff")  # the byte-order mark of some editors
         self.text_lines = text.split("\n")
         self.ids: dict[Path, str] = {}
         self.lines: dict[Path, int] = {}
         try:
             self.tree = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            line = getattr(error, "lineno", None)
-            column = getattr(error, "offset", None)
+            line, column = getattr(error, "lineno", None), getattr(error, "offset", None)
             reason = getattr(error, "msg", None) or str(error)
             if isinstance(error, RecursionError | MemoryError):  # often without a word
-                reason = "an expression is nested too deeply to be read"
-            raise CuirError(f"not CuIR: {reason}", where=Where(file, line, column)) from None
+                reason, line = "an expression is nested too deeply to be read", self.deepest()
+            elif "\0" in text:
+                before = text.partition("\0")[0]
+                line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+                reason = "a null byte, which no text holds"
+            elif "integer string conversion" in reason:
+                reason = "a whole number of more than 64 bits"
+            raise CuirError(
+                f"not CuIR: {reason}", where=Where(file, line, column or None)
+            ) from None
+
+    def deepest(self) -> int | None:
+        """The line that cannot be read for its nesting, where it is one line by itself."""
+        for number, line in enumerate(self.text_lines, 1):
+            try:
+                ast.parse(line.strip())
+            except (RecursionError, MemoryError):
+                return number
+            except (SyntaxError, ValueError):
+                continue
+        return None
 
     def fail(self, node: ast.AST, message: str, fix: str | None = None) -> NoReturn:
         line = getattr(node, "lineno", None)

@@ -78,6 +78,9 @@ def read_source(path: Path, options: Mapping[str, object]) -> SpecSource:
         reason = getattr(error, "msg", None) or str(error)
         if isinstance(error, RecursionError | MemoryError):  # often without a word
             reason = "an expression is nested too deeply to be read"
+        elif "\0" in text:
+            line = text.partition("\0")[0].count("\n") + 1
+            reason = "a null byte, which no text holds"
         raise SpecError(
             f"not Python: {reason}", where=Where(str(path), line, getattr(error, "offset", None)),
             fix="correct the syntax at this place",

@@ -93,6 +93,52 @@ def test_cuir_that_is_none(text: str, word: str, tmp_path: Path, cubridge: Run) 
     assert "module.cuir:" in done.stdout + done.stderr
 
 
+CUIR = """specialisation(arch='sm_80')
+
+
+class Args:
+    N: i32
+
+
+@host
+def launch(args):
+    n = args.N
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "words"),
+    [
+        ("args.N\0", ":10:", "a null byte"),
+        ("(" * 3000 + "args.N" + ")" * 3000, ":10:", "nested"),
+        ("-" * 20000 + "args.N", ":10:", "nested too deeply"),
+        ("1" * 5000, ":10:", "a whole number of more than 64 bits"),
+        ("1" * 400, ":10:", "a whole number of more than 64 bits"),
+        ("args.", ":10:", "invalid syntax"),
+    ],
+    ids=["null", "brackets", "signs", "digits", "wide", "unfinished"],
+)
+def test_cuir_that_cannot_be_read_is_told_with_its_place_and_a_fix(
+    value: str, place: str, words: str, tmp_path: Path, cubridge: Run
+) -> None:
+    path = tmp_path / "module.cuir"
+    path.write_text(CUIR.replace("args.N", value))
+    check_error(cubridge("check", str(path)), 2, f"{path}{place}", words, "fix:")
+
+
+def test_cuir_with_a_byte_order_mark_is_read(tmp_path: Path, cubridge: Run) -> None:
+    path = tmp_path / "module.cuir"
+    path.write_text(CUIR, encoding="utf-8-sig")
+    done = cubridge("check", str(path))
+    assert done.returncode == 0 and "no findings" in done.stdout, done.stderr
+
+
+def test_a_null_byte_in_a_spec_has_its_line(tmp_path: Path, cubridge: Run) -> None:
+    path = tmp_path / "spec.py"
+    path.write_text("import torch\n\nx = 1\0\n")
+    check_error(cubridge("recipe", str(path)), 2, f"{path}:3: not Python: a null byte", "fix:")
+
+
 def test_a_missing_nvcc_is_not_run_with_the_fix(tmp_path: Path, cubridge: Run) -> None:
     """Without a compiler the gates before it still run; G3 says what to install."""
     spec = str(specs_dir() / "full.py")

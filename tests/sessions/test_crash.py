@@ -21,6 +21,7 @@ from engine.types import Artifact, Stage
 from sessions.events import ArtifactSet, Note, decode_log
 from sessions.git_store import SESSIONS
 from sessions.store import Store
+from sessions.writable import check_writable
 from sessions.writer import NotSaved
 from tests.sessions.conftest import created
 
@@ -41,6 +42,7 @@ HOLDS = """
 import sys
 from sessions.events import Note
 from sessions.store import Store
+from sessions.writable import check_writable
 with Store.open(sys.argv[1]).writer(sys.argv[2]) as writer:
     writer.append([Note("before")], actor="a")
     print("held", flush=True)
@@ -203,6 +205,23 @@ def test_a_full_disk() -> None:
                     filler.unlink()
 
             fails_waits_and_recovers(store, session, full)
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+
+def test_a_read_only_file_system_is_not_a_matter_of_modes() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder]
+        if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+            pytest.skip("needs the right to mount a small file system")
+        try:
+            store = Store.open(Path(folder) / "store.git")
+            store.create(created(), actor="a")
+            subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+            with pytest.raises(StoreError) as found:
+                check_writable(store)
+            assert "read-only file system" in (found.value.fix or "")
+            assert "drwx" not in str(found.value) and "--store" in str(found.value)
         finally:
             subprocess.run(["umount", folder], check=True)
 
