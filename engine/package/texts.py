@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.markdown import cell, code, prose
+from engine.package.fields import DTYPE_WORDS, c_fields, field_rows, named
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, recipe_of
 from engine.types import Gate, Level, Verdict, VerdictKind
@@ -31,11 +32,6 @@ _BY_SPEC = (
     "where its output is linear in V, by the weights that it gives one-hot V."
 )
 _NO_LSE = "Its log-sum-exp was compared with nothing, since only a recipe says what it is."
-_DTYPE_WORDS = {
-    "T": "q's dtype", "f16": "float16", "bf16": "bfloat16", "f32": "float32",
-    "i32": "int32", "i64": "int32 (an int64 tensor is refused: convert it where it fits)",
-    "bool": "bool",
-}  # fmt: skip
 _TMA = ", and start and stride by multiples of 16 bytes elsewhere (the TMA reads them)"
 _NUMBER_TYPES = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 
@@ -174,7 +170,12 @@ def _describe(item: Input, info: Mapping[str, Any]) -> str:
     if item.derive:
         line = item.derive.split(":")[0]
         made = f"; where it is not given, line {line} of the spec makes it"
-    words = _DTYPE_WORDS.get(item.dtype, item.dtype)
+    words = DTYPE_WORDS.get(item.dtype, item.dtype)
+    if item.role == "q" and item.dtype == "T":
+        held = dict.fromkeys(b.get("T", "f16") for b in info["specialisations"].values())
+        words = " or ".join(DTYPE_WORDS.get(t, t) for t in held)
+    elif item.dtype == "T":
+        words = f"{named(info, 'q')}'s dtype"
     if item.dtype in ("i32", "i64") and not any(
         row["source"] == item.name for row in info["binding"]["tensors"]
     ):
@@ -200,6 +201,7 @@ def readme_text(
     options = "".join(f", {code(f'{k} = {v}')}" for k, v in info["spec_options"].items())
     lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
     second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
+    lse_words = "; `lse` [B, Hq, Nq] float32, each row's natural log-sum-exp" if lse else ""
     level_words = _LEVELS[level]
     if recipe is not None:
         wants = "\n".join(f"- {prose(c.words)}" for c in recipe.clauses) or "- full attention"
@@ -210,7 +212,8 @@ def readme_text(
     if info["grouped"]:
         limits.append("Hq is a multiple of Hkv")
     limits += [
-        "q, k and v have contiguous rows" + (_TMA if info["tma"] else " (any strides elsewhere)"),
+        f"{', '.join(named(info, r) for r in 'qk')} and {named(info, 'v')} have contiguous rows"
+        + (_TMA if info["tma"] else " (any strides elsewhere)"),
         "forward only, no dropout",
     ]
     return f"""# {name}
@@ -242,6 +245,8 @@ import {name}  # with the folder that holds {name} on sys.path
 
 out = {name}.attention({call}){second}{_plan_use(info, call)}
 ```
+
+`out` is [{", ".join(asked.output_dims)}] of {named(info, "q")}'s dtype{lse_words}.
 {_plan_words(info)}{_table_words(inputs, info["binding"].get("workspace") is not None)}
 | input | what |
 |---|---|
@@ -253,8 +258,9 @@ Limits: {"; ".join(limits)}. Built for {", ".join(f"`{key}`" for key in info["sp
 
 ## Build
 
-The first call builds the library for the GPU at hand into `build/` (nvcc and a C++ compiler; ninja
-is used when it is there). To build it beforehand, with or without a GPU:
+It needs Python 3.10, torch 2.6, nvcc and a C++ compiler, or newer ones (sm_90a: CUDA 12; CuBridge
+itself compiles with CUDA 13.0); ninja is used when it is there. The first call builds the library
+for the GPU at hand into `build/`. To build it beforehand, with or without a GPU, in this folder:
 
 ```
 python build.py --arch {next(iter(info["archs"]))}     # or: ninja {next(iter(info["archs"]))}
@@ -266,11 +272,22 @@ To see it run beside the spec on your GPU, from the folder that holds {name}:
 python -m {name}.check
 ```
 
-Without torch, call the library's C function with the struct `Args` of `csrc/kernel.cu`:
+Without torch, call the library's C function with the struct of `csrc/kernel.cu`. The pointers are
+device pointers; strides count elements, outermost dimension first, and 0 stands where a tensor has
+no such dimension. The last dimension of {", ".join(named(info, r) for r in "qkv")} has stride 1.
 
 ```c
+struct TensorArg {{ void* data; long long stride[4]; }};
+struct Args {{ {c_fields(info["fields"])} }} args;
+int cubridge_launch(const void* args, long long args_size,
+                    const char* specialisation, void* stream);
+
 cubridge_launch(&args, sizeof(args), "{key}", stream);  // 0, or a status for cubridge_error_text
 ```
+
+| field | what |
+|---|---|
+{field_rows(info)}
 """
 
 

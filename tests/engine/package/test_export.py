@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import keyword
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import pytest
 
 from engine.build.units import COMPILE_FLAGS
 from engine.errors import InputError, StoreError
-from engine.package.export import export, package_files, package_json
+from engine.package.export import Content, export, package_files, package_json
 from engine.package.vendor import vendored
 from engine.spec.recipe import Clause, Input
 from engine.types import Gate, Level, Verdict, VerdictKind, sha256_of
@@ -168,3 +171,52 @@ def test_the_vendored_part_stands_alone(tmp_path: Path) -> None:
         [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == [str(tmp_path / "engine/__init__.py"), "False"]
+
+
+def renamed(made: Content, names: Mapping[str, str]) -> Content:
+    """A spec that calls q, k and v otherwise."""
+    asked, binding = made.asked, made.binding
+    inputs = tuple(replace(i, name=names.get(i.name, i.name)) for i in asked.inputs)
+    tensors = tuple(replace(t, source=names.get(t.source, t.source)) for t in binding.tensors)
+    return replace(
+        made, asked=replace(asked, inputs=inputs), binding=replace(binding, tensors=tensors)
+    )
+
+
+def test_the_readme_speaks_of_the_spec_s_own_names_and_of_all_that_is_given_back(
+    root: Path,
+) -> None:
+    made = renamed(content(root), {"q": "query", "k": "key", "v": "value"})
+    text = package_files(made, "mine")["README.md"].decode()
+    assert "| `query` | [B, Hq, Nq, D], float16 or bfloat16 |" in text
+    assert "| `key` | [B, Hkv, Nk, D], query's dtype |" in text
+    assert "query, key and value have contiguous rows" in text and "q's dtype |" not in text
+    assert "`out` is [B, Hq, Nq, D] of query's dtype; `lse` [B, Hq, Nq] float32" in text
+    assert "Python 3.10, torch 2.6, nvcc" in text and "in this folder:" in text
+
+
+def test_what_the_readme_says_of_the_struct_is_what_is_compiled(root: Path, tmp_path: Path) -> None:
+    """Its C text, compiled by a C compiler, has the layout that the kernel's units assert."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    made = content_with_extras(root)
+    files = package_files(made, "mine")
+    text = files["README.md"].decode()
+    declared = text.partition("```c\n")[2].partition("\ncubridge_launch")[0]
+    unit = files["csrc/units/bf16_128.cu"].decode()
+    asserted = [line for line in unit.splitlines() if line.startswith("static_assert")]
+    assert len(asserted) == 1 + len(made.fields)
+    checks = "\n".join(asserted).replace("static_assert", "_Static_assert")
+    checks = re.sub(r"(sizeof|offsetof)\(Args", r"\1(struct Args", checks)
+    source = tmp_path / "caller.c"
+    source.write_text(f"#include <stddef.h>\n{declared}\n{checks}\n")
+    done = subprocess.run(
+        [compiler, "-fsyntax-only", source], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [row for row in text.partition("| field | what |")[2].splitlines() if "`" in row]
+    assert [row.split("`")[1] for row in rows] == [name for name, _ in made.fields]
+    assert "| `q` | input `q`, q's dtype, strides of `[B, Hq, Nq, D]` |" in rows
+    assert "| `lse` | output `LSE`, float32, strides of `[B, Hq, Nq]` |" in rows
+    assert "| `Nk` | the size `Nk` |" in rows and "| `scale` | `rsqrt(D)` |" in rows
