@@ -36,7 +36,7 @@ INTRODUCTION = """\
 
 A tile-level text for CUDA kernels. It has Python's syntax, is parsed with Python's `ast`, and is
 interpreted by CuBridge: it is never executed as Python. Everything not described here is an error
-with line and column. One text per tree: `cubridge check` prints the canonical form.
+with line and column. One text per tree: the one that `cubridge lift` prints.
 
 ## A module
 
