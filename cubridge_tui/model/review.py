@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cubridge_tui.model.rows import Key, Row, RowKind
+from cubridge_tui.model.rows import DRAFT, SEPARATOR, Key, Row, RowKind
 from engine.cuir.diff import diff
 from engine.cuir.edits import Diff, EditKind, hunks
 from engine.cuir.nodes import Module, Path
@@ -227,14 +227,15 @@ def with_comments(rows: Sequence[Row], state: SessionState) -> tuple[Row, ...]:
 
 
 def head_of(hunk: Hunk, decision: Decision | None, draft: str = "") -> str:
-    """A hunk's head line."""
+    """A hunk's head line: its title, its origin and the decision first."""
     state = WORDS[decision.kind if decision else None]
-    text = f"{hunk.id} {hunk.title} · {hunk.origin.value} · {state}"
-    if hunk.clause:
-        text += f" · clause: {hunk.clause}"
+    title = hunk.title.replace(SEPARATOR, " - ")
+    parts = [f"{hunk.id} {title}", hunk.origin.value, state]
     if draft:
-        text += f" · DRAFT, not applied: {draft.splitlines()[0]}"
-    return text
+        parts.append(f"{DRAFT}, not applied: {draft.splitlines()[0]}")
+    if hunk.clause:
+        parts.append(f"clause: {hunk.clause}")
+    return SEPARATOR.join(parts)
 
 
 def taken_text(rows: Sequence[Row]) -> str:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 Key: TypeAlias = "tuple[str, Path]"
 
 
+SEPARATOR, DRAFT = " · ", "DRAFT"  # in a hunk's head line
+
+
 class RowKind(StrEnum):
     """What a row is in its pane. `OUT` is a change that is not taken (rejected, undecided)."""
 

@@ -13,7 +13,7 @@ from textual.color import BLACK, Color
 from textual.filter import LineFilter
 from textual.strip import Strip
 
-from cubridge_tui.model.rows import SIGNS, Row, RowKind
+from cubridge_tui.model.rows import DRAFT, SEPARATOR, SIGNS, Row, RowKind
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.themes import Palette, load_themes
@@ -22,6 +22,7 @@ ORIGIN_MARKS = {"expert": " ", "rules": "R", "model": "M", "person": "P", "": " 
 ASIDE = "‹"  # between the number and the text of a pane that is scrolled sideways
 _LINKS = {"op": "▌", "loop": "│", "worker": "┊", "": " "}
 _SIGN_STYLES = {"+": "add.mark", "-": "del.mark", "x": "del.mark"}
+LEAST_HEAD = 16  # columns of a hunk's title that tell it from others
 _LINES = {
     RowKind.ADD: "add",
     RowKind.DEL: "del",
@@ -170,7 +171,8 @@ def paint_row(
 ) -> list[Segment]:
     """The part of a row's text that is in sight: `room` cells from cell `scroll_x` on."""
     if row.kind in (RowKind.HEAD, RowKind.NOTE):
-        text, spans, scroll_x = one_line(row.text, room), (), 0
+        cut = _head(one_line(row.text), room) if row.kind is RowKind.HEAD else ""
+        text, spans, scroll_x = cut or one_line(row.text, room), (), 0
     if row.kind is RowKind.OUT_ADD:
         spans = ()
     styles = inks.row(row.kind, flags)
@@ -185,6 +187,23 @@ def paint_row(
     if used < room:
         segments.append(Segment(" " * (room - used), styles[""]))
     return segments
+
+
+def _head(text: str, room: int) -> str:
+    """A line of `title · origin · decision · more` cut where it tells least: `more`, the title,
+    the origin."""
+    if len(text) <= room:
+        return text
+    title, *rest = text.split(SEPARATOR)
+    draft = [DRAFT for part in rest[2:3] if part.startswith(DRAFT)]
+    for kept, least in (([*rest[:2], *draft], LEAST_HEAD), ([*rest[1:2], *draft], LEAST_HEAD // 2)):
+        tail = "".join(SEPARATOR + part for part in kept)
+        left = room - len(tail)
+        if left >= len(title):
+            return title + tail if left == len(title) else one_line(text, room)
+        if kept and left >= least:
+            return one_line(title, left) + tail
+    return one_line(text, room)
 
 
 def _segments(

@@ -19,6 +19,8 @@ MARKS = {
     VerdictKind.OVERRIDDEN: "!",
 }
 LEAST_TITLE = 24  # columns of a title that tell sessions apart
+LEAST_SPEC = 6  # of which these belong to the spec at least
+ON, FAMILY = " on ", "flash_fwd_"  # `SPEC on KERNEL`; what the shipped kernels' names begin with
 NAMES = {Gate.G1: "lifted", Gate.G2: "target", Gate.G3: "lowered", Gate.G4: "verified"}
 
 
@@ -33,10 +35,29 @@ class StageBar(Line):
         """Show a state; `key` makes the next decision."""
         for left, right in _forms(state, key):
             room = width - sum(cell_len(t) for t, _ in (*left, *right)) - 4
-            if room >= min(cell_len(title), LEAST_TITLE):
-                left.insert(0, (f" {one_line(title, room)}  ", "title"))
+            if room >= min(cell_len(_short(title)), LEAST_TITLE):
+                left.insert(0, (f" {title_in(title, room)}  ", "title"))
                 break
         self.put(left, right)
+
+
+def title_in(title: str, room: int) -> str:
+    """A session's title in `room` columns: of `SPEC on KERNEL` the kernel's family goes first, then
+    the spec's end, so that what tells kernels apart (the card's architecture) stays."""
+    whole = one_line(title)
+    if len(whole) <= room:
+        return whole
+    short = one_line(_short(title))
+    spec, on, kernel = short.rpartition(ON)
+    left = room - len(on + kernel)
+    if len(short) <= room or left < LEAST_SPEC:
+        return one_line(short, room)
+    return one_line(spec, left) + on + kernel
+
+
+def _short(title: str) -> str:
+    spec, on, kernel = title.rpartition(ON)
+    return f"{spec}{on}{kernel.removeprefix(FAMILY)}"
 
 
 def _forms(state: SessionState, key: str) -> Iterator[tuple[list[Part], list[Part]]]:
