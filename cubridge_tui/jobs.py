@@ -77,9 +77,13 @@ class Jobs:
 
     @property
     def line(self) -> str:
-        """What the running job says, and for how long it has run."""
+        """What the running job says, without the gate that it is named after, and for how long it
+        has run."""
         ran = elapsed(time.monotonic() - self.since) if self.running else ""
-        return f"{self._line}  {ran}".strip()
+        name, line = self.running.rpartition(" ")[2], self._line
+        if name and line.startswith((f"{name}: ", f"{name} ")):
+            line = line[len(name) :].lstrip(": ")
+        return f"{line}  {ran}".strip()
 
     def submit(
         self,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ def judge_choices(payload: dict[str, Any], report: Report) -> dict[str, Any]:
         return verdict
     way = BY_SPEC if payload["recipe"] is None else BY_RECIPE
     for name, module, chosen in other_choices(subject.module, payload.get("archs") or ()):
-        failure, rows = _judged(way, replace(subject, module=module), report)
+        there = partial(_told_on, name, report)
+        failure, rows = _judged(way, replace(subject, module=module), there)
         verdict["details"]["runs"] += [row | {"arch": name} for row in rows]
         if failure is not None:
             words = ", ".join(f"{n} {v}" for n, v in chosen.items())
@@ -46,6 +48,10 @@ def judge_choices(payload: dict[str, Any], report: Report) -> dict[str, Any]:
             details = verdict["details"] | failure.details()
             return verdict | {"ok": False, "reason": reason, "details": details}
     return verdict
+
+
+def _told_on(name: str, report: Report, text: str) -> None:
+    report(f"on {name}, {text}")
 
 
 def other_choices(

@@ -177,7 +177,7 @@ def _compile(
         }
         return build(
             source, package.headers, package.entry, keys, arch, toolchain,
-            cancel=cancel, progress=lambda text: progress(f"{what}: {text}"),
+            cancel=cancel, progress=lambda text: progress(f"G3: {what}: {text}"),
             compile_only=True, launches=launches,
             fields=[(f.name, f.type) for f in fields],
         )  # fmt: skip

@@ -56,7 +56,7 @@ def judged_elsewhere(
     asked = sha256_of("\0".join(parts))
     if asked not in work.elsewhere:
         work.bench.progress(f"G2: running the edit as {key}")
-        found = judged(work, base, edited, binding, recipe)
+        found = judged(work, base, edited, binding, recipe, what=f"G2 as {key}")
         reason = f"as {key}, which is built of the same text: {found.reason}"
         found = replace(found, reason=reason)
         if not found.details:  # the child failed: another time it may not
@@ -71,12 +71,16 @@ def spec_hash(work: Work) -> str:
 
 
 def judged(
-    work: Work, base: Module, module: Module, binding: Binding, recipe: Recipe | None
-) -> Elsewhere:
-    """G2 of `module`, an edit of `base`, by the torch child; one that ended decides nothing."""
+    work: Work, base: Module, module: Module, binding: Binding, recipe: Recipe | None, *,
+    what: str = "G2",
+) -> Elsewhere:  # fmt: skip
+    """G2 of `module`, an edit of `base`, by the torch child; one that ended decides nothing.
+
+    `what` begins each line that it says meanwhile.
+    """
     try:
         answer = work.ask_judge(
-            module, recipe, binding, work.spec, work.options.spec, base, explain=True
+            module, recipe, binding, work.spec, work.options.spec, base, what=what, explain=True
         )
     except Interrupted:
         raise

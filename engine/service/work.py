@@ -234,7 +234,7 @@ class Work(Content):
         base: Module | None = None,
     ) -> Verdict:
         try:
-            answer = self.ask_judge(module, recipe, binding, spec, options, base)
+            answer = self.ask_judge(module, recipe, binding, spec, options, base, what=gate.value)
         except ChildFailed as error:
             at = error.where
             place = f"{Path(at.file).name}:{at.line}: " if at is not None else ""
@@ -256,11 +256,13 @@ class Work(Content):
         options: Mapping[str, Any],
         base: Module | None = None,
         *,
+        what: str,
         explain: bool = False,
     ) -> dict[str, Any]:
         """What `engine.gates.judge` says of a module, in the torch child.
 
-        `base` is the module before a model's or a person's edit.
+        `what` begins each line that it says meanwhile: the gate. `base` is the module before a
+        model's or a person's edit.
 
         Raises:
             ChildEnded: it was killed, hung or grew too large.
@@ -281,5 +283,5 @@ class Work(Content):
             payload,
             seconds=GATE_SECONDS,
             cancel=self.bench.cancel,
-            progress=self.bench.progress,
+            progress=lambda text: self.bench.progress(f"{what}: {text}"),
         )

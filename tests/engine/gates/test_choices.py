@@ -34,8 +34,12 @@ def test_each_choice_is_judged_once() -> None:
 
 @pytest.mark.parametrize("spec", ["full", "causal_document", "sigmoid"])
 def test_what_the_rules_write_is_right_on_each(spec: str) -> None:
-    verdict = judge_choices(asked(subject_of(spec, key="bf16_128")), lambda _: None)
+    said: list[str] = []
+    verdict = judge_choices(asked(subject_of(spec, key="bf16_128")), said.append)
     assert verdict["ok"], verdict["reason"]
+    assert len(said) == len(set(said)) and {x[:10] for x in said if x.startswith("on ")} == {
+        "on sm_86, ", "on sm_90, ",
+    }  # fmt: skip
     archs = {row["arch"] for row in verdict["details"]["runs"] if "arch" in row}
     assert archs == {"sm_86", "sm_90"}
 
