@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from cubridge_tui.console import show, show_json
+from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import add_json, spec_options
 
 
@@ -23,8 +23,10 @@ def run(args: argparse.Namespace) -> int:
     from engine.spec.words import describe
 
     path = find_spec(args.spec)
+    options = dict(spec_options(args.set))
+    say(f"  reading {path.name} with torch, which takes a while to start")
     with Child() as child:
-        answer = child.call("recipe", {"path": str(path), "options": dict(spec_options(args.set))})
+        answer = child.call("recipe", {"path": str(path), "options": options})
     if args.json:
         show_json({"spec": str(path), "recipe": answer["recipe"]})
         return 0

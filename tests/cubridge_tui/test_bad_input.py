@@ -49,6 +49,12 @@ def test_specs(name: str, tmp_path: Path, cubridge: Run) -> None:
     check_error(cubridge("recipe", str(path), "--json"), 2, "spec.py:")
 
 
+def test_what_takes_long_before_the_first_line_is_said(cubridge: Run) -> None:
+    done = cubridge("recipe", str(specs_dir() / "causal.py"))
+    assert done.returncode == 0 and "reading causal.py with torch" in done.stderr
+    assert "reading" not in done.stdout.splitlines()[0]
+
+
 def test_a_spec_that_does_not_exist(cubridge: Run) -> None:
     check_error(cubridge("recipe", "nowhere/spec.py"), 2, "fix:")
     check_error(cubridge("adapt", "--kernel", "flash_fwd_sm80", "--spec", "no_such"), 2, "fix:")

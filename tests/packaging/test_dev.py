@@ -133,6 +133,24 @@ def test_the_size_of_torch_is_said_before_it_is_fetched(
     assert re.search(r"torch 2\.13\.0: about .* GB", said_before[0])
 
 
+def test_compiling_is_said_before_it_begins(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It takes more than a minute on a small machine, after pip's own last words."""
+    said_before: list[str] = []
+    run = workshop.dev.python
+
+    def python(checkout: object, arguments: list[str], **options: bool) -> int:
+        if "compileall" in arguments:
+            said_before.append(capsys.readouterr().err)
+        code: int = run(checkout, arguments, **options)
+        return code
+
+    monkeypatch.setattr(workshop.dev, "python", python)
+    workshop.set_up()
+    assert len(said_before) == 1 and "compiling what was installed" in said_before[0]
+
+
 def test_a_second_run_does_nothing(workshop: Workshop) -> None:
     workshop.set_up()
     workshop.asked.clear()
