@@ -332,7 +332,7 @@ class Desk:
             source = Artifact.of(Stage.SOURCE, "kernel.cu", package.source)
             bodies.append(ArtifactSet(source.stage, source.name, source.sha256))
             blobs.append(source.data)
-            self.work.package = package
+            self.work.package = self.work.options.building(package)
         if inputs:
             self.writer.append([InputsSet(inputs), *bodies], blobs, actor=self.actor)
         return self.snapshot()

@@ -46,6 +46,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no narration")
     add_model(parser)
     add_specialisation(parser)
+    parser.add_argument(
+        "--only", action="store_true",
+        help="build the specialisation that is shown and judged, and no other",
+    )  # fmt: skip
+    parser.epilog = (
+        "G3 builds every specialisation that the kernel declares. A head size that it may have "
+        "beside those is built with them where --head-dim names it, for the one --dtype."
+    )
     add_store(parser)
     add_json(parser)
 
@@ -65,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     given = spec_options(args.set)
     if given:
         read_source(spec, given)  # a parameter that the spec has not is said before any work
-    options = choose_options(package, args.arch, specialisation(args), given)
+    options = choose_options(package, args.arch, specialisation(args), given, args.only)
     model = None
     if asks_a_model(args):
         model = ModelRun(args)

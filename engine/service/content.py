@@ -51,7 +51,7 @@ class Content:
             raise StoreError(f"session {session.id} has no beginning")
         self.options = Options.from_json(created.options)
         package = find_kernel(str(created.options.get("kernel_path") or created.kernel))
-        self.package = package.building(self.options.specialisation)
+        self.package = self.options.building(package)
         self.spec = Path(str(created.options["spec_path"]))
         self._bare: Lifted | None = None
         self._lifted: tuple[str | None, Lifted] | None = None  # with the hash of the meanings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.errors import InputError
@@ -12,22 +12,38 @@ from engine.lift.package import KernelPackage
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The arch to build for, the specialisation that is shown and judged, and spec parameters."""
+    """The arch to build for, the specialisation that is shown and judged, and spec parameters.
+
+    With `only` that specialisation alone is built, else all that the kernel declares beside it.
+    """
 
     arch: str
     specialisation: Mapping[str, str]
     spec: Mapping[str, Any]
+    only: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
             "arch": self.arch,
             "specialisation": dict(self.specialisation),
             "spec": dict(self.spec),
-        }
+        } | ({"only": True} if self.only else {})
+
+    def building(self, package: KernelPackage) -> KernelPackage:
+        """The package with the specialisations that a session with these options builds."""
+        made = package.building(self.specialisation)
+        if not self.only:
+            return made
+        return replace(made, specialisations=(self.specialisation,))
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Options:
-        return Options(str(data["arch"]), dict(data["specialisation"]), dict(data.get("spec", {})))
+        return Options(
+            str(data["arch"]),
+            dict(data["specialisation"]),
+            dict(data.get("spec", {})),
+            data.get("only") is True,
+        )
 
 
 def choose_options(
@@ -35,6 +51,7 @@ def choose_options(
     arch: str | None = None,
     specialisation: Mapping[str, str] | None = None,
     spec: Mapping[str, Any] | None = None,
+    only: bool = False,
 ) -> Options:
     """The options of a new session, the package's own choice where none is given.
 
@@ -49,7 +66,7 @@ def choose_options(
             fix="put kernel.toml and a reference spec beside it (see docs/kernels)",
         )
     wanted = dict(usual_specialisation(package)) | dict(specialisation or {})
-    return Options(chosen, dict(package.specialisation(wanted)), spec or {})
+    return Options(chosen, dict(package.specialisation(wanted)), spec or {}, only)
 
 
 def usual_specialisation(package: KernelPackage) -> Mapping[str, str]:

@@ -1,0 +1,63 @@
+"""What a session builds: all that its kernel declares, one more that is named, or one alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cubridge_tui.desk import Desk
+from engine.service.adaptation import start
+from engine.service.bench import Bench, find_kernel, find_spec
+from engine.service.options import Options, choose_options
+from engine.service.work import Work
+from sessions.store import Store
+
+DECLARED = {f"{t}_{d}" for t in ("f16", "bf16") for d in (64, 96, 128, 192, 256)}
+
+
+@pytest.mark.parametrize(
+    ("size", "only", "built"),
+    [
+        ("128", False, DECLARED),
+        ("80", False, DECLARED | {"bf16_80"}),  # for the one element type that was named
+        ("128", True, {"bf16_128"}),
+        ("80", True, {"bf16_80"}),
+    ],
+)
+def test_what_a_session_builds(tmp_path: Path, size: str, only: bool, built: set[str]) -> None:
+    package = find_kernel("flash_fwd_sm90")
+    options = choose_options(package, specialisation={"D": size}, only=only)
+    with Bench(Store.open(tmp_path / "s.git")) as bench:
+        session = start(bench, package, find_spec("causal"), options, "tester")
+        work = Work(bench, bench.store.load(session))  # from what the store holds
+    assert {"_".join(s.values()) for s in work.package.specialisations} == built
+    assert work.options == options
+
+
+@pytest.mark.parametrize("only", [True, False])
+def test_a_kernel_that_is_taken_in_again_builds_what_the_session_builds(
+    tmp_path: Path, only: bool
+) -> None:
+    folder = tmp_path / "flash_fwd_sm90"
+    shutil.copytree(find_kernel("flash_fwd_sm90").folder, folder)
+    package = find_kernel(str(folder))
+    options = choose_options(package, specialisation={"D": "80"}, only=only)
+    with Bench(Store.open(tmp_path / "s.git")) as bench:
+        session = start(bench, package, find_spec("causal"), options, "tester")
+        desk = Desk(bench, session, "tester", {})
+        built = desk.work.package.specialisations
+        source = folder / "kernel.cu"
+        source.write_bytes(source.read_bytes() + b"// changed\n")
+        desk.take_in()
+        assert desk.work.package.source.endswith(b"// changed\n")
+        assert desk.work.package.specialisations == built
+        assert len(built) == (1 if only else 11)
+        desk.close()
+
+
+def test_an_older_session_s_options_mean_all() -> None:
+    data = {"arch": "sm_80", "specialisation": {"T": "f16", "D": "64"}, "spec": {}}
+    assert not Options.from_json(data).only
+    assert Options.from_json(data).to_json() == data
