@@ -6,6 +6,7 @@ steps from here, does the work again, and compares hashes with `Step.after`.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -153,8 +154,8 @@ def _named(paths: str) -> str:
     names = paths.split(", ")
     if len(names) <= 2:
         return paths
-    folders = {name.split("/")[0] for name in names if "/" in name}
-    return f"{len(names)} files" + (f" in {folders.pop()}/" if len(folders) == 1 else "")
+    folder = posixpath.commonpath([posixpath.dirname(name) for name in names])
+    return f"{len(names)} files" + (f" in {folder}/" if folder else "")
 
 
 def _describe_proposal(proposal: Proposal) -> str:

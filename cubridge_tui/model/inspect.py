@@ -43,6 +43,7 @@ from engine.cuir.types import (
     describe,
 )  # fmt: skip
 from engine.errors import CuBridgeError
+from engine.spec.words import at_lines
 from engine.types import Gate, Stage
 
 Values = Mapping[str, Mapping[str, int | float | bool | str]]
@@ -337,6 +338,6 @@ def _cause(snap: Snapshot, row: Row, stage: Stage) -> list[str]:
         clauses = [c for c in recipe.clauses if c.kind == hunk.clause] if recipe else []
         lines.append(f"clause     {hunk.clause}")
         for clause in clauses:
-            at = ", ".join(map(str, clause.lines))
-            lines.append(f"           {clause.words}" + (f" (spec line {at})" if at else ""))
+            at = f" (spec {at_lines(clause.lines)})" if clause.lines else ""
+            lines.append(f"           {clause.words}{at}")
     return lines

@@ -69,12 +69,13 @@ def with_hunks(lines: Sequence[str], each: Step, content: Content) -> tuple[Row,
             text = hunk.after if edited is None else edited
             before = _block(hunk.before)
             old = len(before) if _stripped(lines[at : at + len(before)]) == before else 0
+            refused = kind is DecisionKind.REJECTED
+            stays = RowKind.SAME if refused else RowKind.OUT_DEL
             rows[at : at + old] = [
-                Row(row.text, RowKind.OUT_DEL, row.number, "expert", name)
-                for row in rows[at : at + old]
+                Row(row.text, stays, row.number, "expert", name) for row in rows[at : at + old]
             ]
             indent = _indent(lines, at)
-            sign = "x" if kind is DecisionKind.REJECTED else ""
+            sign = "x" if refused else ""
             out = [
                 Row(indent + line, RowKind.OUT_ADD, None, hunk.origin.value, name, None, sign)
                 for line in split_lines(text.rstrip("\n")) if text.strip()

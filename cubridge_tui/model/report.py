@@ -8,6 +8,7 @@ from cubridge_tui.model.review import WORDS
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.text.sanitise import one_line, visible_lines
 from engine import markdown
+from engine.spec.words import at_lines
 from engine.types import Stage
 
 
@@ -26,7 +27,7 @@ def as_markdown(snap: Snapshot) -> str:
     if snap.recipe is not None:
         out += ["", "## What the spec asks for", ""]
         for clause in snap.recipe.clauses:
-            at = f" (line {', '.join(map(str, clause.lines))})" if clause.lines else ""
+            at = f" ({at_lines(clause.lines)})" if clause.lines else ""
             out.append(f"- **{_prose(clause.kind)}**: {_prose(clause.words)}{at}")
     out += ["", "## Hunks"]
     for proposal, hunk, decision in snap.all_hunks:

@@ -14,6 +14,7 @@ from cubridge_tui.text.cells import split_lines
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
 from engine.cuir.printer import print_expr
+from engine.spec.words import at_lines
 
 LEAST_WORDS = 48  # columns in which a clause can be read
 
@@ -64,8 +65,7 @@ class RecipeScreen(Screen[None], inherit_bindings=False):
             return []
         out: list[tuple[Row, tuple[int, ...]]] = []
         for clause in recipe.clauses:
-            word = "lines" if len(clause.lines) > 1 else "line"
-            at = f"  ({word} {', '.join(map(str, clause.lines))})" if clause.lines else ""
+            at = f"  ({at_lines(clause.lines)})" if clause.lines else ""
             kind = clause.kind.replace("_", " ")
             out.append((Row(f"{kind:<11} {clause.words}{at}"), clause.lines))
         out.append((Row(""), ()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.spec.recipe import Clause, Recipe
 
 
@@ -13,5 +15,9 @@ def describe(recipe: Recipe) -> list[str]:
 def _line(clause: Clause) -> str:
     if not clause.lines:
         return clause.words
-    noun = "line" if len(clause.lines) == 1 else "lines"
-    return f"{clause.words} ({noun} {', '.join(map(str, clause.lines))})"
+    return f"{clause.words} ({at_lines(clause.lines)})"
+
+
+def at_lines(lines: Sequence[int]) -> str:
+    """Lines by number, `line 3` or `lines 3, 5`."""
+    return f"line{'s' * (len(lines) != 1)} {', '.join(map(str, lines))}"

@@ -107,6 +107,10 @@ def test_the_history_in_words() -> None:
         ("soft.cu", "soft.cu"),
         ("k/soft.cu, k/soft.json", "k/soft.cu, k/soft.json"),
         (", ".join(f"soft/{n}.py" for n in range(76)), "76 files in soft/"),
+        (
+            ", ".join(f"kernels/soft/a/{n}.py" for n in range(3)) + ", kernels/soft/b.py",
+            "4 files in kernels/soft/",
+        ),
         ("a.cu, b.cu, c/d.cu, e/f.cu", "4 files"),
     ],
 )
