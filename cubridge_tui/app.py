@@ -158,7 +158,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGHUP):
+        for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(name, self.exit, 128 + name)
 

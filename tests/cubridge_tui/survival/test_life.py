@@ -104,6 +104,17 @@ def test_sighup_ends_it_and_256_colours_are_respected(placed_session: str) -> No
         assert gone(started)
 
 
+def test_sigint_from_outside_ends_it_as_such(placed_session: str) -> None:
+    """Its own ctrl+c is a key, and cancels a job."""
+    with Terminal({}, 80, 24, ("--session", placed_session)) as terminal:
+        terminal.wait_for("Lower to CUDA")
+        terminal.type("ctrl+c")
+        assert terminal.process.poll() is None
+        os.kill(terminal.process.pid, signal.SIGINT)
+        assert terminal.ended() == 128 + signal.SIGINT
+        assert terminal.restored
+
+
 def test_sixteen_colours_a_failing_editor_and_idleness(placed_session: str) -> None:
     env = {
         "COLORTERM": "", "TERM": "xterm-16color", "TEXTUAL_COLOR_SYSTEM": "standard",
