@@ -354,8 +354,11 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             self.remark()
             self.refresh_keys()
 
+    def on_screen_suspend(self) -> None:
+        self._keyed = None
+
     def refresh_keys(self) -> None:
         facts = self.facts()
-        if facts != self._keyed:  # most keys change none of them
+        if self.is_active and facts != self._keyed:  # most keys change none of them
             self._keyed = facts
             super().refresh_keys()

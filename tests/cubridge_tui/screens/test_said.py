@@ -14,6 +14,7 @@ from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.desk import Desk, begin
 from cubridge_tui.screens.base import GRACE
 from cubridge_tui.screens.dialogs import Confirm, TextDialog
+from cubridge_tui.widgets.line import KeyBar
 from engine.errors import InputError, LowerError, SpecError, Where
 from engine.service.adaptation import Adaptation
 from engine.service.bench import Bench, find_kernel, find_spec
@@ -219,3 +220,21 @@ def test_lowering_what_changed_on_disk_is_refused_by_the_desk_itself(
         desk.redo_from(Stage.LOWERED, True)
         assert begun == ["lower"]
         desk.close()
+
+
+async def test_no_key_of_the_screen_behind_is_shown_while_a_dialog_is_open(
+    proposed: tuple[Path, str],
+) -> None:
+    async with Driver(proposed[1]) as d:
+        bar = d.screen.query_one(KeyBar)
+        before = bar.text
+        assert "help" in before
+        for opens in ("w", "i", "question_mark", "L", "P", "ctrl+p"):
+            await d.press(opens)
+            assert d.app.screen is not d.screen
+            d.screen.tell()  # a job's news
+            await d.settle()
+            assert bar.text == "", opens
+            await d.press("escape")
+            await d.settle()
+            assert d.app.screen is d.screen and bar.text == before, opens
