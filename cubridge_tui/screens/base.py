@@ -73,8 +73,12 @@ class ActionScreen(ClosingScreen[Any], inherit_bindings=False):
 
     def cut_lines(self) -> list[str]:
         """What the lines of this screen say that are cut at its width, whole."""
-        lines = [w for w in self.query(Line) if w.display and not isinstance(w, KeyBar)]
-        return [line.text.strip() for line in lines if line.cut]
+        lines = [line for line in self.query(Line) if line.cut and not isinstance(line, KeyBar)]
+        return [
+            line.text.strip()
+            for line in lines
+            if all(node.display for node in line.ancestors_with_self)
+        ]
 
     def facts(self) -> Facts:
         """The state that conditions ask about."""
@@ -101,7 +105,9 @@ class ActionScreen(ClosingScreen[Any], inherit_bindings=False):
             line.put([(f" {text}", style)] if text else [])
 
     def refresh_keys(self) -> None:
-        """The footer for the present state."""
+        """The footer for the present state; none while another screen has the keys."""
+        if not self.is_active:
+            return
         table = self.cubridge.actions
         for bar in self.query(KeyBar):
             shown = actions.footer(self.NAME, self.facts(), table)
@@ -135,6 +141,10 @@ class ActionScreen(ClosingScreen[Any], inherit_bindings=False):
             return ""
         keys = f"{self._dropped} keys " if self._dropped > 1 else ""
         return f"{keys}ignored: {what} was not on the screen yet; look, then press again"
+
+    def on_screen_suspend(self) -> None:
+        for bar in self.query(KeyBar):
+            bar.keys(())
 
     def on_screen_resume(self) -> None:
         self.seen_at = time.monotonic()
