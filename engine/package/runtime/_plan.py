@@ -60,11 +60,11 @@ def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
 class Plan:
     """What a call found out about a mask, for later calls with the same mask.
 
-    A new plan is empty. The first call that is given it fills it; later calls must have the same
-    sizes and the very tensors that the mask reads (the same objects, which the plan keeps alive),
-    unchanged: anything else is a ValueError. q, k and v may be others. A change that PyTorch does
-    not count (through `.data`, by another library's kernel, by the replay of a CUDA graph) cannot
-    be seen: after one, take a new plan.
+    A new plan is empty. The first call that is given it fills it; later calls must be of the same
+    package and have the same sizes and the very tensors that the mask reads (the same objects,
+    which the plan keeps alive), unchanged: anything else is a ValueError. q, k and v may be others.
+    A change that PyTorch does not count (through `.data`, by another library's kernel, by the
+    replay of a CUDA graph) cannot be seen: after one, take a new plan.
 
     Two calls with one plan never run at the same time, since each counts in the plan's memory which
     pieces of work are taken: one on another stream waits for the one before. A CUDA graph that
@@ -150,6 +150,7 @@ class Workspaces:
     """What the kernel fills for itself: its size for a call, and what a plan is made for."""
 
     def __init__(self, info: dict[str, Any]) -> None:
+        self.package: str = info["op"]  # its name and the hash of its content
         self.space: dict[str, Any] | None = info["binding"].get("workspace")
         self.constants: dict[str, dict[str, dict[str, int]]] = info["constants"]
         self.masking: list[str] = info["mask_inputs"]
@@ -168,7 +169,8 @@ class Workspaces:
     ) -> dict[str, Any]:
         """What a plan depends on, by the words of an error. ValueError where an input is one whose
         changes cannot be seen."""
-        out: dict[str, Any] = {**sizes, "dtype or head size": specialisation}
+        out: dict[str, Any] = {"package": self.package, **sizes}
+        out["dtype or head size"] = specialisation
         for name in self.masking:
             out[name] = countable(name, values[name])
         return out

@@ -142,6 +142,21 @@ def test_a_plan_for_another_call_is_refused(package: ModuleType, launches: list[
     assert len(launches) == 1
 
 
+def test_a_plan_of_another_package_is_refused(
+    root: Path, package: ModuleType, launches: list[Any], import_package: Import,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    spec = root / "kernels" / "specs" / "causal_document.py"
+    other = import_package(carried(root, spec), "causal_documents")
+    of_other = launches_of(other, monkeypatch)
+    held, given = package.Plan(), inputs()
+    package.attention(**given, plan=held)
+    with pytest.raises(ValueError, match="another package: use a new Plan"):
+        other.attention(**given, plan=held)
+    other.attention(**given, plan=other.Plan())
+    assert len(launches) == len(of_other) == 1
+
+
 def test_a_plan_is_not_taken_for_what_lies_at_an_old_address(
     package: ModuleType, launches: list[Any]
 ) -> None:
