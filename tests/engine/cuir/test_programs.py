@@ -193,8 +193,8 @@ WRONG_BITS = {
     "kept": ("keep_bits(acc, bits)", "keep(acc, bits, lambda y, i, j: y, at=[0, 0])",
              "type_mismatch"),
     "stored": ("store(Y[0:], acc)", "store(Y[0:], bits)", "type_mismatch"),
-    "reduced": ("store(Y[0:], acc)", "top = row_max(bits, zeros(row_of[mma_acc[64, D, 2]]))",
-                "type_mismatch"),
+    "reduced": ("store(Y[0:], acc)", "none = zeros(row_of[mma_acc[64, D, 2]])\n"
+                "    top = row_max(bits, none)", "type_mismatch"),
 }  # fmt: skip
 
 
