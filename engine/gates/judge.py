@@ -21,6 +21,7 @@ from engine.gates.running import Row, Way, run_deck
 from engine.gates.sizes import thresholds, unmet
 from engine.gates.starve import NONE, starved
 from engine.gates.subject import Failure, Report, Subject, as_declared, at_sight
+from engine.gates.tile_sweep import Swept, swept
 from engine.gates.untested import other_sides
 from engine.gates.visits import visits
 from engine.gates.watch import Watch
@@ -49,7 +50,7 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
         watch,
     )
     way = BY_RECIPE if read else BY_SPEC
-    failure, rows, deck = _judged(subject, report, way)
+    failure, rows, deck, held = _judged(subject, report, way)
     compared = len(rows)
     late: list[Row] = []
     if failure is None:
@@ -73,6 +74,7 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
         unlisted(subject, deck) if read else "",
         "" if late else NONE,
         tiles.words() if tiles is not None else "",
+        held.words(),
     )
     return _verdict(True, "; ".join((reason, *filter(None, words))), details, begin)
 
@@ -82,26 +84,29 @@ def judge(
 ) -> tuple[Failure | None, list[Row]]:
     """The first failure of the deck, and of what it left untested (or None); what every run
     measured."""
-    failure, rows, _ = _judged(subject, report, way)
+    failure, rows, *_ = _judged(subject, report, way)
     return failure, rows
 
 
 def _judged(
     subject: Subject, report: Report, way: Way
-) -> tuple[Failure | None, list[Row], list[Case]]:
-    """`judge`, and all the cases."""
+) -> tuple[Failure | None, list[Row], list[Case], Swept]:
+    """`judge`, all the cases, and what was found out without a run."""
     failure = at_sight(subject)
     if failure is not None:
-        return failure, [], []
+        return failure, [], [], Swept()
     deck = way.deck(subject)
     if not any(c.Nq and c.Nk and "exact" in c.modes for c in deck):
-        return Failure("no case of the deck fits the sizes that the spec allows"), [], deck
+        return Failure("no case of the deck fits the sizes that the spec allows"), [], deck, Swept()
+    held = Swept() if subject.watch is None else swept(subject)
+    if held.failure is not None:
+        return held.failure, [], deck, held
     failure, rows = run_deck(way, subject, deck, report)
     failure = failure or way.lacking(rows)
     if failure is None:
         failure, more, deck = other_sides(way, subject, deck, report)
         rows = [*rows, *more]
-    return failure, rows, deck
+    return failure, rows, deck, held
 
 
 def _verdict(ok: bool, reason: str, details: dict[str, Any], begin: float) -> dict[str, Any]:
