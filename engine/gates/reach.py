@@ -256,19 +256,24 @@ class Reaches:
         return one_of([(u * limit).long() * step for limit, step in ways], name)
 
     def _assigned(self, name: str, path: Path) -> Expr | None:
-        """What a name stands for at a statement, where it is assigned elsewhere only in the other
-        branch of an `if` around both."""
-        found = self.assigned.get((str(path[0]), name), [])
+        """What a name stands for at a statement: what the nearest statement above, in a block
+        around it, gives it, where nothing in between changes that or what it is made of."""
+        function = str(path[0])
         above = [
-            (p, value) for p, value in found
+            (p, value) for p, value in self.assigned.get((function, name), [])
             if p[:-1] == path[: len(p) - 1] and len(p) <= len(path)
             and str(p[-1]) != str(path[len(p) - 1]) and int(p[-1]) < int(path[len(p) - 1])
         ]  # fmt: skip
-        if len(above) != 1:
+        if not above:
             return None
-        ((at, value),) = above
-        apart = all(p == at or _other_branch(at, p) for p, _ in found)
-        return value if apart else None
+        at, value = above[-1]
+        block, first, last = at[:-1], int(at[-1]), int(path[len(at) - 1])
+        for used in (name, *free_names(value)):
+            for p, _ in self.assigned.get((function, used), []):
+                between = p[: len(block)] == block and first < int(p[len(block)]) <= last
+                if p != at and between and not _other_branch(p, path):
+                    return None
+        return value
 
     def _loops(self, name: str, path: Path) -> list[For]:
         """The loop around a statement that counts `name`; where none is, all of its function."""

@@ -188,3 +188,49 @@ def test_a_name_of_a_lambda_is_none_of_the_function_around_it() -> None:
     (one,) = (c for c in conditions(module) if c.words(True).startswith("`n > 5000`"))
     wrong = Subject(module, right.recipe, right.binding, right.spec, {})
     assert Reaches(wrong).of(one, True).possible
+
+
+TWO_LOOPS = """\
+    for late in range(2):
+        far = late + 1
+        if far > 1:
+            l = map(l, lambda a: a * 1.0)
+        if far > 3:
+            l = map(l, lambda a: a * 1.0)
+    for late in range(3, 4):
+        far = late + 2
+        if far > 4:
+            l = map(l, lambda a: a * 1.0)
+"""
+
+
+def test_a_name_that_two_loops_give_is_what_the_loop_around_gives_it() -> None:
+    right = subject_of("full")
+    subject = edited(right, AFTER, TWO_LOOPS + AFTER)
+    sides = {
+        words: {
+            s: Reaches(subject).of(only(subject, right, words), s).possible for s in (True, False)
+        }
+        for words in ("`far > 1`", "`far > 3`", "`far > 4`")
+    }
+    assert sides == {
+        "`far > 1`": {True: True, False: True},
+        "`far > 3`": {True: False, False: True},
+        "`far > 4`": {True: True, False: False},
+    }
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        "        far = late + 1\n        if args.Nk > 3:\n            far = far + 9\n",
+        "        step = late\n        far = step + 1\n        step = 12\n        far = far + step\n",
+        "        far = late + 1\n        for more in range(2):\n            far = far + 9\n",
+    ],
+)
+def test_what_is_changed_in_between_is_not_what_was_given_first(changed: str) -> None:
+    right = subject_of("full")
+    text = f"    for late in range(2):\n{changed}        if far > 3:\n"
+    text += "            l = map(l, lambda a: a * 1.0)\n"
+    subject = edited(right, AFTER, text + AFTER)
+    assert Reaches(subject).of(only(subject, right, "`far > 3`"), True).possible
