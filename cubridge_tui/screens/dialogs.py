@@ -189,21 +189,18 @@ class Confirm(ModalScreen[bool], inherit_bindings=False):
         self._asked = time.monotonic()
 
     def compose(self) -> ComposeResult:
+        # Each line with its text: one that is closed at once is mounted when they are gone.
         with Vertical():
-            for _ in self._pieces():
-                yield Line(classes="question")
-            yield Line(id="hint")
-
-    def _pieces(self) -> list[str]:
-        return textwrap.wrap(self._question, max(self.app.size.width - 2, 20))
+            for piece in textwrap.wrap(self._question, max(self.app.size.width - 2, 20)):
+                line = Line(classes="question")
+                line.put([(f" {piece}", "title")])
+                yield line
+            hint = Line(id="hint")
+            hint.put([(" y", "key"), (" yes  ", "dim"), ("any other key", "key"), (" no", "dim")])
+            yield hint
 
     def on_mount(self) -> None:
         self._asked = time.monotonic()
-        lines = self.query(".question").results(Line)
-        for line, piece in zip(lines, self._pieces(), strict=True):
-            line.put([(f" {piece}", "title")])
-        keys = [(" y", "key"), (" yes  ", "dim"), ("any other key", "key"), (" no", "dim")]
-        self.query_one("#hint", Line).put(keys)
 
     def on_key(self, event: events.Key) -> None:
         event.stop()

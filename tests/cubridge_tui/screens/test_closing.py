@@ -15,6 +15,7 @@ from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.jobs import Jobs, Outcome
 from cubridge_tui.screens.closing import ClosingScreen
 from cubridge_tui.screens.commit import CommitScreen
+from cubridge_tui.screens.dialogs import Confirm
 from engine.errors import CuBridgeError
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import placed
@@ -76,6 +77,11 @@ async def test_timers_and_jobs_that_end_after_their_screen_do_nothing(
         assert isinstance(screen, ClosingScreen)
         for method in STARTS[name]:
             getattr(screen, method)()
+        if isinstance(app.screen, Confirm):  # what it asks for begins, too
+            asked = app.screen._result_callbacks[-1].callback
+            assert asked is not None
+            asked(True)
+            assert app.jobs.busy
         while len(app.screen_stack) > below:
             app.pop_screen()
         await settled(app, pilot)
