@@ -224,7 +224,7 @@ def test_a_name_that_two_loops_give_is_what_the_loop_around_gives_it() -> None:
     "changed",
     [
         "        far = late + 1\n        if args.Nk > 3:\n            far = far + 9\n",
-        "        step = late\n        far = step + 1\n        step = 12\n        far = far + step\n",
+        "        n = late\n        far = n + 1\n        n = 12\n        far = far + n\n",
         "        far = late + 1\n        for more in range(2):\n            far = far + 9\n",
     ],
 )
@@ -234,3 +234,89 @@ def test_what_is_changed_in_between_is_not_what_was_given_first(changed: str) ->
     text += "            l = map(l, lambda a: a * 1.0)\n"
     subject = edited(right, AFTER, text + AFTER)
     assert Reaches(subject).of(only(subject, right, "`far > 3`"), True).possible
+
+
+SIGNED = "    far = 0\n    if args.Nk > 3:\n        far = -1\n"
+FALLING = "    far = 0\n    for late in range(0, 3):\n        far = far - 1\n"
+COUNTED = "    for late in range(0, args.Nk):\n        more = late * 2\n        sync()\n"
+BEHIND = {
+    "a loop that counts down": ("", "for late in range(1, 0, -1)"),
+    "a step that a run knows": ("", "for late in range(1, 0, args.Nq - args.Nq - 1)"),
+    "a step of a name": ("    far = -1\n", "for late in range(1, 0, far)"),
+    "a step that is one of two": (SIGNED, "for late in range(1, 0, far)"),
+    "what counts down": ("", "for late in range(args.Nk, 0, -1)", "if late < 3"),
+    "a bound that was counted down": (FALLING, "for late in range(far, 0)"),
+    "a name that was counted down": (FALLING, "if far < 0"),
+    "a name that is one of two": (SIGNED, "if far < 0"),
+    "what hangs on such a name": (f"{SIGNED}    more = far - 1\n", "if more + 1 < 0"),
+    "what counts from such a name": (SIGNED, "for late in range(far, 0)", "if late < 0"),
+    "a loop in one of its name": (
+        "", "for late in range(args.Nk)", "if late > 2", "for late in range(2)",
+    ),
+    "what a loop of its name counted": (COUNTED, "for late in range(2)", "if more > 8"),
+    "a loop of a constant's name": ("", "if BM > 2", "for BM in range(2)"),
+}  # fmt: skip
+
+
+def behind(how: str, test: str) -> Subject:
+    """The plain kernel with a condition that a run comes to after others."""
+    before, *heads = BEHIND[how]
+    nest = [f"{'    ' * depth}{head}:\n" for depth, head in enumerate((*heads, f"if {test}"), 1)]
+    end = f"{'    ' * (len(nest) + 1)}sync()\n"
+    return edited(subject_of("full"), AFTER, "".join((before, *nest, end, AFTER)))
+
+
+@pytest.mark.parametrize("how", BEHIND)
+def test_what_a_run_comes_to_has_its_branches(how: str) -> None:
+    """Each was taken for what no run comes to, and both sides of the condition went unseen."""
+    wrong = behind(how, "args.Nk > 70000")
+    one = only(wrong, subject_of("full"), "`args.Nk > 70000`")
+    reaches = Reaches(wrong)
+    assert all(reaches.of(one, side).possible for side in (True, False))
+
+
+@pytest.mark.parametrize("how", [h for h in BEHIND if BEHIND[h][-1].startswith("if ")])
+def test_a_test_that_a_run_meets_both_ways_is_asked_for_both(how: str) -> None:
+    wrong = behind(how, "args.Nk > 70000")
+    test = BEHIND[how][-1].removeprefix("if ")
+    one = only(wrong, subject_of("full"), f"`{test}`")
+    assert Reaches(wrong).of(one, True).possible
+
+
+@pytest.mark.parametrize(
+    "loop", ["range(1, 0)", "range(1, 0, args.Nk)", "range(0, 1, -1)", "range(1, 0, then(far))"]
+)
+def test_in_a_loop_that_never_runs_nothing_is_asked(loop: str) -> None:
+    lines = f"    for late in {loop}:\n        far = late + 1\n        if args.Nk > 70000:\n"
+    wrong = edited(subject_of("full"), AFTER, f"{lines}            sync()\n{AFTER}")
+    one = only(wrong, subject_of("full"), "`args.Nk > 70000`")
+    assert not Reaches(wrong).of(one, True).possible
+
+
+def test_a_loop_that_counts_down_runs_where_its_start_is_above_its_stop() -> None:
+    lines = "    for late in range(max(args.Nk - 70000, 0), 0, -1):\n        sync()\n"
+    wrong = edited(subject_of("full"), AFTER, lines + AFTER)
+    (one,) = (c for c in new_conditions(subject_of("full").module, wrong.module) if c.loop)
+    assert one.words(True).startswith("`max(args.Nk - 70000, 0) > 0`")
+    reach = Reaches(wrong).of(one, True)
+    assert reach.possible and all(case.Nk > 70000 for case in reach.cases)
+
+
+@pytest.mark.parametrize("before", ["    i = 0\n", "    for i in range(2):\n        sync()\n"])
+def test_a_coordinate_of_a_scalars_name_is_a_coordinate(before: str) -> None:
+    lines = "    l = map(l, lambda sum, i: sum * 2.0 if i > 3290 else sum, at=[q0, 0])\n"
+    wrong = edited(subject_of("full"), AFTER, before + lines + AFTER)
+    assert Reaches(wrong).of(only(wrong, subject_of("full"), "`i > 3290`"), True).possible
+
+
+@pytest.mark.parametrize("given", ["far", "i32(LSE[b, h, q0])"])
+def test_a_parameter_that_is_given_what_only_a_run_knows_may_be_below_0(given: str) -> None:
+    text = print_module(subject_of("full").module)
+    inner = INNER.replace("q0 > 900", "n < 0").replace("(args, n: i32, q0: i32)", "(n: i32)")
+    text = text.replace("@device\ndef tile_index", f"{inner}@device\ndef tile_index")
+    lines = f"{SIGNED}    more = inner({given})\n"
+    module = parse_module(text.replace(AFTER, lines + AFTER))
+    right = subject_of("full")
+    wrong = Subject(module, right.recipe, right.binding, right.spec, {})
+    one = next(c for c in conditions(module) if c.words(True).startswith("`n < 0` (inner)"))
+    assert Reaches(wrong).of(one, True).possible
