@@ -38,7 +38,7 @@ from engine.cuir.scalar import CASTS, FUNCTIONS
 from engine.gates.guards import Guards
 from engine.gates.kinds import Kinds, parameters
 from engine.gates.sizes import resolved, scalars_of
-from engine.gates.standings import Standing, Within, standings
+from engine.gates.standings import Standing, Within, runs, standings
 from engine.transfer.rewrite import free_names, stmt_exprs
 
 Key = tuple[Path, Expr, Within]
@@ -208,8 +208,8 @@ def _of_statement(at: Standing, kinds: Kinds) -> Iterator[tuple[Expr, Expr, _Pla
         case If(cond):
             for row in _tested(cond, place):
                 yield *row, False
-        case For(_, start, stop):
-            test = Compare("<", start, stop)
+        case For():
+            test = runs(stmt)
             yield test, test, place, True
 
 

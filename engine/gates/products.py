@@ -36,8 +36,9 @@ from engine.cuir.printer import print_expr
 from engine.cuir.scalar import CASTS, evaluate
 from engine.errors import CuBridgeError
 from engine.gates.kinds import Kinds, coordinates
+from engine.gates.names import constants_in
 from engine.gates.overflow import LARGEST, Overflow
-from engine.gates.sizes import known_constants
+from engine.gates.standings import climbs
 from engine.transfer.match import find_attention
 from engine.transfer.rewrite import stmt_exprs
 
@@ -110,7 +111,10 @@ class Bounds:
 
     @classmethod
     def of(cls, module: Module, base: Module) -> Bounds:
-        constants = known_constants(module)
+        constants = {
+            function: {n: int(e.value) for n, e in known.items() if isinstance(e, Num)}
+            for function, known in constants_in(module).items()
+        }
         devices = {f.name for f in module.functions if f.kind == "device"}
         values: dict[tuple[str, str], list[Expr]] = {}
         returned: dict[str, list[Expr]] = {}
@@ -121,9 +125,8 @@ class Bounds:
             match stmt:
                 case Assign(target, value):
                     values.setdefault((function, target), []).append(value)
-                case For(var, start, stop, step):
-                    end = start if isinstance(step, Unary) else stop
-                    values.setdefault((function, var), []).append(end)
+                case For(var):
+                    values.setdefault((function, var), []).extend(_ends(stmt))
                 case Return(value) if value is not None:
                     returned.setdefault(function, []).append(value)
             for expr in stmt_exprs(stmt):
@@ -220,13 +223,13 @@ class Bounds:
         number = self.constants.get(function, {}).get(id)
         if number is not None:
             return abs(number)
-        if at in self.values:
-            return self._most([(function, e) for e in self.values[at]], at)
-        if id in self.params.get(function, ()) and function in self.calls:
+        found = [(function, e) for e in self.values.get(at, ())]
+        if id in self.params.get(function, ()):
+            if function not in self.calls:
+                return LARGEST
             place = self.params[function].index(id)
-            passed = [(f, c.args[place]) for f, c in self.calls[function] if place < len(c.args)]
-            return self._most(passed, at)
-        return LARGEST
+            found += [(f, c.args[place]) for f, c in self.calls[function] if place < len(c.args)]
+        return self._most(found, at)  # of nothing: LARGEST
 
     def _most(self, found: list[tuple[str, Expr]], at: tuple[str, str]) -> int | None:
         """The largest of several; what is held in an `int` is no larger than that."""
@@ -245,6 +248,18 @@ class Bounds:
         except (CuBridgeError, KeyError, TypeError, ValueError, ZeroDivisionError):
             return 0
         return abs(value) if isinstance(value, int) else 0
+
+
+def _ends(loop: For) -> tuple[Expr, ...]:
+    """What bounds the magnitude of a loop's variable."""
+    match loop.start:
+        case Num(start):
+            below = start < 0
+        case Call(fn):
+            below = fn not in ("block_id", "warpgroup_id")
+        case _:
+            below = True
+    return (loop.start, loop.stop) if below or not climbs(loop) else (loop.stop,)
 
 
 def _batch_and_head(module: Module) -> dict[tuple[str, Expr], int]:

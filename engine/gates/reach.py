@@ -39,7 +39,7 @@ from engine.gates.conditions import Condition
 from engine.gates.deck import Case, Tiles
 from engine.gates.names import changed_in, constants_in, data_in, places_in
 from engine.gates.sizes import SIZES, resolved, scalars_of, tiles_of
-from engine.gates.standings import Within
+from engine.gates.standings import Within, climbs, runs
 from engine.gates.subject import Subject
 from engine.gates.table import one_of, table_of_sizes, tiles, uniform
 from engine.transfer.match import find_attention
@@ -54,6 +54,15 @@ WARPGROUPS = 8
 MANY = 1000  # multiprocessors
 
 
+@dataclass(eq=False, frozen=True, slots=True)
+class _Values:
+    """A value at each point. `guessed` where it hangs on a name of which the text does not say what
+    it is: such values find cases to run, and rule nothing out."""
+
+    at: Tensor
+    guessed: bool = False
+
+
 @dataclass(eq=False, slots=True)
 class _Draw:
     """A statement on one way that leads to it: what holds there, the call that its function runs
@@ -63,7 +72,7 @@ class _Draw:
     held: Within
     site: Site | None = None
     caller: _Draw | None = None
-    values: dict[Expr, Tensor] = field(default_factory=dict)
+    values: dict[Expr, _Values] = field(default_factory=dict)
     reached: Tensor | None = None
 
     @property
@@ -118,7 +127,7 @@ class Reaches:
         self.table |= {"D": size, "Dv": size}
         legal = torch.ones_like(self.table["B"], dtype=torch.bool)
         for constraint in subject.recipe.constraints:
-            legal &= self._value(constraint, _Draw(("",), ())) != 0
+            legal &= self._value(constraint, _Draw(("",), ())).at != 0
         self.table |= {n: self.table[n][legal] for n in SIZES}
 
     def of(self, one: Condition, side: bool) -> Reach:
@@ -127,18 +136,19 @@ class Reaches:
         if one.ends:
             return Reach(True)
         draws = self._draws(one.path, one.given)
-        hit, between = torch.zeros_like(self.table["B"], dtype=torch.bool), False
+        hit, maybe = torch.zeros_like(self.table["B"], dtype=torch.bool), False
         for draw in draws[:MAX_WAYS]:
             asked = self._reached(draw)
             try:
-                value = self._value(one.whole, draw).bool()
+                value = self._value(one.whole, draw)
             except UNKNOWN:
                 return Reach(True)
-            hit |= asked & (value == side)
-            between = between or self._between(one, side, asked, draw)
+            hit |= asked & (value.at.bool() == side)
+            maybe = maybe or (value.guessed and bool(asked.any()))
+            maybe = maybe or self._between(one, side, asked, draw)
         at = hit.nonzero().flatten()
         if not len(at):
-            return Reach(between or len(draws) > MAX_WAYS)
+            return Reach(maybe or len(draws) > MAX_WAYS)
         columns = torch.stack([self.table[n][at] for n in SIZES], -1)
         cost = (columns[:, [0, 1, 3, 4]].double()).prod(-1)
         columns = columns[cost.argsort(stable=True)]
@@ -177,11 +187,12 @@ class Reaches:
         """Where what holds around a statement, and around the calls that lead to it, may hold."""
         if draw.reached is None:
             asked = torch.ones_like(self.table["B"], dtype=torch.bool)
-            loops = [(Compare("<", o.start, o.stop), True) for o in self._around(draw.path)]
+            loops = [(runs(loop), True) for loop in self._around(draw.path)]
             for test, outcome in (*draw.held, *loops):
                 # It may hold or not: more sizes than there are, never fewer.
                 with suppress(*UNKNOWN):
-                    asked = asked & (self._value(test, draw).bool() == outcome)
+                    value = self._value(test, draw)
+                    asked = asked & (value.guessed | (value.at.bool() == outcome))
             draw.reached = asked if draw.caller is None else asked & self._reached(draw.caller)
         return draw.reached
 
@@ -189,31 +200,32 @@ class Reaches:
         """Whether two numbers that are equal at none of the points may be so between them."""
         match one.whole:
             case Compare("==" | "!=" as op, left, right) if side == (op == "=="):
-                a, b = (self._value(e, draw)[asked] for e in (left, right))
+                a, b = (self._value(e, draw).at[asked] for e in (left, right))
                 return bool((a > b).any()) and bool((a < b).any())
         return False
 
-    def _value(self, expr: Expr, draw: _Draw) -> Tensor:
+    def _value(self, expr: Expr, draw: _Draw) -> _Values:
         """`expr` at every point. What is drawn for a name is drawn once."""
         expr = substitute(self.inline(expr), self.constants.get(draw.function, {}))
         expr = _divided(map_expr(expr, lambda e: _drawn_call(e) or self.fields.get(e)))
-        env = dict(self.table)
+        env, guessed = dict(self.table), False
         for name in sorted(free_names(expr) - env.keys() - CONSTANTS.keys()):
             if Name(name) not in draw.values:
                 draw.values[Name(name)] = self._drawn(name, draw)
-            env[name] = draw.values[Name(name)]
-        return torch.as_tensor(evaluate(expr, env)).expand_as(self.table["B"])
+            env[name] = draw.values[Name(name)].at
+            guessed |= draw.values[Name(name)].guessed
+        return _Values(torch.as_tensor(evaluate(expr, env)).expand_as(self.table["B"]), guessed)
 
-    def _given(self, expr: Expr, caller: _Draw) -> Tensor:
+    def _given(self, expr: Expr, caller: _Draw) -> _Values:
         """What a call gives a parameter."""
         if expr not in caller.values:
             whole = resolved(expr, self.scalars.get(caller.function, {}))
             caller.values[expr] = self._value(whole, caller)
         return caller.values[expr]
 
-    def _drawn(self, name: str, draw: _Draw) -> Tensor:
+    def _drawn(self, name: str, draw: _Draw) -> _Values:
         """Values that a name may have at each point: what its function is called with, what a loop
-        counts; else a batch, a head, a row, a key or a tile."""
+        counts, a batch, a head; else, by guess, a row, a key or a tile."""
         function = draw.function
         names = self.scalars.get(function, {})
         value = names.get(name) or self._assigned(name, draw.path)
@@ -224,36 +236,45 @@ class Reaches:
         sizes = self.table
         loops = self._loops(name, draw.path)
         if loops:
-            u = uniform(name, len(sizes["B"]))
-            counted: list[Tensor] = []
-            for loop in loops:
-                start, stop = (
-                    self._value(resolved(e, names), draw) for e in (loop.start, loop.stop)
-                )
-                counted.append(start + (u * (stop - start).clamp_min(1)).long())
-            return one_of(counted, name)
+            counted = [self._counted(loop, draw) for loop in loops]
+            return _Values(one_of([c.at for c in counted], name), any(c.guessed for c in counted))
         if draw.site is not None and draw.caller is not None and name in draw.site.given:
             with suppress(*UNKNOWN):
                 return self._given(draw.site.given[name], draw.caller)
         u = uniform(name, len(sizes["B"]))
         if name == _PROCESSORS.id:  # those of a run, and of cards with more
-            return Limits().sm_count + (u.masked_fill(u < 0.5, 0.0) * MANY).long()
+            return _Values(Limits().sm_count + (u.masked_fill(u < 0.5, 0.0) * MANY).long())
         blocks = sizes["B"] * sizes["Hq"] * tiles(sizes["Nq"], self.tiles.rows)
         limits = {
-            self.batch: (sizes["B"], 1), self.head: (sizes["Hq"], 1),
-            _BLOCK.id: (blocks, 1), _GROUP.id: (WARPGROUPS * torch.ones_like(blocks), 1),
+            self.batch: sizes["B"], self.head: sizes["Hq"],
+            _BLOCK.id: blocks, _GROUP.id: WARPGROUPS * torch.ones_like(blocks),
         }  # fmt: skip
         if (function, name) in self.places:
-            return one_of([(u * sizes[n]).long() for n in self.places[function, name]], name)
+            within = [(u * sizes[n]).long() for n in self.places[function, name]]
+            return _Values(one_of(within, name))
         if name in limits and name:
-            return (u * limits[name][0]).long()
+            return _Values((u * limits[name]).long())
         ways = (
             (tiles(sizes["Nk"], self.tiles.keys), 1),
             (tiles(sizes["Nk"], self.tiles.keys), self.tiles.keys),
             (tiles(sizes["Nq"], self.tiles.rows), self.tiles.rows),
             (blocks, 1), (sizes["Nq"], 1), (sizes["Nk"], 1),
         )  # fmt: skip
-        return one_of([(u * limit).long() * step for limit, step in ways], name)
+        return _Values(one_of([(u * limit).long() * step for limit, step in ways], name), True)
+
+    def _counted(self, loop: For, draw: _Draw) -> _Values:
+        """What a loop counts, from its start towards its stop."""
+        names = self.scalars.get(draw.function, {})
+
+        def value(expr: Expr) -> _Values:
+            return self._value(resolved(expr, names), draw)
+
+        first, end, way = value(loop.start), value(loop.stop), climbs(loop)
+        step = value(loop.step if way is None else Num(1 if way else -1))
+        u = uniform(loop.var, len(first.at))
+        rounds = (u * (end.at - first.at).abs().clamp_min(1)).long()
+        at = first.at + torch.where(step.at > 0, rounds, -rounds)
+        return _Values(at, first.guessed or end.guessed or step.guessed)
 
     def _assigned(self, name: str, path: Path) -> Expr | None:
         """What a name stands for at a statement: what the nearest statement above, in a block

@@ -1,11 +1,24 @@
-"""Where each statement of a function stands: what holds there."""
+"""Where each statement of a function stands: what holds there, and whether a loop runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.cuir.nodes import Expr, For, Function, If, Path, Return, Stmt
+from engine.cuir.nodes import (
+    Call,
+    Compare,
+    Expr,
+    For,
+    Function,
+    If,
+    Num,
+    Path,
+    Return,
+    Select,
+    Stmt,
+    next_of,
+)
 
 Within = tuple[tuple[Expr, bool], ...]
 
@@ -37,3 +50,22 @@ def _of_block(body: tuple[Stmt, ...], prefix: Path, held: Within) -> Iterator[St
                     held = (*held, (cond, False))
             case For():
                 yield from _of_block(stmt.body, (*path, "body"), held)
+
+
+def climbs(loop: For) -> bool | None:
+    """Whether a loop counts upwards; None where the value of its step says so in a run."""
+    match loop.step:
+        case Num(value):
+            return value > 0
+        case Call("grid_dim"):
+            return True
+    return True if next_of(loop.step) is not None else None
+
+
+def runs(loop: For) -> Expr:
+    """The test of whether a loop runs at all."""
+    up, down = Compare("<", loop.start, loop.stop), Compare(">", loop.start, loop.stop)
+    way = climbs(loop)
+    if way is None:
+        return Select(Compare(">", loop.step, Num(0)), up, down)
+    return up if way else down

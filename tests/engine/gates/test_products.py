@@ -20,6 +20,9 @@ KERNELS = [("flash_fwd_sm80", "bf16_64"), ("flash_fwd_sm90", "bf16_128")]
 ROW = "q0 = block % q_tiles * BM"
 KEEP = "lambda i, j: j < args.Nk"
 SCALE = "    scale_log2 = args.scale * LOG2E\n"
+FAR = "    more = far * 1000003\n"
+LATE = "    l = row_reduce(l)\n"
+NEXT = "    more = next * 4000037\n"
 WRONG = {
     "a block's number": [(ROW, "q0 = block * 1000003 % (q_tiles * 1000003) // 1000003 * BM")],
     "a row": [(ROW, f"{ROW} * 90001 // 90001")],
@@ -29,6 +32,23 @@ WRONG = {
     ],
     "a tile's number": [("(n + 1) * BN <= args.Nk", "(n + 1) * BN * 65536 <= args.Nk * 65536")],
     "a head's number": [(ROW, f"{ROW} + h * h * h // (h * h * h + 1)")],
+    "a name that is 0 first": [(SCALE, f"{SCALE}    far = 0\n    far = args.Nk\n{FAR}")],
+    "a name that is 0 on one way": [
+        (SCALE, f"{SCALE}    far = 0\n    if args.Nq > 9:\n        far = args.Nk\n{FAR}"),
+    ],
+    "a count of tiles to load": [(SCALE, f"{SCALE}    next = 0\n"), (LATE, f"{LATE}{NEXT}")],
+    "a loop that counts down": [
+        (SCALE, f"{SCALE}    for far in range(args.Nk - 1, -1, -1):\n    {FAR}"),
+    ],
+    "a loop that begins below 0": [
+        (SCALE, f"{SCALE}    for far in range(-args.Nk, 1):\n    {FAR}"),
+    ],
+    "a step that a run knows": [
+        (SCALE, f"{SCALE}    for far in range(args.Nk, 0, args.Nk - args.Nq):\n    {FAR}"),
+    ],
+    "a parameter that may become 0": [
+        ("    return step\n", "    if step > 900:\n        step = 0\n    return step * 40000000\n"),
+    ],
 }  # fmt: skip
 
 
@@ -60,6 +80,9 @@ def test_it_fails_g2_before_anything_runs(
         (ROW, "q0 = block % q_tiles * BM * 3 // 3"),
         ("h // (args.Hq // args.Hkv)", "h * args.Hkv // args.Hq"),
         (KEEP, "lambda i, j: i64(j) * 1000003 < i64(args.Nk) * 1000003"),
+        (SCALE, f"{SCALE}    far = 0\n    far = 2\n{FAR}"),
+        (SCALE, f"{SCALE}    for far in range(9, -1, -1):\n    {FAR}"),
+        (SCALE, f"{SCALE}    for far in range(block_id(0), 9, grid_dim(0)):\n    {FAR}"),
     ],
 )
 def test_products_that_32_or_64_bits_hold_pass(old: str, new: str) -> None:
