@@ -30,7 +30,7 @@ from engine.gates.diagnose import diagnose, lse_path
 from engine.gates.low_precision import run_spec
 from engine.gates.running import Compare, Row, Way, execute, make_case, weights_of
 from engine.gates.sizes import first_met, thresholds
-from engine.gates.steady import UNSOUND, UNUSUAL, steady
+from engine.gates.steady import UNSOUND, UNUSUAL, overflows, steady
 from engine.gates.subject import Failure, Subject, is_element, op_text
 from engine.spec.oracle import expected, oracle, output_as_bhnd
 
@@ -107,12 +107,12 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
     want = expected(subject.recipe, wide)
     reference = output_as_bhnd(subject.recipe, oracle(subject.spec, wide, subject.options))
     sound = reference.isfinite().all(-1) | want.empty
-    if case.values in UNUSUAL and not bool(sound.all()):
+    plain = output_as_bhnd(subject.recipe, run_spec(subject.spec, low, subject.options)).double()
+    if case.values in UNUSUAL and (not bool(sound.all()) or overflows(plain, reference)):
         return None, row | {"skipped": UNSOUND}
     failure, out = execute(subject, low, sizes, "typed", seed)
     if failure is not None:
         return failure, row
-    plain = output_as_bhnd(subject.recipe, run_spec(subject.spec, low, subject.options)).double()
     kept = ~want.empty[..., None].expand_as(reference)
     got = output_as_bhnd(subject.recipe, out["O"]).double()
     if bool((got.masked_select(~kept) != 0).any()):

@@ -24,7 +24,7 @@ from engine.gates.comparing import EXACT_TOLERANCE, roundoff, rows_equal
 from engine.gates.deck import Case
 from engine.gates.low_precision import run_spec
 from engine.gates.running import Compare, Row, Way, execute, hot_like, make_case
-from engine.gates.steady import UNSOUND, UNUSUAL, finite_as_ever, steady
+from engine.gates.steady import UNSOUND, UNUSUAL, finite_as_ever, overflows, steady
 from engine.gates.subject import Failure, Subject
 from engine.spec.oracle import as_bhnd, oracle, output_as_bhnd
 from engine.spec.signature import Signature
@@ -136,13 +136,15 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
         spec = partial(_spec, subject)
         if not finite_as_ever(spec, wide, _query(subject), want):
             return None, row | {"skipped": UNSOUND}
-    failure, out = execute(subject, low, sizes, "typed", seed)
-    if failure is not None:
-        return failure, row
     try:
         plain = output_as_bhnd(subject.recipe, run_spec(subject.spec, low, subject.options))
     except SpecError as error:
         return None, row | {"skipped": f"the spec does not run in low precision: {error.message}"}
+    if case.values in UNUSUAL and overflows(plain, want):
+        return None, row | {"skipped": UNSOUND}
+    failure, out = execute(subject, low, sizes, "typed", seed)
+    if failure is not None:
+        return failure, row
     nothing = want.isnan().all(-1, keepdim=True)
     got = output_as_bhnd(subject.recipe, out["O"]).double()
     if bool((got.masked_select(nothing.expand_as(got)) != 0).any()):

@@ -31,6 +31,12 @@ def finite_as_ever(spec: Spec, inputs: Mapping[str, Any], q: str, want: Tensor) 
     return isinstance(usual, Tensor) and bool((usual.isfinite() == want.isfinite()).all())
 
 
+def overflows(plain: Tensor, want: Tensor) -> bool:
+    """Whether the spec itself, in the element type, leaves numbers behind that float64 has: then
+    the type has no room for such logits, and says nothing of a kernel that leaves them too."""
+    return bool((want.isfinite() & ~plain.isfinite()).any())
+
+
 def steady(spec: Spec, inputs: Mapping[str, Any], q: str, want: Tensor) -> Tensor:
     """[B, Hq, Nq]: rows that the next float64 after each element of q leaves as they are."""
     toward = torch.full_like(inputs[q], torch.inf)

@@ -73,11 +73,11 @@ def attention_mods(t: Float[Tensor, "B Nk"]):
 """
 
 
-def subject_of(folder: Path, text: str) -> Subject:
+def subject_of(folder: Path, text: str, key: str = "bf16_64") -> Subject:
     path = folder / "spec.py"
     path.write_text(HEAD + text)
     package = load_package("flash_fwd_sm80")
-    target = lift(package, "bf16_64", package.archs[0]).module
+    target = lift(package, key, package.archs[0]).module
     recipe = read_recipe(path, {})
     planned = plan(target, recipe)
     for _, after in apply(target, planned.steps):

@@ -26,8 +26,11 @@ SQUARED = f"{HEAD}    return torch.softmax(s * s, -1) @ v\n"
 UNBOUNDED = f"{HEAD}    return torch.exp(s) @ v\n"
 
 
-def runs_of(tmp_path: Path, text: str, way: Way) -> list[Row]:
-    subject = subject_of(tmp_path, text)
+RELU = f"{HEAD}    return torch.relu(s).square().to(q.dtype) @ v\n"
+
+
+def runs_of(tmp_path: Path, text: str, way: Way, key: str = "bf16_64") -> list[Row]:
+    subject = subject_of(tmp_path, text, key)
     cases = [c for c in read_cases(subject) if c.values in UNUSUAL]
     failure, rows = run_deck(way, subject, cases, lambda _: None)
     assert failure is None
@@ -38,6 +41,16 @@ def runs_of(tmp_path: Path, text: str, way: Way) -> list[Row]:
 def test_a_weight_that_overflows_is_not_compared(tmp_path: Path, way: Way) -> None:
     rows = runs_of(tmp_path, UNBOUNDED, way)
     assert rows and all(row.get("skipped") == UNSOUND for row in rows)
+
+
+@pytest.mark.parametrize("way", [BY_RECIPE, BY_SPEC], ids=["recipe", "spec"])
+@pytest.mark.parametrize(("key", "room"), [("f16_64", False), ("bf16_64", True)])
+def test_where_the_spec_leaves_the_element_type_s_numbers_behind_so_may_the_kernel(
+    tmp_path: Path, way: Way, key: str, room: bool
+) -> None:
+    """A square of 1,000 is no f16."""
+    rows = [r for r in runs_of(tmp_path, RELU, way, key) if r["mode"] == "typed"]
+    assert rows and all(("skipped" not in row) == room for row in rows)
 
 
 def test_a_softmax_of_squares_is_compared(tmp_path: Path) -> None:
