@@ -15,6 +15,7 @@ from engine.cuir.nodes import (
     Module,
     Num,
     walk,
+    walk_block,
     walk_expr,
 )
 from engine.cuir.scalar import CASTS, FUNCTIONS
@@ -27,21 +28,27 @@ _COUNTED = frozenset({"block_id", "grid_dim", "warpgroup_id"}) | FUNCTIONS.keys(
 
 def constants_in(module: Module) -> dict[str, dict[str, Expr]]:
     """By function: the names that stand for one whole number throughout."""
-    times = Counter((str(p[0]), s.target) for p, s in walk(module) if isinstance(s, Assign))
-    changed = changed_in(module)
-    return {
-        function: {
-            n: Num(v)
-            for n, v in known.items()
-            if times[function, n] < 2 and (function, n) not in changed
+    assigned = [(str(p[0]), s) for p, s in walk(module) if isinstance(s, Assign)]
+    times = Counter((function, s.target) for function, s in assigned)
+    many = {key for key, count in times.items() if count > 1} | changed_in(module)
+    grown = True
+    while grown:  # what is made of one that is several is several
+        more = {
+            (function, s.target)
+            for function, s in assigned
+            if any((function, name) in many for name in free_names(s.value))
         }
+        grown = not more <= many
+        many |= more
+    return {
+        function: {n: Num(v) for n, v in known.items() if (function, n) not in many}
         for function, known in known_constants(module).items()
     }
 
 
 def changed_in(module: Module) -> frozenset[tuple[str, str]]:
     """By function: names that are more than one of a parameter, a constant, a loop's variable, a
-    lambda's parameter and what is assigned; and variables of two loops (see `_counted_twice`). What
+    lambda's parameter and what is assigned; and variables of loops in loops of the same name. What
     they are hangs on where they are asked, so nothing is said of them."""
     kinds = [
         {(f.name, p.name) for f in module.functions for p in f.params},
@@ -58,37 +65,12 @@ def changed_in(module: Module) -> frozenset[tuple[str, str]]:
         },
     ]
     times = Counter(key for kind in kinds for key in kind)
-    return frozenset(key for key, many in times.items() if many > 1) | _counted_twice(module)
-
-
-def _counted_twice(module: Module) -> frozenset[tuple[str, str]]:
-    """By function: variables of two loops where one stands in the other, or where a name that hangs
-    on what the one counts is read outside it, and so perhaps in the other."""
-    loops = [(path, s) for path, s in walk(module) if isinstance(s, For)]
-    times = Counter((str(path[0]), loop.var) for path, loop in loops)
-    out: set[tuple[str, str]] = set()
-    for path, loop in loops:
-        key = str(path[0]), loop.var
-        if times[key] < 2:
-            continue
-        function = [row for row in walk(module) if row[0][0] == path[0]]
-        inner = [row for row in function if row[0][: len(path)] == path and row[0] != path]
-        made = {loop.var}
-        grown = True
-        while grown:
-            more = {
-                s.target for _, s in inner if isinstance(s, Assign) and free_names(s.value) & made
-            }
-            grown = not more <= made
-            made |= more
-        once = Counter(s.target for _, s in function if isinstance(s, Assign))
-        made = {name for name in made if once[name] == 1}
-        outside = (
-            free_names(e) for p, s in function if p[: len(path)] != path for e in stmt_exprs(s)
-        )
-        nested = any(isinstance(s, For) and s.var == loop.var for _, s in inner)
-        if nested or any(names & made for names in outside):
-            out.add(key)
+    out = {key for key, many in times.items() if many > 1}
+    for path, loop in walk(module):
+        if isinstance(loop, For):
+            inner = walk_block(loop.body, ())
+            if any(isinstance(s, For) and s.var == loop.var for _, s in inner):
+                out.add((str(path[0]), loop.var))
     return frozenset(out)
 
 

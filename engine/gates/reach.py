@@ -7,9 +7,10 @@ gives a case to run, or, where no run can be afforded, the sizes that a verdict 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice, zip_longest
 
 import torch
@@ -19,7 +20,6 @@ from engine.cuir.execute.program import Limits
 from engine.cuir.nodes import (
     Assign,
     Attr,
-    Binary,
     Call,
     Compare,
     Expr,
@@ -27,8 +27,6 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Path,
-    Select,
-    rebuild,
     walk,
 )
 from engine.cuir.parser import parse_expr
@@ -37,9 +35,10 @@ from engine.errors import CuBridgeError
 from engine.gates.calls import Inline, Site, call_sites
 from engine.gates.conditions import Condition
 from engine.gates.deck import Case, Tiles
+from engine.gates.divided import never_by_0
 from engine.gates.names import changed_in, constants_in, data_in, places_in
-from engine.gates.sizes import SIZES, resolved, scalars_of, tiles_of
-from engine.gates.standings import Within, climbs, runs
+from engine.gates.sizes import SIZES, scalars_of, tiles_of
+from engine.gates.standings import Within, climbs, runs, standings
 from engine.gates.subject import Subject
 from engine.gates.table import one_of, table_of_sizes, tiles, uniform
 from engine.transfer.match import find_attention
@@ -72,7 +71,7 @@ class _Draw:
     held: Within
     site: Site | None = None
     caller: _Draw | None = None
-    values: dict[Expr, _Values] = field(default_factory=dict)
+    values: dict[Expr | tuple[str, Path], _Values] = field(default_factory=dict)
     reached: Tensor | None = None
 
     @property
@@ -97,12 +96,16 @@ class Reaches:
         self.subject = subject
         self.inline = Inline(subject.module)
         module = self.inline.module(subject.module)
-        self.scalars = scalars_of(module)
         self.constants = constants_in(subject.module)
         self.fields: dict[Expr, Expr] = {
             Attr(Name("args"), s.field): parse_expr(s.size, "size") for s in binding.sizes
         }
         self.fields |= {Attr(Name("args"), s.field): s.value for s in binding.scalars}
+        self.held = {
+            at.path: tuple(zip(at.held, at.asked, strict=True))
+            for function in subject.module.functions
+            for at in standings(function)
+        }
         self.loops = {p: s for p, s in walk(module) if isinstance(s, For)}
         self.sites = call_sites(subject.module)
         self.assigned: dict[tuple[str, str], list[tuple[Path, Expr]]] = {}
@@ -110,7 +113,7 @@ class Reaches:
             if isinstance(stmt, Assign):
                 self.assigned.setdefault((str(path[0]), stmt.target), []).append((path, stmt.value))
         self.changed = changed_in(module)
-        self.unknown = data_in(module, self.scalars) | self.changed
+        self.unknown = data_in(module, scalars_of(module)) | self.changed
         self.places = places_in(module)
         self.tiles = tiles_of(module) or Tiles(64, 64)
         try:
@@ -127,7 +130,7 @@ class Reaches:
         self.table |= {"D": size, "Dv": size}
         legal = torch.ones_like(self.table["B"], dtype=torch.bool)
         for constraint in subject.recipe.constraints:
-            legal &= self._value(constraint, _Draw(("",), ())).at != 0
+            legal &= self._value(constraint, _Draw(("",), ()), ("",)).at != 0
         self.table |= {n: self.table[n][legal] for n in SIZES}
 
     def of(self, one: Condition, side: bool) -> Reach:
@@ -135,12 +138,12 @@ class Reaches:
         under the conditions of the callers."""
         if one.ends:
             return Reach(True)
-        draws = self._draws(one.path, one.given)
+        draws = self._draws(one.path, one.within)
         hit, maybe = torch.zeros_like(self.table["B"], dtype=torch.bool), False
         for draw in draws[:MAX_WAYS]:
             asked = self._reached(draw)
             try:
-                value = self._value(one.whole, draw)
+                value = self._value(one.test, draw, one.path)
             except UNKNOWN:
                 return Reach(True)
             hit |= asked & (value.at.bool() == side)
@@ -180,64 +183,75 @@ class Reaches:
                 continue
             outer = self._callers(caller, below) if self.sites.get(caller) else [_Draw((), ())]
             for one in outer:
-                at = replace(one, path=site.path, held=site.within, values={}, reached=None)
+                at = replace(one, path=site.path, held=(), values={}, reached=None)
                 yield _Draw((function,), (), site, at)
 
     def _reached(self, draw: _Draw) -> Tensor:
         """Where what holds around a statement, and around the calls that lead to it, may hold."""
         if draw.reached is None:
             asked = torch.ones_like(self.table["B"], dtype=torch.bool)
-            loops = [(runs(loop), True) for loop in self._around(draw.path)]
-            for test, outcome in (*draw.held, *loops):
+            tests = [
+                *self.held.get(draw.path, ()),
+                *((one, draw.path) for one in draw.held),
+                *(((runs(self.loops[p]), True), p) for p in self._around(draw.path)),
+            ]
+            for (test, outcome), path in tests:
                 # It may hold or not: more sizes than there are, never fewer.
                 with suppress(*UNKNOWN):
-                    value = self._value(test, draw)
+                    value = self._value(test, draw, path)
                     asked = asked & (value.guessed | (value.at.bool() == outcome))
             draw.reached = asked if draw.caller is None else asked & self._reached(draw.caller)
         return draw.reached
 
     def _between(self, one: Condition, side: bool, asked: Tensor, draw: _Draw) -> bool:
         """Whether two numbers that are equal at none of the points may be so between them."""
-        match one.whole:
+        match one.test:
             case Compare("==" | "!=" as op, left, right) if side == (op == "=="):
-                a, b = (self._value(e, draw).at[asked] for e in (left, right))
+                a, b = (self._value(e, draw, one.path).at[asked] for e in (left, right))
                 return bool((a > b).any()) and bool((a < b).any())
         return False
 
-    def _value(self, expr: Expr, draw: _Draw) -> _Values:
-        """`expr` at every point. What is drawn for a name is drawn once."""
+    def _value(self, expr: Expr, draw: _Draw, path: Path) -> _Values:
+        """`expr` at every point, as it is at one statement on the way."""
         expr = substitute(self.inline(expr), self.constants.get(draw.function, {}))
-        expr = _divided(map_expr(expr, lambda e: _drawn_call(e) or self.fields.get(e)))
+        expr = never_by_0(map_expr(expr, lambda e: _drawn_call(e) or self.fields.get(e)))
         env, guessed = dict(self.table), False
         for name in sorted(free_names(expr) - env.keys() - CONSTANTS.keys()):
-            if Name(name) not in draw.values:
-                draw.values[Name(name)] = self._drawn(name, draw)
-            env[name] = draw.values[Name(name)].at
-            guessed |= draw.values[Name(name)].guessed
+            drawn = self._drawn(name, draw, path)
+            env[name], guessed = drawn.at, guessed or drawn.guessed
         return _Values(torch.as_tensor(evaluate(expr, env)).expand_as(self.table["B"]), guessed)
 
     def _given(self, expr: Expr, caller: _Draw) -> _Values:
         """What a call gives a parameter."""
         if expr not in caller.values:
-            whole = resolved(expr, self.scalars.get(caller.function, {}))
-            caller.values[expr] = self._value(whole, caller)
+            caller.values[expr] = self._value(expr, caller, caller.path)
         return caller.values[expr]
 
-    def _drawn(self, name: str, draw: _Draw) -> _Values:
+    def _drawn(self, name: str, draw: _Draw, path: Path) -> _Values:
         """Values that a name may have at each point: what its function is called with, what a loop
         counts, a batch, a head; else, by guess, a row, a key or a tile."""
         function = draw.function
-        names = self.scalars.get(function, {})
-        value = names.get(name) or self._assigned(name, draw.path)
-        if value is not None and (function, name) not in self.changed:
-            return self._value(value, draw)
+        loops = self._loops(name, path)
+        assigned = None if (function, name) in self.changed else self._assigned(name, path)
+        if assigned is not None:
+            at, value = assigned
+            return self._once((name, at), draw, lambda: self._value(value, draw, at))
         if (function, name) in self.unknown:
             raise KeyError(name)
-        sizes = self.table
-        loops = self._loops(name, draw.path)
         if loops:
-            counted = [self._counted(loop, draw) for loop in loops]
+            counted = [self._once((name, p), draw, partial(self._counted, p, draw)) for p in loops]
             return _Values(one_of([c.at for c in counted], name), any(c.guessed for c in counted))
+        return self._once((name, ()), draw, lambda: self._begun(name, draw))
+
+    def _once(self, key: tuple[str, Path], draw: _Draw, made: Callable[[], _Values]) -> _Values:
+        """What is drawn for a name as one statement gives it, the first time or again."""
+        if key not in draw.values:
+            draw.values[key] = made()
+        return draw.values[key]
+
+    def _begun(self, name: str, draw: _Draw) -> _Values:
+        """Values of a name that no statement gives."""
+        function, sizes = draw.function, self.table
         if draw.site is not None and draw.caller is not None and name in draw.site.given:
             with suppress(*UNKNOWN):
                 return self._given(draw.site.given[name], draw.caller)
@@ -262,26 +276,23 @@ class Reaches:
         )  # fmt: skip
         return _Values(one_of([(u * limit).long() * step for limit, step in ways], name), True)
 
-    def _counted(self, loop: For, draw: _Draw) -> _Values:
+    def _counted(self, path: Path, draw: _Draw) -> _Values:
         """What a loop counts, from its start towards its stop."""
-        names = self.scalars.get(draw.function, {})
-
-        def value(expr: Expr) -> _Values:
-            return self._value(resolved(expr, names), draw)
-
-        first, end, way = value(loop.start), value(loop.stop), climbs(loop)
-        step = value(loop.step if way is None else Num(1 if way else -1))
+        loop = self.loops[path]
+        first, end = (self._value(e, draw, path) for e in (loop.start, loop.stop))
+        way = climbs(loop)
+        step = self._value(loop.step if way is None else Num(1 if way else -1), draw, path)
         u = uniform(loop.var, len(first.at))
         rounds = (u * (end.at - first.at).abs().clamp_min(1)).long()
         at = first.at + torch.where(step.at > 0, rounds, -rounds)
         return _Values(at, first.guessed or end.guessed or step.guessed)
 
-    def _assigned(self, name: str, path: Path) -> Expr | None:
-        """What a name stands for at a statement: what the nearest statement above, in a block
-        around it, gives it, where nothing in between changes that or what it is made of."""
-        function = str(path[0])
+    def _assigned(self, name: str, path: Path) -> tuple[Path, Expr] | None:
+        """The nearest statement above another, in a block around it, that gives a name its value,
+        and that; where nothing in between gives it another."""
+        found = self.assigned.get((str(path[0]), name), [])
         above = [
-            (p, value) for p, value in self.assigned.get((function, name), [])
+            (p, value) for p, value in found
             if p[:-1] == path[: len(p) - 1] and len(p) <= len(path)
             and str(p[-1]) != str(path[len(p) - 1]) and int(p[-1]) < int(path[len(p) - 1])
         ]  # fmt: skip
@@ -289,25 +300,24 @@ class Reaches:
             return None
         at, value = above[-1]
         block, first, last = at[:-1], int(at[-1]), int(path[len(at) - 1])
-        for used in (name, *free_names(value)):
-            for p, _ in self.assigned.get((function, used), []):
-                between = p[: len(block)] == block and first < int(p[len(block)]) <= last
-                if p != at and between and not _other_branch(p, path):
-                    return None
-        return value
+        for p, _ in found:
+            between = p[: len(block)] == block and first < int(p[len(block)]) <= last
+            if p != at and between and not _other_branch(p, path, len(block)):
+                return None
+        return at, value
 
-    def _loops(self, name: str, path: Path) -> list[For]:
+    def _loops(self, name: str, path: Path) -> list[Path]:
         """The loop around a statement that counts `name`; where none is, all of its function."""
-        for loop in self._around(path):
-            if loop.var == name:
-                return [loop]
-        return [s for p, s in self.loops.items() if p[0] == path[0] and s.var == name]
+        for at in self._around(path):
+            if self.loops[at].var == name:
+                return [at]
+        return [p for p, s in self.loops.items() if p[0] == path[0] and s.var == name]
 
-    def _around(self, path: Path) -> Iterator[For]:
+    def _around(self, path: Path) -> Iterator[Path]:
         """The loops around a statement, the innermost first."""
         for end in range(len(path) - 1, 0, -1):
             if path[:end] in self.loops and path[end] == "body":
-                yield self.loops[path[:end]]
+                yield path[:end]
 
     def _unlike(self, rows: Tensor) -> list[tuple[int, ...]]:
         """The first rows that differ from each other by a tile at least, `SHOWN` at most."""
@@ -333,24 +343,9 @@ def _drawn_call(expr: Expr) -> Name | None:
     return None
 
 
-def _divided(expr: Expr) -> Expr:
-    """`expr` with divisions by 0, at points that no run comes to, giving something all the same."""
-    expr = rebuild(expr, _divided)
-    match expr:
-        case Binary("//" | "%", left, right) if not isinstance(right, Num):
-            return replace(expr, right=_not_0(right))
-        case Call("floor_div" | "floor_mod" | "ceil_div", (left, right)) if not isinstance(
-            right, Num
-        ):
-            return replace(expr, args=(left, _not_0(right)))
-    return expr
-
-
-def _not_0(expr: Expr) -> Expr:
-    return Select(Compare("!=", expr, Num(0)), expr, Num(1))
-
-
-def _other_branch(one: Path, other: Path) -> bool:
-    """Whether two statements stand in different branches of an `if`."""
+def _other_branch(one: Path, other: Path, block: int) -> bool:
+    """Whether two statements stand in different branches of an `if`, of which one round of the
+    block that is so deep in both takes one: no loop in it stands around the `if`."""
     split = next((k for k, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
-    return split > 0 and {one[split], other[split]} == {"then", "other"}
+    apart = split > 0 and {one[split], other[split]} == {"then", "other"}
+    return apart and "body" not in other[block:split]

@@ -26,30 +26,34 @@ Within = tuple[tuple[Expr, bool], ...]
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A statement and its place. `held` are the tests of the `if`s around it, and of those before
-    it that return, each with how it came out."""
+    it that return, each with how it came out; `asked` says by which `if` each was."""
 
     path: Path
     stmt: Stmt
     held: Within
+    asked: tuple[Path, ...]
 
 
 def standings(function: Function) -> Iterator[Standing]:
     """Every statement of a function, in the order of the text."""
-    return _of_block(function.body, (function.name,), ())
+    return _of_block(function.body, (function.name,), (), ())
 
 
-def _of_block(body: tuple[Stmt, ...], prefix: Path, held: Within) -> Iterator[Standing]:
+def _of_block(
+    body: tuple[Stmt, ...], prefix: Path, held: Within, asked: tuple[Path, ...]
+) -> Iterator[Standing]:
     for position, stmt in enumerate(body):
         path = (*prefix, position)
-        yield Standing(path, stmt, held)
+        yield Standing(path, stmt, held, asked)
         match stmt:
             case If(cond, then, other):
-                yield from _of_block(then, (*path, "then"), (*held, (cond, True)))
-                yield from _of_block(other, (*path, "other"), (*held, (cond, False)))
+                at = (*asked, path)
+                yield from _of_block(then, (*path, "then"), (*held, (cond, True)), at)
+                yield from _of_block(other, (*path, "other"), (*held, (cond, False)), at)
                 if then and isinstance(then[-1], Return):
-                    held = (*held, (cond, False))
+                    held, asked = (*held, (cond, False)), at
             case For():
-                yield from _of_block(stmt.body, (*path, "body"), held)
+                yield from _of_block(stmt.body, (*path, "body"), held, asked)
 
 
 def climbs(loop: For) -> bool | None:

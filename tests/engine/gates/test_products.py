@@ -33,6 +33,9 @@ WRONG = {
     "a tile's number": [("(n + 1) * BN <= args.Nk", "(n + 1) * BN * 65536 <= args.Nk * 65536")],
     "a head's number": [(ROW, f"{ROW} + h * h * h // (h * h * h + 1)")],
     "a name that is 0 first": [(SCALE, f"{SCALE}    far = 0\n    far = args.Nk\n{FAR}")],
+    "what hangs on a name that is 0 first": [
+        (SCALE, f"{SCALE}    late = 0\n    late = late + args.Nk\n    far = late + 1\n{FAR}"),
+    ],
     "a name that is 0 on one way": [
         (SCALE, f"{SCALE}    far = 0\n    if args.Nq > 9:\n        far = args.Nk\n{FAR}"),
     ],

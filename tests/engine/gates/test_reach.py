@@ -320,3 +320,27 @@ def test_a_parameter_that_is_given_what_only_a_run_knows_may_be_below_0(given: s
     wrong = Subject(module, right.recipe, right.binding, right.spec, {})
     one = next(c for c in conditions(module) if c.words(True).startswith("`n < 0` (inner)"))
     assert Reaches(wrong).of(one, True).possible
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "    far = args.Nk\n    if far > 5:\n        far = 0\n        if {test}:\n",
+        "    far = 5\n    for late in range(0, far):\n        far = 0\n        if {test}:\n",
+        "    far = 0\n    for late in range(args.Nk):\n        if late == 1:\n"
+        "            far = args.Nk\n        else:\n            if far > 70000:\n"
+        "                if {test}:\n",
+        "    far = args.Nk\n    more = far + 1\n    far = 0\n    if more > 70000:\n"
+        "        if {test}:\n",
+        "    far = 0\n    more = far + 1\n    far = args.Nk\n    if far > 70000:\n"
+        "        if {test}:\n",
+    ],
+)
+def test_what_holds_is_asked_where_it_stands(lines: str) -> None:
+    """The name is another number there than at the statement."""
+    lines = lines.format(test="args.Nk > 80000")
+    last = lines.rstrip().split("\n")[-1]
+    lines = f"{lines}{' ' * (len(last) - len(last.lstrip()) + 4)}sync()\n"
+    wrong = edited(subject_of("full"), AFTER, lines + AFTER)
+    one = only(wrong, subject_of("full"), "`args.Nk > 80000`")
+    assert Reaches(wrong).of(one, True).possible
