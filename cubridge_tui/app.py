@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -85,6 +86,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         self.keys = Keys()
         self.jobs = Jobs(self.cancel, self._post, self._job_news)
         self._held: Timer | None = None  # news of a job that let a key pass
+        self._interrupts_before: Any = None  # whoever took SIGINT before us
         self._young: Timer | None = None
         self._bench: Bench | None = None
         self._bench_lock = threading.Lock()
@@ -158,12 +160,20 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        for name in (signal.SIGTERM, signal.SIGHUP):
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(name, self.exit, 128 + name)
+        # Not by the loop, whose handlers cannot be put aside while an editor has the terminal.
+        with contextlib.suppress(ValueError):
+            end = functools.partial(loop.call_soon_threadsafe, self.exit, 128 + signal.SIGINT)
+            self._interrupts_before = signal.signal(signal.SIGINT, lambda *_: end())
 
         if sys.stdin is not None and sys.stdin.isatty():
             self.set_interval(TERMINAL_SECONDS, self._look_at_terminal)
+
+    def on_unmount(self) -> None:
+        if self._interrupts_before is not None:
+            signal.signal(signal.SIGINT, self._interrupts_before)
 
     def _look_at_terminal(self) -> None:
         """A terminal that is gone sends no signal to whom it does not control: look."""

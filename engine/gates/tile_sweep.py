@@ -312,7 +312,9 @@ class _Found:
         j = int(self.seen.j[n, 0, c])
         beyond = not kept and j >= self.cases[s].Nk
         does = "has no such key" if beyond else "is kept" if kept else "is not kept"
-        example = {"i": i, "j": j, "expected": kept, "got": not kept}
+        says = "masks a key that the spec keeps" if kept else "keeps a key that the spec masks"
+        diagnosis = f"the tile schedule is wrong: in this row the target {says} (j={j})"
+        example = {"i": i, "j": j, "expected": kept, "got": not kept, "diagnosis": diagnosis}
         return self._failure(name, s, f"tile {n} {words} and the pair ({i}, {j}) {does}", example)
 
     def _failure(self, name: str, s: int, words: str, example: Mapping[str, Any]) -> Failure:
