@@ -12,7 +12,7 @@ from textual.widgets import Input
 from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.screens.accept import AcceptScreen, odd_parent, unfit
 from cubridge_tui.screens.commit import CommitScreen
-from cubridge_tui.screens.dialogs import Confirm, Prompt
+from cubridge_tui.screens.dialogs import GRACE, Confirm, Prompt
 from engine.service.export import package_name
 from engine.types import Stage
 from tests.cubridge_tui.conftest import screen_text, settled
@@ -92,7 +92,7 @@ async def test_the_commit_path_is_seen_replaced_and_questioned(
         await d.press("enter")
         assert isinstance(d.app.screen, Confirm)
         assert "bad.cu looks like a file's name" in d.text
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(2 * GRACE)  # no answer before it could be read
         await d.press("n")
         assert "bad.cu/mine.cu" in d.text  # to be mended, not typed again
         for key in "mine.cu":
