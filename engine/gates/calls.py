@@ -29,7 +29,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.scalar import CASTS, FUNCTIONS
 from engine.gates.sizes import MAX_NODES
-from engine.gates.standings import Within, standings
+from engine.gates.standings import standings
 from engine.transfer.rewrite import free_names, map_blocks, map_stmt_exprs, stmt_exprs, substitute
 
 MAX_WAYS = 64  # through one function
@@ -37,11 +37,10 @@ MAX_WAYS = 64  # through one function
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One call: its statement, what each parameter is given there, and what holds there."""
+    """One call: its statement, and what each parameter is given there."""
 
     path: Path
     given: Mapping[str, Expr]
-    within: Within
 
 
 def call_sites(module: Module) -> dict[str, tuple[Site, ...]]:
@@ -64,7 +63,7 @@ def call_sites(module: Module) -> dict[str, tuple[Site, ...]]:
                     params = (p.name for p in functions[fn].params)
                     pairs = zip(params, args, strict=False)
                     given = {p: value for p, value in pairs if not free_names(value) & own}
-                    site = Site(at.path, given, at.held)
+                    site = Site(at.path, given)
                     if site not in out.get(fn, ()):
                         out[fn] = (*out.get(fn, ()), site)
     return out

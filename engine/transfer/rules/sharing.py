@@ -7,12 +7,12 @@ multiprocessor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.cuir.arch import WARPGROUP_THREADS, Arch
 from engine.cuir.arch import arch as arch_facts
 from engine.cuir.device_scalars import constants_of
+from engine.cuir.facts import expressions, statements
 from engine.cuir.infer import Typer
 from engine.cuir.infer_scalars import Scope
 from engine.cuir.nodes import (
@@ -83,7 +83,9 @@ def sharing_of(module: Module, found: Attention) -> Sharing | None:
     """None where any part of this shape is missing."""
     kernel, run = module.function(found.kernel), _launch(module, found)
     loops, threads = _loops(kernel), dict(kernel.options).get("threads")
-    fences = [s for s in _all(kernel) if isinstance(s, Do) and s.call.fn == "fence_barrier_init"]
+    fences = [
+        s for s in statements(kernel) if isinstance(s, Do) and s.call.fn == "fence_barrier_init"
+    ]
     if run is None or loops is None or threads is None or len(fences) != 1:
         return None
     last, asked = _last_bytes(module, kernel, run), _bytes_of(module.function(found.host), run)
@@ -111,15 +113,11 @@ def steps_by_the_grid(stmt: Stmt) -> bool:
     )
 
 
-def _all(function: Function) -> Iterator[Stmt]:
-    return (stmt for _, stmt in walk_block(function.body, (function.name,)))
-
-
 def _loops(kernel: Function) -> tuple[For, For] | None:
     """The loading thread's loop and that of all other warpgroups, over the same pieces."""
     values = definitions(list(walk_block(kernel.body, ())))
-    all_loops = [s for s in _all(kernel) if isinstance(s, For) and steps_by_the_grid(s)]
-    if len(all_loops) != 2 or any(isinstance(s, Return) for s in _all(kernel)):
+    all_loops = [s for s in statements(kernel) if isinstance(s, For) and steps_by_the_grid(s)]
+    if len(all_loops) != 2 or any(isinstance(s, Return) for s in statements(kernel)):
         return None
     for stmt in kernel.body:
         match stmt:
@@ -162,10 +160,7 @@ def _launch(module: Module, found: Attention) -> Call | None:
     host = module.function(found.host)
     values = definitions(list(walk_block(host.body, ())))
     runs = [
-        node
-        for stmt in _all(host)
-        for expr in stmt_exprs(stmt)
-        for node in walk_expr(expr)
+        node for node in expressions(host)
         if isinstance(node, Call) and node.fn == "run"
         and isinstance(node.args[0], Index) and node.args[0].base == Name(found.kernel)
     ]  # fmt: skip
@@ -193,8 +188,8 @@ def _bytes_of(host: Function, run: Call) -> str | None:
     shared = dict(run.kwargs)["shared"]
     if not isinstance(shared, Name):
         return None
-    reads = [n for s in _all(host) for e in stmt_exprs(s) for n in walk_expr(e) if n == shared]
-    written = [s for s in _all(host) if isinstance(s, Assign) and s.target == shared.id]
+    reads = [e for e in expressions(host) if e == shared]
+    written = [s for s in statements(host) if isinstance(s, Assign) and s.target == shared.id]
     return shared.id if len(reads) == len(written) == 1 else None
 
 
@@ -215,7 +210,7 @@ def _last_bytes(module: Module, kernel: Function, run: Call) -> Assign | None:
     that words may follow, and all of its places are named at the top of the kernel, where their
     sizes are known."""
     named = [s for s in kernel.body if isinstance(s, Assign) and _places(s)]
-    if sum(map(_places, (s for f in module.functions for s in _all(f)))) != len(named):
+    if sum(map(_places, (s for f in module.functions for s in statements(f)))) != len(named):
         return None
     ends = _ends(module, kernel, run)
     known = [(ends[s.target], s) for s in named if s.target in ends]
