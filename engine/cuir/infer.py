@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from engine.cuir.infer_scalars import ScalarTyper, Scope
@@ -258,7 +259,7 @@ class Typer(ScalarTyper):
                 return Scalar(dtype if dtype in ("i32", "i64", "bool") else "f32")
             case SharedType(stages=stages) if stages is not None and len(items) == 1:
                 self.inside(items[0], stages, "stage")
-                return SharedType(base.dtype, base.rows, base.cols, None, None, base.transposed)
+                return replace(base, offset=None, stages=None)
             case BarriersType(count, single=False) if len(items) == 1:
                 if count is not None:
                     self.inside(items[0], count, "barrier")

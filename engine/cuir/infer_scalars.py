@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from engine.cuir.functions import LEAST, MOST, TooWide, shift_left, shift_right, within
@@ -62,9 +63,8 @@ def joined(a: Type, b: Type) -> Type:
             return TileType(a.layout, a.dtype, partial)
         mismatch(f"{a} on one way and {b} on the other", "layout_mismatch")
     if isinstance(a, SharedType) and isinstance(b, SharedType):
-        both = (a.dtype, a.rows, a.cols, a.stages, a.transposed)
-        if both == (b.dtype, b.rows, b.cols, b.stages, b.transposed):
-            return SharedType(a.dtype, a.rows, a.cols, None, a.stages, a.transposed)
+        a = replace(a, offset=None)
+        return a if a == replace(b, offset=None) else Unknown()
     return Unknown()
 
 

@@ -159,7 +159,10 @@ class TileType:
 
 @dataclass(frozen=True, slots=True)
 class SharedType:
-    """A shared-memory tile, or `stages` of them one after another. `offset` in bytes."""
+    """A shared-memory tile, or `stages` of them one after another. `offset` in bytes.
+
+    `pitch`: the tile is the first `cols` of one with that many columns; None: it is a whole one.
+    """
 
     dtype: str
     rows: int
@@ -167,6 +170,7 @@ class SharedType:
     offset: int | None = None
     stages: int | None = None
     transposed: bool = False
+    pitch: int | None = None
 
     @property
     def tile_bytes(self) -> int:
@@ -179,6 +183,8 @@ class SharedType:
 
     def __str__(self) -> str:
         shape = f"{self.rows} x {self.cols}"
+        if self.pitch is not None:
+            shape += f" of {self.pitch}"
         if self.transposed:
             shape = f"transpose of {shape}"
         return f"shared {self.dtype} {shape}" + (f" x {self.stages} stages" if self.stages else "")

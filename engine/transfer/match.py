@@ -236,7 +236,7 @@ def _base(expr: Expr) -> str | None:
             return id
         case Index(base, _):
             return _base(base)
-        case Call("transpose", (inner,)):
+        case Call("transpose" | "columns", (inner,)):
             return _base(inner)
     return None
 

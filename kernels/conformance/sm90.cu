@@ -177,25 +177,30 @@ __device__ void to_plain(const Tile<Layout>& tile, float* plain, int columns) {
   }
 }
 
+// A shared tile at a byte offset: its first columns from `from`, NaN in those that fill its last panel.
+template <typename T, int ROWS, int COLS>
+__device__ auto from_memory(int offset, const void* from) {
+  constexpr int WHOLE = ceil_div(COLS, 64) * 64;
+  for (int e = threadIdx.x; e < ROWS * WHOLE; e += blockDim.x) {
+    const int row = e / WHOLE, column = e % WHOLE;
+    *reinterpret_cast<T*>(aligned_shared() + offset + swizzled<T, ROWS>(row, column)) =
+        column < COLS ? static_cast<const T*>(from)[row * COLS + column] : narrow<T>(NAN);
+  }
+  return shared<T, ROWS, WHOLE>(offset);
+}
+constexpr int panels(int columns) { return ceil_div(columns, 64) * 128; }  // bytes of a row
+
 // out = a b^T twice over, the first time into an accumulator that holds NaN: a (64 x K), b (N x K).
 template <typename T, int N, int K>
 __global__ void gemm_shared_kernel(const Case c) {
-  const auto a = shared<T, 64, K>(0);
-  const auto b = shared<T, N, K>(64 * K * sizeof(T));
-  for (int e = threadIdx.x; e < 64 * K; e += blockDim.x) {
-    *reinterpret_cast<T*>(aligned_shared() + swizzled<T, 64>(e / K, e % K)) =
-        static_cast<const T*>(c.a)[e];
-  }
-  for (int e = threadIdx.x; e < N * K; e += blockDim.x) {
-    *reinterpret_cast<T*>(aligned_shared() + 64 * K * sizeof(T) + swizzled<T, N>(e / K, e % K)) =
-        static_cast<const T*>(c.b)[e];
-  }
+  const auto a = from_memory<T, 64, K>(0, c.a);
+  const auto b = from_memory<T, N, K>(64 * panels(K), c.b);
   fence_async();
   sync();
   auto acc = fill<WgmmaAcc<64, N>>(NAN);
   mma_fence();
-  gemm_async_init(acc, a, transpose(b));
-  gemm_async(acc, a, transpose(b));
+  gemm_async_init(acc, columns<K>(a), transpose(columns<K>(b)));
+  gemm_async(acc, columns<K>(a), transpose(columns<K>(b)));
   mma_commit();
   mma_wait<0>();
   acc = map(acc, [&](float x) { return x; });
@@ -205,16 +210,8 @@ __global__ void gemm_shared_kernel(const Case c) {
 // The same with a in registers, loaded from its shared tile.
 template <typename T, int N, int K>
 __global__ void gemm_loaded_kernel(const Case c) {
-  const auto a = shared<T, 64, K>(0);
-  const auto b = shared<T, N, K>(64 * K * sizeof(T));
-  for (int e = threadIdx.x; e < 64 * K; e += blockDim.x) {
-    *reinterpret_cast<T*>(aligned_shared() + swizzled<T, 64>(e / K, e % K)) =
-        static_cast<const T*>(c.a)[e];
-  }
-  for (int e = threadIdx.x; e < N * K; e += blockDim.x) {
-    *reinterpret_cast<T*>(aligned_shared() + 64 * K * sizeof(T) + swizzled<T, N>(e / K, e % K)) =
-        static_cast<const T*>(c.b)[e];
-  }
+  const auto a = from_memory<T, 64, K>(0, c.a);
+  const auto b = from_memory<T, N, K>(64 * panels(K), c.b);
   fence_async();
   sync();
   const auto q = load_operand(a);
@@ -231,20 +228,16 @@ __global__ void gemm_loaded_kernel(const Case c) {
 // out = p b twice over: p (64 x K, f32, rounded to T in registers), b (K x N).
 template <typename T, int N, int K>
 __global__ void gemm_registers_kernel(const Case c) {
-  const auto b = shared<T, K, N>(0);
-  for (int e = threadIdx.x; e < K * N; e += blockDim.x) {
-    *reinterpret_cast<T*>(aligned_shared() + swizzled<T, K>(e / N, e % N)) =
-        static_cast<const T*>(c.b)[e];
-  }
+  const auto b = from_memory<T, K, N>(0, c.b);
   fence_async();
   sync();
   auto s = from_plain<WgmmaAcc<64, K>>(static_cast<const float*>(c.a), K);
   const auto p = to_operand<T>(s);
   auto acc = fill<WgmmaAcc<64, N>>(NAN);
   mma_fence();
-  gemm_async_init(acc, p, b);
+  gemm_async_init(acc, p, columns<N>(b));
   mma_commit();
-  gemm_async(acc, p, b);
+  gemm_async(acc, p, columns<N>(b));
   mma_commit();
   mma_wait<1>();
   mma_wait<0>();
@@ -347,15 +340,15 @@ int ring(const Case& c) {
 }
 template <typename T, int N, int K>
 int gemm_shared(const Case& c) {
-  return go<gemm_shared_kernel<T, N, K>, 128>(1024 + (64 + N) * K * 2, c);
+  return go<gemm_shared_kernel<T, N, K>, 128>(1024 + (64 + N) * panels(K), c);
 }
 template <typename T, int N, int K>
 int gemm_loaded(const Case& c) {
-  return go<gemm_loaded_kernel<T, N, K>, 128>(1024 + (64 + N) * K * 2, c);
+  return go<gemm_loaded_kernel<T, N, K>, 128>(1024 + (64 + N) * panels(K), c);
 }
 template <typename T, int N, int K>
 int gemm_registers(const Case& c) {
-  return go<gemm_registers_kernel<T, N, K>, 128>(1024 + K * N * 2, c);
+  return go<gemm_registers_kernel<T, N, K>, 128>(1024 + K * panels(N), c);
 }
 template <typename T, int N, int UNUSED>
 int tile(const Case& c) {

@@ -32,13 +32,20 @@ ROOT = "cubridge/sm90.cuh"
 
 BOXES = [
     (64, 64), (64, 128), (64, 192), (64, 256), (80, 64), (80, 128), (80, 192), (80, 256),
-    (96, 192), (112, 128), (128, 64), (128, 128), (128, 192), (160, 128), (176, 128),
+    (96, 192), (112, 128), (112, 192), (128, 64), (128, 128), (128, 192), (160, 128), (176, 128),
 ]  # fmt: skip
 KEYS = (64, 80, 96, 112, 128, 160, 176)
 SCORE_MATMULS = [(n, d) for d in (64, 128, 192, 256) for n in KEYS
                  if (64 + n) * d * 2 <= 220 * 1024]  # fmt: skip
 VALUE_MATMULS = [(dv, n) for dv in (64, 128, 192, 256) for n in KEYS]
-TILES = [(n, 0) for n in (64, 80, 96, 112, 128, 176, 192, 256)]
+# The first columns of wider tiles, with key tiles as flash_fwd_sm90 has them there.
+WIDTHS = [d for d in range(16, 256, 16) if d % 64]
+PARTS = [
+    (n, d) for d in WIDTHS for n in (64, 80, 112, 128)
+    if n <= 80 or (d < 192 and n == (112 if d > 96 else 128))
+]  # fmt: skip
+TILES = [(n, 0) for n in range(16, 257, 16)]
+DENSE_TILES = [(n, 0) for n in (64, 80, 96, 112, 128, 176, 192, 256)]
 DENSE_ELEMENTS = ("bf16", "f16", "float", "int", "bool")
 MATMUL = ("mma_fence", "gemm_async_init", "gemm_async", "mma_commit", "mma_wait", "fence_async")
 # What the check of each function of sm90.cu compares the result of; on which accumulator.
@@ -55,8 +62,8 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
         "elect", "lower_registers", "raise_registers", "wait", "arrive_expect", "arrive",
         "tma_load", "named_arrive", "named_sync",
     )),
-    "gemm_shared": ("WgmmaAcc", ("shared", "transpose", "fill", *MATMUL)),
-    "gemm_registers": ("WgmmaAcc", ("shared", "to_operand", *MATMUL)),
+    "gemm_shared": ("WgmmaAcc", ("shared", "columns", "transpose", "fill", *MATMUL)),
+    "gemm_registers": ("WgmmaAcc", ("shared", "columns", "to_operand", *MATMUL)),
     "gemm_loaded": ("WgmmaAcc", ("shared", "load_operand", "transpose", *MATMUL)),
     "tile": ("WgmmaAcc", (
         "at", "zeros", "load_rows", "load_cols", "map", "keep", "row_max", "row_sum", "row_reduce",
@@ -101,15 +108,15 @@ def checks() -> Iterator[Check]:
             ("load", BOXES),
             ("store_box", BOXES),
             ("ring", BOXES[:2]),
-            ("gemm_shared", SCORE_MATMULS),
-            ("gemm_registers", VALUE_MATMULS),
+            ("gemm_shared", [*SCORE_MATMULS, *PARTS]),
+            ("gemm_registers", [*VALUE_MATMULS, *((d, n) for n, d in PARTS)]),
             ("gemm_loaded", SCORE_MATMULS),
             ("tile", TILES),
         ):
             for shape in shapes:
                 yield Check(function, element, shape)
     for element in DENSE_ELEMENTS:
-        for shape in TILES:
+        for shape in DENSE_TILES:
             yield Check("dense", element, shape)
     for columns in (64, 80, 112, 128):
         yield Check("bits", "bf16", (columns, 0))

@@ -55,9 +55,11 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
               const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map,
               const int section) {
   // Rows are padded to whole panels of 64 columns: the TMA fills them with zeros, which add nothing to
-  // a product, and the store drops them.
+  // a product. The matmuls take the first 16 by 16 of them, and the store drops what is left.
   constexpr int COLS = ceil_div(D, 64) * 64;
   constexpr int COLS_V = ceil_div(DV, 64) * 64;
+  constexpr int WIDTH = ceil_div(D, 16) * 16;
+  constexpr int WIDTH_V = ceil_div(DV, 16) * 16;
   constexpr int GROUPS = BM / 64;
   constexpr int K_AT = BM * COLS * sizeof(T);
   constexpr int V_AT = K_AT + STAGES * BN * COLS * sizeof(T);
@@ -140,7 +142,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
       const int q0 = work_row<BM>(args, section, work);
       const int row0 = q0 + group * 64;
       const int tiles = tile_count<BM, BN>(args, b, h, q0);
-      auto o = zeros<WgmmaAcc<64, COLS_V>>();
+      auto o = zeros<WgmmaAcc<64, WIDTH_V>>();
       auto m = fill<RowOf<WgmmaAcc<64, BN>>>(-INFINITY);
       auto l = zeros<RowOf<WgmmaAcc<64, BN>>>();
       if (tiles > 0) {
@@ -176,12 +178,12 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           wait(k_full[stage], parity);
           named_sync(wg, 256);
           mma_fence();
-          gemm_async_init(s, sQ[group], transpose(sK[stage]));
+          gemm_async_init(s, columns<WIDTH>(sQ[group]), transpose(columns<WIDTH>(sK[stage])));
           mma_commit();
           if constexpr (OVERLAP) {
             if (step > lead) {
               mma_fence();
-              gemm_async(o, p, sV[stage_before]);
+              gemm_async(o, p, columns<WIDTH_V>(sV[stage_before]));
               mma_commit();
               mma_wait<1>();
             } else {
@@ -219,7 +221,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           if constexpr (!OVERLAP) {
             wait(v_full[stage], parity);
             mma_fence();
-            gemm_async(o, p, sV[stage]);
+            gemm_async(o, p, columns<WIDTH_V>(sV[stage]));
             mma_commit();
             mma_wait<0>();
             if (elect()) {
@@ -235,7 +237,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           if (lead < tiles) {
             const int stage_last = (load + STAGES - 1) % STAGES;
             mma_fence();
-            gemm_async(o, p, sV[stage_last]);
+            gemm_async(o, p, columns<WIDTH_V>(sV[stage_last]));
             mma_commit();
             mma_wait<0>();
             if (elect()) {
@@ -258,14 +260,15 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
 template <typename T, int D>
 cudaError_t launch(const Args& args, cudaStream_t stream) {
   // Up to 128 columns: three computing warpgroups read each tile of K and V from shared memory, which
-  // costs least power; at 128 their registers leave no room for a second matmul in flight, and three
-  // hide each other's softmax without. Above: two, and overlap within each. BN leaves registers for
+  // costs least power; above 64 their registers leave no room for a second matmul in flight, and three
+  // hide each other's softmax without. Above 128: two, and overlap within each. BN leaves registers for
   // what a variant adds: 128 columns run as fast with BN 128, but then most variants spill.
   constexpr int DV = D == 192 ? 128 : D;
   constexpr int COLS = ceil_div(D, 64) * 64;
   constexpr int COLS_V = ceil_div(DV, 64) * 64;
+  constexpr int WIDTH_V = ceil_div(DV, 16) * 16;
   constexpr int BM = COLS <= 128 ? 192 : 128;
-  constexpr int BN = COLS == 256 ? 80 : COLS_V == 192 ? 96 : COLS == 128 ? 112 : 128;
+  constexpr int BN = COLS == 256 ? 80 : COLS > COLS_V ? 128 : WIDTH_V > 96 ? 112 : 128;
   constexpr bool OVERLAP = COLS != 128;
   constexpr int STAGES = 2;
   constexpr int LOW = BM == 192 ? 32 : 24;
@@ -279,7 +282,8 @@ cudaError_t launch(const Args& args, cudaStream_t stream) {
   const auto q_map = tensor_map<T, 64, COLS>(args.q, args.B, args.Hq, args.Nq, D);
   const auto k_map = tensor_map<T, BN, COLS>(args.k, args.B, args.Hkv, args.Nk, D);
   const auto v_map = tensor_map<T, BN, COLS_V>(args.v, args.B, args.Hkv, args.Nk, DV);
-  const int section = 16;
+  // Blocks of 128 rows draw half as much again from L2 for their work: fewer heads at once.
+  const int section = BM == 192 ? 16 : 8;
   const int blocks = min(works, sm_count());
   return run<flash_fwd<T, D, DV, BM, BN, STAGES, OVERLAP, LOW, HIGH>>(dim3(blocks), BM * 2 + 128, BYTES, stream, args, q_map, k_map, v_map, section);
 }

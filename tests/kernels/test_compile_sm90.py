@@ -17,10 +17,11 @@ template cudaError_t launch<cubridge::bf16, {head}>(const Args&, cudaStream_t);
 """
 
 # Head size: how often each matrix instruction stands in the machine code. One step of K = 16 each:
-# D / 16 steps of the score matmul, BN / 16 of the matmul with V (twice where it overlaps the next
-# tile's softmax, since the last one stands after the loop).
+# D / 16 steps of the score matmul, none for what fills the last panel, and BN / 16 of the matmul
+# with V (twice where it overlaps the next tile's softmax, since the last one stands after the loop).
 MATMULS = {
     64: {"64x128x16": 64 // 16, "64x64x16": 2 * 128 // 16},
+    80: {"64x128x16": 80 // 16, "64x80x16": 128 // 16},
     128: {"64x112x16": 128 // 16, "64x128x16": 112 // 16},
 }
 
@@ -98,8 +99,8 @@ def test_matmuls_run_on_wgmma_and_local_memory_is_unused(compiled: Compiled) -> 
 def test_softmax_runs_under_the_matmul_with_values(compiled: Compiled) -> None:
     """With overlap every exponential of the main loop stands between the wait for the scores (one
     group may still be in flight) and the wait for the matmul with V (none may)."""
-    if compiled.head == 128:
-        pytest.skip("D 128 runs three warpgroups beside each other, without overlap within one")
+    if compiled.head > 64:
+        pytest.skip("three warpgroups run beside each other here, without overlap within one")
     sass = compiled.code()
     start = sass.index("WARPGROUP.DEPBAR.LE gsb0, 0x1")
     first_wait = sass.index("WARPGROUP.DEPBAR.LE gsb0, 0x0", start)  # the other arm: the first tile

@@ -22,7 +22,7 @@ from tests.engine.transfer.recipes import recipe
 
 torch.set_num_threads(1)
 FEW = Limits(sm_count=3)
-HEADS = {64: 64, 96: 96, 128: 128, 192: 128, 256: 256}  # D: Dv; 96 is padded
+HEADS = {64: 64, 72: 72, 96: 96, 128: 128, 192: 128, 256: 256}  # D: Dv; 72 and 96 are padded
 
 
 def module(head: int) -> Module:

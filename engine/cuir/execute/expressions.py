@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 from engine.cuir.execute.code import PART, SUCCESS, Code, Stopped
@@ -261,9 +262,8 @@ class ExpressionCompiler(Compiler):
             count = value.type.stages or 0
             if not 0 <= number < count:
                 raise self.stop_at(path, f"stage {number} of {count}", "out_of_bounds")
-            t = value.type
-            offset = value.offset + number * t.tile_bytes
-            one = type(t)(t.dtype, t.rows, t.cols, offset, None, t.transposed)
+            offset = value.offset + number * value.type.tile_bytes
+            one = replace(value.type, offset=offset, stages=None)
             cache[key] = found = Shared(one, offset)
         made: Shared = found
         return made

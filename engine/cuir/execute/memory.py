@@ -32,19 +32,22 @@ Clock = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Granules start..stop; `every` (first, step) picks rows of `width` granules from them."""
+    """Granules start..stop; `every` (first, step) picks rows of `width` granules from them, and of
+    these the first `taken`, where they are not all."""
 
     start: int
     stop: int
     width: int = 0
     every: tuple[int, int] | None = None
+    taken: int | None = None
 
     def of(self, array: np.ndarray) -> np.ndarray:
         part = array[..., self.start : self.stop]
-        if self.every is None:
+        if self.every is None and self.taken is None:
             return part
-        first, step = self.every
-        return part.reshape(*array.shape[:-1], -1, self.width)[..., first::step, :]
+        first, step = self.every or (0, 1)
+        rows = part.reshape(*array.shape[:-1], -1, self.width)
+        return rows[..., first::step, : self.taken]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +93,11 @@ class SharedMemory:
     def tile(self, type: SharedType, offset: int) -> torch.Tensor:
         """The tile's elements as a rows x cols view of the data."""
         step = DTYPES[type.dtype].size // SLOT
-        start = offset // SLOT
-        flat = self.data[start : start + type.rows * type.cols * step]
-        return (
-            flat[::step].reshape(type.rows, type.cols)
-            if step == 1
-            else torch.as_strided(
-                self.data, (type.rows, type.cols), (type.cols * step, step), start
-            )
-        )
+        start, pitch = offset // SLOT, type.pitch or type.cols
+        if step == 1 and pitch == type.cols:
+            return self.data[start : start + type.rows * pitch].reshape(type.rows, pitch)
+        shape, strides = (type.rows, type.cols), (pitch * step, step)
+        return torch.as_strided(self.data, shape, strides, start)
 
     @staticmethod
     def region(
@@ -106,15 +105,17 @@ class SharedMemory:
         every: tuple[int, int] | None = None,
     ) -> Region:  # fmt: skip
         """Granules of the tile: all of it, rows [a, b), or each `every[1]`-th row."""
-        pitch = type.cols * DTYPES[type.dtype].size
+        size = DTYPES[type.dtype].size
+        pitch = (type.pitch or type.cols) * size
+        taken = None if type.pitch is None else -(-type.cols * size // GRANULE)
         start = offset // GRANULE
         if pitch % GRANULE:
             # Rows share granules: the whole tile is the smallest safe answer.
             return Region(start, -(-(offset + type.rows * pitch) // GRANULE))
         width = pitch // GRANULE
         if rows is not None:
-            return Region(start + rows[0] * width, start + rows[1] * width)
-        return Region(start, start + type.rows * width, width, every)
+            return Region(start + rows[0] * width, start + rows[1] * width, width, None, taken)
+        return Region(start, start + type.rows * width, width, every, taken)
 
     # --- accesses ----------------------------------------------------------------------------
 

@@ -127,9 +127,13 @@ OPERAND_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = MappingProxyType(
         "tile": ("a tile of a view: V[b, h, row:]", (GmemTileType,)),
         "shared": ("a shared tile", (SharedType,)),
         "place": ("a shared tile, or a tile of a view", (SharedType, GmemTileType)),
-        "matrix": ("a shared tile or its transpose", (SharedType,)),
+        "part": ("a shared tile, or its first columns", (SharedType,)),
+        "matrix": ("a shared tile or its first columns, or the transpose of either", (SharedType,)),
         "reg": ("a register tile", (TileType,)),
-        "left": ("a shared tile, or a register tile in an operand layout", (SharedType, TileType)),
+        "left": (
+            "a shared tile or its first columns, or a register tile in an operand layout",
+            (SharedType, TileType),
+        ),
         "barrier": ("one mbarrier", (BarriersType,)),
         "slot": ("one shared word", (WordsType,)),
         "map": ("a tensor map", (MapType,)),
@@ -235,7 +239,9 @@ def check_operand(spec: OpSpec, operand: Operand, value: Type) -> None:
     if ok and isinstance(value, Scalar) and operand.kind == "int":
         ok = value.dtype in ("i32", "i64")
     if ok and isinstance(value, SharedType):
-        ok = value.stages is None and (operand.kind in ("matrix",) or not value.transposed)
+        ok = value.stages is None
+        ok = ok and (operand.kind == "matrix" or not value.transposed)
+        ok = ok and (operand.kind in ("part", "matrix", "left") or value.pitch is None)
     if ok and isinstance(value, BarriersType | WordsType):
         ok = value.single
     if not ok:

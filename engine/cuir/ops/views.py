@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, nothing, op
 from engine.cuir.types import (
     WORD_PITCH,
@@ -17,6 +19,7 @@ from engine.cuir.types import (
 )  # fmt: skip
 
 I32 = Scalar("i32")
+MATMUL_STEP = 16  # columns that one step of a matmul contracts, in elements of 2 bytes
 
 
 def _known(value: Type) -> int | None:
@@ -86,7 +89,19 @@ def _staged_shared(
 def _transpose(context: RuleContext, tile: Type) -> Type:
     if not isinstance(tile, SharedType):
         return Unknown()
-    return SharedType(tile.dtype, tile.rows, tile.cols, tile.offset, tile.stages, True)
+    return replace(tile, transposed=True)
+
+
+def _columns(context: RuleContext, count: Type, tile: Type) -> Type:
+    wanted = _known(count)
+    if not isinstance(tile, SharedType) or wanted is None:
+        return Unknown()
+    if not 0 < wanted <= tile.cols or wanted % MATMUL_STEP:
+        mismatch(
+            f"the first columns are a multiple of {MATMUL_STEP} up to the tile's {tile.cols}, not "
+            f"{wanted}"
+        )
+    return tile if wanted == tile.cols else replace(tile, cols=wanted, pitch=tile.cols)
 
 
 def _barriers(context: RuleContext, count: Type, offset: Type) -> Type:
@@ -164,7 +179,13 @@ OPS = (
         doc="S tiles one after another; `tiles[s]` is one of them.",
     ),
     op(
-        "transpose(tile: shared)", "views", rule=_transpose, execute="views:transpose",
+        "columns[C: int](tile: shared)", "views", rule=_columns, execute="views:columns",
+        who=Who.ANY, needs="wgmma",
+        doc="The first C columns of the same shared tile, for a matmul that leaves out what rows "
+            "are padded with: a multiple of 16.",
+    ),
+    op(
+        "transpose(tile: part)", "views", rule=_transpose, execute="views:transpose",
         who=Who.ANY, doc="The same shared tile read with rows and columns exchanged.",
     ),
     op(

@@ -48,17 +48,21 @@ __device__ __forceinline__ uint32_t shared_base() {
 }
 
 // ROWS x COLS elements as the TMA writes them with its 128-byte swizzle: panels of 64 two-byte
-// columns, each panel ROWS rows of 128 bytes whose 16-byte units are permuted by (row mod 8).
-template <typename T, int ROWS_, int COLS_>
+// columns, each panel ROWS rows of 128 bytes whose 16-byte units are permuted by (row mod 8). They
+// may be the first of a tile of PITCH columns: panels stand one after another, so where a row's
+// columns are does not hang on how many follow.
+template <typename T, int ROWS_, int COLS_, int PITCH_ = COLS_>
 struct SharedTile {
   using Element = T;
   static constexpr int ROWS = ROWS_;
   static constexpr int COLS = COLS_;
+  static constexpr int PITCH = PITCH_;
   static constexpr int PANEL_COLS = 128 / static_cast<int>(sizeof(T));
-  static constexpr int PANELS = COLS / PANEL_COLS;
+  static constexpr int PANELS = PITCH / PANEL_COLS;
   static constexpr int PANEL_BYTES = ROWS * 128;
-  static constexpr int BYTES = ROWS * COLS * static_cast<int>(sizeof(T));
-  static_assert(COLS % PANEL_COLS == 0, "a swizzled tile is a multiple of 128 bytes wide");
+  static constexpr int BYTES = ROWS * PITCH * static_cast<int>(sizeof(T));
+  static_assert(PITCH % PANEL_COLS == 0, "a swizzled tile is a multiple of 128 bytes wide");
+  static_assert(0 < COLS && COLS <= PITCH, "the first columns of a tile are some of its columns");
   static_assert(ROWS % 8 == 0, "the swizzle repeats every 8 rows");
   uint32_t address;
 };
@@ -86,15 +90,22 @@ __device__ __forceinline__ SharedWords<COUNT> shared_words(int offset) {
   return {shared_base() + static_cast<uint32_t>(offset)};
 }
 
+// The first C columns of a shared tile, as the matrix multiply takes them: 16 at a time.
+template <int C, typename T, int ROWS, int COLS>
+__device__ __forceinline__ SharedTile<T, ROWS, C, COLS> columns(SharedTile<T, ROWS, COLS> tile) {
+  static_assert(C % 16 == 0, "columns are taken 16 at a time");
+  return {tile.address};
+}
+
 // The transposed view of a shared tile: the same bytes, read as COLS x ROWS.
 template <typename Tile>
 struct Transposed {
   Tile tile;
 };
 
-template <typename T, int ROWS, int COLS>
-__device__ __forceinline__ Transposed<SharedTile<T, ROWS, COLS>> transpose(
-    SharedTile<T, ROWS, COLS> tile) {
+template <typename T, int ROWS, int COLS, int PITCH>
+__device__ __forceinline__ Transposed<SharedTile<T, ROWS, COLS, PITCH>> transpose(
+    SharedTile<T, ROWS, COLS, PITCH> tile) {
   return {tile};
 }
 

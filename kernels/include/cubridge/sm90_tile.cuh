@@ -320,8 +320,8 @@ __device__ __forceinline__ Tile<WgmmaRows<64>> row_sum(
 }
 
 // Writes a tile to global memory, rounded to T; rows and columns outside are dropped. Where whole 16-byte
-// accesses are legal and a quad shares them evenly (N a multiple of 32), its four lanes first
-// exchange their pairs, so that each writes 8 neighbouring columns.
+// accesses are legal, the four lanes of a quad first exchange their pairs of each 32 columns, so that
+// each writes 8 neighbouring ones; of the last 32 some may not be there.
 template <typename T, int N>
 __device__ __forceinline__ void store(const GmemTile<T>& out, const Tile<WgmmaAcc<64, N>>& tile) {
   using Layout = WgmmaAcc<64, N>;
@@ -329,14 +329,14 @@ __device__ __forceinline__ void store(const GmemTile<T>& out, const Tile<WgmmaAc
 #pragma unroll
   for (int slot = 0; slot < 2; ++slot) {
     const int row = WgmmaRows<64>::index(slot);
-    if (N % 32 == 0 && out.vectors) {
+    if (out.vectors) {
 #pragma unroll
       for (int block = 0; block < N / 8; block += 4) {
         uint32_t pair[4];  // columns 2 lane, 2 lane + 1 of each of four blocks of 8
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int e = (block + i) * 4 + slot * 2;
-          pair[i] = pack<T>(tile.value[e], tile.value[e + 1]);
+          pair[i] = block + i < N / 8 ? pack<T>(tile.value[e], tile.value[e + 1]) : 0;
         }
         // A 4 x 4 transpose among the quad: lane l ends with the four pairs of block l.
         const bool odd = lane % 2 != 0;

@@ -158,17 +158,17 @@ __device__ __forceinline__ Operand<WgmmaA<64, K>, T> load_operand(SharedTile<T, 
 namespace detail {
 
 // acc (64 x N) = or += a (64 x K, shared) b^T (b: N x K, shared), K contiguous in both.
-template <bool INIT, typename T, int N, int K>
-__device__ __forceinline__ void gemm_shared(Tile<WgmmaAcc<64, N>>& acc, SharedTile<T, 64, K> a,
-                                            SharedTile<T, N, K> b) {
+template <bool INIT, typename T, int N, int K, int PA, int PB>
+__device__ __forceinline__ void gemm_shared(Tile<WgmmaAcc<64, N>>& acc, SharedTile<T, 64, K, PA> a,
+                                            SharedTile<T, N, K, PB> b) {
   using Instruction = Wgmma<T, N>;
   const uint64_t a_start = matrix_descriptor(a.address, 16);
   const uint64_t b_start = matrix_descriptor(b.address, 16);
 #pragma unroll
   for (int k = 0; k < K / 16; ++k) {
     const int in_panel = k % 4 * 32;
-    const uint64_t a_at = a_start + ((k / 4 * SharedTile<T, 64, K>::PANEL_BYTES + in_panel) >> 4);
-    const uint64_t b_at = b_start + ((k / 4 * SharedTile<T, N, K>::PANEL_BYTES + in_panel) >> 4);
+    const uint64_t a_at = a_start + ((k / 4 * a.PANEL_BYTES + in_panel) >> 4);
+    const uint64_t b_at = b_start + ((k / 4 * b.PANEL_BYTES + in_panel) >> 4);
     if (INIT && k == 0) {
       Instruction::template ss_init<0>(acc.value, a_at, b_at);
     } else {
@@ -178,12 +178,12 @@ __device__ __forceinline__ void gemm_shared(Tile<WgmmaAcc<64, N>>& acc, SharedTi
 }
 
 // acc (64 x N) = or += a (64 x K, registers) b (K x N, shared, N contiguous).
-template <bool INIT, typename T, int N, int K>
+template <bool INIT, typename T, int N, int K, int PB>
 __device__ __forceinline__ void gemm_registers(Tile<WgmmaAcc<64, N>>& acc,
                                                const Operand<WgmmaA<64, K>, T>& a,
-                                               SharedTile<T, K, N> b) {
+                                               SharedTile<T, K, N, PB> b) {
   using Instruction = Wgmma<T, N>;
-  const uint64_t b_start = matrix_descriptor(b.address, SharedTile<T, K, N>::PANEL_BYTES);
+  const uint64_t b_start = matrix_descriptor(b.address, b.PANEL_BYTES);
 #pragma unroll
   for (int k = 0; k < K / 16; ++k) {
     const uint64_t b_at = b_start + (k * 16 * 128 >> 4);
@@ -196,16 +196,16 @@ __device__ __forceinline__ void gemm_registers(Tile<WgmmaAcc<64, N>>& acc,
 }
 
 // acc (64 x N) = or += a (64 x K, registers) b^T (b: N x K, shared, K contiguous).
-template <bool INIT, typename T, int N, int K>
+template <bool INIT, typename T, int N, int K, int PB>
 __device__ __forceinline__ void gemm_registers(Tile<WgmmaAcc<64, N>>& acc,
                                                const Operand<WgmmaA<64, K>, T>& a,
-                                               Transposed<SharedTile<T, N, K>> b) {
+                                               Transposed<SharedTile<T, N, K, PB>> b) {
   using Instruction = Wgmma<T, N>;
   const uint64_t b_start = matrix_descriptor(b.tile.address, 16);
 #pragma unroll
   for (int k = 0; k < K / 16; ++k) {
     const uint64_t b_at =
-        b_start + ((k / 4 * SharedTile<T, N, K>::PANEL_BYTES + k % 4 * 32) >> 4);
+        b_start + ((k / 4 * b.tile.PANEL_BYTES + k % 4 * 32) >> 4);
     if (INIT && k == 0) {
       Instruction::template rs_init<0>(acc.value, a.value[k], b_at);
     } else {
@@ -218,40 +218,40 @@ __device__ __forceinline__ void gemm_registers(Tile<WgmmaAcc<64, N>>& acc,
 
 // gemm_async(acc, a, b): acc += a b, in flight until mma_wait. a: a shared tile of 64 rows or a
 // register operand; b: the transpose of a shared tile, or a shared tile where a is in registers.
-template <typename T, int N, int K>
-__device__ __forceinline__ void gemm_async(Tile<WgmmaAcc<64, N>>& acc, SharedTile<T, 64, K> a,
-                                           Transposed<SharedTile<T, N, K>> b) {
+template <typename T, int N, int K, int PA, int PB>
+__device__ __forceinline__ void gemm_async(Tile<WgmmaAcc<64, N>>& acc, SharedTile<T, 64, K, PA> a,
+                                           Transposed<SharedTile<T, N, K, PB>> b) {
   detail::gemm_shared<false>(acc, a, b.tile);
 }
-template <typename T, int N, int K>
+template <typename T, int N, int K, int PB>
 __device__ __forceinline__ void gemm_async(Tile<WgmmaAcc<64, N>>& acc,
                                            const Operand<WgmmaA<64, K>, T>& a,
-                                           SharedTile<T, K, N> b) {
+                                           SharedTile<T, K, N, PB> b) {
   detail::gemm_registers<false>(acc, a, b);
 }
-template <typename T, int N, int K>
+template <typename T, int N, int K, int PB>
 __device__ __forceinline__ void gemm_async(Tile<WgmmaAcc<64, N>>& acc,
                                            const Operand<WgmmaA<64, K>, T>& a,
-                                           Transposed<SharedTile<T, N, K>> b) {
+                                           Transposed<SharedTile<T, N, K, PB>> b) {
   detail::gemm_registers<false>(acc, a, b);
 }
 
 // gemm_async_init(acc, a, b): acc = a b; what acc held is not read.
-template <typename T, int N, int K>
-__device__ __forceinline__ void gemm_async_init(Tile<WgmmaAcc<64, N>>& acc, SharedTile<T, 64, K> a,
-                                                Transposed<SharedTile<T, N, K>> b) {
+template <typename T, int N, int K, int PA, int PB>
+__device__ __forceinline__ void gemm_async_init(Tile<WgmmaAcc<64, N>>& acc, SharedTile<T, 64, K, PA> a,
+                                                Transposed<SharedTile<T, N, K, PB>> b) {
   detail::gemm_shared<true>(acc, a, b.tile);
 }
-template <typename T, int N, int K>
+template <typename T, int N, int K, int PB>
 __device__ __forceinline__ void gemm_async_init(Tile<WgmmaAcc<64, N>>& acc,
                                                 const Operand<WgmmaA<64, K>, T>& a,
-                                                SharedTile<T, K, N> b) {
+                                                SharedTile<T, K, N, PB> b) {
   detail::gemm_registers<true>(acc, a, b);
 }
-template <typename T, int N, int K>
+template <typename T, int N, int K, int PB>
 __device__ __forceinline__ void gemm_async_init(Tile<WgmmaAcc<64, N>>& acc,
                                                 const Operand<WgmmaA<64, K>, T>& a,
-                                                Transposed<SharedTile<T, N, K>> b) {
+                                                Transposed<SharedTile<T, N, K, PB>> b) {
   detail::gemm_registers<true>(acc, a, b);
 }
 

@@ -97,7 +97,7 @@ SHAPE = {
                               "        lower_registers(LOW)\n        if wg == 0:"),
     "a role for one warpgroup of several": ("    else:\n        raise_registers(HIGH)",
                                             "    if wg == 1:\n        raise_registers(HIGH)"),
-    "bytes that are read elsewhere too": ("    section = 16\n",
+    "bytes that are read elsewhere too": ("    section = 16 if BM == 192 else 8\n",
                                           "    section = 16 if BYTES > 0 else 8\n"),
     "tiles behind the barriers": ("sQ = shared_stages[T, GROUPS, 64, COLS](0)",
                                   "sQ = shared_stages[T, GROUPS, 64, COLS](BARRIERS_AT + 1024)"),
