@@ -18,8 +18,9 @@ template cudaError_t launch<cubridge::bf16, {head}>(const Args&, cudaStream_t);
 
 # Head size: how often each matrix instruction stands in the machine code. One step of K = 16 each:
 # D / 16 steps of the score matmul, none for what fills the last panel, and BN / 16 of the matmul
-# with V (twice where it overlaps the next tile's softmax, since the last one stands after the loop).
+# with V (twice where it overlaps the next tile's softmax: the last one stands after the loop).
 MATMULS = {
+    16: {"64x128x16": 1, "64x16x16": 2 * 128 // 16},
     64: {"64x128x16": 64 // 16, "64x64x16": 2 * 128 // 16},
     80: {"64x128x16": 80 // 16, "64x80x16": 128 // 16},
     128: {"64x112x16": 128 // 16, "64x128x16": 112 // 16},

@@ -70,22 +70,23 @@ struct Wgmma;
 #define CUBRIDGE_P112 CUBRIDGE_P104 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define CUBRIDGE_P120 CUBRIDGE_P112 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define CUBRIDGE_P128 CUBRIDGE_P120 ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define CUBRIDGE_D8(C, d, b) C(d[(b) + 0]), C(d[(b) + 1]), C(d[(b) + 2]), C(d[(b) + 3]), C(d[(b) + 4]), C(d[(b) + 5]), C(d[(b) + 6]), C(d[(b) + 7])
-#define CUBRIDGE_D16(C, d) CUBRIDGE_D8(C, d, 0), CUBRIDGE_D8(C, d, 8)
-#define CUBRIDGE_D24(C, d) CUBRIDGE_D16(C, d), CUBRIDGE_D8(C, d, 16)
-#define CUBRIDGE_D32(C, d) CUBRIDGE_D24(C, d), CUBRIDGE_D8(C, d, 24)
-#define CUBRIDGE_D40(C, d) CUBRIDGE_D32(C, d), CUBRIDGE_D8(C, d, 32)
-#define CUBRIDGE_D48(C, d) CUBRIDGE_D40(C, d), CUBRIDGE_D8(C, d, 40)
-#define CUBRIDGE_D56(C, d) CUBRIDGE_D48(C, d), CUBRIDGE_D8(C, d, 48)
-#define CUBRIDGE_D64(C, d) CUBRIDGE_D56(C, d), CUBRIDGE_D8(C, d, 56)
-#define CUBRIDGE_D72(C, d) CUBRIDGE_D64(C, d), CUBRIDGE_D8(C, d, 64)
-#define CUBRIDGE_D80(C, d) CUBRIDGE_D72(C, d), CUBRIDGE_D8(C, d, 72)
-#define CUBRIDGE_D88(C, d) CUBRIDGE_D80(C, d), CUBRIDGE_D8(C, d, 80)
-#define CUBRIDGE_D96(C, d) CUBRIDGE_D88(C, d), CUBRIDGE_D8(C, d, 88)
-#define CUBRIDGE_D104(C, d) CUBRIDGE_D96(C, d), CUBRIDGE_D8(C, d, 96)
-#define CUBRIDGE_D112(C, d) CUBRIDGE_D104(C, d), CUBRIDGE_D8(C, d, 104)
-#define CUBRIDGE_D120(C, d) CUBRIDGE_D112(C, d), CUBRIDGE_D8(C, d, 112)
-#define CUBRIDGE_D128(C, d) CUBRIDGE_D120(C, d), CUBRIDGE_D8(C, d, 120)
+#define CUBRIDGE_D8_AT(C, d, b) C(d[(b) + 0]), C(d[(b) + 1]), C(d[(b) + 2]), C(d[(b) + 3]), C(d[(b) + 4]), C(d[(b) + 5]), C(d[(b) + 6]), C(d[(b) + 7])
+#define CUBRIDGE_D8(C, d) CUBRIDGE_D8_AT(C, d, 0)
+#define CUBRIDGE_D16(C, d) CUBRIDGE_D8(C, d), CUBRIDGE_D8_AT(C, d, 8)
+#define CUBRIDGE_D24(C, d) CUBRIDGE_D16(C, d), CUBRIDGE_D8_AT(C, d, 16)
+#define CUBRIDGE_D32(C, d) CUBRIDGE_D24(C, d), CUBRIDGE_D8_AT(C, d, 24)
+#define CUBRIDGE_D40(C, d) CUBRIDGE_D32(C, d), CUBRIDGE_D8_AT(C, d, 32)
+#define CUBRIDGE_D48(C, d) CUBRIDGE_D40(C, d), CUBRIDGE_D8_AT(C, d, 40)
+#define CUBRIDGE_D56(C, d) CUBRIDGE_D48(C, d), CUBRIDGE_D8_AT(C, d, 48)
+#define CUBRIDGE_D64(C, d) CUBRIDGE_D56(C, d), CUBRIDGE_D8_AT(C, d, 56)
+#define CUBRIDGE_D72(C, d) CUBRIDGE_D64(C, d), CUBRIDGE_D8_AT(C, d, 64)
+#define CUBRIDGE_D80(C, d) CUBRIDGE_D72(C, d), CUBRIDGE_D8_AT(C, d, 72)
+#define CUBRIDGE_D88(C, d) CUBRIDGE_D80(C, d), CUBRIDGE_D8_AT(C, d, 80)
+#define CUBRIDGE_D96(C, d) CUBRIDGE_D88(C, d), CUBRIDGE_D8_AT(C, d, 88)
+#define CUBRIDGE_D104(C, d) CUBRIDGE_D96(C, d), CUBRIDGE_D8_AT(C, d, 96)
+#define CUBRIDGE_D112(C, d) CUBRIDGE_D104(C, d), CUBRIDGE_D8_AT(C, d, 104)
+#define CUBRIDGE_D120(C, d) CUBRIDGE_D112(C, d), CUBRIDGE_D8_AT(C, d, 112)
+#define CUBRIDGE_D128(C, d) CUBRIDGE_D120(C, d), CUBRIDGE_D8_AT(C, d, 120)
 
 #define CUBRIDGE_MMA(N, R, TYPE, A, B, ADD, TRANSPOSE) \
   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" CUBRIDGE_P##R "}, " A ", " B ", " ADD ", 1, 1, " TRANSPOSE ";"
@@ -115,6 +116,7 @@ struct Wgmma;
   CUBRIDGE_WGMMA_TYPED(bf16, "bf16", N, R, P0, P1, P2, P3, P4, P5) \
   CUBRIDGE_WGMMA_TYPED(f16, "f16", N, R, P0, P1, P2, P3, P4, P5)
 
+CUBRIDGE_WGMMA(16, 8, 8, 9, 10, 11, 12, 13)
 CUBRIDGE_WGMMA(32, 16, 16, 17, 18, 19, 20, 21)
 CUBRIDGE_WGMMA(48, 24, 24, 25, 26, 27, 28, 29)
 CUBRIDGE_WGMMA(64, 32, 32, 33, 34, 35, 36, 37)
