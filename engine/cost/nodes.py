@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.cost.demand import Demand
+from engine.cuir.ops.matmul import MATMULS
 from engine.cuir.types import TileType
-
-MATMULS = frozenset({"gemm", "gemm_async", "gemm_async_init"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -174,6 +174,7 @@ class SharedType:
 
     @property
     def tile_bytes(self) -> int:
+        """Of one tile's elements: fewer than it spans where it is the first columns of another."""
         return self.rows * self.cols * DTYPES[self.dtype].size
 
     @property

@@ -29,10 +29,9 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )  # fmt: skip
+from engine.cuir.ops.matmul import MATMULS
 from engine.errors import TransferError
 from engine.transfer.rewrite import free_names, get
-
-MATMULS = frozenset({"gemm", "gemm_async", "gemm_async_init"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +240,11 @@ def _base(expr: Expr) -> str | None:
     return None
 
 
+def _transposed(operand: Expr) -> bool:
+    """Whether a matmul's right operand is that of the scores: K by its rows."""
+    return isinstance(operand, Call) and operand.fn == "transpose"
+
+
 def _roles(
     module: Module,
     kernel: Function,
@@ -276,7 +280,7 @@ def _roles(
             stored["lse"] = views[_base(call.args[0]) or ""]
         elif call.fn in MATMULS:
             matmuls.append(call)
-    first = [c for c in matmuls if isinstance(c.args[2], Call) and c.args[2].fn == "transpose"]
+    first = [c for c in matmuls if _transposed(c.args[2])]
     second = [c for c in matmuls if c not in first]
     if not first or not second:
         raise TransferError("the two matmuls of attention were not found")
@@ -357,7 +361,7 @@ def _coordinates(
 def _loads_keys(load: Call, statements: list[tuple[Path, Stmt]]) -> bool:
     target = _base(load.args[0])
     return any(
-        isinstance(s, Do) and s.call.fn in MATMULS and isinstance(s.call.args[2], Call)
+        isinstance(s, Do) and s.call.fn in MATMULS and _transposed(s.call.args[2])
         and _base(s.call.args[2]) == target
         for _, s in statements
     )  # fmt: skip

@@ -100,7 +100,7 @@ def test_matmuls_run_on_wgmma_and_local_memory_is_unused(compiled: Compiled) -> 
 def test_softmax_runs_under_the_matmul_with_values(compiled: Compiled) -> None:
     """With overlap every exponential of the main loop stands between the wait for the scores (one
     group may still be in flight) and the wait for the matmul with V (none may)."""
-    if compiled.head > 64:
+    if 64 < compiled.head <= 128:
         pytest.skip("three warpgroups run beside each other here, without overlap within one")
     sass = compiled.code()
     start = sass.index("WARPGROUP.DEPBAR.LE gsb0, 0x1")

@@ -113,3 +113,5 @@ OPS = (
         doc="Waits until at most the n newest groups are in flight.",
     ),
 )  # fmt: skip
+# Those that multiply: acc, a and b are their operands.
+MATMULS = frozenset(spec.name for spec in OPS if len(spec.operands) == 3)

@@ -127,7 +127,7 @@ OPERAND_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = MappingProxyType(
         "tile": ("a tile of a view: V[b, h, row:]", (GmemTileType,)),
         "shared": ("a shared tile", (SharedType,)),
         "place": ("a shared tile, or a tile of a view", (SharedType, GmemTileType)),
-        "part": ("a shared tile, or its first columns", (SharedType,)),
+        "narrow": ("a shared tile, or its first columns", (SharedType,)),
         "matrix": ("a shared tile or its first columns, or the transpose of either", (SharedType,)),
         "reg": ("a register tile", (TileType,)),
         "left": (
@@ -145,6 +145,8 @@ OPERAND_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = MappingProxyType(
         "view": ("a view of a tensor", (GmemType,)),
     }
 )
+
+TAKES_COLUMNS = frozenset({"narrow", "matrix", "left"})  # the first of a tile's, besides all
 
 TypeRule = Callable[..., Type]
 
@@ -241,7 +243,7 @@ def check_operand(spec: OpSpec, operand: Operand, value: Type) -> None:
     if ok and isinstance(value, SharedType):
         ok = value.stages is None
         ok = ok and (operand.kind == "matrix" or not value.transposed)
-        ok = ok and (operand.kind in ("part", "matrix", "left") or value.pitch is None)
+        ok = ok and (operand.kind in TAKES_COLUMNS or value.pitch is None)
     if ok and isinstance(value, BarriersType | WordsType):
         ok = value.single
     if not ok:

@@ -185,7 +185,7 @@ OPS = (
             "are padded with: a multiple of 16.",
     ),
     op(
-        "transpose(tile: part)", "views", rule=_transpose, execute="views:transpose",
+        "transpose(tile: narrow)", "views", rule=_transpose, execute="views:transpose",
         who=Who.ANY, doc="The same shared tile read with rows and columns exchanged.",
     ),
     op(

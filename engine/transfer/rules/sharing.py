@@ -39,6 +39,7 @@ from engine.cuir.nodes import (
 from engine.cuir.ops import OPS, Pending
 from engine.cuir.ops.spec import Mismatch, RuleContext
 from engine.cuir.printer import print_expr
+from engine.cuir.ops.matmul import MATMULS
 from engine.cuir.types import (
     DTYPES,
     WORD_PITCH,
@@ -51,7 +52,7 @@ from engine.cuir.types import (
     WordsType,
 )
 from engine.transfer.linear import tidy
-from engine.transfer.match import MATMULS, Attention, definitions
+from engine.transfer.match import Attention, definitions
 from engine.transfer.rewrite import stmt_exprs
 
 BARRIER_BYTES = 8
