@@ -245,9 +245,27 @@ __global__ void gemm_registers_kernel(const Case c) {
   to_plain(acc, static_cast<float*>(c.out), N);
 }
 
+// out = p b^T twice over: p (64 x K, f32, rounded to T in registers), b (N x K).
+template <typename T, int N, int K>
+__global__ void gemm_turned_kernel(const Case c) {
+  const auto b = from_memory<T, N, K>(0, c.b);
+  fence_async();
+  sync();
+  auto s = from_plain<WgmmaAcc<64, K>>(static_cast<const float*>(c.a), K);
+  const auto p = to_operand<T>(s);
+  auto acc = fill<WgmmaAcc<64, N>>(NAN);
+  mma_fence();
+  gemm_async_init(acc, p, transpose(columns<K>(b)));
+  gemm_async(acc, p, transpose(columns<K>(b)));
+  mma_commit();
+  mma_wait<0>();
+  acc = map(acc, [&](float x) { return x; });
+  to_plain(acc, static_cast<float*>(c.out), N);
+}
+
 // ---- register tiles -------------------------------------------------------------------------
 
-// From s (64 x N at rows r0.., columns c0.. of a tensor): out2 = per row [max with 0.25 of the row's
+// From s (64 x N at rows r0.., columns c0.. of a tensor that keeps `columns` of it): out2 = per row [max with 0.25 of the row's
 // own index, sum of the kept], out = s masked, plus row and column vectors loaded from memory.
 template <typename T, int N>
 __global__ void tile_kernel(const Case c) {
@@ -268,7 +286,7 @@ __global__ void tile_kernel(const Case c) {
   const auto R = gmem<float>(result, 2, c.extent[0]);
   store_rows(R.tile(0, c.r0), top);
   store_rows(R.tile(1, c.r0), sum);
-  const auto O = gmem<T>(c.tensor, c.extent[0], c.extent[1], c.rows, N);
+  const auto O = gmem<T>(c.tensor, c.extent[0], c.extent[1], c.rows, c.columns);
   store(O.tile(c.corner[0], c.corner[1], c.r0), kept);
 }
 
@@ -349,6 +367,10 @@ int gemm_loaded(const Case& c) {
 template <typename T, int N, int K>
 int gemm_registers(const Case& c) {
   return go<gemm_registers_kernel<T, N, K>, 128>(1024 + K * panels(N), c);
+}
+template <typename T, int N, int K>
+int gemm_turned(const Case& c) {
+  return go<gemm_turned_kernel<T, N, K>, 128>(1024 + N * panels(K), c);
 }
 template <typename T, int N, int UNUSED>
 int tile(const Case& c) {

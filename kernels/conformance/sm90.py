@@ -44,6 +44,7 @@ PARTS = [
     (n, d) for d in WIDTHS for n in (64, 80, 112, 128)
     if n <= 80 or (d < 192 and n == (112 if d > 96 else 128))
 ]  # fmt: skip
+TURNED = [(64, 64), (128, 128), (64, 48), (112, 80), (80, 144)]
 TILES = [(n, 0) for n in range(16, 257, 16)]
 DENSE_TILES = [(n, 0) for n in (64, 80, 96, 112, 128, 176, 192, 256)]
 DENSE_ELEMENTS = ("bf16", "f16", "float", "int", "bool")
@@ -64,6 +65,7 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
     )),
     "gemm_shared": ("WgmmaAcc", ("shared", "columns", "transpose", "fill", *MATMUL)),
     "gemm_registers": ("WgmmaAcc", ("shared", "columns", "to_operand", *MATMUL)),
+    "gemm_turned": ("WgmmaAcc", ("shared", "columns", "transpose", "to_operand", *MATMUL)),
     "gemm_loaded": ("WgmmaAcc", ("shared", "load_operand", "transpose", *MATMUL)),
     "tile": ("WgmmaAcc", (
         "at", "zeros", "load_rows", "load_cols", "map", "keep", "row_max", "row_sum", "row_reduce",
@@ -110,6 +112,7 @@ def checks() -> Iterator[Check]:
             ("ring", BOXES[:2]),
             ("gemm_shared", [*SCORE_MATMULS, *PARTS]),
             ("gemm_registers", [*VALUE_MATMULS, *((d, n) for n, d in PARTS)]),
+            ("gemm_turned", TURNED),
             ("gemm_loaded", SCORE_MATMULS),
             ("tile", TILES),
         ):

@@ -6,6 +6,7 @@ A check runs its function through `call` and gives what is wrong, or nothing.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -56,36 +57,37 @@ def box_of(tensor: Any, corner: tuple[int, int, int, int], rows: int, columns: i
 
 
 CORNERS = [(0, 0, 0, 0), (0, 40, 1, 1), (0, 150, 2, 0), (0, 400, 1, 0), (64, 8, 1, 1)]
+LESS = (0, 8)  # columns that a tensor lacks of the tile's last panel
 BEFORE = [(0, -24, 2, 0)]  # loads only: the device refuses a store that starts before the tensor
 
 
 def check_load(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
     import torch
 
-    base = torch.randn(2, 200, 3, columns, device="cuda").to(dtype)
-    tensor = base.transpose(1, 2)  # batch, head, row, column over another order in memory
-    for corner in CORNERS + BEFORE:
+    for corner, less in itertools.product(CORNERS + BEFORE, LESS):
+        base = torch.randn(2, 200, 3, columns - less, device="cuda").to(dtype)
+        tensor = base.transpose(1, 2)  # batch, head, row, column over another order in memory
         out = torch.full((rows, columns), float("nan"), device="cuda", dtype=dtype)
         case = Case(tensor=tensor_arg(tensor), extent=(ctypes.c_int * 4)(*tensor.shape),
                     corner=(ctypes.c_int * 4)(*corner), out=pointer(out))  # fmt: skip
         call(case)
         if not torch.equal(out, box_of(tensor, corner, rows, columns)):
-            return f"box at {corner} differs"
+            return f"box at {corner} of {columns - less} columns differs"
     return ""
 
 
 def check_store_box(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
     import torch
 
-    for corner in CORNERS:
-        base = torch.full((2, 200, 3, columns), 7.0, device="cuda", dtype=dtype)
+    for corner, less in itertools.product(CORNERS, LESS):
+        base = torch.full((2, 200, 3, columns - less), 7.0, device="cuda", dtype=dtype)
         tensor = base.transpose(1, 2)
         value = torch.randn(rows, columns, device="cuda").to(dtype)
         wanted = tensor.clone()
         c0, r0, head, batch = corner
         for row in range(rows):
-            if 0 <= r0 + row < wanted.shape[2] and c0 < columns:
-                wanted[batch, head, r0 + row, c0:] = value[row, : columns - c0]
+            if 0 <= r0 + row < wanted.shape[2] and c0 < columns - less:
+                wanted[batch, head, r0 + row, c0:] = value[row, : columns - less - c0]
         case = Case(tensor=tensor_arg(tensor), extent=(ctypes.c_int * 4)(*tensor.shape),
                     corner=(ctypes.c_int * 4)(*corner), a=pointer(value))  # fmt: skip
         try:
@@ -93,7 +95,7 @@ def check_store_box(call: Callable[[Case], None], rows: int, columns: int, dtype
         except RuntimeError as error:
             raise RuntimeError(f"box at {corner}: {error}") from error
         if not torch.equal(tensor, wanted):
-            return f"box at {corner} differs"
+            return f"box at {corner} of {columns - less} columns differs"
     return ""
 
 
@@ -149,19 +151,30 @@ def check_gemm_registers(call: Callable[[Case], None], n: int, k: int, dtype: An
     return "" if torch.equal(out, 2 * picked.to(dtype).float()) else "p is not rounded to nearest"
 
 
+def check_gemm_turned(call: Callable[[Case], None], n: int, k: int, dtype: Any) -> str:
+    import torch
+
+    p, b = small_integers(64, k), small_integers(n, k)
+    out = torch.full((64, n), float("nan"), device="cuda")
+    b_t = b.to(dtype)
+    call(Case(a=pointer(p), b=pointer(b_t), out=pointer(out)))
+    return "" if torch.equal(out, 2 * (p @ b.T)) else "the product differs"
+
+
 def check_tile(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
     import torch
 
-    for length, r0, c0, columns_first in ((300, 0, 0, False), (300, 250, 200, True),
-                                          (64, 0, 40, False)):  # fmt: skip
+    places = ((300, 0, 0, False), (300, 250, 200, True), (64, 0, 40, False))
+    for (length, r0, c0, columns_first), less in itertools.product(places, LESS):
+        columns = n - less  # of the tensor: the tile's others are dropped
         s = small_integers(64, n)
         vector = small_integers(length)
         stats = torch.full((2, length), float("nan"), device="cuda")
-        size = (2, 3, n, length) if columns_first else (2, 3, length, n)
+        size = (2, 3, columns, length) if columns_first else (2, 3, length, columns)
         memory = torch.full(size, 7.0, device="cuda", dtype=dtype)
         tensor = memory.transpose(2, 3) if columns_first else memory
         case = Case(tensor=tensor_arg(tensor), a=pointer(s), b=pointer(vector),
-                    out2=pointer(stats), rows=length, r0=r0, c0=c0)  # fmt: skip
+                    out2=pointer(stats), rows=length, columns=columns, r0=r0, c0=c0)  # fmt: skip
         case.extent = (ctypes.c_int * 4)(length, 3, 0, 0)
         case.corner = (ctypes.c_int * 4)(1, 2, 0, 0)
         call(case)
@@ -181,9 +194,9 @@ def check_tile(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
             return f"row maxima or sums differ at rows {r0}"
         wanted_tensor = torch.full(size, 7.0, device="cuda", dtype=dtype)
         wanted_tensor = wanted_tensor.transpose(2, 3) if columns_first else wanted_tensor
-        wanted_tensor[1, 2, r0 : r0 + inside] = kept[:inside].to(dtype)
+        wanted_tensor[1, 2, r0 : r0 + inside] = kept[:inside, :columns].to(dtype)
         if not torch.equal(tensor, wanted_tensor):
-            return f"the stored tile differs at rows {r0}"
+            return f"the stored tile of {columns} columns differs at rows {r0}"
     return ""
 
 
@@ -281,6 +294,7 @@ MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "ring": check_ring,
     "gemm_shared": check_gemm_shared,
     "gemm_registers": check_gemm_registers,
+    "gemm_turned": check_gemm_turned,
     "gemm_loaded": check_gemm_shared,
     "tile": check_tile,
     "dense": check_dense,

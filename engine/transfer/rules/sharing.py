@@ -37,9 +37,9 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.ops import OPS, Pending
+from engine.cuir.ops.matmul import MATMULS
 from engine.cuir.ops.spec import Mismatch, RuleContext
 from engine.cuir.printer import print_expr
-from engine.cuir.ops.matmul import MATMULS
 from engine.cuir.types import (
     DTYPES,
     WORD_PITCH,
