@@ -21,6 +21,8 @@ from engine.cuir.functions import (
     CASTS,
     CONSTANTS,
     FUNCTIONS,
+    LEAST,
+    MOST,
     ScalarFunction,
     TooWide,
     divide,
@@ -190,6 +192,9 @@ class Compiler:
 
         def arithmetic(env: Env) -> Any:
             a, b = left(env), right(env)
+            if type(a) is int and type(b) is int:  # by far the most frequent
+                result = apply(a, b)
+                return result if LEAST <= result <= MOST else within(result)
             if type(a) in _NUMBER and type(b) in _NUMBER:
                 try:
                     result = apply(a, b)
@@ -240,8 +245,12 @@ class Compiler:
                 return then(env) if test else other(env)
             a, b = then(env), other(env)
             torch = torch_module()
-            if any(_is_float(v) for v in (a, b)):
-                a, b = (torch.as_tensor(v, dtype=float_dtype(self.mode)) for v in (a, b))
+            if _is_float(a) or _is_float(b):
+                kind = float_dtype(self.mode)
+                if type(a) in _NUMBER and type(b) in _NUMBER:
+                    a = torch.as_tensor(a, dtype=kind)
+                # One number beside a tensor takes that one's type.
+                a, b = (float(v) if type(v) in _NUMBER else v.to(kind) for v in (a, b))
             else:
                 a, b = torch.as_tensor(a), torch.as_tensor(b)
             return torch.where(test, a, b)
@@ -252,12 +261,15 @@ class Compiler:
         if len(expr.args) != fn.arity:
             raise CuirError(f"{fn.name} takes {fn.arity} operands, not {len(expr.args)}")
         args = [self.compile(a) for a in expr.args]
-        exact, to_float = self._exact, fn.gives == "float"
+        exact, to_float, number = self._exact, fn.gives == "float", fn.number
 
         def apply(env: Env) -> Any:
             values = [a(env) for a in args]
-            if all(type(v) in _NUMBER for v in values):
-                result = fn.number(*values)
+            for value in values:
+                if type(value) not in _NUMBER:
+                    break
+            else:
+                result = number(*values)
                 return result if exact or type(result) is not float else f32(result)
             if to_float:
                 values = self.floats(*values)
@@ -293,7 +305,8 @@ class Compiler:
 
     def mixed(self, a: Any, b: Any) -> tuple[Any, Any]:
         """An integer tensor beside a float becomes a float tensor of the mode, never of torch's."""
-        a_float, b_float = _is_float(a), _is_float(b)
+        a_float = type(a) is float if type(a) in _NUMBER else a.is_floating_point()
+        b_float = type(b) is float if type(b) in _NUMBER else b.is_floating_point()
         if a_float != b_float:
             if a_float:
                 b = self.to_float(b)
@@ -337,21 +350,35 @@ def gather(tensor: Any, index: list[Any], mode: Mode) -> Any:
             return 0.0 if tensor.dtype.is_floating_point else 0
         return tensor[tuple(index)].item()
     torch = torch_module()
-    valid: Any = True
-    places = []
-    for i, size in zip(index, tensor.shape, strict=True):
-        valid = ((i >= 0) & (i < size)) & valid
-        i = torch.as_tensor(i)
-        places.append(i.clamp(0, max(size - 1, 0)))
-    if tensor.numel() == 0:
-        found = torch.zeros(torch.broadcast_shapes(*(p.shape for p in places)), dtype=tensor.dtype)
+    shape, kind = tensor.shape, tensor.dtype
+    valid: Any = None
+    outside = False
+    places: list[Any] = []
+    for i, size in zip(index, shape, strict=True):
+        if type(i) is int:
+            outside = outside or not 0 <= i < size
+            places.append(min(max(i, 0), max(size - 1, 0)))
+        else:
+            i = torch.as_tensor(i)
+            place = i.clamp(0, max(size - 1, 0))
+            inside = place == i
+            outside = outside or not size
+            valid = inside if valid is None else valid & inside
+            places.append(place)
+    if outside:
+        valid = torch.zeros_like(valid)
+    if 0 in shape:
+        shapes = [p.shape for p in places if type(p) is not int]
+        found = torch.zeros(torch.broadcast_shapes(*shapes), dtype=kind)
+    elif all(type(p) is int for p in places[:-1]) and places[-1].dtype == torch.int64:
+        found = tensor[tuple(places[:-1])].take(places[-1])  # in half the time
     else:
         found = tensor[tuple(places)]
-    if tensor.dtype.is_floating_point:
-        found = found.to(float_dtype(mode))
-    elif tensor.dtype != torch.bool:
-        found = found.to(torch.int64)
-    return torch.where(torch.as_tensor(valid), found, torch.zeros((), dtype=found.dtype))
+    if kind == torch.bool:
+        return found & valid
+    if kind.is_floating_point:
+        return torch.where(valid, found.to(float_dtype(mode)), 0.0)
+    return (found if kind == torch.int64 else found.to(torch.int64)) * valid
 
 
 def evaluate(expr: Expr, env: Mapping[str, Any], mode: Mode = "exact") -> Any:

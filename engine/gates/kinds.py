@@ -7,6 +7,7 @@ By what is loaded and how an op gives its lambda its values, never by names: `x`
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from engine.cuir.nodes import (
     Assign,
@@ -142,6 +143,7 @@ class Kinds:
 _VIEWS = tuple((Name(kind),) for kind in sorted(WHOLE))
 
 
+@lru_cache(maxsize=8)
 def float_in_lists(module: Module) -> bool:
     """Whether the kernels that prepare the attention's lists of tiles, or the functions that they
     call, read or make a float: typed mode may then list other tiles than exact mode."""

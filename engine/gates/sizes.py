@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice, product
 
 from engine.build.host_plan import host_constants
@@ -125,6 +126,7 @@ def tiles_of(module: Module) -> Tiles | None:
     return Tiles(rows.most_common(1)[0][0], keys.most_common(1)[0][0])
 
 
+@lru_cache(maxsize=8)
 def thresholds(module: Module) -> tuple[Threshold, ...]:
     """Every comparison of sizes with a number, in the order of the text."""
     try:
@@ -153,6 +155,7 @@ def thresholds(module: Module) -> tuple[Threshold, ...]:
     return tuple(out.values())
 
 
+@lru_cache(maxsize=8)
 def compared(module: Module) -> tuple[Expr, ...]:
     """Comparisons that a run decides (`j < 5000` in a mask): their literals may be windows."""
     kernels = {f.name for f in module.functions if f.kind != "host"}
@@ -267,7 +270,8 @@ def _expressions(module: Module) -> Iterator[Row]:
             yield path, expr, known, scalars.get(str(path[0]), {})
 
 
-def known_constants(module: Module) -> dict[str, dict[str, int]]:
+@lru_cache(maxsize=8)
+def known_constants(module: Module) -> Mapping[str, Mapping[str, int]]:
     """The whole numbers that names stand for at compile time, by function."""
     arch = next((v for k, v in module.spec if k == "arch"), None)
     name = arch.value if isinstance(arch, Str) else arch.id if isinstance(arch, Name) else ""

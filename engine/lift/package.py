@@ -11,6 +11,7 @@ import itertools
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -317,15 +318,17 @@ def _header_name(path: Path, include: Path, folder: Path) -> str:
     return resolved.name
 
 
-def _includes(data: bytes) -> list[tuple[int, str]]:
-    """Line and name of every quoted include; comments and strings are no includes."""
+@lru_cache(maxsize=256)
+def _includes(data: bytes) -> tuple[tuple[int, str], ...]:
+    """Line and name of every quoted include; comments and strings are no includes. Kept, as the
+    package is read from the disk before each gate, to see that it is as it was."""
     tokens = Tokens(data).all
     out: list[tuple[int, str]] = []
     for at, token in enumerate(tokens[:-2]):
         quoted = tokens[at + 2]
         if token.text == "#" and tokens[at + 1].text == "include" and quoted.kind == "string":
             out.append((data.count(b"\n", 0, token.start) + 1, quoted.text[1:-1]))
-    return out
+    return tuple(out)
 
 
 def _headers_digest(headers: tuple[tuple[str, bytes], ...]) -> bytes:

@@ -115,6 +115,8 @@ def _forget_neighbours(source: SpecSource) -> None:
             continue
         module = sys.modules.get(name)
         file = getattr(module, "__file__", None)
+        if type(file) is str and not file.startswith(folder):
+            continue  # nearly all of them
         here = (f"{folder}/{name}.py", f"{folder}/{name}/__init__.py")
         if file in here or (file is None and f"{folder}/{name}" in getattr(module, "__path__", ())):
             beside.add(name)

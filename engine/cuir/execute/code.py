@@ -33,6 +33,10 @@ class Kind(IntEnum):
     OPAQUE = 9
 
 
+# By name: to look a member up in its class takes longer than many an instruction.
+EXPR, OP, CALL, JUMP, BRANCH, LOOP, NEXT, ELECT, RETURN, OPAQUE = Kind
+
+
 class Instr:
     """One instruction; what the fields mean depends on `kind`."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.cuir.elected import WORDS, flags_of, is_one_thread, misuses
 from engine.cuir.execute.code import Code, Instr, Kind, Stopped
 from engine.cuir.execute.expressions import ExpressionCompiler
+from engine.cuir.execute.outputs import written_fields
 from engine.cuir.facts import statements
 from engine.cuir.findings import Finding
 from engine.cuir.nodes import (
@@ -34,6 +35,7 @@ class ProgramCompiler(ExpressionCompiler):
     def __init__(self, module: Module, mode: Mode) -> None:
         super().__init__(module, mode)
         self._elected: frozenset[str] = frozenset()
+        self.written = written_fields(module)
         for code in self.codes.values():
             self.build(code)
 

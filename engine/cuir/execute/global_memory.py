@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 from engine.cuir.execute.values import Gmem, GmemTile, Tensor
@@ -66,7 +67,7 @@ def touch_tile(
     return data, start, max(start, stop)
 
 
-def _one_block(part: Any, view: Gmem, owner: Tensor, does: str) -> None:
+def _one_block(part: Any, view: Gmem, owner: np.ndarray, does: str) -> None:
     """Rows that another block of this launch wrote may be neither read nor written."""
     program = part.program
     clash = _of_others(program, owner)
@@ -78,10 +79,12 @@ def _one_block(part: Any, view: Gmem, owner: Tensor, does: str) -> None:
         )  # fmt: skip
 
 
-def _of_others(program: Any, owner: Tensor) -> Tensor:
+def _of_others(program: Any, owner: Any) -> Any:
     """Where another block of this launch wrote, or any block of it claimed."""
-    written: Tensor = (owner > program.launch_first) & (owner != program.block)
-    return written | (owner == _claimed(program))
+    written = owner > program.launch_first
+    if written.any():
+        written &= owner != program.block
+    return written | (owner == _claimed(program)) if program.claims else written
 
 
 def _claimed(program: Any) -> int:
@@ -103,14 +106,14 @@ def claimed_word(part: Any, tile: GmemTile) -> Tensor:
             f"is {list(tile.view.shape)}", part,
         )  # fmt: skip
     index = (*tile.index, start)
-    owner = field.owners(True)[index]
-    _filled(part, part.path, tile.view, owner)
-    if int(owner) > program.launch_first:
+    owners = field.owners(True)
+    _filled(part, part.path, tile.view, owners[index])
+    if owners[index] > program.launch_first:
         program.report(
             "global_race", part.path,
             f"claims from a word of {field.name} that this launch writes", part.index,
         )  # fmt: skip
-    owner.fill_(_claimed(program))
+    owners[index] = _claimed(program)
     word: Tensor = target[start]
     program.claims.setdefault((field.name, index), (word, int(word), part.path))
     return word
@@ -128,9 +131,9 @@ def check_claims(program: Any) -> None:
     program.claims = {}
 
 
-def _filled(part: Any, path: int, view: Gmem, owner: Tensor) -> None:
+def _filled(part: Any, path: int, view: Gmem, owner: Any) -> None:
     """What no block has written may not be read where nothing lay before."""
-    if view.field.unfilled and bool((owner == 0).any()):
+    if view.field.unfilled and not owner.all():
         part.program.report(
             "unwritten_read", path, f"reads elements of {view.field.name} that nothing has written",
             part.index,
@@ -146,9 +149,13 @@ def read_of_written(part: Any, path: int, view: Gmem, at: list[Any]) -> None:
     owner = view.field.owner
     if owner is None:
         return
-    found = torch.as_tensor(gather(owner, at[: owner.dim()], "exact"))
+    place = view.single(at)
+    if place is not None:
+        found = owner[place[: owner.ndim]]
+    else:
+        found = torch.as_tensor(gather(torch.from_numpy(owner), at[: owner.ndim], "exact")).numpy()
     _filled(part, path, view, found)
-    if bool(_of_others(program, found).any()):
+    if _of_others(program, found).any():
         program.report(
             "global_race", path,
             f"reads elements of {view.field.name} that another block of this launch wrote or that "
@@ -168,11 +175,11 @@ def put(
         owners = field.owners(len(index) == len(view.shape) - 1)
         owner = owners[index][rows] if index else owners[rows]
         _one_block(part, view, owner, "writes")
-        owner.fill_(program.block)
+        owner[...] = program.block
     dtype = view.type.dtype
     if dtype in ("f16", "bf16"):
         data = round_to(data, dtype, program.mode)
-    if program.clean_inputs and data.isnan().any():
+    if program.clean_inputs and data.dtype.is_floating_point and data.isnan().any():
         program.report(
             "nan_output",
             part.path,

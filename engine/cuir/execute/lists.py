@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -29,12 +30,10 @@ def _holds(part: Any, rows: int, cols: int, f: LambdaValue, at: list[int]) -> Te
 def put_bits(
     part: Any, out: Any, rows: int, cols: int, dst: GmemTile, f: LambdaValue, at: list[int]
 ) -> None:  # fmt: skip
-    kept = _holds(part, rows, cols, f, at).to(torch.int64)
-    word, bit = _places(cols)
-    words = torch.zeros(rows, WORDS, dtype=torch.int64)
-    words.index_add_(1, word, kept << bit)
-    signed = torch.where(words >= 1 << 31, words - (1 << 32), words)
-    _write(part, dst, signed.flatten().tolist())
+    _, _, weights = _places(cols)
+    kept = _holds(part, rows, cols, f, at).to(torch.bool)
+    words = kept.to(torch.float64) @ weights
+    _write(part, dst, words.flatten().to(torch.int64))
 
 
 def load_bits(part: Any, out: TileType, layout: Layout, src: GmemTile) -> RegTile:
@@ -43,8 +42,8 @@ def load_bits(part: Any, out: TileType, layout: Layout, src: GmemTile) -> RegTil
     source, start, stop = touch_tile(part, src, begin, WORDS * count)
     words = torch.zeros(WORDS * count, dtype=torch.int64)
     words[start - begin : stop - begin] = source[start:stop]
-    word, bit = _places(out.layout.cols)
-    held = (words.view(count, WORDS)[:, word] >> bit) & 1
+    word, bit, _ = _places(out.layout.cols)
+    held = words.view(count, WORDS).gather(1, word.expand(count, -1)) & bit
     return RegTile(out, held != 0, part.step)
 
 
@@ -53,11 +52,18 @@ def keep_bits(part: Any, out: TileType, tile: RegTile, bits: RegTile) -> RegTile
     return RegTile(out, kept, part.step)
 
 
-def _places(cols: int) -> tuple[Tensor, Tensor]:
-    """The word of its row's four that a column's bit is in, and which bit: the columns of word w
-    are those that lane w of a quad holds in an accumulator."""
+@cache
+def _places(cols: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The word of its row's four that a column's bit is in, and the bit: the columns of word w are
+    those that lane w of a quad holds in an accumulator. Then what each column adds to each word,
+    cols x 4: words are signed, so the last bit counts below zero. Float64 holds all of these
+    exactly, and has a fast product."""
     c = torch.arange(cols)
-    return c // 2 % WORDS, c // 8 * 2 + c % 2
+    word, place = c // 2 % WORDS, c // 8 * 2 + c % 2
+    bit = torch.ones_like(c) << place
+    weights = torch.zeros(cols, WORDS, dtype=torch.float64)
+    weights[c, word] = torch.where(place == 31, -bit, bit).to(torch.float64)
+    return word, bit, weights
 
 
 def least(part: Any, out: Any, count: int, f: LambdaValue, at: list[int]) -> int:
@@ -74,7 +80,7 @@ def _values(part: Any, count: int, f: LambdaValue, at: list[int]) -> Tensor:
 
 def put(part: Any, out: Any, dst: GmemTile, value: int) -> None:
     fits_i32(part, "put stores", value)
-    _write(part, dst, [value])
+    _write(part, dst, torch.tensor([value]))
 
 
 def compact(
@@ -83,13 +89,13 @@ def compact(
     values = [v for step in range(count) if (v := int(f(at[0] + step))) >= 0]
     for value in values:
         fits_i32(part, "compact stores", value)
-    _write(part, dst, values)
+    _write(part, dst, torch.tensor(values, dtype=torch.int64))
     return len(values)
 
 
-def _write(part: Any, dst: GmemTile, values: list[int]) -> None:
+def _write(part: Any, dst: GmemTile, values: Tensor) -> None:
     """The values to the vector from its first element on; what lies outside is dropped."""
     target, start, stop = touch_tile(part, dst, dst.row, len(values), write=True)
     if stop > start:
-        data = torch.tensor(values[start - dst.row : stop - dst.row], dtype=target.dtype)
+        data = values[start - dst.row : stop - dst.row]
         put_rows(part, dst.view, dst.index, target[start:stop], data, slice(start, stop))

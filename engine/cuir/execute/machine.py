@@ -5,17 +5,26 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from engine.cuir.execute.code import (
+    BRANCH,
+    CALL,
+    ELECT,
+    EXPR,
+    JUMP,
+    LOOP,
+    NEXT,
+    OP,
     PART,
+    RETURN,
     RUN_ERRORS,
     Block,
     Code,
     Instr,
-    Kind,
     Stopped,
     grown,
     in_range,
@@ -79,6 +88,7 @@ class BlockMachine:
         self.sync_generation = 0
         self.transfers: list[Callable[[], None]] = []
         self.turn = 0
+        self.decisions = program.coverage.decisions
         self.random = random.Random(f"{program.schedule.seed}/{program.block}")
         # Random schedules let some parts run far ahead, and bulk copies land early or late.
         self.pace = [self.random.choice(PACES) for _ in range(count + 1)]
@@ -123,11 +133,9 @@ class BlockMachine:
         """Who goes on: one of the parts that can, or a bulk copy that lands."""
         if options == 1:
             return 0
-        program = self.program
-        schedule, decisions = program.schedule, program.coverage.decisions
-        number = len(decisions)
+        schedule, number = self.program.schedule, len(self.decisions)
         if number < MAX_DECISIONS:
-            decisions.append(options)
+            self.decisions.append(options)
         if schedule.choices is not None:
             return schedule.choices.get(number, 0) % options
         if self.starved is not None:
@@ -137,7 +145,9 @@ class BlockMachine:
             return self.turn % options
         weights = [self.pace[p.index] for p in able]
         weights += [self.pace[-1]] * len(self.transfers)
-        return self.random.choices(range(options), weights)[0]
+        # What `random.choices` draws, without what it does for draws of many.
+        sums = list(accumulate(weights))
+        return bisect_right(sums, self.random.random() * sums[-1], 0, options - 1)
 
     def without(self, starved: int, able: list[Part], options: int) -> int:
         """Bulk copies first, then all parts but one in turn, and that one when no other can."""
@@ -167,12 +177,16 @@ class BlockMachine:
                 raise program.stop("runaway", instr.path, f"more than {budget} steps", part)
             kind = instr.kind
             env = frame.env
-            if kind == Kind.EXPR:
+            if kind is EXPR:
                 value = instr.fn(env)
-                if instr.target is not None:
-                    self.assign(part, frame, instr, value)
+                target = instr.target
+                if target is not None:
+                    if type(value) is RegTile or type(env.get(target)) is RegTile:
+                        self.assign(part, frame, instr, value)
+                    else:
+                        env[target] = value
                 frame.pc += 1
-            elif kind == Kind.OP:
+            elif kind is OP:
                 part.step += 1
                 if instr.writes:
                     part.ran.setdefault(instr.path, []).append(part.step)
@@ -185,11 +199,11 @@ class BlockMachine:
                 frame.pc += 1
                 if instr.visible:
                     return
-            elif kind == Kind.BRANCH:
+            elif kind is BRANCH:
                 frame.pc = frame.pc + 1 if instr.fn(env) else instr.jump
-            elif kind == Kind.JUMP:
+            elif kind is JUMP:
                 frame.pc = instr.jump
-            elif kind == Kind.LOOP:
+            elif kind is LOOP:
                 start, stop, step = [a(env) for a in instr.args]
                 if in_range(start, stop, step, program.paths[instr.path]):
                     frame.loops.append((start, stop, step))
@@ -198,7 +212,7 @@ class BlockMachine:
                 else:
                     part.empty_loops.append(instr.path)
                     frame.pc = instr.jump
-            elif kind == Kind.NEXT:
+            elif kind is NEXT:
                 now, stop, step = frame.loops[-1]
                 if instr.fn is None:
                     now += step
@@ -211,12 +225,12 @@ class BlockMachine:
                 else:
                     frame.loops.pop()
                     frame.pc += 1
-            elif kind == Kind.ELECT:
+            elif kind is ELECT:
                 frame.elected += instr.elected
                 frame.pc += 1
-            elif kind == Kind.CALL:
+            elif kind is CALL:
                 self.enter(part, frame, instr)
-            elif kind == Kind.RETURN:
+            elif kind is RETURN:
                 result = None if instr.fn is None else instr.fn(env)
                 part.frames.pop()
                 if not part.frames:
@@ -252,7 +266,7 @@ class BlockMachine:
                 part.index,
             )  # fmt: skip
         if type(value) is RegTile:
-            if instr.kind == Kind.EXPR:
+            if instr.kind is EXPR:
                 value = value.copy(part.step)
             if self.program.observer is not None:
                 self.observe(instr.path, part, value)

@@ -309,10 +309,12 @@ def tma_load(
 def _box(part: Any, tile: GmemTile, column: int, type: SharedType) -> Tensor:
     """The elements of the box; zero outside the tensor. Rows before it are a finding."""
     source, start, stop = touch_tile(part, tile, tile.row, type.rows)
-    out = torch.zeros((type.rows, type.cols), dtype=part.program.float)
     left, right = max(column, 0), min(column + type.cols, source.shape[-1])
     if column < 0:
         part.program.report("out_of_bounds", part.path, f"starts at column {column}", part.index)
+    if (stop - start, right - left) == (type.rows, type.cols):
+        return source[start:stop, left:right].to(part.program.float, copy=True)
+    out = torch.zeros((type.rows, type.cols), dtype=part.program.float)
     if stop > start and right > left:
         out[start - tile.row : stop - tile.row, left - column : right - column] = source[
             start:stop, left:right

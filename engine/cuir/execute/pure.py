@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from engine.cuir.execute.code import (
+    BRANCH,
+    CALL,
+    EXPR,
+    JUMP,
+    LOOP,
+    NEXT,
+    OP,
+    OPAQUE,
     PART,
+    RETURN,
     RUN_ERRORS,
     Code,
-    Kind,
     Stopped,
     grown,
     in_range,
@@ -39,12 +47,12 @@ def _run(code: Code, env: Env, paths: list[Path], limit: int) -> Any:
         instr = env[PC] = instrs[pc]
         instr.count += 1
         kind = instr.kind
-        if kind == Kind.EXPR or kind == Kind.OP:
+        if kind is EXPR or kind is OP:
             value = instr.fn(env)
             if instr.target is not None:
                 env[instr.target] = value
             pc += 1
-        elif kind == Kind.CALL:
+        elif kind is CALL:
             inner: Env = {PART: env.get(PART), "args": env.get("args")}
             inner.update(zip(instr.fn.params, [a(env) for a in instr.args], strict=True))
             inner.update(zip(instr.fn.consts, [c(env) for c in instr.consts], strict=True))
@@ -52,15 +60,15 @@ def _run(code: Code, env: Env, paths: list[Path], limit: int) -> Any:
             if instr.target is not None:
                 env[instr.target] = value
             pc += 1
-        elif kind == Kind.OPAQUE:
+        elif kind is OPAQUE:
             raise Stopped(None, paths[instr.path], f"no meaning is known for: {instr.var}")
-        elif kind == Kind.RETURN:
+        elif kind is RETURN:
             return None if instr.fn is None else instr.fn(env)
-        elif kind == Kind.BRANCH:
+        elif kind is BRANCH:
             pc = pc + 1 if instr.fn(env) else instr.jump
-        elif kind == Kind.JUMP:
+        elif kind is JUMP:
             pc = instr.jump
-        elif kind == Kind.LOOP:
+        elif kind is LOOP:
             start, stop, step = (a(env) for a in instr.args)
             if not in_range(start, stop, step, paths[instr.path]):
                 pc = instr.jump
@@ -68,7 +76,7 @@ def _run(code: Code, env: Env, paths: list[Path], limit: int) -> Any:
             loops.append((start, stop, step))
             env[instr.var] = start
             pc += 1
-        elif kind == Kind.NEXT:
+        elif kind is NEXT:
             now, stop, step = loops[-1]
             if instr.fn is None:
                 now += step

@@ -14,7 +14,6 @@ from engine.cuir.execute.code import PART, Code, Stopped
 from engine.cuir.execute.compiler import ProgramCompiler, kept_program
 from engine.cuir.execute.global_memory import check_claims
 from engine.cuir.execute.machine import BlockMachine
-from engine.cuir.execute.outputs import written_fields
 from engine.cuir.execute.program import Coverage, Limits, Observer, Program, Schedule
 from engine.cuir.execute.pure import run_pure
 from engine.cuir.execute.turns import take_turns
@@ -159,7 +158,7 @@ def run_program(
         )
     program = Program(facts, mode, compiled.paths, compiled.codes, schedule, limits, observer)
     program.module = module
-    args = _arguments(module, inputs, program, unfilled)
+    args = _arguments(module, inputs, program, compiled.written, unfilled)
     hosts = [f for f in module.functions if f.kind == "host"]
     if entry is not None:
         hosts = [f for f in hosts if f.name == entry]
@@ -179,7 +178,8 @@ def run_program(
     stopped: Stopped | None = None
     returned: int | None = None
     try:
-        result = run_pure(code, env, compiled.paths)
+        with torch.inference_mode():  # no tensor of a run is ever differentiated
+            result = run_pure(code, env, compiled.paths)
         returned = result if isinstance(result, int) else None
     except Stopped as stop:
         stopped = stop
@@ -198,9 +198,9 @@ def _arguments(
     module: Module,
     inputs: Mapping[str, Tensor | int | float],
     program: Program,
+    written: Collection[str],
     unfilled: Collection[str],
 ) -> dict[str, Any]:
-    written = written_fields(module)
     args: dict[str, Any] = {}
     for field in module.fields:
         if field.name not in inputs:

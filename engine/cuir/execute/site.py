@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.cuir.execute.code import PART
-from engine.cuir.execute.values import RegTile, type_of
+from engine.cuir.execute.values import LambdaValue, RegTile, type_of
 from engine.cuir.ops import OpSpec
 from engine.cuir.ops.spec import Mismatch, RuleContext, check_operand
 from engine.cuir.scalar import Env, Fn
@@ -15,7 +15,7 @@ from engine.cuir.types import Layout
 class OpSite:
     """One op at one place of the text: operands bound, types checked, then executed."""
 
-    __slots__ = ("args", "execute", "path", "seen", "spec", "wanted")
+    __slots__ = ("args", "execute", "key", "out", "path", "seen", "spec", "wanted")
 
     def __init__(
         self, spec: OpSpec, args: list[Fn | list[Fn] | None], path: int, execute: Any
@@ -25,6 +25,9 @@ class OpSite:
         self.path = path
         self.execute = execute
         self.seen: dict[tuple[Any, ...], Any] = {}
+        # The latest one: mostly the very same types come again, and none needs a hash then.
+        self.key: list[Any] | None = None
+        self.out: Any = None
         # Whether an operand's number takes part in the type rule.
         self.wanted = [o.kind in ("int", "number") for o in spec.operands]
 
@@ -34,18 +37,20 @@ class OpSite:
             a if a is None else [f(env) for f in a] if isinstance(a, list) else a(env)
             for a in self.args
         ]
-        key = tuple(
-            [
-                _key(v, wanted) if type(v) is not list else tuple([_key(x, False) for x in v])
-                for v, wanted in zip(values, self.wanted, strict=True)
-            ]
-        )
-        try:
-            out = self.seen[key]
-        except KeyError:
-            out = self.seen[key] = self.check(part, values)
+        key = [
+            v.type if type(v) is RegTile
+            else (v if wanted else int) if type(v) is int
+            else _key(v, wanted)
+            for v, wanted in zip(values, self.wanted, strict=True)
+        ]  # fmt: skip
+        if key != self.key:
+            kept = tuple(key)
+            out = self.seen.get(kept)
+            if out is None:
+                out = self.seen[kept] = self.check(part, values)
+            self.key, self.out = key, out
         part.path = self.path
-        return self.execute(part, out, *values)
+        return self.execute(part, self.out, *values)
 
     def check(self, part: Any, values: list[Any]) -> Any:
         """The type of the result. Raises `Stopped` with the finding where a rule does not hold."""
@@ -75,10 +80,12 @@ class OpSite:
 
 
 def _key(value: Any, wanted: bool) -> Any:
-    if type(value) is RegTile:
-        return value.type
+    if type(value) is list:
+        return tuple([v.type if type(v) is RegTile else _key(v, False) for v in value])
     if type(value) is int or type(value) is float:
         return value if wanted else type(value)
+    if type(value) is LambdaValue:  # made with the code, as the site is: by identity
+        return id(value.type)
     if isinstance(value, Layout):
         return value
     return getattr(value, "type", None) or (value.name if hasattr(value, "name") else type(value))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from engine.cuir.nodes import Lambda
@@ -60,19 +61,21 @@ class TensorField:
     """A tensor of the argument struct.
 
     `data` holds the mode's floats (values of T kept exactly representable in T in typed mode) or
-    int64; `owner` numbers the block that last wrote each row, 0 for none. `unfilled`: it holds
-    nothing before a block writes it.
+    int64; `owner` numbers the block that last wrote each row, 0 for none (in numpy, which asks a
+    few words something several times as fast). `unfilled`: it holds nothing before a block writes
+    it.
     """
 
-    __slots__ = ("data", "low", "name", "owner", "unfilled", "written")
+    __slots__ = ("data", "low", "name", "owner", "unfilled", "views", "written")
 
     def __init__(self, name: str, data: Tensor) -> None:
         self.name = name
         self.data = data
-        self.owner: Tensor | None = None
+        self.owner: np.ndarray | None = None
         self.written = False
         self.unfilled = False
         self.low: str | None = None  # the element type that a view declares
+        self.views: dict[tuple[int, ...], Gmem] = {}
 
     def declare(self, dtype: str, mode: Mode) -> None:
         """A view says what the elements are: inputs are rounded to it once."""
@@ -81,18 +84,25 @@ class TensorField:
             if dtype in ("f16", "bf16") and not self.written:
                 self.data = round_to(self.data, dtype, mode)
 
-    def owners(self, vector: bool) -> Tensor:
+    def view(self, type: GmemType, shape: tuple[int, ...], mode: Mode) -> Gmem:
+        """The field seen so: every call of a function that names the view asks for it anew."""
+        found = self.views.get(shape)
+        if found is None or found.type != type:
+            found = self.views[shape] = Gmem(type, self, shape, mode)
+        return found
+
+    def owners(self, vector: bool) -> np.ndarray:
         """Which block wrote each row (each element, where rows are the last dimension)."""
         if self.owner is None:
             shape = self.data.shape if vector else self.data.shape[:-1]
-            self.owner = torch.zeros(shape, dtype=torch.int32)
+            self.owner = np.zeros(shape, np.int32)
         return self.owner
 
 
 class Gmem:
     """A view of a tensor field: the shape that the kernel declares over it."""
 
-    __slots__ = ("data", "field", "inside", "mode", "shape", "type")
+    __slots__ = ("data", "field", "inside", "mode", "shape", "type", "words")
 
     def __init__(self, type: GmemType, field: TensorField, shape: tuple[int, ...], mode: Mode):
         self.type = type
@@ -106,6 +116,7 @@ class Gmem:
         if self.inside and shape != tuple(data.shape):
             data = data[tuple(slice(0, s) for s in shape)]
         self.data = data
+        self.words: np.ndarray | None = None  # the same memory, once a single element was read
 
     def beyond(self, index: list[Any]) -> bool:
         """Whether an element that the view's shape holds is not in the tensor."""
@@ -118,7 +129,19 @@ class Gmem:
         return bool(both.any())
 
     def load(self, index: list[Any]) -> Any:
-        return gather(self.data, index, self.mode)
+        place = self.single(index)
+        if place is None:
+            return gather(self.data, index, self.mode)
+        if self.words is None:
+            self.words = self.data.numpy()
+        return self.words.item(place)
+
+    def single(self, index: list[Any]) -> tuple[int, ...] | None:
+        """The index of one element that is there; None for anything else."""
+        for i, size in zip(index, self.data.shape, strict=True):
+            if type(i) is not int or not 0 <= i < size:
+                return None
+        return tuple(index)
 
 
 class GmemTile:

@@ -40,7 +40,7 @@ def gmem(part: Any, out: GmemType, dtype: DType, field: TensorField, dims: list[
         )  # fmt: skip
     if min(dims) < 0:
         raise part.program.stop("bad_value", part.path, f"a view of shape {dims}", part)
-    return Gmem(out, field, tuple(dims), part.program.mode)
+    return field.view(out, tuple(dims), part.program.mode)
 
 
 def shared(part: Any, out: SharedType, dtype: DType, rows: int, cols: int, offset: int) -> Shared:

@@ -95,3 +95,27 @@ def test_tiles_of_four_bytes_take_every_other_slot():
     wide = memory.tile(SharedType("f32", 2, 4), 32)
     wide.copy_(torch.arange(8.0).reshape(2, 4))
     assert memory.data[16:32:2].tolist() == list(range(8))
+
+
+def test_one_write_of_a_tile_vouches_for_it_until_another_one_comes():
+    found = []
+    memory = SharedMemory(128, 2, torch.float64, lambda kind, *rest: found.append(kind))
+    clock = np.array([1, 0], np.int32)
+
+    def access(step):
+        return Access(0, 1, 0, clock, step, step, 0)
+
+    whole = memory.region(TILE, 0)
+    memory.write(whole, access(1), "f16", fenced=True)
+    memory.read(memory.region(TILE, 0, rows=(1, 2)), access(2), "f16", through_async=True)
+    assert not found
+    memory.read(whole, access(3), "bf16", through_async=True)
+    assert found == ["punned_read"]
+    memory.write(memory.region(TILE, 0, rows=(1, 2)), access(4), "f16", fenced=False)
+    memory.read(whole, access(5), "f16", through_async=True)
+    assert found == ["punned_read", "missing_proxy_fence"]
+    memory.fence(0, (0,), 1)
+    memory.read(whole, access(6), "f16", through_async=True)
+    unknown = Access(1, 1, 1, np.array([0, 1], np.int32), 7, 7, 0)
+    memory.read(memory.region(TILE, 0, rows=(0, 1)), unknown, "f16", through_async=False)
+    assert found == ["punned_read", "missing_proxy_fence", "early_read"]

@@ -181,6 +181,20 @@ def test_bits_are_what_was_put_and_not_set_outside(words):
     assert torch.equal(outcome.outputs["y"].double(), torch.where(kept, 0.5, -torch.inf).double())
 
 
+def test_the_last_column_takes_the_sign_of_its_word():
+    module = program(BITS, head=HEAD.replace("D=32", "D=128"), host=ONE_BLOCK)
+    given = {"x": torch.zeros(3 + 4 * 64, dtype=torch.int32), "y": torch.zeros(64, 128),
+             "N": 3 + 4 * 64, "alpha": 0.5}  # fmt: skip
+    outcome = run_program(module, given)
+    assert outcome.clean, outcome.findings
+    i, j = torch.arange(2, 66)[:, None], torch.arange(5, 133)[None, :]
+    kept = i * j % 3 == 1
+    assert torch.equal(outcome.outputs["y"].double(), torch.where(kept, 0.5, -torch.inf).double())
+    words = outcome.outputs["x"][3:].view(64, 4)
+    assert torch.equal(words, words.to(torch.int32).to(words.dtype))
+    assert torch.equal(words < 0, kept[:, [121, 123, 125, 127]])
+
+
 WRONG_BITS = {
     "of another tile": ("load_bits[mma_acc[64, D, 2]]", "load_bits[mma_acc[64, 64, 2]]",
                         "layout_mismatch"),

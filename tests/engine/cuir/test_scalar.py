@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.cuir.nodes import Binary, Bool, Call, Compare, Name, Num, Select, Unary
 from engine.cuir.parser import parse_expr
-from engine.cuir.scalar import FUNCTIONS, evaluate
+from engine.cuir.scalar import FUNCTIONS, evaluate, gather
 from engine.errors import CuirError
 
 NAMES = ("i", "j", "x", "y")
@@ -137,6 +137,34 @@ def test_loads_outside_are_zero():
     assert got.tolist() == [[0, 0, 0], [1, 2, 0], [3, 4, 0], [0, 0, 0]]
     assert evaluate(parse_expr("t[7, 0]"), {"t": table}) == 0.0
     assert evaluate(parse_expr("t[1, 0]"), {"t": table}) == 3.0
+
+
+places = st.one_of(
+    st.integers(-2, 6),
+    st.lists(st.integers(-2, 6), min_size=4, max_size=4).map(lambda v: torch.tensor(v)[:, None]),
+    st.lists(st.integers(-2, 6), min_size=3, max_size=3).map(lambda v: torch.tensor(v)[None, :]),
+    st.integers(-2, 6).map(torch.tensor),
+)
+tables = st.lists(st.tuples(st.sampled_from([0, 1, 2, 5]), places), min_size=1, max_size=3)
+KINDS = [torch.float64, torch.float32, torch.int64, torch.int32, torch.bool]
+
+
+@given(tables, st.sampled_from(KINDS), st.sampled_from(["exact", "typed"]))
+def test_a_load_is_the_element_or_zero_for_each_index(dims, kind, mode):
+    sizes, index = zip(*dims, strict=True)
+    table = (torch.arange(1, math.prod(sizes) + 1) * 3).to(kind).reshape(sizes)
+    got = gather(table, list(index), mode)
+    spread = torch.broadcast_tensors(*(torch.as_tensor(i) for i in index))
+    want = [
+        table[at].item() if all(0 <= i < n for i, n in zip(at, sizes, strict=True)) else 0
+        for at in zip(*(i.flatten().tolist() for i in spread), strict=True)
+    ]
+    assert torch.as_tensor(got).flatten().tolist() == want
+    if isinstance(got, torch.Tensor):
+        floats = torch.float64 if mode == "exact" else torch.float32
+        whole = torch.bool if kind == torch.bool else torch.int64
+        assert got.dtype == (floats if kind.is_floating_point else whole)
+        assert got.shape == spread[0].shape
 
 
 def test_poles_give_what_the_hardware_gives():
