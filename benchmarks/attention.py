@@ -31,13 +31,21 @@ RESULTS = ROOT / "benchmarks" / "results"
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from benchmarks.attention_report import PLOTS, load_records, table, write_plots, written  # noqa: E402
+from benchmarks.attention_report import (  # noqa: E402
+    PLOTS,
+    load_records,
+    table,
+    timed_cases,
+    write_plots,
+    written,
+)
 from engine.errors import CuBridgeError, InputError  # noqa: E402
 from engine.gpu.job import pack  # noqa: E402
 from engine.gpu.predicted import with_predictions  # noqa: E402
-from engine.gpu.result import read_results, verdict_of  # noqa: E402
+from engine.gpu.result import lists_of, read_results, verdict_of  # noqa: E402
 from engine.gpu.session import contents_by_rules, contents_of_kernel  # noqa: E402
 from engine.gpu.worker.options import shape  # noqa: E402
+from engine.gpu.worker.results import outlives  # noqa: E402
 from engine.gpu.worker.shapes import FORM  # noqa: E402
 from engine.resources import list_specs, spec_path  # noqa: E402
 from engine.service.bench import Bench, find_kernel  # noqa: E402
@@ -77,14 +85,15 @@ def pack_all(
     return jobs
 
 
-def record(paths: Sequence[Path], out: Path) -> dict[str, Any]:
+def record(paths: Sequence[Path], out: Path, drop_times: bool = False) -> dict[str, Any]:
     """The results in the files as a record, one entry per kernel, spec and specialisation.
 
     What `out` holds of the same card already stays, unless a result is of the same entry: then the
-    new one takes its place, or, for the same bytes, is merged with it row by row.
+    new one takes its place, or, for the same bytes, is merged with it row by row. A result of other
+    bytes that lacks a case of ours that the entry has timed takes its place with `drop_times` only.
 
     Raises:
-        InputError: `out` is another card's record.
+        InputError: `out` is another card's record, or times would be lost; nothing is written then.
     """
     results = [r for path in paths for r in read_results(path)]
     device = results[0]["device"]
@@ -96,13 +105,22 @@ def record(paths: Sequence[Path], out: Path) -> dict[str, Any]:
             f"{out} and the results are of different cards: {', '.join(sorted(names))}",
             fix="record each card in a file of its own (--out)",
         )
-    entries = {(e["name"], e.get("primary", "")): e for e in known["entries"]}
+    before = {(e["name"], e["primary"]): e for e in known["entries"]}
+    entries = dict(before)
     for result in results:
         entry = entry_of(with_predictions(result))
         key = (entry["name"], entry["primary"])
-        # An entry of before the specialisation was named.
-        old = entries.get(key) or entries.pop((entry["name"], ""), None)
-        entries[key] = merged(old, entry) if old else entry
+        entries[key] = merged(entries[key], entry) if key in entries else entry
+    lost = [
+        f"{' '.join(key)}: {case}"
+        for key, old in before.items()
+        for case in sorted(timed_cases(old) - timed_cases(entries[key]))
+    ]
+    if lost and not drop_times:
+        raise InputError(
+            f"{out} would lose times of ours: {'; '.join(lost)}",
+            fix="time these again, or say --drop-times to record what is without them",
+        )
     data = {
         "what": "G4 and times of adapted kernels",
         "method": results[0]["method"],
@@ -115,8 +133,10 @@ def record(paths: Sequence[Path], out: Path) -> dict[str, Any]:
 
 
 def entry_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a result: all that a verdict is judged from, and why a time is not there."""
     kind, reason = verdict_of(result)
-    kept = ("check", "specialisation", "verdict", "cases", "worst", "failures", "reason", "notes")
+    kept = ("check", "specialisation", "verdict", "deck", "cases", "worst", "failures", "reason",
+            "notes")  # fmt: skip
     return {
         "name": result["name"],
         "primary": result["primary"],
@@ -126,6 +146,11 @@ def entry_of(result: Mapping[str, Any]) -> dict[str, Any]:
         "arch": result["device"].get("arch", ""),
         "hashes": result["hashes"],
         "specialisations": result["keys"],
+        "declared": result.get("declared", []),
+        "softmax": result.get("softmax", True),
+        "lists": lists_of(result),
+        "state": result["state"],
+        "events": result.get("events", []),
         "checks": [{n: row[n] for n in kept if n in row} for row in result["checks"]],
         "self_test": result["self_test"],
         "times": result["times"],
@@ -152,12 +177,21 @@ def merged(old: Mapping[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         return new
     out = dict(new)
     for name, keys in (("checks", ("check", "specialisation")), ("times", ("case", "name"))):
-        found = {tuple(r.get(k) for k in keys): r for r in old[name]}
-        fresh = {tuple(r.get(k) for k in keys): r for r in new[name]}
-        out[name] = list((found | fresh).values())
-    if len(new["checks"]) < len(old["checks"]) and old["verdict"] != "fail":
-        out["verdict"], out["reason"] = old["verdict"], old["reason"]
+        rows = {tuple(r.get(k) for k in keys): r for r in old[name]}
+        for row in new[name]:
+            key = tuple(row.get(k) for k in keys)
+            if key not in rows or not outlives(rows[key], row):
+                rows[key] = row
+        out[name] = list(rows.values())
+    both = (*new["specialisations"], *old["specialisations"])
+    out["specialisations"] = list(dict.fromkeys(both))
+    out["verdict"], out["reason"] = judged(out)
     return out
+
+
+def judged(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """What an entry's rows earn today."""
+    return verdict_of({**entry, "keys": entry["specialisations"]})
 
 
 def main() -> int:
@@ -176,6 +210,10 @@ def main() -> int:
     recording = actions.add_parser("record", help="keep a result under benchmarks/results")
     recording.add_argument("results", type=Path, nargs="+")
     recording.add_argument("--out", type=Path, default=RESULTS / "attention.json")
+    recording.add_argument(
+        "--drop-times", action="store_true",
+        help="replace a timed entry by a result of other bytes that lacks some of its cases",
+    )  # fmt: skip
     showing = actions.add_parser("table", help="print records as tables")
     showing.add_argument("records", type=Path, nargs="*")
     actions.add_parser("readme", help="write the tables of README.md and docs/cost.md, and plots")
@@ -199,7 +237,7 @@ def main() -> int:
             print(shlex.join([*words, "--out", "result.json"]))
             return 0
         if options.action == "record":
-            print("\n".join(table(record(options.results, options.out))))
+            print("\n".join(table(record(options.results, options.out, options.drop_times))))
         elif options.action == "readme":
             for path, text in written(load_records()).items():
                 path.write_text(text, encoding="utf-8")

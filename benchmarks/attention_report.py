@@ -107,6 +107,34 @@ def timed_of(record: Mapping[str, Any]) -> list[Timed]:
     return out
 
 
+def timed_cases(entry: Mapping[str, Any]) -> set[str]:
+    """The cases of an entry in which ours was timed."""
+    return {str(r["case"]) for r in entry["times"] if r["name"] == OURS and "ms" in r}
+
+
+def why_untimed(entry: Mapping[str, Any]) -> str:
+    """Why an entry has no time of ours, as the machine said it; empty where it says nothing."""
+    if entry["verdict"] == "fail":
+        return f"G4 failed: {entry['reason']}"
+    reasons = [str(r.get("reason", "")) for r in entry["checks"] if r["check"] == "timed outputs"]
+    said = [*reasons, *map(str, entry.get("events", ()))]
+    if found := next((lines[0] for text in said if (lines := text.strip().splitlines())), ""):
+        return found
+    state = str(entry.get("state", "complete"))
+    return "" if state == "complete" else f"the run was {state}"
+
+
+def untimed_of(record: Mapping[str, Any]) -> list[str]:
+    """The entries of a record in which ours was never timed, each with its reason."""
+    out = []
+    for entry in record["entries"]:
+        if not timed_cases(entry):
+            kernel, spec = kernel_and_spec(str(entry["name"]))
+            why = why_untimed(entry) or "no reason is recorded"
+            out.append(f"{spec} {entry['primary']} on {kernel} ({why})")
+    return out
+
+
 def kernel_and_spec(name: str) -> tuple[str, str]:
     """`flash_fwd_sm90-causal` -> (`flash_fwd_sm90`, `causal`); a kernel alone is `full`."""
     kernel, _, spec = name.partition("-")
@@ -142,6 +170,8 @@ def table(record: Mapping[str, Any]) -> list[str]:
             str(case.spilled if case.spilled is not None else ""),
         ]
         lines.append("| " + " | ".join(cells) + " |")
+    if untimed := untimed_of(record):
+        lines += ["", f"Not timed: {'; '.join(untimed)}."]
     return lines
 
 
@@ -193,6 +223,8 @@ def readme_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
             lines += ["", *_wrapped(str(record["note"]))]
     if unverified:
         lines += ["", *_wrapped(f"Timed without G4 in the same run: {', '.join(unverified)}.")]
+    if untimed := [words for record in records for words in untimed_of(record)]:
+        lines += ["", *_wrapped(f"Not timed: {'; '.join(untimed)}.")]
     return lines
 
 

@@ -20,6 +20,7 @@ from cubridge_tui.commands import COMMANDS
 if TYPE_CHECKING:
     import argparse
 
+OURS = ("engine", "sessions")  # packages beside this one
 USAGE_ERROR = 2
 INTERRUPTED = 130
 # What a shell reports for a program that SIGPIPE ended: nobody reads our output any more.
@@ -79,6 +80,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code; no exception leaves this function."""
     words = sys.argv[1:] if arguments is None else arguments
     _open_missing_streams()
+    if other := namesake():
+        print(other, file=sys.stderr)
+        return USAGE_ERROR
     try:
         code = dispatch(words)
         sys.stdout.flush()
@@ -94,6 +98,24 @@ def main(arguments: list[str] | None = None) -> int:
         return stop.code if isinstance(stop.code, int) else USAGE_ERROR
     except Exception as error:
         return report(error, words)
+
+
+def namesake() -> str:
+    """What to say where Python would take another package for one of ours (PYTHONPATH comes before
+    what is installed, and our names are short); empty where it does not."""
+    from importlib.util import find_spec
+
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    for name in OURS:
+        found = find_spec(name)
+        place = found.origin if found is not None else None
+        folder = os.path.dirname(os.path.dirname(place)) if place else None
+        if folder is None or os.path.realpath(folder) != os.path.realpath(ours):
+            return (
+                f"cubridge: Python finds another package `{name}` before ours: {place or 'none'}\n"
+                f"  fix: take its folder out of PYTHONPATH, e.g. `env -u PYTHONPATH cubridge ...`"
+            )
+    return ""
 
 
 def _written(code: int) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from engine.errors import StoreError
 from engine.types import Artifact, Stage, sha256_of
-from sessions.events import Event, decode_log, encode
+from sessions.events import ArtifactSet, Event, TranscriptAdded, decode_log, encode
 from sessions.fold import fold
 from sessions.git_store import SESSIONS, GitDir, blob_oid
 from sessions.replay import describe
@@ -25,6 +25,7 @@ from sessions.tree import Tree
 STORE_SCHEMA = 1
 LOG = "events.jsonl"
 SUMMARY = "session.json"
+CONTENT = "content/"
 _SEALED = re.compile(r"events/\d{6}\.jsonl")
 
 
@@ -45,7 +46,7 @@ class Loaded:
 
 def content_path(sha256: str) -> str:
     """Where a content lies in a session's tree."""
-    return f"content/{sha256[:2]}/{sha256[2:]}"
+    return f"{CONTENT}{sha256[:2]}/{sha256[2:]}"
 
 
 def load(git: GitDir, session: str) -> Loaded:
@@ -159,6 +160,19 @@ class Session:
     def notices(self) -> tuple[str, ...]:
         """What the person must know: a recovery, damaged contents. Empty when all is well."""
         return self._loaded.notices
+
+    def contents(self) -> dict[str, str]:
+        """The hash of every content that the history names or the session keeps, with a name for
+        it: `lowered/kernel.cu`, `package.tar`, or the beginning of the hash."""
+        kept = (p.split("/")[1:] for p in self._loaded.tree.blobs() if p.startswith(CONTENT))
+        names = {sha256: f"content {sha256[:12]}" for sha256 in map("".join, kept)}
+        for event in self.events:
+            match event.body:
+                case ArtifactSet(stage, name, str(sha256)):
+                    names[sha256] = f"{stage.value}/{name}"
+                case TranscriptAdded(name=name, sha256=sha256):
+                    names[sha256] = name
+        return names
 
     def content(self, sha256: str) -> bytes:
         """The content with this hash, checked against it.

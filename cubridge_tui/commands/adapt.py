@@ -211,7 +211,7 @@ def _finish(
     code: int,
     model: ModelRun | None,
 ) -> int:
-    from engine.types import Level, VerdictKind
+    from engine.types import Gate, Level, VerdictKind
 
     state = work.state
     level = state.level
@@ -220,6 +220,11 @@ def _finish(
     if args.accept and code == 0 and not missing:
         if level is Level.NONE:
             say("not accepted: " + ", ".join(f"{v.gate} {v.kind}" for v in state.verdicts))
+            if (g3 := state.verdict(Gate.G3)) is not None and g3.kind is VerdictKind.NOT_RUN:
+                say(
+                    "  fix: `cubridge doctor` says what is missing and what to type; then the same "
+                    "command again"
+                )
         else:
             level = work.accept().level
             say(f"accepted, {level}")

@@ -64,6 +64,8 @@ class Pace:
 
     def words(self, elapsed: float) -> str:
         """How far it is, `elapsed` seconds after its beginning: `3 of 10 compiled, about ...`."""
+        if not self._count:  # what is compiled again was there before
+            return "compiling again"
         work = sum(self._left.values())
         done = self._whole - work
         left = self._begin - elapsed if self._begin is not None else None

@@ -28,6 +28,7 @@ class Arch:
     registers_thread: int
     warps_sm: int
     threads_block: int
+    async_tile: int
     named_barriers: int
     barriers: frozenset[str]
     instructions: frozenset[str]

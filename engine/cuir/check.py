@@ -295,7 +295,8 @@ class _Checker:
             self.report("launch_mismatch", path,
                         f"{threads} threads, and {ref.name} is compiled for {bound}")  # fmt: skip
         outer = (self.typer, self.launch)
-        self.launch = launch = Launch(shared)
+        rounded = self.arch.async_tile and self.facts.by_async(ref.name)
+        self.launch = launch = Launch(shared, self.arch.async_tile - 1 if rounded else 0)
         groups = threads // WARPGROUP_THREADS if threads and threads % WARPGROUP_THREADS == 0 else 0
         try:
             for group in (

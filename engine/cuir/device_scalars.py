@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from engine.cuir.arch import arch
@@ -163,6 +164,17 @@ def constants_of(module: Module) -> dict[str, Any]:
                 case Return(Call("run", (Index(Name(kernel), given), *_))):
                     _bind(module, kernel, given, values)
     return values
+
+
+@lru_cache(maxsize=8)
+def head_sizes(module: Module) -> tuple[int, int] | None:
+    """The columns of q and k, and those of v and o: the launcher's `DV` where it has one, else as
+    many. None where the module is of no known head size."""
+    columns = dict(module.spec).get("D")
+    if not isinstance(columns, Num) or not isinstance(columns.value, int):
+        return None
+    values = constants_of(module).get("DV")
+    return columns.value, values if isinstance(values, int) else columns.value
 
 
 def _bind(module: Module, kernel: str, given: tuple[Expr, ...], values: dict[str, Any]) -> None:

@@ -100,6 +100,21 @@ own rows of every register tile. `elect()` is true in one part of the unit, and 
 `if elect():` is done by one thread. A copy or a store that a part makes is visible to another only
 through a barrier that orders the two.
 
+## Shared tiles
+
+A tile is swizzled, so its shape and its start say where its bytes lie: the 16-byte chunk c of row r
+lies at c ^ (r % 8) of its 128 bytes, and row follows row. In a kernel that works by warpgroups, or
+uses mbarriers or the async proxy (bulk copies, asynchronous matmuls), on an arch that has one, the
+first 128 bytes of all rows lie together, then the next 128: there the number of rows counts too.
+What was written as one tile is read as that tile, or as one whose elements lie where its own do:
+two tiles of 32 rows and 64 columns of f16 lie there as one of 64 rows, two of 128 columns do not.
+`columns` and `transpose` are views of the same tile.
+
+A tile starts at a multiple of 16 bytes; one that the async proxy takes at a multiple of the arch's
+"async tiles", in bytes (see Archs). A kernel of the kind above rounds the start of its shared
+memory up to such a multiple, so its launch asks for 1023 bytes more than the end of its last tile,
+word or mbarrier.
+
 ## What is checked
 
 Every access to shared memory carries a vector clock, so that an access that no chain of barriers
@@ -213,15 +228,15 @@ def _scalars() -> str:
 
 def _archs() -> str:
     rows = [
-        ("arch", "shared bytes per block", "registers", "per thread", "threads per block",
-         "instructions"),
-        ("---",) * 6,
+        ("arch", "shared bytes per block", "async tiles", "registers", "per thread",
+         "threads per block", "instructions"),
+        ("---",) * 7,
     ]  # fmt: skip
     for facts in archs().values():
         rows.append(
             (
-                facts.name, str(facts.shared_block), str(facts.registers_sm),
-                str(facts.registers_thread), str(facts.threads_block),
+                facts.name, str(facts.shared_block), str(facts.async_tile or "none"),
+                str(facts.registers_sm), str(facts.registers_thread), str(facts.threads_block),
                 ", ".join(sorted(facts.instructions)) or "none that an op needs",
             )
         )  # fmt: skip

@@ -26,8 +26,13 @@ from engine.cuir.types import FAMILIES
 
 # Ops and layouts that only make sense where a warpgroup is the unit.
 _NEEDS = {f.needs for f in FAMILIES if f.unit == "warpgroup"} | {"setmaxnreg"}
-_OPS = {name for name, spec in OPS.items() if spec.needs in _NEEDS or name == "warpgroup_id"}
+_OPS = frozenset(
+    name for name, spec in OPS.items() if spec.needs in _NEEDS or name == "warpgroup_id"
+)
 _LAYOUTS = {n for f in FAMILIES if f.unit == "warpgroup" for n in (f.acc, f.a)}
+# Ops of the primitives that drive the async proxy (sm90_async.cuh); the others do not know them.
+_ASYNC = {"mbarrier", "mbarrier_tx", "tma", "wgmma", "setmaxnreg"}
+_ASYNC_OPS = _OPS | {name for name, spec in OPS.items() if spec.needs in _ASYNC}
 
 
 def statements(function: Function) -> Iterator[Stmt]:
@@ -64,6 +69,7 @@ class Facts:
     def __init__(self, module: Module) -> None:
         self.functions = {f.name: f for f in module.functions}
         self._pure: dict[str, bool] = {}
+        self._by: dict[tuple[str, frozenset[str]], bool] = {}
 
     def callees(self, name: str) -> set[str]:
         """Functions of the module that `name` calls."""
@@ -91,6 +97,24 @@ class Facts:
 
     def by_warpgroups(self, name: str) -> bool:
         """Whether a kernel's unit is the warpgroup: it uses an op or layout that only they have."""
+        return self._uses(name, _OPS)
+
+    def by_async(self, name: str) -> bool:
+        """Whether a kernel is written in the primitives that drive the async proxy.
+
+        Its shared memory starts at the next multiple of the arch's `async_tile`, and its tiles lie
+        in panels of 128 bytes (kernels/include/cubridge/sm90_async.cuh); in the other primitives
+        it starts where the launch's does, and tiles lie row by row (shared.cuh).
+        """
+        return self._uses(name, _ASYNC_OPS)
+
+    def _uses(self, name: str, ops: frozenset[str]) -> bool:
+        """Whether a kernel uses one of these ops, or a layout of warpgroups."""
+        if (name, ops) not in self._by:
+            self._by[name, ops] = self._reaches(name, ops)
+        return self._by[name, ops]
+
+    def _reaches(self, name: str, ops: frozenset[str]) -> bool:
         seen: set[str] = set()
         todo = [name]
         while todo:
@@ -100,7 +124,7 @@ class Facts:
             seen.add(now)
             for expr in expressions(self.functions[now]):
                 match expr:
-                    case Call(fn) if fn in _OPS:
+                    case Call(fn) if fn in ops:
                         return True
                     case Index(Name(id), _) if id in _LAYOUTS:
                         return True

@@ -24,12 +24,15 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "barriers_over_limit": "a named barrier that the arch does not have",
         "launch_mismatch": "a launch that does not fit its kernel",
         # memory
-        "out_of_bounds": "a tile or view outside its tensor, or outside shared memory",
-        "misaligned": "a shared tile whose offset the copy engine or ldmatrix cannot take",
+        "out_of_bounds": "a tile or view outside its tensor, or outside shared memory, of which a "
+        "launch may lose some in rounding its start up",
+        "misaligned": "a shared tile that starts at no multiple of 16 bytes, or at none of 1024 "
+        "where bulk copies or asynchronous matmuls take it",
         "early_read": "shared memory read before what was written there had landed and was visible",
         "overwritten_stage": "shared memory overwritten while somebody may still read it",
         "write_race": "shared memory written twice without an order between the writes",
-        "punned_read": "shared memory read as another element type than was written",
+        "punned_read": "shared memory read as another element type than was written, or as a tile "
+        "of another shape or start, whose elements lie elsewhere",
         "global_race": "two blocks of one launch touch the same rows and one writes",
         "unreturned_claim": "a launch leaves another number to claim from than it found",
         "unwritten_read": "a word of a workspace read that no kernel has written before",

@@ -259,7 +259,7 @@ class Typer(ScalarTyper):
                 return Scalar(dtype if dtype in ("i32", "i64", "bool") else "f32")
             case SharedType(stages=stages) if stages is not None and len(items) == 1:
                 self.inside(items[0], stages, "stage")
-                return replace(base, offset=None, stages=None)
+                return replace(base, offset=None, stages=None, skew=self.skew(base, items[0]))
             case BarriersType(count, single=False) if len(items) == 1:
                 if count is not None:
                     self.inside(items[0], count, "barrier")
@@ -282,6 +282,16 @@ class Typer(ScalarTyper):
         known = index.value if isinstance(index, Scalar) else None
         if known is not None and not 0 <= known < count:
             mismatch(f"{what} {known} of {count}", "out_of_bounds")
+
+    def skew(self, stages: SharedType, index: Type) -> int | None:
+        """`SharedType.skew` of one of these stages."""
+        align = self.context.arch.async_tile
+        if stages.offset is None or not align:
+            return None
+        number = index.value if isinstance(index, Scalar) else None
+        if number is None and stages.tile_bytes % align:
+            return None
+        return (stages.offset + int(number or 0) * stages.tile_bytes) % align
 
     def layout(self, id: str, items: tuple[Expr, ...], scope: Scope) -> Type:
         values = [self.type(i, scope) for i in items]

@@ -63,8 +63,9 @@ def joined(a: Type, b: Type) -> Type:
             return TileType(a.layout, a.dtype, partial)
         mismatch(f"{a} on one way and {b} on the other", "layout_mismatch")
     if isinstance(a, SharedType) and isinstance(b, SharedType):
-        a = replace(a, offset=None)
-        return a if a == replace(b, offset=None) else Unknown()
+        skew = a.skew if a.skew == b.skew else None
+        a = replace(a, offset=None, skew=skew)
+        return a if a == replace(b, offset=None, skew=skew) else Unknown()
     return Unknown()
 
 

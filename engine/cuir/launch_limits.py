@@ -20,12 +20,14 @@ COUNTED = ("raise_registers", "lower_registers", "named_sync", "named_arrive")
 class Launch:
     """What one launch of a kernel fixes, and what its warpgroups were seen to do.
 
-    `shared` are the dynamic shared bytes that it asks for, None where they are not known. `group`
-    is the warpgroup that is followed now. By warpgroup: its registers per thread and where they
-    were asked for; by named barrier: the thread counts of its users and where each stands.
+    `shared` are the dynamic shared bytes that it asks for, None where they are not known, and
+    `lost` those of them that may go in rounding the start up. `group` is the warpgroup that is
+    followed now. By warpgroup: its registers per thread and where they were asked for; by named
+    barrier: the thread counts of its users and where each stands.
     """
 
     shared: int | None
+    lost: int = 0
     registers: dict[int, tuple[int, Path]] = field(default_factory=dict)
     named: dict[int, dict[int, Path]] = field(default_factory=dict)
     group: int | None = None
@@ -41,10 +43,8 @@ class Launch:
                 self.named.setdefault(known[0] or 0, {}).setdefault(known[1] or 0, path)
         elif isinstance(found, SharedType | BarriersType | WordsType) and found.offset is not None:
             end = found.offset + found.bytes
-            if self.shared is not None and end > self.shared:
-                report("out_of_bounds", path,
-                       f"ends at byte {end} of shared memory, and the launch asks for "
-                       f"{self.shared}")  # fmt: skip
+            if self.shared is not None and end > self.shared - self.lost:
+                report("out_of_bounds", path, past_end(end, self.shared, self.lost))
 
     def judge(
         self, arch: Arch, threads: int | None, blocks: int, groups: int, report: Report
@@ -72,6 +72,12 @@ class Launch:
                         f"{sum(now.values()) * WARPGROUP_THREADS}, and the block starts with "
                         f"{base * threads} ({base} for each of {threads} threads)",
                     )  # fmt: skip
+
+
+def past_end(end: int, shared: int, lost: int) -> str:
+    """What ends past the launch's shared memory, in words; sizes in bytes, see `Launch`."""
+    asked = f"ends at byte {end} of shared memory, and the launch asks for {shared}"
+    return f"{asked}, of which up to {lost} go in rounding its start up" if lost else asked
 
 
 def number(value: Type) -> int | None:

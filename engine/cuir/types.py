@@ -162,6 +162,8 @@ class SharedType:
     """A shared-memory tile, or `stages` of them one after another. `offset` in bytes.
 
     `pitch`: the tile is the first `cols` of one with that many columns; None: it is a whole one.
+    `skew`: bytes from a multiple of the arch's `async_tile` to the start of a stage, where they are
+    known although `offset` is not.
     """
 
     dtype: str
@@ -171,6 +173,7 @@ class SharedType:
     stages: int | None = None
     transposed: bool = False
     pitch: int | None = None
+    skew: int | None = None
 
     @property
     def tile_bytes(self) -> int:

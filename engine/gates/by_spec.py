@@ -171,8 +171,9 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
     row: Row = {"case": str(case), "mode": "weights"}
     v = next(i for i in subject.recipe.inputs if i.role == "v")
     pairs = 0
-    for first in range(0, sizes["Nk"], subject.head_dim):
-        columns = min(subject.head_dim, sizes["Nk"] - first)
+    width = subject.columns["Dv"]
+    for first in range(0, sizes["Nk"], width):
+        columns = min(width, sizes["Nk"] - first)
         hot = as_bhnd(v, torch.zeros_like(inputs[v.name]))
         for d in range(columns):
             hot[:, :, first + d, d] = 1.0

@@ -39,6 +39,7 @@ DATA_CASES = tuple(
 )
 # How far beyond the deck's largest sizes the unforeseen ones may go: half a second of runs each.
 MORE_KEYS, MORE_ROWS = 2500, 900
+SECTION = 16  # heads whose blocks of rows the bundled kernels take turn by turn, at most
 BIAS_CASE = Case(1, 2, 1, 70, 200, values="bias-inf", modes=("exact",))
 
 
@@ -106,13 +107,18 @@ def read_cases(subject: Subject) -> list[Case]:
 
 def unforeseen(module: Module, deck: Sequence[Case]) -> tuple[Case, ...]:
     """Sizes that follow from the module's own text, so that no edit can be made for them: among
-    those of the deck and beyond its largest, in keys, in rows, in batches and in heads."""
+    those of the deck and beyond its largest, in keys, in rows, in batches and in heads; and more
+    heads than are taken turn by turn (`SECTION`), with several blocks of rows each, of which some
+    keep nothing."""
     digest = hashlib.sha256(print_module(module).encode()).digest()
-    numbers = [int.from_bytes(digest[k : k + 2]) for k in range(0, 24, 2)]
+    numbers = [int.from_bytes(digest[k : k + 2]) for k in range(0, 32, 2)]
     group, kv = ((2, 1), (1, 2), (3, 1), (2, 2))[numbers[0] % 4]
     keys = max((c.Nk for c in deck), default=0) + 1 + numbers[1] % MORE_KEYS
     rows = max((c.Nq for c in deck), default=0) + 1 + numbers[2] % MORE_ROWS
     exact = ("exact",)
+    block = (tiles_of(module) or Tiles(128, 64)).rows
+    heads, square = SECTION + 1 + numbers[12] % 7, block + 1 + numbers[15] % 60
+    few = 9 + numbers[14] % 60  # keys: where the last query sees the last, two blocks keep none
     return (
         Case(1 + numbers[3] % 2, group * kv, kv, 9 + numbers[4] % 150, 9 + numbers[5] % 150,
              modes=exact),
@@ -120,6 +126,8 @@ def unforeseen(module: Module, deck: Sequence[Case]) -> tuple[Case, ...]:
         Case(1, 1, 1, rows, 9 + numbers[7] % 40, modes=exact),
         Case(3 + numbers[8] % 5, 1, 1, 2 + numbers[9] % 8, 9 + numbers[10] % 60, modes=exact),
         Case(1, 5 + numbers[11] % 20, 1, 2 + numbers[9] % 8, 9 + numbers[10] % 60, modes=exact),
+        Case(1, heads, 1, 2 * block + few + numbers[13] % 40, few, modes=exact),
+        Case(1, heads, 1, square, square, modes=exact),
     )  # fmt: skip
 
 

@@ -92,10 +92,10 @@ def diagnosis(want: Tensor, got: Tensor, first: int = 0) -> str:
 def _weights(
     way: Way, subject: Subject, case: Case, seed: int, at: Mapping[str, Any]
 ) -> tuple[Tensor, Tensor, int]:
-    """The row's weights for up to D keys around the wrong one: spec, target, first key."""
+    """The row's weights for up to Dv keys around the wrong one: spec, target, first key."""
     inputs, sizes = way.draw(subject, case, seed)
     v = next(i for i in subject.recipe.inputs if i.role == "v")
-    width = min(subject.head_dim, sizes["Nk"])
+    width = min(subject.columns["Dv"], sizes["Nk"])
     first = min(int(at.get("j", 0)) // width * width, sizes["Nk"] - width)
     hot = as_bhnd(v, torch.zeros_like(inputs[v.name]))
     for d in range(width):

@@ -126,8 +126,7 @@ class Reaches:
         self.calls: tuple[str, list[_Draw]] = ("", [])
         self.here: tuple[Path, list[_Draw]] = ((), [])
         self.table = table_of_sizes()
-        size = torch.tensor(subject.head_dim)
-        self.table |= {"D": size, "Dv": size}
+        self.table |= {name: torch.tensor(size) for name, size in subject.columns.items()}
         legal = torch.ones_like(self.table["B"], dtype=torch.bool)
         for constraint in subject.recipe.constraints:
             legal &= self._value(constraint, _Draw(("",), ()), ("",)).at != 0

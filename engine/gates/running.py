@@ -100,7 +100,7 @@ def exact(way: Way, subject: Subject, case: Case, seed: int) -> tuple[Failure | 
 
 
 def make_case(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
-    sizes = case.sizes | {"D": subject.head_dim, "Dv": subject.head_dim}
+    sizes = case.sizes | subject.columns
     turn = seed if case.turn is None else case.turn
     inputs = make_inputs(subject.recipe, sizes, seed, case.values, turn=turn)
     for scalar in subject.binding.scalars:
@@ -244,9 +244,9 @@ def outputs_of(subject: Subject, outcome: Outcome) -> dict[str, Tensor]:
 def weights_of(
     subject: Subject, inputs: Mapping[str, Any], sizes: Mapping[str, int], seed: int
 ) -> tuple[Failure | None, Tensor | None]:
-    """[B, Hq, Nq, Nk]: every weight of the target, from one-hot V, head_dim keys at a time."""
+    """[B, Hq, Nq, Nk]: every weight of the target, from one-hot V, Dv keys at a time."""
     v = next(i for i in subject.recipe.inputs if i.role == "v")
-    width = subject.head_dim
+    width = subject.columns["Dv"]
     parts: list[Tensor] = []
     # V has no part in the lists of tiles: those of the exact run are what a caller has who planned.
     left = subject.left.get((*(sizes[n] for n in SIZES), seed))

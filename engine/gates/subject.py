@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from engine.cuir.check import check
-from engine.cuir.nodes import Module, Name, Num
+from engine.cuir.device_scalars import head_sizes
+from engine.cuir.nodes import Module, Name
 from engine.gates.deck import Case
 from engine.gates.kinds import float_in_lists
 from engine.gates.overflow import overflow
@@ -64,8 +65,7 @@ class Subject:
 
     def allows(self, case: Case) -> bool:
         """Whether the spec is defined for these sizes."""
-        fixed = {"D": self.head_dim, "Dv": self.head_dim}
-        return violated(self.recipe, case.sizes | fixed) is None
+        return violated(self.recipe, case.sizes | self.columns) is None
 
     @property
     def lists_are_whole(self) -> bool:
@@ -81,10 +81,10 @@ class Subject:
         return any(clause.kind == "unread" for clause in self.recipe.clauses)
 
     @property
-    def head_dim(self) -> int:
-        values = dict(self.module.spec)
-        size = values.get("D")
-        return size.value if isinstance(size, Num) and isinstance(size.value, int) else 64
+    def columns(self) -> dict[str, int]:
+        """D of q and k, Dv of v and the output."""
+        head, value = head_sizes(self.module) or (64, 64)
+        return {"D": head, "Dv": value}
 
     @property
     def dtype(self) -> torch.dtype:

@@ -226,8 +226,8 @@ class _Sweep:
         return torch.tensor(out).view(shape)
 
     def _env(self, cases: Sequence[Case], b: int, h: int) -> dict[str, Any]:
-        binding, size = self.subject.binding, self.subject.head_dim
-        known: dict[str, Any] = {**cases[0].sizes, "D": size, "Dv": size}
+        binding = self.subject.binding
+        known: dict[str, Any] = cases[0].sizes | self.subject.columns
         for name in ("Nq", "Nk"):
             known[name] = torch.tensor([c.sizes[name] for c in cases])[:, None, None]
         fields = {s.field: evaluate(parse_expr(s.size, "size"), known) for s in binding.sizes}

@@ -11,8 +11,8 @@ from engine.errors import InputError, Where
 from engine.files import MIB, read_text
 from engine.gpu.predicted import OURS, resources_of, with_predictions
 from engine.gpu.schema import fault
-from engine.gpu.worker.checklist import ALL_PAIRS
-from engine.gpu.worker.results import KIND, SCHEMA, judge, row_key
+from engine.gpu.worker.checklist import ALL_PAIRS, LISTS
+from engine.gpu.worker.results import KIND, SCHEMA, judge, outlives, row_key
 from engine.types import Gate, Verdict, VerdictKind
 
 MANY = "cubridge-gpu-results"
@@ -24,6 +24,7 @@ WORDS = {
 }  # fmt: skip
 _LISTS = ("checks", "times", "self_test")
 MOST_BYTES = 64 * MIB
+PLANNED = "\n    planned: i32\n"  # the field of a launch that goes by lists of an earlier one
 
 
 def read_results(path: Path) -> tuple[dict[str, Any], ...]:
@@ -119,7 +120,8 @@ def merge(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         for result in found:
             for row in result[name]:
                 kept = rows.get(row_key(row))
-                if kept is None or kept.get("verdict") != "fail":
+                stays = kept is not None and (kept.get("verdict") == "fail" or outlives(kept, row))
+                if not stays:
                     rows[row_key(row)] = row
         out[name] = list(rows.values())
     out["verdict"], out["reason"] = verdict_of(out)
@@ -130,8 +132,18 @@ def verdict_of(result: Mapping[str, Any]) -> tuple[str, str]:
     """Verdict and reason from the rows of a result."""
     return judge(
         result["checks"], result["keys"], result["primary"], bool(result.get("softmax", True)),
-        tuple(result.get("declared", ())), "recipe" in result["hashes"],
+        tuple(result.get("declared", ())), "recipe" in result["hashes"], lists_of(result),
     )  # fmt: skip
+
+
+def lists_of(result: Mapping[str, Any]) -> bool:
+    """Whether the kernel makes tile lists. A result of before it was said: whether its rows or its
+    CuIR know any."""
+    said = result.get("lists")
+    if isinstance(said, bool):
+        return said
+    known = any(row["check"] in LISTS for row in result["checks"])
+    return known or PLANNED in (result.get("cuir") or "")
 
 
 def import_result(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from engine.gpu.worker.checklist import SHORT, WHOLE
 from engine.gpu.worker.results import KIND, SCHEMA
 
 MAX_DEPTH = 24
@@ -67,6 +68,10 @@ def _flag(value: object, place: str) -> str:
 
 def _verdict(value: object, place: str) -> str:
     return "" if value in VERDICTS else f"{place} is none of {', '.join(VERDICTS)}"
+
+
+def _deck(value: object, place: str) -> str:
+    return "" if value in (WHOLE, SHORT) else f"{place} is neither {WHOLE} nor {SHORT}"
 
 
 def _number(least: float, above: bool = False) -> Rule:
@@ -155,7 +160,7 @@ _CHECK = {
     "cases": _may(_count()), "seconds": _may(_number(0)), "failed": _may(_count()),
     "failures": _may(_list(_text)), "reason": _may(_text), "worst": _may(_worst),
     "worst_case": _may(_text), "notes": _may(_object(_NOTES)), "case": _may(_text),
-    "name": _may(_text), "mutant": _may(_text),
+    "deck": _may(_deck), "name": _may(_text), "mutant": _may(_text),
 }  # fmt: skip
 _MUTANT = {
     "mutant": _must(_text), "verdict": _must(_verdict), "reason": _may(_text),
@@ -186,8 +191,8 @@ _RESULT = {
     "title": _may(_text), "primary": _must(_text), "state": _must(_text),
     "verdict": _must(_verdict), "reason": _must(_text), "method": _must(_text),
     "worker": _may(_text), "cuir": _may(_word), "keys": _must(_list(_text)),
-    "declared": _may(_list(_text)), "softmax": _may(_flag), "hashes": _must(_map(_text)),
-    "device": _must(_object(_DEVICE)), "checks": _must(_list(_object(_CHECK))),
-    "times": _must(_list(_timed)), "self_test": _must(_list(_object(_MUTANT))),
-    "events": _may(_list(_text)),
+    "declared": _may(_list(_text)), "softmax": _may(_flag), "lists": _may(_flag),
+    "hashes": _must(_map(_text)), "device": _must(_object(_DEVICE)),
+    "checks": _must(_list(_object(_CHECK))), "times": _must(_list(_timed)),
+    "self_test": _must(_list(_object(_MUTANT))), "events": _may(_list(_text)),
 }  # fmt: skip

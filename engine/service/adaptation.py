@@ -62,7 +62,7 @@ from sessions.writer import Writer
 
 RULES = "rules"
 PACKAGE = "package.tar"
-NO_GPU = "not run on a GPU yet: `cubridge verify`, or v in the app, runs or packs the job"
+NO_GPU = "not run on a GPU yet: `cubridge verify SESSION`, or v in the app, runs or packs the job"
 
 
 def start(

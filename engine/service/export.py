@@ -6,7 +6,7 @@ import io
 import tarfile
 from pathlib import Path
 
-from engine.cuir.nodes import Module
+from engine.cuir.device_scalars import head_sizes
 from engine.errors import InputError
 from engine.files import read_spec
 from engine.lift import specialisation_key
@@ -124,13 +124,7 @@ def _value_columns(
     """Dv by specialisation key, where the launcher's constants give it another value than D."""
     out: dict[str, int] = {}
     for binding in specialisations:
-        lifted = lift_source(source, binding, arch, entry=entry)
-        values = lifted.constants.get(_host(lifted.module), {})
-        columns = values.get("DV")
-        if isinstance(columns, int) and str(columns) != binding.get("D"):
-            out[specialisation_key(binding)] = columns
+        sizes = head_sizes(lift_source(source, binding, arch, entry=entry).module)
+        if sizes is not None and sizes[0] != sizes[1]:
+            out[specialisation_key(binding)] = sizes[1]
     return out
-
-
-def _host(module: Module) -> str:
-    return next(f.name for f in module.functions if f.kind == "host")

@@ -1,7 +1,9 @@
 """`replay --check`: do a session's work again and compare hashes; no model and no GPU needed.
 
-The source, the decisions and the texts of proposals come from the session; everything that is
-computed (lift, recipe, rules, target, lowered source, G1, G2) is computed again.
+Everything that the session keeps is read first and held to its hash. The source, the decisions and
+the texts of proposals come from it; what is computed (lift, recipe, rules, target, lowered source,
+G1, G2) is computed again. G3 and G4 are not asked again: they belong to the bytes of the lowered
+source, which are made again and compared.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pathlib import Path
 
 from engine.child.client import Child
 from engine.cuir.printer import print_module
-from engine.errors import CuBridgeError
+from engine.errors import CuBridgeError, StoreError
 from engine.files import read_spec
 from engine.lift.meanings import released
 from engine.lower.legal import legal
@@ -51,7 +53,22 @@ def recheck(session: Session, progress: Callable[[str], None]) -> list[Check]:
     return rows
 
 
+def _stored(session: Session) -> Iterator[Check]:
+    """What the store has lost or changed of the session; one row where that is nothing."""
+    contents = session.contents()
+    whole = 0
+    for sha256, name in contents.items():
+        try:
+            session.content(sha256)
+            whole += 1
+        except StoreError:
+            yield Check(name, sha256, "damaged or missing in the store")
+    if whole == len(contents):
+        yield Check("what is stored", f"{whole} contents", f"{whole} contents")
+
+
 def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check]:
+    yield from _stored(session)
     state = session.state
     with tempfile.TemporaryDirectory() as folder, Child() as child:
         bench = Bench(Store.open(Path(folder) / "store.git"), child, progress=progress)

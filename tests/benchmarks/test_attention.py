@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.attention import record
+from benchmarks.attention import judged, record
 from benchmarks.attention_report import (
     PLOTS,
     cost_table,
@@ -17,13 +17,16 @@ from benchmarks.attention_report import (
     put,
     readme_table,
     table,
+    timed_cases,
     timed_of,
+    why_untimed,
     write_plots,
     written,
 )
 from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.gpu.predicted import with_predictions
+from engine.gpu.worker.checklist import SHORT, WHOLE, explained, required
 from engine.gpu.worker.results import KIND, SCHEMA
 from engine.report.picture import svg
 from engine.service.bench import lift_any
@@ -90,7 +93,8 @@ def test_results_of_the_same_bytes_are_merged_case_by_case(tmp_path: Path) -> No
     data = record(saved(tmp_path, result(times=other)), out)
     assert [c.rate for c in timed_of(data)] == [280.0, 300.0]
     # Other bytes: nothing of the old rows stays.
-    data = record(saved(tmp_path, result(hashes={"kernel": "b"}, times=other)), out)
+    made = saved(tmp_path, result(hashes={"kernel": "b"}, times=other))
+    data = record(made, out, drop_times=True)
     assert [c.rate for c in timed_of(data)] == [300.0]
 
 
@@ -137,3 +141,97 @@ def test_the_pages_are_in_step_with_the_records() -> None:
         )
     for name, picture in plots(load_records()).items():
         assert (PLOTS / f"{name}.svg").read_text(encoding="utf-8") == svg(picture), name
+
+
+def test_a_timed_entry_is_not_replaced_by_one_without_its_times(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    both = [*times(280.0), *times(300.0, "S 4096 B 1 heads 4 D 128")]
+    record(saved(tmp_path, result(times=both)), out)
+    before = out.read_bytes()
+    other = {"kernel": "b"}
+    reason = [{"case": "S 2048 B 1 heads 4 D 128", "name": "CuBridge", "reason": "no memory"}]
+    for fewer in ([], reason, times(280.0), both[1:3]):
+        made = saved(tmp_path, result(hashes=other, times=fewer))
+        with pytest.raises(InputError, match="S 4096 B 1 heads 4 D 128") as found:
+            record(made, out)
+        assert "--drop-times" in str(found.value) and out.read_bytes() == before
+    # Beside one that may be recorded too: all or nothing.
+    with pytest.raises(InputError):
+        record(saved(tmp_path, result(name="x"), result(hashes=other, times=[])), out)
+    assert out.read_bytes() == before
+    # What one result lacks another may bring.
+    halves = [result(hashes=other, times=both[:3]), result(hashes=other, times=both[3:])]
+    assert len(timed_of(record(saved(tmp_path, *halves), tmp_path / "two.json"))) == 2
+    (tmp_path / "copy.json").write_bytes(before)
+    assert len(timed_of(record(saved(tmp_path, *halves), tmp_path / "copy.json"))) == 2
+    # The same bytes lose nothing, and all cases timed again may take the place.
+    assert len(timed_of(record(saved(tmp_path, result(times=reason)), out))) == 2
+    assert len(timed_of(record(saved(tmp_path, result(hashes=other, times=both)), out))) == 2
+    data = record(saved(tmp_path, result(times=[])), out, drop_times=True)
+    assert timed_of(data) == [] and len(data["entries"]) == 1
+
+
+def test_an_untimed_entry_says_why_on_the_pages(tmp_path: Path) -> None:
+    events = ["timing: AcceleratorError: CUDA error: out of memory\nmore of it", "and so on"]
+    row = {"check": "timed outputs", "specialisation": "bf16_128", "verdict": "not_run"}
+    why = {
+        "timing: AcceleratorError: CUDA error: out of memory": result(times=[], events=events),
+        "left out by --no-bench": result(
+            times=[], events=events, checks=[row | {"reason": "left out by --no-bench"}]
+        ),
+        "the run was interrupted": result(times=[], state="interrupted"),
+        "G4 failed: bf16_128 timed outputs: off": result(
+            times=[], checks=[row | {"verdict": "fail", "failures": ["off"]}]
+        ),
+        "no reason is recorded": result(times=[]),
+    }
+    for reason, made in why.items():
+        data = record(saved(tmp_path, made), tmp_path / "out.json", drop_times=True)
+        (tmp_path / "out.json").unlink()
+        words = f"Not timed: causal bf16_128 on flash_fwd_sm90 ({reason})."
+        assert words in table(data)
+        assert words in " ".join(readme_table([data]))
+    assert "Not timed" not in str(table(record(saved(tmp_path, result()), tmp_path / "out.json")))
+
+
+def test_rows_that_were_run_stay_and_the_verdict_is_of_all_rows(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    good = whole_rows()
+    assert record(saved(tmp_path, result(checks=good)), out)["entries"][0]["verdict"] == "pass"
+    unrun = [{**r, "verdict": "not_run", "cases": 0, "reason": "left out"} for r in good]
+    quick = [{**r, "deck": SHORT} for r in good]
+    for rows in (unrun[-2:], quick):
+        (entry,) = record(saved(tmp_path, result(checks=rows)), out)["entries"]
+        assert (entry["verdict"], entry["checks"]) == ("pass", good)
+    # Fewer rows, one of them failed: that is no pass of the rows before.
+    bad = [{**good[3], "verdict": "fail", "failures": ["off"]}]
+    (entry,) = record(saved(tmp_path, result(checks=bad)), out)["entries"]
+    assert entry["verdict"] == "fail" and "off" in entry["reason"]
+
+
+def whole_rows() -> list[dict[str, Any]]:
+    key = "bf16_128"
+    names = (*required(key, key, True), *explained(key, key, lists=False))
+    return [
+        {"check": c, "specialisation": key, "verdict": "pass", "deck": WHOLE, "cases": 1}
+        for c in names
+    ]
+
+
+def test_every_recorded_entry_has_a_time_of_ours_or_the_reason() -> None:
+    for data in load_records():
+        assert data["entries"]
+        for entry in data["entries"]:
+            assert timed_cases(entry) or why_untimed(entry), (entry["name"], entry["primary"])
+
+
+def test_every_recorded_verdict_is_what_its_rows_earn() -> None:
+    for data in load_records():
+        for entry in data["entries"]:
+            said = (entry["verdict"], entry["reason"])
+            assert said == judged(entry), (entry["name"], entry["primary"])
+            # And each of its rows is needed: without it, none of them passes.
+            if entry["verdict"] == "pass":
+                for n, row in enumerate(entry["checks"]):
+                    fewer = [*entry["checks"][:n], *entry["checks"][n + 1 :]]
+                    assert judged({**entry, "checks": fewer})[0] == "not_run", row

@@ -151,13 +151,15 @@ def test_a_missing_nvcc_is_not_run_with_the_fix(tmp_path: Path, cubridge: Run) -
     environ = {"PATH": "/usr/bin:/bin", "CUDA_HOME": str(tmp_path)}
     done = cubridge(
         "adapt", "--kernel", "flash_fwd_sm80", "--head-dim", "64", "--spec", spec, "--json",
-        environ=environ,
+        "--accept", environ=environ,
     )  # fmt: skip
+    assert done.returncode == 0
     stages = {row["name"]: row for row in json.loads(done.stdout)["stages"]}
     assert stages["target"]["verdict"] == "pass"
     assert stages["lowered"]["verdict"] in ("not_run", "pass")
     if stages["lowered"]["verdict"] == "not_run":
         assert "nvcc" in stages["lowered"]["reason"]
+        assert "not accepted" in done.stderr and "cubridge doctor" in done.stderr
 
 
 def test_a_folder_that_is_not_our_store(tmp_path: Path, cubridge: Run) -> None:

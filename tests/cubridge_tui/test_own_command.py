@@ -49,10 +49,10 @@ def test_text_and_json_name_it_the_same_way(skipped: str, tmp_path: Path, cubrid
     (tmp_path / "cubridge").chmod(0o755)
     for words in ((), ("--json",)):
         shown = cubridge("sessions", "show", skipped, *words, environ=nowhere).stdout
-        assert "`cubridge verify`" in shown and "run verify" not in shown
+        assert "`cubridge verify SESSION`" in shown and "run verify" not in shown
     # What is kept travels: it has the program's own name.
     store = Store.open(tmp_path / "store.git")
-    assert "`cubridge verify`" in store.load(skipped).state.verdicts[-1].reason
+    assert "`cubridge verify SESSION`" in store.load(skipped).state.verdicts[-1].reason
 
 
 def test_each_command_is_translated_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,23 @@ def test_starting_it_as_a_module_also_leaves_the_current_folder_out(
     assert json.loads(result.stdout)["folder"] == str(root / "kernels" / "specs")
 
 
+@pytest.mark.parametrize("name", cli.OURS)
+@pytest.mark.parametrize("arguments", [["kernels", "list"], ["nonsense"], []])
+def test_a_namesake_on_the_python_path_is_said_before_it_is_imported(
+    root: Path, tmp_path: Path, name: str, arguments: list[str]
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("import os; os._exit(66)\n")
+    result = subprocess.run(
+        [sys.executable, "-P", "-m", "cubridge_tui", *arguments],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{root}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (result.returncode, result.stdout) == (2, "")
+    assert str(tmp_path / name) in result.stderr and "PYTHONPATH" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 def test_a_reader_that_leaves_is_no_error_message(root: Path) -> None:
     script = f"{sys.executable} -P -m cubridge_tui doctor --json | true; echo ${{PIPESTATUS[0]}}"
     result = subprocess.run(

@@ -46,7 +46,7 @@ class BlockMachine:
 
     def __init__(
         self, program: Program, code: Code, env: Env, block: tuple[int, int, int], *,
-        threads: int, units: int, shared: int, registers: int,
+        threads: int, units: int, shared: int, registers: int, panels: bool,
     ) -> None:  # fmt: skip
         self.program = program
         self.block = block
@@ -56,7 +56,11 @@ class BlockMachine:
         count = units * per_unit
         self.agents = 3 * count + units + MAX_BARRIERS
         self.async_proxy = program.arch.has("tma") or program.arch.has("wgmma")
-        self.shared = SharedMemory(shared, self.agents, program.float, self.clash)
+        # Tiles in panels start where the launch's shared memory does, rounded up.
+        self.lost = program.arch.async_tile - 1 if panels else 0
+        self.shared = SharedMemory(
+            max(0, shared - self.lost), self.agents, program.float, self.clash, panels=panels
+        )
         self.shared.explain = self.explain
         self.shared.ran = lambda part, path, step: bisect_right(
             self.parts[part].ran.get(path, ()), step

@@ -6,12 +6,18 @@ unit is a granule of 16 bytes. Each agent has an epoch counter: the parts themse
 that a part started (an epoch per commit group), its bulk stores, each unit's matrix engine (an
 epoch per group) and each mbarrier's bulk loads (an epoch per phase). Waiting for something is
 learning its epoch, so "not landed yet" and "not ordered" are one check.
+
+Elements are kept row by row, and the hardware keeps them swizzled: what happens to a tile is noted
+at the granules of the 128-byte lines in which it really lies, each with a code of the element type
+and of the element's place in both, so that a tile read as one of another shape is found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +25,12 @@ import torch
 from engine.cuir.types import DTYPES, SharedType
 
 GRANULE = 16
+LINE = 8  # granules that a swizzle permutes: 128 bytes
 SLOT = 2  # bytes per element slot of the data array: the smallest element kept in shared memory
-_CODES = {name: code for code, name in enumerate(DTYPES, start=1)}
+# The code of a granule: the element type, the place row by row, the swizzle.
+_TYPE_AT, _PLACE_AT = 28, 4
+_TYPES = {name: code << _TYPE_AT for code, name in enumerate(DTYPES, start=1)}
+_PLACES = (1 << _TYPE_AT) - (1 << _PLACE_AT)  # all bits set: no part of a tile
 
 # Rows of the table of last writes.
 AGENT, EPOCH, PATH, ISSUER, ISSUED, SEEN, TURN = range(7)
@@ -32,24 +42,66 @@ Clock = np.ndarray
 # Below, `take` and `count_nonzero` are for speed: [] and any() take twice as long on a tile.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """Granules start..stop; `every` (first, step) picks rows of `width` granules from them, and of
-    these the first `taken`, where they are not all."""
+    """Granules start..stop, or those that `pick` takes of them once they have this `shape`.
+
+    `codes`: what each of them holds once a tile is written there; None: no part of a tile.
+    """
 
     start: int
     stop: int
-    width: int = 0
-    every: tuple[int, int] | None = None
-    taken: int | None = None
+    shape: tuple[int, ...] | None = None
+    pick: Any = ()
+    codes: np.ndarray | None = None
 
     def of(self, array: np.ndarray) -> np.ndarray:
         part = array[..., self.start : self.stop]
-        if self.every is None and self.taken is None:
+        if self.shape is None:
             return part
-        first, step = self.every or (0, 1)
-        rows = part.reshape(*array.shape[:-1], -1, self.width)
-        return rows[..., first::step, : self.taken]
+        found: np.ndarray = part.reshape(array.shape[:-1] + self.shape)[self.pick]
+        return found
+
+
+@lru_cache(maxsize=1024)
+def _region(
+    type: SharedType, offset: int, rows: tuple[int, int] | None, every: tuple[int, int] | None,
+    panels: bool,
+) -> Region:  # fmt: skip
+    size = DTYPES[type.dtype].size
+    pitch = (type.pitch or type.cols) * size
+    start, code = offset // GRANULE, _TYPES[type.dtype]
+    if pitch % GRANULE:
+        # Rows share granules: the whole tile is the smallest safe answer.
+        stop = -(-(offset + type.rows * pitch) // GRANULE)
+        return Region(
+            start, stop, codes=code + (np.arange(start, stop, dtype=np.int32) << _PLACE_AT)
+        )
+    width = pitch // GRANULE
+    taken = -(-type.cols * size // GRANULE)
+    step = 1 if every is None else every[1]
+    first = rows[0] if rows else every[0] if every else 0
+    last = rows[1] if rows else type.rows
+    # A code says where the element stands row by row, and how far from there in its line it lies.
+    row, unit = np.indices((type.rows, width), np.int32)
+    place = start + row * width + unit
+    codes = code + (place << _PLACE_AT) + (unit ^ row % LINE) - unit + LINE
+    shape: tuple[int, ...] = (type.rows, width)
+    pick = [slice(first, last, step), slice(taken)]
+    if panels and width > LINE and width % LINE == 0:
+        # All rows of the first 128 bytes, then all rows of the next.
+        lines = codes.reshape(type.rows, -1, LINE).swapaxes(0, 1)
+        shape = lines.shape if step > 1 else (len(lines), type.rows * LINE)
+        codes = lines.reshape(shape)
+        pick = [pick[0]] if step > 1 else [slice(first * LINE, last * LINE)]
+        pick.insert(0, slice(-(-taken // LINE)))
+    stop = start + type.rows * width
+    picked = np.ascontiguousarray(codes[tuple(pick)])
+    if picked.size == codes.size:
+        return Region(start, stop, codes=picked.ravel())
+    if step == 1 and shape == (type.rows, taken):
+        return Region(start + first * width, start + last * width, codes=picked.ravel())
+    return Region(start, stop, shape, (..., *pick), picked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +125,30 @@ Report = Callable[[str, int, int, str, int], None]
 
 
 class SharedMemory:
-    """The bytes of one block and who last touched them. Sizes in bytes."""
+    """The bytes of one block and who last touched them. Sizes in bytes.
 
-    def __init__(self, size: int, agents: int, dtype: torch.dtype, report: Report) -> None:
+    `panels`: tiles lie as the async proxy takes them, the rows of each 128 bytes together; else row
+    by row. Within its 128 bytes granule c of row r lies at c ^ (r % 8) in both.
+    """
+
+    def __init__(
+        self, size: int, agents: int, dtype: torch.dtype, report: Report, *, panels: bool = False
+    ) -> None:
         granules = -(-size // GRANULE)
         self.size = size
+        self.panels = panels
         self.report = report
         self.data = torch.full((granules * GRANULE // SLOT,), float("nan"), dtype=dtype)
         self.last = np.zeros((7, granules), np.int32)
         self.before = np.zeros((7, granules), np.int32)
         self.reads: list[np.ndarray | None] = [None] * agents
-        self.tag = np.zeros(granules, np.int8)
+        self.codes = np.zeros(granules, np.int32)
+        self.granules = np.arange(granules)
+        self.lies = self.granules.copy()  # where what is kept at each place was written last
         self.fenced = np.zeros(granules, np.int32)  # the writer's epoch at its fence
         self.unfenced = (granules, 0)  # the granules that threads wrote all lie between these
-        # Granules that one write has last written, all of them: its agent, epoch, type and fence.
-        self.whole: dict[tuple[int, int], tuple[int, int, str, bool]] = {}
+        # Granules that one write has last written, all of them: its agent, epoch and fence.
+        self.whole: dict[tuple[int, int], tuple[int, int, Region, bool]] = {}
         self.barrier = np.zeros(granules, np.bool_)
         # How often a part had executed an op by one of its steps.
         self.ran: Callable[[int, int, int], int] = lambda part, path, step: 0
@@ -101,23 +162,12 @@ class SharedMemory:
         shape, strides = (type.rows, type.cols), ((type.pitch or type.cols) * step, step)
         return torch.as_strided(self.data, shape, strides, offset // SLOT)
 
-    @staticmethod
     def region(
-        type: SharedType, offset: int, rows: tuple[int, int] | None = None,
+        self, type: SharedType, offset: int, rows: tuple[int, int] | None = None,
         every: tuple[int, int] | None = None,
     ) -> Region:  # fmt: skip
         """Granules of the tile: all of it, rows [a, b), or each `every[1]`-th row."""
-        size = DTYPES[type.dtype].size
-        pitch = (type.pitch or type.cols) * size
-        taken = None if type.pitch is None else -(-type.cols * size // GRANULE)
-        start = offset // GRANULE
-        if pitch % GRANULE:
-            # Rows share granules: the whole tile is the smallest safe answer.
-            return Region(start, -(-(offset + type.rows * pitch) // GRANULE))
-        width = pitch // GRANULE
-        if rows is not None:
-            return Region(start + rows[0] * width, start + rows[1] * width, width, None, taken)
-        return Region(start, start + type.rows * width, width, every, taken)
+        return _region(type, offset, rows, every, self.panels)
 
     # --- accesses ----------------------------------------------------------------------------
 
@@ -154,7 +204,13 @@ class SharedMemory:
             (TURN, who.turn),
         ):  # fmt: skip
             last[row] = value
-        region.of(self.tag)[...] = _CODES[dtype]
+        codes = region.of(self.codes)
+        if region.codes is None:
+            codes[...] = _TYPES[dtype] | _PLACES
+        elif not self.panels:
+            codes[...] = region.codes
+        elif np.count_nonzero(codes != region.codes):
+            self._lay(region, codes, region.codes)
         region.of(self.fenced)[...] = 0 if fenced else UNFENCED
         if not fenced:
             first, stop = self.unfenced
@@ -162,27 +218,22 @@ class SharedMemory:
         for start, stop in [*self.whole]:
             if start < region.stop and region.start < stop:
                 del self.whole[start, stop]
-        if region.every is None and region.taken is None:
-            self.whole[region.start, region.stop] = (who.agent, who.epoch, dtype, fenced)
+        if region.shape is None:
+            self.whole[region.start, region.stop] = (who.agent, who.epoch, region, fenced)
 
     def read(self, region: Region, who: Access, dtype: str, *, through_async: bool) -> None:
         """A read by `who`, whose clock must know every byte's last write."""
         last = region.of(self.last)
-        if not self._known(region, who, dtype):
+        known = self._known(region, who)
+        if not known:
             late = (who.clock.take(last[AGENT]) < last[EPOCH]) | (last[EPOCH] == 0)
             if np.count_nonzero(late):
                 self._early(region, last, late, who)
                 return  # a read of nothing is not a read to be kept safe
-            if np.count_nonzero(region.of(self.tag) != _CODES[dtype]):
-                self.report(
-                    "punned_read",
-                    who.path,
-                    int(last[PATH].flat[0]),
-                    f"reads {dtype} where another element type was written",
-                    who.part,
-                )
-            if through_async:
-                self._check_fence(region, last, who, "reads")
+        if known is not region:
+            self._check_codes(region, last, who, dtype)
+        if through_async and not known:
+            self._check_fence(region, last, who, "reads")
         log = self.reads[who.agent]
         if log is None:
             log = self.reads[who.agent] = np.zeros((4, self.last.shape[1]), np.int32)
@@ -191,13 +242,37 @@ class SharedMemory:
             place[row] = value
         last[SEEN] |= 1 << (who.part % 31)
 
-    def _known(self, region: Region, who: Access, dtype: str) -> bool:
-        """Whether one write holds all that is read, and is known to be done: then no byte of it
-        need be looked at."""
-        for (start, stop), (agent, epoch, kind, fenced) in self.whole.items():
+    def _known(self, region: Region, who: Access) -> Region | None:
+        """What one write has last written that holds all that is read, where it came through the
+        async proxy and is known to be done: then neither need be looked for granule by granule."""
+        for (start, stop), (agent, epoch, written, fenced) in self.whole.items():
             if start <= region.start and region.stop <= stop:
-                return fenced and kind == dtype and 0 < epoch <= who.clock[agent]
-        return False
+                return written if fenced and 0 < epoch <= who.clock[agent] else None
+        return None
+
+    def _check_codes(self, region: Region, last: np.ndarray, who: Access, dtype: str) -> None:
+        found = region.of(self.codes)
+        other = found != (_TYPES[dtype] | _PLACES if region.codes is None else region.codes)
+        if np.count_nonzero(other):
+            kind = int(found[other][0]) & -1 << _TYPE_AT
+            what = (
+                "what was written as a tile of another shape or start: its elements lie elsewhere"
+                if kind in (0, _TYPES[dtype])
+                else f"{dtype} where another element type was written"
+            )
+            self.report(
+                "punned_read", who.path, int(last[PATH][other][0]), f"reads {what}", who.part
+            )
+
+    def _lay(self, region: Region, codes: np.ndarray, made: np.ndarray) -> None:
+        """Codes of a tile that comes where something else was. What the hardware still holds of
+        that in other granules is not kept here any more: reading it is a finding."""
+        places = (made & _PLACES) >> _PLACE_AT
+        now, before = region.of(self.granules), self.lies[places]
+        stale = (before != now) & (self.codes[before] & _PLACES == made & _PLACES)
+        self.codes[before[stale]] = 0
+        self.lies[places] = now
+        codes[...] = made
 
     def _check_fence(self, region: Region, last: np.ndarray, who: Access, does: str) -> None:
         if region.stop <= self.unfenced[0] or region.start >= self.unfenced[1]:

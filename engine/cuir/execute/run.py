@@ -84,6 +84,7 @@ class Host:
             raise program.stop("launch_mismatch", path, f"{threads} threads, and {ref.name} is "
                                f"compiled for {bound}")  # fmt: skip
         units = self.units(code, threads, path)
+        panels = program.arch.async_tile > 0 and self.compiler.facts.by_async(code.function.name)
         registers = program.arch.registers_at_launch(threads, options.get("min_blocks", 1))
         full = (*grid, 1, 1)[:3]
         program.grid = full
@@ -94,7 +95,7 @@ class Host:
         def block(place: tuple[int, int, int]) -> Iterator[None]:
             return BlockMachine(
                 program, code, env, place,
-                threads=threads, units=units, shared=shared, registers=registers,
+                threads=threads, units=units, shared=shared, registers=registers, panels=panels,
             ).run()  # fmt: skip
 
         take_turns(program, block)

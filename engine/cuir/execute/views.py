@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.cuir.execute.values import BarrierArray, Gmem, Shared, TensorField, WordArray
+from engine.cuir.launch_limits import past_end
 from engine.cuir.types import BarriersType, DType, GmemType, SharedType, WordsType
 
 
@@ -55,14 +56,16 @@ def shared_stages(
 
 def _shared(part: Any, out: SharedType) -> Shared:
     start = out.offset or 0
-    end = start + out.bytes
-    size = part.machine.shared.size
-    if end > size:
-        raise part.program.stop(
-            "out_of_bounds", part.path,
-            f"ends at byte {end} of shared memory, and the launch asks for {size}", part,
-        )  # fmt: skip
+    _inside(part, start, start + out.bytes)
     return Shared(out, start)
+
+
+def _inside(part: Any, start: int, end: int) -> None:
+    """Stops the run where bytes start..end are not all in the block's shared memory."""
+    size, lost = part.machine.shared.size, part.machine.lost
+    if start < 0 or end > size:
+        words = f"starts at byte {start}" if start < 0 else past_end(end, size + lost, lost)
+        raise part.program.stop("out_of_bounds", part.path, words, part)
 
 
 def transpose(part: Any, out: SharedType, tile: Shared) -> Shared:
@@ -74,22 +77,10 @@ def columns(part: Any, out: SharedType, count: int, tile: Shared) -> Shared:
 
 
 def shared_words(part: Any, out: WordsType, count: int, offset: int) -> WordArray:
-    size = part.machine.shared.size
-    if offset < 0 or offset + out.bytes > size:
-        raise part.program.stop(
-            "out_of_bounds", part.path,
-            f"words end at byte {offset + out.bytes} of shared memory, and the launch asks for "
-            f"{size}", part,
-        )  # fmt: skip
+    _inside(part, offset, offset + out.bytes)
     return WordArray(out, offset)
 
 
 def mbarriers(part: Any, out: BarriersType, count: int, offset: int) -> BarrierArray:
-    size = part.machine.shared.size
-    if offset < 0 or offset + 8 * count > size:
-        raise part.program.stop(
-            "out_of_bounds", part.path,
-            f"barriers end at byte {offset + 8 * count} of shared memory, and the launch asks for "
-            f"{size}", part,
-        )  # fmt: skip
+    _inside(part, offset, offset + 8 * count)
     return BarrierArray(out, offset)

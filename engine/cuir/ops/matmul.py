@@ -10,6 +10,7 @@ from engine.cuir.ops.spec import (
     RuleContext,
     TypeRule,
     Who,
+    async_tiles,
     mismatch,
     nothing,
     op,
@@ -60,10 +61,12 @@ def _gemm(context: RuleContext, acc: Type, a: Type, b: Type) -> Type:
 
 
 def _gemm_async(context: RuleContext, acc: Type, a: Type, b: Type) -> Type:
+    async_tiles(context, "gemm_async", a, b)
     return _product("gemm_async", acc, a, b, "wgmma")
 
 
 def _gemm_async_init(context: RuleContext, acc: Type, a: Type, b: Type) -> Type:
+    async_tiles(context, "gemm_async_init", a, b)
     return _product("gemm_async_init", acc, a, b, "wgmma")
 
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from engine.cuir.ops.spec import Effect, Pending, Proxy, RuleContext, Who, mismatch, nothing, op
+from engine.cuir.ops.spec import (
+    Effect,
+    Pending,
+    Proxy,
+    RuleContext,
+    Who,
+    async_tiles,
+    mismatch,
+    nothing,
+    op,
+)
 from engine.cuir.types import ListType, MapType, Nothing, Scalar, SharedType, Type
 
 
@@ -32,7 +42,8 @@ def _named(context: RuleContext, id: Type, threads: Type) -> Type:
     return Nothing()
 
 
-def _bulk(name: str, map: Type, coords: Type, tile: Type) -> Type:
+def _bulk(context: RuleContext, name: str, map: Type, coords: Type, tile: Type) -> Type:
+    async_tiles(context, name, tile)
     if not isinstance(map, MapType) or not isinstance(tile, SharedType):
         return Nothing()
     if isinstance(coords, ListType) and len(coords.items) != map.rank:
@@ -52,11 +63,11 @@ def _bulk(name: str, map: Type, coords: Type, tile: Type) -> Type:
 
 
 def _tma_load(context: RuleContext, dst: Type, map: Type, coords: Type, bar: Type) -> Type:
-    return _bulk("tma_load", map, coords, dst)
+    return _bulk(context, "tma_load", map, coords, dst)
 
 
 def _tma_store(context: RuleContext, map: Type, coords: Type, src: Type) -> Type:
-    return _bulk("tma_store", map, coords, src)
+    return _bulk(context, "tma_store", map, coords, src)
 
 
 def _registers(context: RuleContext, n: Type) -> Type:

@@ -252,6 +252,20 @@ def check_operand(spec: OpSpec, operand: Operand, value: Type) -> None:
         mismatch(f"{spec.name}: {operand.name} must be {words}, not {describe(value)}")
 
 
+def async_tiles(context: RuleContext, name: str, *operands: Type) -> None:
+    """Raises `Mismatch` for a shared tile that starts where the async proxy cannot take it."""
+    align = context.arch.async_tile
+    for tile in operands:
+        if not align or not isinstance(tile, SharedType):
+            continue
+        if past := (tile.offset if tile.offset is not None else tile.skew or 0) % align:
+            mismatch(
+                f"{name} takes a shared tile that starts at a multiple of {align} bytes, not "
+                f"{past} past one",
+                "misaligned",
+            )
+
+
 def nothing(context: RuleContext, *operands: object) -> Type:
     """The rule of an op that is done for its effect and asks nothing more of its operands."""
     return Nothing()

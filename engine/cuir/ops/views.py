@@ -171,7 +171,8 @@ OPS = (
         "shared[T: dtype, R: int, C: int](offset: int)", "views", rule=_one_shared,
         execute="views:shared", who=Who.ANY,
         doc="A tile of R rows and C columns in dynamic shared memory at a byte offset. Tiles "
-            "overlap only where their offsets say so. The swizzle is the primitives' own.",
+            "overlap only where their offsets say so. The swizzle is the primitives' own (see "
+            "Shared tiles).",
     ),
     op(
         "shared_stages[T: dtype, S: int, R: int, C: int](offset: int)", "views",

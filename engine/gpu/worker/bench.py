@@ -87,7 +87,7 @@ def main(arguments: list[str]) -> int:
             time_entry(subject, entry, int(plan["samples"]), ceilings)
             tell(event="timed", case=label(entry.sizes))
     except Exception as error:  # one kernel's timing must not take the others'
-        tell(event="error", text=f"timing: {type(error).__name__}: {error}")
+        tell(event="error", text=f"timing: {_short(error)}")
         traceback.print_exc()
         return 1
     tell(event="done")

@@ -28,13 +28,22 @@ CHECKS: Mapping[str, str] = {
     "racecheck": "compute-sanitizer finds no shared-memory hazard",
     "timed outputs": "the timed calls' own outputs are right, and no faster than the card can be",
 }
-# Recorded as not run where a tool or memory is missing or nothing was timed: they can fail a
-# result, and their absence does not withhold one.
+# May be "not run" where a tool or memory is missing or nothing was timed: they can fail a result,
+# and that they did not run withholds none. But a result holds a row of each, and that says why.
 OPTIONAL = (
     "far offsets", "held lists", "stale lists", "graph", "memcheck", "racecheck", "timed outputs",
 )  # fmt: skip
 # Judged on the primary specialisation only.
-PRIMARY_ONLY = ("far offsets", "own kernels", "graph", "memcheck", "racecheck")
+PRIMARY_ONLY = (
+    "far offsets", "own kernels", "graph", "memcheck", "racecheck", "timed outputs",
+)  # fmt: skip
+# Of kernels that make tile lists only.
+LISTS = ("held lists", "stale lists")
+# Made by the run itself, after the verifying child: the others are that child's, but for `build`.
+BY_RUN = ("memcheck", "racecheck", "timed outputs")
+
+# The decks of cases: rows of a verifying child name theirs (`deck`). The primary wants the whole.
+WHOLE, SHORT = "whole", "short"
 
 # What cannot be judged where no recipe could be read. Each must be in a result all the same, with
 # the reason why it was not run; keep sets are judged where O is linear in V.
@@ -53,7 +62,7 @@ FEWEST = 4  # cases with keys that must have been compared where the function ju
 
 
 def required(key: str, primary: str, softmax: bool, read: bool = True) -> tuple[str, ...]:
-    """The checks that a result must hold for specialisation `key`.
+    """The checks that must have passed for specialisation `key`.
 
     `softmax` says whether there is an LSE to compare, `read` whether there is a recipe.
     """
@@ -64,4 +73,18 @@ def required(key: str, primary: str, softmax: bool, read: bool = True) -> tuple[
         and (key == primary or name not in PRIMARY_ONLY)
         and (softmax or name != "lse")
         and (read or name not in UNREAD)
+    )
+
+
+def explained(key: str, primary: str, read: bool = True, lists: bool = True) -> tuple[str, ...]:
+    """The checks of which a result must hold a row for `key`, if only to say why it was not run.
+
+    `lists` says whether the kernel makes tile lists.
+    """
+    return tuple(
+        name
+        for name in CHECKS
+        if (name in OPTIONAL or (not read and name in UNREAD))
+        and (key == primary or name not in PRIMARY_ONLY)
+        and (lists or name not in LISTS)
     )

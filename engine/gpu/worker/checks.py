@@ -218,10 +218,12 @@ def check_layouts(subject: Subject) -> None:
 
 def check_far(subject: Subject) -> None:
     """Batches that lie more than 2^31 elements apart: an offset in 32 bits lands elsewhere."""
-    case = subject.adapted(deck.FAR_CASE)
-    if subject.short or case is None:
+    if subject.short:
         return
-    tally = subject.tallies["far offsets"]
+    tally = subject.tallies.open("far offsets")
+    case = subject.adapted(deck.FAR_CASE)
+    if case is None:
+        return
     device = subject.run.device
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
@@ -319,8 +321,11 @@ def check_repeats(subject: Subject) -> None:
 
 def check_held(subject: Subject) -> None:
     """Lists that the caller holds are as good as new ones, and a launch leaves them alone."""
+    if subject.binding.workspace is None:
+        return
+    subject.tallies.open("held lists")
     case = subject.adapted(deck.REPEAT_CASE)
-    if case is None or subject.binding.workspace is None:
+    if case is None:
         return
     subject.say(f"held lists: {case}")
     with subject.tallies.timed("held lists") as tally:
@@ -345,6 +350,7 @@ def check_stale(subject: Subject) -> None:
     a launch on other inputs left."""
     if subject.binding.workspace is None:
         return
+    subject.tallies.open("stale lists")
     fitted = (subject.adapted(deck.REPEAT_CASE), *(c for c in subject.list_cases if c.slots == 1))
     for case in filter(None, fitted):
         if not subject.fits(case):

@@ -26,6 +26,7 @@ from typing import Any
 
 from engine.gpu.worker import building
 from engine.gpu.worker.building import Built, build, find_nvcc
+from engine.gpu.worker.checklist import SHORT, WHOLE
 from engine.gpu.worker.children import Child, Ended, child_command, last_line
 from engine.gpu.worker.device import describe_device
 from engine.gpu.worker.manifest import KERNEL, Job, JobError, arch_for, read_job
@@ -34,7 +35,7 @@ from engine.gpu.worker.options import parser
 from engine.gpu.worker.results import Store, has_lse, write_result
 from engine.gpu.worker.rows import FAIL, NOT_RUN, PASS
 from engine.gpu.worker.sanitizer import sanitizer_rows
-from engine.gpu.worker.trouble import build_row, not_run, trouble_of
+from engine.gpu.worker.trouble import build_row, left_out, not_run, trouble_of
 
 SILENCE = 120.0  # seconds without a word after which a child has hung
 DUMP = "sanitize.json"
@@ -52,7 +53,8 @@ class Work:
     library: Path | None = None
     verified: bool = False
     bench: Child | None = None
-    crowded: bool = False  # its timing child could not get ready beside the others
+    said: str = ""  # what its timing child last said went wrong
+    trouble: str = ""  # how that child ended, where it was too soon
     mutants: list[tuple[Mutant, Future[Built]]] = field(default_factory=list)
 
 
@@ -84,10 +86,14 @@ class Run:
         for work in works:
             self.time(work)
         for work in works:
-            if work.crowded and not self.stopped:
+            # Beside others a card has no room in more ways than can be told by an error's words.
+            if work.trouble and len(works) > 1 and not self.stopped:
                 self.say(f"{work.job.name}: once more, with the card to itself")
                 self.ready_bench(work)
                 self.time(work)
+        if not self.stopped:
+            for work in works:
+                self.explain(work)
         state = "interrupted" if self.stopped else "complete"
         return [work.store.result(state) for work in works]
 
@@ -159,7 +165,8 @@ class Run:
                 for task in [pool.submit(t) for t in tasks]:
                     task.result()
         failed = any(r["verdict"] == "fail" for r in work.store.checks)
-        if self.options.sanitize and not self.options.bench_only and not failed:
+        wanted = self.options.sanitize and not self.options.bench_only
+        if wanted and not failed and not self.stopped:
             dump = job.work / DUMP
             words = ("sanitize", str(job.folder), str(library), str(dump))
             command = child_command(job.folder / "run.py", *words)
@@ -178,11 +185,12 @@ class Run:
             self.say(f"{job.name} {key}: every check is there from an earlier run")
             return
         short = self.options.quick or key != job.primary
+        deck = {"deck": SHORT if short else WHOLE}
         rows, ended = self.child_rows(job, library, key, short)
         for found in rows:
-            self.add(work, found)
+            self.add(work, found | deck)
         if not self.stopped and (trouble := trouble_of(ended, rows, key, SILENCE)):
-            self.add(work, trouble)
+            self.add(work, trouble | deck)
 
     def child_rows(
         self, job: Job, library: Path, key: str, short: bool
@@ -245,6 +253,7 @@ class Run:
         if self.options.samples:
             plan["samples"] = self.options.samples
         assert work.library is not None
+        work.said = work.trouble = ""
         child = self.start(
             "bench",
             str(job.folder),
@@ -261,8 +270,7 @@ class Run:
             work.bench = child
         else:
             self.forget(child)
-            work.crowded = any("OutOfMemory" in e for e in (*work.store.events, ended.output))
-            self.note(work, f"the timing child ended before its turn: {last_line(ended.output)}")
+            self.untimed(work, ended, "before its turn")
 
     def time(self, work: Work) -> None:
         child = work.bench
@@ -272,12 +280,29 @@ class Run:
             child.end()
             return
         self.say(f"{work.job.name}: timing")
+        work.bench = None
         child.send("go")
         ended = child.follow(lambda e: self.on_bench(work, e), SILENCE)
         self.forget(child)
         if ended is not None and not ended.ok:
-            how = "was silent and was ended" if ended.silent else f"ended with {ended.code}"
-            self.note(work, f"the timing child {how}: {last_line(ended.output)}")
+            self.untimed(work, ended, "in its turn")
+
+    def untimed(self, work: Work, ended: Ended, when: str) -> None:
+        """Note that the timing child ended too soon, and by its own words why."""
+        how = "was silent and was ended" if ended.silent else f"ended with {ended.code}"
+        why = work.said or last_line(ended.output)
+        work.trouble = f"the timing child {how} {when}: {why}"
+        self.note(work, work.trouble)
+
+    def explain(self, work: Work) -> None:
+        """Rows that say why of what this run left out, where no earlier one has done it."""
+        key, rows = work.job.primary, work.store.checks
+        if work.library is None or any(r["verdict"] == "fail" for r in rows):
+            return
+        have = {r["check"] for r in rows if r["specialisation"] == key}
+        for row in left_out(self.options, key, work.trouble or work.said):
+            if row["check"] not in have:
+                self.add(work, row)
 
     def on_bench(self, work: Work, event: dict[str, Any]) -> None:
         if event["event"] == "row":
@@ -291,7 +316,8 @@ class Run:
         elif event["event"] == "timed":
             work.store.add("timed", {"case": event["case"]})
         elif event["event"] == "error":
-            self.note(work, event["text"])
+            work.said = event["text"]
+            self.note(work, work.said)
         elif event["event"] == "check":
             self.add(work, event["row"])
 

@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--no-bench", dest="bench", action="store_false", help="verify only")
     out.add_argument("--bench-only", action="store_true", help="time only; gives no verdict")
     out.add_argument("--no-sanitizer", dest="sanitize", action="store_false")
-    out.add_argument("--quick", action="store_true", help="the short deck also for the primary")
+    out.add_argument("--quick", action="store_true", help="short deck for all; gives no pass")
     out.add_argument("--primary-only", action="store_true", help="one specialisation only")
     out.add_argument("--self-test", action="store_true", help="also show that mutants are rejected")
     out.add_argument("--lengths", type=int, nargs="+", help="sequence lengths to time")

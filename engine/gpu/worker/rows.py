@@ -83,6 +83,10 @@ class Tallies:
             self._tallies[check] = Tally(check, self.key)
         return self._tallies[check]
 
+    def open(self, check: str) -> Tally:
+        """There is a row of this check from now on, if only to say that no case of it was run."""
+        return self[check]
+
     @contextmanager
     def timed(self, check: str) -> Iterator[Tally]:
         tally = self[check]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from typing import Any
 
 from engine.gpu.worker.building import Built, resources
 from engine.gpu.worker.checklist import CHECKS
 from engine.gpu.worker.children import Ended, last_line
+from engine.gpu.worker.sanitizer import TOOLS
 
 
 def build_row(built: Built, key: str) -> dict[str, Any]:
@@ -47,3 +49,11 @@ def trouble_of(
 def not_run(check: str, key: str, reason: str) -> dict[str, Any]:
     return {"check": check, "specialisation": key, "verdict": "not_run", "cases": 0, "seconds": 0.0,
             "reason": reason}  # fmt: skip
+
+
+def left_out(options: Namespace, key: str, trouble: str) -> list[dict[str, Any]]:
+    """Rows of what a run with these options does not do, and of the timing that had `trouble`."""
+    told = "--bench-only" if options.bench_only else "" if options.sanitize else "--no-sanitizer"
+    out = [not_run(tool, key, f"left out by {told}") for tool in TOOLS if told]
+    why = (trouble or "no shape was timed") if options.bench else "left out by --no-bench"
+    return [*out, not_run("timed outputs", key, why)]

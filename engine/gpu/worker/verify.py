@@ -24,6 +24,7 @@ from engine.gpu.worker.names import foreign_kernels, traced_kernels
 from engine.gpu.worker.rows import NOT_RUN, Tallies
 from engine.gpu.worker.specrun import DTYPES, SpecRun
 from engine.gpu.worker.subject import Subject
+from engine.gpu.worker.trouble import not_run
 from engine.spec.signature import Asked, signature_from_json
 from engine.spec.text import recipe_from_json
 from engine.transfer.binding import Binding
@@ -55,6 +56,8 @@ def verify(job: Job, library: Path, key: str, short: bool) -> None:
     if key == job.primary:
         tell(event="row", row=check_own_kernels(subject, job))
         tell(event="row", row=check_graph(subject))
+        if short:
+            tell(event="row", row=not_run("far offsets", key, "the short deck has none (--quick)"))
         dump_cases(subject, job.work / DUMP)
     tell(event="done", key=key)
 

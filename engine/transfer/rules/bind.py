@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from engine.cuir.device_scalars import head_sizes
 from engine.cuir.nodes import Expr, Module, Name
+from engine.errors import InputError
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField, Workspace
 from engine.transfer.match import Attention
@@ -28,6 +30,7 @@ def binding_of(
     factor: Expr,
     workspace: Workspace | None = None,
 ) -> Binding:
+    _columns_fit(module, recipe)
     dims = {
         "q": ("B", "Hq", "Nq", "D"),
         "k": ("B", "Hkv", "Nk", "D"),
@@ -67,3 +70,16 @@ def binding_of(
     ]
     sizes += [SizeField(d, d) for d in new_sizes if d not in ("D", "Dv")]
     return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace)
+
+
+def _columns_fit(module: Module, recipe: Recipe) -> None:
+    """Raises InputError where the spec's v has as many columns as q and the kernel's has not."""
+    sizes = head_sizes(module)
+    values = next((i for i in recipe.inputs if i.role == "v"), None)
+    if sizes is None or sizes[0] == sizes[1] or values is None or "D" not in values.dims:
+        return
+    raise InputError(
+        f"at head size {sizes[0]} the kernel's values and output have {sizes[1]} columns, and the "
+        f"spec declares {values.name} with as many as the queries",
+        fix=f"annotate {values.name} and the output with Dv instead of D, or take another size",
+    )

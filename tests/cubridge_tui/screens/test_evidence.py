@@ -245,14 +245,14 @@ async def test_a_runner_that_cannot_work_says_what_to_do(
 MACHINE = """
 import json, pathlib, sys
 sys.path.insert(0, {root!r})
-from engine.gpu.worker.checklist import required
+from engine.gpu.worker.checklist import explained, required
 from engine.gpu.worker.manifest import read_job
 from engine.gpu.worker.results import Store, write_result
 job, out = read_job(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 print("on the card [/]", flush=True)
 store = Store(job, {{"name": "Test Card [/]", "arch": "sm_80"}}, fresh=True)
 for key in job.keys:
-    for check in required(key, job.primary, True):
+    for check in (*required(key, job.primary, True), *explained(key, job.primary)):
         store.add("checks", {{"check": check, "specialisation": key, "verdict": "pass",
                              "cases": 3, "seconds": 0.5}})
 write_result(out, store.result("complete"))

@@ -68,3 +68,9 @@ def test_what_earlier_builds_said_runs_down_and_is_not_said_once_it_was_wrong() 
     pace = Pace(KEYS, 2, dict.fromkeys(KEYS, 30.0))
     assert pace.words(20.0) == "0 of 4 compiled, about 40 s left"
     assert pace.words(55.0) == pace.words(900.0) == "0 of 4 compiled"
+
+
+def test_nothing_is_counted_of_nothing() -> None:
+    pace = Pace([], 2, {})
+    pace.ended("bf16_128")
+    assert "0 of 0" not in pace.words(1.0)

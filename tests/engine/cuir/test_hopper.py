@@ -218,7 +218,7 @@ STATIC = {
         "    STAGES = 2\n", "    STAGES = 16\n", "shared_over_limit",
         "sV = shared_stages[T, STAGES, BN, D](V_AT)"),
     "a launch over the limit": (
-        "* sizeof(T) + 128)", "* sizeof(T) + 200000)", "shared_over_limit", None),
+        "* sizeof(T) + 1024 + 128)", "* sizeof(T) + 200000)", "shared_over_limit", None),
     "registers over the file": (
         "raise_registers(240)", "raise_registers(256)", "registers_over_file",
         "raise_registers(256)"),
@@ -232,7 +232,7 @@ STATIC = {
     "an instruction of another arch": (
         "arch='sm_90a'", "arch='sm_90'", "not_on_arch", "lower_registers(24)"),
     "a tile past the launch's shared memory": (
-        "* sizeof(T) + 128)", "* sizeof(T) - 128)", "out_of_bounds",
+        "* sizeof(T) + 1024 + 128)", "* sizeof(T) - 128)", "out_of_bounds",
         "sO = shared_stages[T, GROUPS, 64, D](O_AT)"),
     "inner sizes that differ": (
         "sV = shared_stages[T, STAGES, BN, D](V_AT)",

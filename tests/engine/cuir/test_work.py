@@ -61,7 +61,7 @@ def work(args, *, T):
 
 @host
 def launch(args, stream, *, T):
-    return run(work[T], [args], grid=[min(args.N, sm_count())], threads=384, shared=64)
+    return run(work[T], [args], grid=[min(args.N, sm_count())], threads=384, shared=1024 + 64)
 """
 SCHEDULES = [Schedule(n) for n in range(4)] + [Schedule(starve=n) for n in range(6)]
 THREE = Limits(sm_count=3)
@@ -172,7 +172,7 @@ BROKEN = {
     "a word inside a barrier": (
         [("shared_words[2](32)", "shared_words[2](16)")], "write_race", POST),
     "words past the launch's bytes": (
-        [("shared=64", "shared=48")], "out_of_bounds", "words = shared_words[2](32)"),
+        [("shared=1024 + 64", "shared=1024 + 48")], "out_of_bounds", "words = shared_words[2](32)"),
     "a word that is not there": (
         [(POST, "post(words[turn % 3], next)")], "out_of_bounds", "post(words[turn % 3], next)"),
 }  # fmt: skip
@@ -214,7 +214,7 @@ STATIC = {
         [("shared_words[2](32)", "shared_words[2](40)")], "misaligned",
         "words = shared_words[2](40)"),
     "words past the launch's bytes": (
-        [("shared=64", "shared=48")], "out_of_bounds", "words = shared_words[2](32)"),
+        [("shared=1024 + 64", "shared=1024 + 48")], "out_of_bounds", "words = shared_words[2](32)"),
     "words past the arch's bytes": (
         [("shared_words[2](32)", "shared_words[2](232432)")], "shared_over_limit",
         "words = shared_words[2](232432)"),

@@ -12,7 +12,7 @@ import pytest
 from cubridge_tui.cli import main
 from engine.gpu.job import hashes_of
 from engine.gpu.session import contents_of, contents_of_kernel, job_folder, verdict_from
-from engine.gpu.worker.checklist import required
+from engine.gpu.worker.checklist import explained, required
 from engine.gpu.worker.manifest import read_job
 from engine.gpu.worker.results import KIND, METHOD
 from engine.resources import kernel_path, spec_path
@@ -65,7 +65,7 @@ def result_for(adapted: tuple[Path, str], verdict: str = "pass") -> dict[str, An
     rows = [
         {"check": c, "specialisation": k, "verdict": "pass", "cases": 1, "seconds": 0.1}
         for k in keys
-        for c in required(k, KEY, True)
+        for c in (*required(k, KEY, True), *explained(k, KEY))
     ]
     if verdict == "fail":
         rows[3] |= {"verdict": "fail", "failures": ["b 0 h 1 i 2"]}

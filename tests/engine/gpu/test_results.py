@@ -26,12 +26,16 @@ from engine.gpu.result import (
     verdict_of,
 )
 from engine.gpu.schema import fault
-from engine.gpu.worker.checklist import CHECKS, OPTIONAL, required
+from engine.gpu.worker.checklist import CHECKS, LISTS, OPTIONAL, SHORT, WHOLE, explained, required
 from engine.gpu.worker.manifest import read_job
-from engine.gpu.worker.results import Store, judge, write_result
+from engine.gpu.worker.results import Store, judge, outlives, write_result
 from engine.types import Gate, Verdict, VerdictKind
 
 DEVICE = {"name": "NVIDIA H100", "arch": "sm_90", "when": "2026-01-01T00:00:00+00:00"}
+
+
+KEYS = ("bf16_64", "f16_64")
+NO_DECK = ("build", "memcheck", "racecheck", "timed outputs")
 
 
 def row(check: str, key: str = "bf16_64", verdict: str = "pass", **more: Any) -> dict[str, Any]:
@@ -39,10 +43,18 @@ def row(check: str, key: str = "bf16_64", verdict: str = "pass", **more: Any) ->
     return {**out, **more}
 
 
-def whole() -> list[dict[str, Any]]:
-    return [
-        row(check, key) for key in ("bf16_64", "f16_64") for check in required(key, "bf16_64", True)
-    ]
+def whole(lists: bool = False) -> list[dict[str, Any]]:
+    """All that a result must hold, as a run makes it: the primary's rows on the whole deck."""
+    out = []
+    for key in KEYS:
+        wanted = {*required(key, "bf16_64", True), *explained(key, "bf16_64", True, lists)}
+        deck = {"deck": WHOLE if key == "bf16_64" else SHORT}
+        out += [row(c, key, **({} if c in NO_DECK else deck)) for c in CHECKS if c in wanted]
+    return out
+
+
+def judged(rows: list[dict[str, Any]], lists: bool = False) -> tuple[str, str]:
+    return judge(rows, KEYS, "bf16_64", True, (), True, lists)
 
 
 def result_of(job: Path, rows: list[dict[str, Any]], device: dict[str, Any] = DEVICE) -> Any:
@@ -59,34 +71,89 @@ def test_required_checks() -> None:
     assert "lse" not in required("a", "a", False)
 
 
-def test_a_whole_result_passes_and_any_hole_does_not() -> None:
-    rows = whole()
-    assert judge(rows, ("bf16_64", "f16_64"), "bf16_64", True)[0] == "pass"
-    for n in range(len(rows)):
-        kind, reason = judge(rows[:n] + rows[n + 1 :], ("bf16_64", "f16_64"), "bf16_64", True)
-        assert kind == "not_run" and rows[n]["check"] in reason
-        assert judge([], ("bf16_64",), "bf16_64", True)[0] == "not_run"
+@pytest.mark.parametrize("lists", [False, True])
+def test_a_whole_result_passes_and_any_hole_does_not(lists: bool) -> None:
+    rows = whole(lists)
+    kind, reason = judged(rows, lists)
+    assert (kind, reason) == ("pass", f"{len(rows)} checks on {3 * len(rows)} cases")
+    names = {r["check"] for r in rows if r["specialisation"] == "bf16_64"}
+    assert names == set(CHECKS) - (set() if lists else set(LISTS))
+    for n, gone in enumerate(rows):
+        kind, reason = judged(rows[:n] + rows[n + 1 :], lists)
+        assert kind == "not_run" and f"{gone['specialisation']} {gone['check']}" in reason
+        assert ("neither a verdict nor a reason" in reason) == (gone["check"] in OPTIONAL)
+        # Not run, without a word why: the same hole.
+        mute = [*rows[:n], gone | {"verdict": "not_run", "cases": 0}, *rows[n + 1 :]]
+        assert judged(mute, lists)[0] == "not_run"
+        # With the reason a row that may be left out withholds nothing, and is named.
+        mute[n] = mute[n] | {"reason": "not on this machine"}
+        kind, reason = judged(mute, lists)
+        assert kind == ("pass" if gone["check"] in OPTIONAL else "not_run")
+        assert gone["check"] in reason
+    assert judge([], ("bf16_64",), "bf16_64", True)[0] == "not_run"
     assert judge(rows, (), "bf16_64", True)[0] == "not_run"
     assert judge(rows, ("f16_64",), "bf16_64", True)[0] == "not_run"
+
+
+def test_all_that_may_be_left_out_left_out_without_a_word_is_no_pass() -> None:
+    rows = [r for r in whole(lists=True) if r["check"] not in OPTIONAL]
+    kind, reason = judged(rows, lists=True)
+    assert kind == "not_run" and all(f"bf16_64 {check}" in reason for check in OPTIONAL)
+    # A result that does not say whether there are lists is asked for their rows where any is.
+    one = [*rows, row("stale lists", "f16_64")]
+    result = {"checks": one, "keys": KEYS, "primary": "bf16_64", "hashes": {"recipe": "0"}}
+    assert "bf16_64 held lists" in verdict_of(result)[1]
+    assert "held lists" in verdict_of(result | {"checks": rows, "lists": True})[1]
+    assert "held lists" not in verdict_of(result | {"checks": rows})[1]
+    assert "held lists" in verdict_of(result | {"checks": rows, "cuir": "a\n    planned: i32\n"})[1]
+
+
+def test_the_short_deck_is_no_pass_of_the_primary() -> None:
+    for n, one in enumerate(whole()):
+        if one["specialisation"] == "bf16_64" and "deck" in one:
+            rows = whole()
+            rows[n]["deck"] = SHORT
+            kind, reason = judged(rows)
+            assert kind == "not_run" and "bf16_64 has only the short deck (--quick)" in reason
+    # Rows of before there was the field count as of the whole deck; a short one of that time has
+    # no row of far offsets.
+    old = [{k: v for k, v in r.items() if k != "deck"} for r in whole()]
+    assert judged(old)[0] == "pass"
+    kind, reason = judged([r for r in old if r["check"] != "far offsets"])
+    assert kind == "not_run" and "bf16_64 far offsets" in reason
+
+
+def test_what_was_done_outlives_what_was_not() -> None:
+    done = row("graph", deck=WHOLE)
+    unrun = row("graph", verdict="not_run", reason="no memory", deck=WHOLE)
+    bad = row("graph", verdict="fail")
+    short = row("graph", deck=SHORT)
+    assert outlives(done, unrun) and outlives(bad, unrun) and not outlives(unrun, done)
+    assert outlives(done, short) and outlives(bad | {"deck": WHOLE}, short)
+    assert outlives(unrun, unrun | {"deck": SHORT})
+    assert not outlives(short, done) and not outlives(done, done)
+    assert not any(outlives(old, bad) for old in (done, unrun, short))
+    timed, absent = {"case": "a", "name": "x", "ms": 1.0}, {"case": "a", "name": "x", "reason": "?"}
+    assert outlives(timed, absent) and not outlives(absent, timed) and not outlives(timed, timed)
 
 
 def test_any_failed_row_fails_also_an_optional_one() -> None:
     for check in CHECKS:
         rows = [r for r in whole() if (r["check"], r["specialisation"]) != (check, "bf16_64")]
         rows.append(row(check, verdict="fail", failures=["at b 0 h 1"]))
-        kind, reason = judge(rows, ("bf16_64", "f16_64"), "bf16_64", True)
+        kind, reason = judged(rows)
         assert kind == "fail" and check in reason and "at b 0 h 1" in reason
 
 
 def test_a_missing_tool_is_named_and_withholds_nothing() -> None:
     rows = [*whole(), row("racecheck", verdict="not_run", cases=0, reason="not on this machine")]
-    kind, reason = judge(rows, ("bf16_64", "f16_64"), "bf16_64", True)
+    kind, reason = judged(rows)
     assert kind == "pass" and "not run: racecheck" in reason
 
 
 def test_fewer_specialisations_are_named() -> None:
     rows = [r for r in whole() if r["specialisation"] == "bf16_64"]
-    kind, reason = judge(rows, ("bf16_64",), "bf16_64", True, ("f16_64", "bf16_64"))
+    kind, reason = judge(rows, ("bf16_64",), "bf16_64", True, ("f16_64", "bf16_64"), True, False)
     assert kind == "pass" and "of 2 specialisations only bf16_64" in reason
 
 
@@ -104,6 +171,22 @@ def test_rows_survive_a_run_that_was_cut_off(job: Path) -> None:
     assert again.has_checks("bf16_64") and again.has_checks("f16_64")
     other = Store(read_job(job), {**DEVICE, "name": "NVIDIA A100"}, fresh=False)
     assert other.checks == []  # never filled from another card
+
+
+def test_a_run_goes_on_from_whole_rows_alone(job: Path) -> None:
+    """What a verifying child has to make: each of its rows is asked for, and its deck."""
+    late = ("build", "memcheck", "racecheck", "timed outputs")  # made beside it, in every run
+    for n, one in enumerate(whole()):
+        key = one["specialisation"]
+        unnamed = {k: v for k, v in one.items() if k != "deck"}  # of an earlier version
+        mute = one | {"verdict": "not_run", "cases": 0}
+        for changed in (None, one | {"deck": SHORT}, unnamed, mute, one | {"verdict": "fail"}):
+            store = Store(read_job(job), DEVICE, fresh=True)
+            store.checks = [r for m, r in enumerate(whole()) if m != n]
+            store.checks += [changed] if changed else []
+            deck = changed is not None and changed["verdict"] == "pass"
+            good = one["check"] in late or (deck and key != "bf16_64")
+            assert store.has_checks(key) == good, (one, changed)
 
 
 def test_rows_of_other_bytes_are_not_taken_up(job: Path) -> None:
@@ -176,6 +259,10 @@ def test_partial_results_of_one_card_merge(contents: Contents, job: Path) -> Non
     a, b = result_of(job, whole()[:9]), result_of(job, whole()[7:])
     assert verdict_of(a)[0] == "not_run"
     assert merge([a, b])["verdict"] == "pass"
+    # A quick run of the same bytes takes nothing away, and adds no pass.
+    quick = [r | ({"deck": SHORT} if "deck" in r else {}) for r in whole()]
+    assert merge([a, b, result_of(job, quick)])["verdict"] == "pass"
+    assert merge([a, result_of(job, quick)])["verdict"] == "not_run"
     bad = result_of(job, [row("accuracy", verdict="fail", failures=["x"])])
     assert merge([bad, a, b])["verdict"] == "fail"
     assert merge([a, b, bad])["verdict"] == "fail"

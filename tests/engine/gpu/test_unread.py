@@ -360,7 +360,13 @@ def test_a_job_without_a_recipe_brings_the_signature(contents: Contents, tmp_pat
 
 def _rows(key: str, verdicts: Mapping[str, str]) -> list[dict[str, Any]]:
     return [
-        {"check": c, "specialisation": key, "verdict": verdicts.get(c, "pass"), "cases": 1}
+        {
+            "check": c,
+            "specialisation": key,
+            "verdict": verdicts.get(c, "pass"),
+            "cases": 1,
+            "reason": "none",
+        }
         for c in CHECKS
     ]
 
@@ -375,6 +381,8 @@ def test_the_verdict_says_that_the_function_judged_alone() -> None:
     for check in UNREAD:
         fewer = [r for r in rows if r["check"] != check]
         assert judge(fewer, ("a",), "a", False, (), False)[0] == "not_run"
+        mute = [*fewer, {"check": check, "specialisation": "a", "verdict": "not_run"}]
+        assert judge(mute, ("a",), "a", False, (), False)[0] == "not_run"
 
 
 def test_which_of_both_it_was_is_read_from_the_hashes() -> None:

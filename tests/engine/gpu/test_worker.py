@@ -16,7 +16,7 @@ from engine.build.toolchain import Toolchain
 from engine.gpu.job import Contents, pack
 from engine.gpu.worker import building, device, main, sanitizer
 from engine.gpu.worker.building import build, resources
-from engine.gpu.worker.checklist import required
+from engine.gpu.worker.checklist import BY_RUN, CHECKS, explained, required
 from engine.gpu.worker.children import Child, last_line
 from engine.gpu.worker.main import self_test_missed
 from engine.gpu.worker.manifest import JobError, read_job
@@ -48,7 +48,7 @@ print("ptxas info    : 8 bytes stack frame, 4 bytes spill stores, 4 bytes spill 
 print("ptxas info    : Used 96 registers, used 1 barriers")
 out.write_text("library")
 """
-# A child that tells the rows of `required` and obeys a plan file beside it.
+# A child that tells the rows of its plan and obeys it in all else.
 CHILD = """
 import json, pathlib, sys, time
 kind, folder, library, key, *rest = sys.argv[2:]
@@ -78,13 +78,19 @@ if kind == "verify":
         if bad:
             row["failures"] = ["as planned"]
         tell(event="row", row=row)
+    (here / "work" / "sanitize.json").write_text("[]")
     tell(event="done", key=key)
 if kind == "bench":
     tell(event="step", text="preparing")
     with open(here / "timers", "a") as file:
         file.write("started\\n")
     if len((here / "timers").read_text().split()) <= plan.get("crowded", 0):
-        tell(event="error", text="OutOfMemoryError: others hold the card")
+        if "said" in plan:
+            tell(event="error", text=plan["said"])
+        if "late" in plan:
+            tell(event="ready")
+            sys.stdin.readline()
+        print("the last of its words", file=sys.stderr)
         sys.exit(1)
     tell(event="ready")
     assert sys.stdin.readline().strip() == "go"
@@ -120,12 +126,19 @@ def here(
     return run
 
 
+@pytest.fixture
+def sanitized(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compute-sanitizer that finds nothing."""
+    tool = program("compute-sanitizer", SANITIZER.format(mode="clean"))
+    monkeypatch.setattr(sanitizer, "find_sanitizer", lambda: str(tool))
+
+
 def prepare(job: Path, **plan: Any) -> None:
     replace_file(job, "run.py", CHILD.encode())
-    keys = {
-        key: [c for c in required(key, "bf16_64", True) if c != "build"]
-        for key in ("bf16_64", "f16_64")
-    }
+    keys = {}
+    for key in ("bf16_64", "f16_64"):
+        told = {*required(key, "bf16_64", True), *explained(key, "bf16_64", True, False)}
+        keys[key] = [c for c in CHECKS if c in told - {"build", *BY_RUN}]
     (job / "plan.json").write_text(json.dumps({"required": keys, "seen": [], **plan}))
 
 
@@ -143,6 +156,61 @@ def test_a_whole_run(here: Callable[..., Any], job: Path) -> None:
     assert built["notes"]["resources"][0]["registers"] == 96
     assert [r["name"] for r in result["times"]] == ["CuBridge", "SDPA cuDNN"] * 2
     assert "memcheck" in result["reason"]  # not run here, and said so
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (("--no-sanitizer",), {"memcheck", "racecheck"}),
+        (("--no-bench",), {"timed outputs"}),
+        (("--no-bench", "--no-sanitizer"), {"memcheck", "racecheck", "timed outputs"}),
+    ],
+)
+def test_what_an_option_leaves_out_has_a_row_that_names_it(
+    here: Callable[..., Any], sanitized: None, words: tuple[str, ...], left: set[str]
+) -> None:
+    code, result = here(*words)
+    unrun = {r["check"]: r["reason"] for r in result["checks"] if r["verdict"] == "not_run"}
+    assert code == 0 and set(unrun) == left, result["reason"]
+    assert all(any(word in reason for word in words) for reason in unrun.values())
+    assert f"not run: {', '.join(sorted(left))}" in result["reason"]
+    # What a later run makes takes its place, and one that leaves it out again does not undo that.
+    assert "not run" not in here()[1]["reason"] and "not run" not in here(*words)[1]["reason"]
+
+
+@pytest.mark.parametrize("gone", ["graph", "far offsets"])
+def test_a_row_that_a_child_leaves_out_is_missed_and_made_by_the_next_run(
+    here: Callable[..., Any], job: Path, gone: str
+) -> None:
+    prepare(job)
+    keys = json.loads((job / "plan.json").read_text())["required"]
+    code, result = here(required={**keys, "bf16_64": [c for c in keys["bf16_64"] if c != gone]})
+    assert code == main.MISSING and result["verdict"] == "not_run"
+    assert f"neither a verdict nor a reason for bf16_64 {gone}" in result["reason"]
+    assert here()[0] == 0 and runs(job) == ["bf16_64", "bf16_64", "f16_64"]
+
+
+@pytest.mark.parametrize("at", ["verified", "sanitized"])
+def test_a_run_that_a_signal_ends_after_the_required_rows_is_no_pass(
+    here: Callable[..., Any], sanitized: None, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    add = main.Run.add
+
+    def stopping(run: main.Run, work: main.Work, row: dict[str, Any]) -> None:
+        add(run, work, row)
+        have = {(r["specialisation"], r["check"]) for r in work.store.checks}
+        keys = ("bf16_64", "f16_64")
+        all_there = all((k, c) in have for k in keys for c in required(k, keys[0], True))
+        if all_there and (at == "verified" or row["check"] == "racecheck"):
+            run.stop()
+
+    monkeypatch.setattr(main.Run, "add", stopping)
+    code, result = here()
+    assert (code, result["verdict"], result["state"]) == (main.MISSING, "not_run", "interrupted")
+    missing = {"verified": "bf16_64 memcheck, bf16_64 racecheck, ", "sanitized": ""}[at]
+    assert f"neither a verdict nor a reason for {missing}bf16_64 timed outputs" in result["reason"]
+    monkeypatch.setattr(main.Run, "add", add)
+    assert here()[0] == 0
 
 
 def test_a_failed_check_fails_and_is_not_timed(here: Callable[..., Any]) -> None:
@@ -228,6 +296,10 @@ def test_a_card_that_the_kernel_is_not_for(
     assert "sm_75" in result["checks"][0]["reason"]
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    "said", ["OutOfMemoryError: others hold it", "AcceleratorError: CUDA error: out of memory", ""]
+)
 @pytest.mark.parametrize(("crowded", "timed"), [(1, True), (2, False)])
 def test_a_job_that_found_no_room_to_be_timed_gets_the_card_to_itself(
     here: Callable[..., Any],
@@ -236,17 +308,26 @@ def test_a_job_that_found_no_room_to_be_timed_gets_the_card_to_itself(
     tmp_path: Path,
     crowded: int,
     timed: bool,
+    said: str,
+    late: bool,
 ) -> None:
     from dataclasses import replace
 
     second = pack(replace(contents, name="second", source=b"// other\n"), tmp_path / "second")
     prepare(second)
-    _, first = here(str(second), crowded=crowded)
+    plan = {"said": said} if said else {}
+    _, first = here(str(second), crowded=crowded, **plan, **({"late": True} if late else {}))
     other = json.loads((second / "result.json").read_text())
     assert [r["name"] for r in other["times"]] == ["CuBridge", "SDPA cuDNN"] * 2
     assert bool(first["times"]) == timed
-    assert any("others hold the card" in e for e in first["events"])
+    why = said or "the last of its words"
+    assert any(why in e and "its turn" in e for e in first["events"])
     assert len((job / "timers").read_text().split()) == 2
+    # Where it was not timed, the row of that check says why, and so the verdict.
+    (row,) = [r for r in first["checks"] if r["check"] == "timed outputs"]
+    assert (row["verdict"] == "pass") == timed == ("timed outputs" not in first["reason"])
+    assert timed or why in row["reason"]
+    assert first["verdict"] == other["verdict"] == "pass"
 
 
 def test_several_jobs_in_one_run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.options import choose_options
 from engine.service.recheck import recheck
-from engine.types import Decision, DecisionKind, Gate, Level, Stage, VerdictKind
+from engine.types import Decision, DecisionKind, Gate, Level, Stage, VerdictKind, sha256_of
+from sessions.events import TranscriptAdded
+from sessions.git_store import blob_oid
 from sessions.store import Store
 
 
@@ -127,6 +130,26 @@ def test_replay_makes_the_same_again(work: Adaptation, bench: Bench) -> None:
     assert {"lifted/lifted.cuir", "G1", "target/target.cuir", "G2", "lowered/kernel.cu"} <= set(
         names
     )
+
+
+def test_replay_reads_all_that_it_vouches_for(work: Adaptation, bench: Bench) -> None:
+    """Also what would come out the same when made again, and what nothing is made from."""
+    package = b"the package"
+    kept = TranscriptAdded("package.tar", sha256_of(package), "accepted")
+    work.writer.append([kept], [package], actor="tester")
+    session = bench.store.load(work.writer.id)
+    contents = session.contents()
+    assert {"source/kernel.cu", "package.tar"} <= set(contents.values())
+    assert all(row.same for row in recheck(session, lambda _: None))
+    for sha256, name in contents.items():
+        oid = blob_oid(session.content(sha256))
+        file = bench.store.path / "objects" / oid[:2] / oid[2:]
+        whole = file.read_bytes()
+        file.chmod(0o600)
+        file.write_bytes(zlib.compress(b"blob 9\0something"))
+        rows = recheck(bench.store.load(work.writer.id), lambda _: None)
+        assert [(r.name, r.was, r.same) for r in rows] == [(name, sha256, False)]
+        file.write_bytes(whole)
 
 
 def test_a_session_opens_where_it_was_left(work: Adaptation, bench: Bench) -> None:
