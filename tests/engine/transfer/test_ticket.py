@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -80,11 +81,21 @@ def test_a_kernel_with_a_block_for_each_piece_has_no_queue() -> None:
     assert binding.workspace.dims[-1] == "2 + 3 * ceil_div(Nk, BN) + 4 * BM * slots"
 
 
+# Head size 192 goes with values of 128 columns.
+VALUES_APART = replace(
+    DOCUMENT,
+    inputs=tuple(
+        replace(i, dims=(*i.dims[:-1], "Dv")) if i.role == "v" else i for i in DOCUMENT.inputs
+    ),
+    output_dims=("B", "Hq", "Nq", "Dv"),
+)
+
+
 def test_every_head_size_has_room() -> None:
     package = load_package(ROOT / "kernels" / "flash_fwd_sm90")
     for one in package.specialisations:
         base = lift(package, one, "sm_90a").module
-        *_, (_, target) = apply(base, plan(base, DOCUMENT).steps)
+        *_, (_, target) = apply(base, plan(base, VALUES_APART).steps)
         assert "claim(" in print_module(target)
         assert check(legal(target)) == (), one
 
