@@ -174,6 +174,15 @@ class Session:
                     names[sha256] = name
         return names
 
+    def damaged(self) -> dict[str, str]:
+        """Of `contents`, those that the store has lost or changed; all are read at once."""
+        named = self.contents()
+        places = {sha256: self._loaded.tree.get(content_path(sha256)) for sha256 in named}
+        kept = {sha256: oid for sha256, oid in places.items() if oid}
+        found = dict(zip(kept, self._git.read([*kept.values()]), strict=True))
+        whole = {sha for sha, data in found.items() if data is not None and sha256_of(data) == sha}
+        return {sha256: name for sha256, name in named.items() if sha256 not in whole}
+
     def content(self, sha256: str) -> bytes:
         """The content with this hash, checked against it.
 

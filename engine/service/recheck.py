@@ -15,7 +15,7 @@ from pathlib import Path
 
 from engine.child.client import Child
 from engine.cuir.printer import print_module
-from engine.errors import CuBridgeError, StoreError
+from engine.errors import CuBridgeError
 from engine.files import read_spec
 from engine.lift.meanings import released
 from engine.lower.legal import legal
@@ -55,16 +55,12 @@ def recheck(session: Session, progress: Callable[[str], None]) -> list[Check]:
 
 def _stored(session: Session) -> Iterator[Check]:
     """What the store has lost or changed of the session; one row where that is nothing."""
-    contents = session.contents()
-    whole = 0
-    for sha256, name in contents.items():
-        try:
-            session.content(sha256)
-            whole += 1
-        except StoreError:
-            yield Check(name, sha256, "damaged or missing in the store")
-    if whole == len(contents):
-        yield Check("what is stored", f"{whole} contents", f"{whole} contents")
+    damaged = session.damaged()
+    for sha256, name in damaged.items():
+        yield Check(name, sha256, "damaged or missing in the store")
+    if not damaged:
+        all_of_them = f"{len(session.contents())} contents"
+        yield Check("what is stored", all_of_them, all_of_them)
 
 
 def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check]:
