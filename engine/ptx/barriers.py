@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.ptx.lanes import Lanes
-from engine.ptx.machine import Machine, Outcome, Park
+from engine.ptx.lanes import WARP, Lanes
+from engine.ptx.machine import Key, Machine, Outcome, Park
 from engine.ptx.ordering import Clock
 from engine.ptx.syntax import Instruction
 
 Array = np.ndarray[Any, Any]
-MOST = 16
+MOST = 16  # numbered from 0; one more stands for the barrier of a cluster
 
 
 @dataclass(slots=True)
@@ -23,7 +23,6 @@ class _Phase:
     clock: Clock
     arrived: int = 0
     expected: int | None = None  # None: all threads of the block that have not ended
-    warps: list[int] = field(default_factory=list)
     waiting: list[int] = field(default_factory=list)
     number: int = 0
 
@@ -40,37 +39,42 @@ class Barriers:
     def arrive(
         self, lanes: Lanes, number: Array, expected: Array | None, waits: bool, at: Instruction
     ) -> Outcome | None:
+        """Warps of one instruction may use several barriers: each by itself."""
         machine = self.machine
         blocks = lanes.threads // machine.threads
         waiting = np.zeros(len(lanes), np.bool_)
-        keys: dict[int, tuple[Any, ...]] = {}
-        for block in np.unique(blocks):
-            here = blocks == block
-            names = np.unique(number[here])
-            if len(names) > 1:
-                machine.report("barrier misuse", at, "threads of one warp name two barriers", lanes)
-            name = int(names[0])
-            if name >= MOST:
-                machine.report("barrier misuse", at, f"barrier {name} of 16", lanes)
+        keys: dict[int, Key] = {}
+        for block, name in sorted({(int(b), int(n)) for b, n in zip(blocks, number, strict=True)}):
+            here = (blocks == block) & (number == name)
+            self._check(lanes, here, name, expected, at)
             count = None if expected is None else int(expected[here][0])
-            if count is not None and count % 32:
-                words = f"{count} threads are no whole number of warps"
-                machine.report("barrier misuse", at, words, lanes)
             threads = lanes.threads[here]
-            phase = self._phase(int(block), name, count, at, lanes)
-            warps = np.unique(threads // 32)
+            phase = self._phase(block, name, count, at, lanes)
+            warps = np.unique(threads // WARP)
             machine.clocks.release(warps, phase.clock)
-            # Barriers count whole warps: a warp's threads that have ended count as arrived.
-            phase.arrived += len(threads) if count is None else 32 * len(warps)
-            phase.warps += [int(w) for w in warps]
+            # Barriers with a count are of whole warps: ended threads count as arrived.
+            phase.arrived += len(threads) if count is None else WARP * len(warps)
             if waits:
                 phase.waiting += [int(w) for w in warps]
-            if not self._complete(int(block), name) and waits:
+            if not self._complete(block, name) and waits:
                 waiting |= here
-                keys[int(block)] = ("bar", int(block), name, phase.number)
+                for thread in np.flatnonzero(here):
+                    keys[int(thread)] = ("bar", block, name, phase.number)
         if not waiting.any():
             return None
-        return Park(waiting, lambda block: keys[block], False)
+        return Park(waiting, [keys.get(k, ()) for k in range(len(lanes))], False)
+
+    def _check(
+        self, lanes: Lanes, here: Array, name: int, expected: Array | None, at: Instruction
+    ) -> None:
+        report = self.machine.report
+        if name > MOST or (name == MOST and not at.has("cluster")):
+            report("barrier misuse", at, f"barrier {name} of 16", lanes)
+        if expected is not None:
+            counts = np.unique(expected[here])
+            if len(counts) > 1 or int(counts[0]) % WARP or not int(counts[0]):
+                words = f"{', '.join(map(str, counts))} threads are no number of whole warps"
+                report("barrier misuse", at, words, lanes)
 
     def _phase(
         self, block: int, name: int, count: int | None, at: Instruction, lanes: Lanes

@@ -145,7 +145,8 @@ def guarded(site: Site, run: Run) -> Run:
         full = mask.copy()
         if isinstance(outcome, Park):
             full[mask] = outcome.waiting
-            return Park(full, outcome.key, outcome.again)
+            inside = iter(outcome.keys)
+            return Park(full, [next(inside) if m else () for m in mask], outcome.again)
         if isinstance(outcome, Exit):
             return Exit(full)
         raise site.refuse("a guard is not executed yet here")

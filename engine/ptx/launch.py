@@ -11,15 +11,30 @@ from engine.errors import InputError
 from engine.ptx.barriers import Barriers
 from engine.ptx.decode import decode
 from engine.ptx.findings import Finding, Findings
-from engine.ptx.isa import arithmetic, bits, compare, control, convert, copies, data, functions, matrix, warp
+from engine.ptx.isa import (
+    arithmetic,
+    bits,
+    bulk,
+    compare,
+    control,
+    convert,
+    copies,
+    data,
+    functions,
+    matrix,
+    mbarrier,
+    warp,
+    wgmma,
+)
 from engine.ptx.machine import Machine
+from engine.ptx.mbarriers import MBarriers
 from engine.ptx.memory import Memory, Tensor
 from engine.ptx.ordering import Clocks
 from engine.ptx.registers import Registers, Values
 from engine.ptx.syntax import Kernel, Module, Variable, width
 
 FAMILIES = (arithmetic.OPS, bits.OPS, functions.OPS, convert.OPS, compare.OPS, data.OPS,
-            control.OPS, warp.OPS, matrix.OPS, copies.OPS)  # fmt: skip
+            control.OPS, warp.OPS, matrix.OPS, mbarrier.OPS, bulk.OPS, wgmma.OPS)  # fmt: skip
 MOST_THREADS = 1024  # that execute together
 
 
@@ -69,6 +84,7 @@ def run(module: Module, launch: Launch, tensors: list[Tensor]) -> Outcome:
         count = min(batch, total - first)
         machine = _machine(module, kernel, launch, tensors, first, count, findings)
         machine.run()
+        machine.bulk.finish()
         instructions += machine.executed
         thread_instructions += machine.executed_threads
         for k, tensor in enumerate(tensors):
@@ -115,6 +131,9 @@ def _machine(
         machine.symbols[variable.name] = memory.address(k)
     machine.barriers = Barriers(machine)
     machine.copies = copies.Copies(machine)
+    machine.mbarriers = MBarriers(machine)
+    machine.bulk = bulk.Bulk(machine)
+    machine.matmuls = wgmma.Matmuls(machine)
     machine.code = decode(machine, FAMILIES)
     return machine
 

@@ -40,10 +40,13 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class Park:
-    """The lanes of `waiting` stay before (`again`) or behind the instruction until `key` is woken."""
+    """The lanes of `waiting` stay before (`again`) or behind the instruction until woken.
+
+    `keys`: for each lane, what wakes it.
+    """
 
     waiting: Bools
-    key: Callable[[int], Key]  # of a block of the batch
+    keys: list[Key]
     again: bool
 
 
@@ -92,6 +95,9 @@ class Machine:
         self.symbols: dict[str, int] = {}
         self.barriers: Any = None
         self.copies: Any = None
+        self.mbarriers: Any = None
+        self.bulk: Any = None
+        self.matmuls: Any = None
         self.events = 0  # counts what may let a thread go on that polls
 
     def run(self) -> None:
@@ -149,16 +155,14 @@ class Machine:
                 self.events += 1
                 self.add(pc, lanes.where(~gone))
                 self.on_exit()
-            case Park(waiting, key, again):
+            case Park(waiting, keys, again):
                 if not waiting.all():
                     self.add(pc, lanes.where(~waiting))
-                held = lanes.where(waiting)
-                if held is not None:
-                    blocks = held.threads // self.threads
-                    for block in np.unique(blocks):
-                        part = held.where(blocks == block)
-                        assert part is not None
-                        self.groups.append(Group(pc - again, part, key(int(block))))
+                for key in {keys[k] for k in np.flatnonzero(waiting)}:
+                    mine = waiting & np.array([k == key for k in keys])
+                    part = lanes.where(mine)
+                    assert part is not None
+                    self.groups.append(Group(pc - again, part, key))
 
     def add(self, pc: int, lanes: Lanes | None) -> None:
         if lanes is not None:
@@ -183,7 +187,8 @@ class Machine:
 
     def converge(self, lanes: Lanes, waiting: Bools, at: Instruction) -> Outcome:
         """Lanes of a warp whose others are elsewhere wait before a collective until those come."""
-        return Park(waiting, lambda block: ("warp", block, at.line), True)
+        keys: list[Key] = [("warp", int(w), at.line) for w in lanes.warp_of]
+        return Park(waiting, keys, True)
 
     def deadlock(self) -> None:
         """Reports where each group of threads stands that can never go on."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.ptx.barriers import Barriers
+from engine.ptx.barriers import MOST, Barriers
 from engine.ptx.decode import Decoder, Site
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Exit, Jump, Outcome, Run, Scatter
@@ -80,6 +80,8 @@ def _call(site: Site) -> Run:
 
 def _bar(site: Site) -> Run:
     """bar and barrier: sync, arrive, and bar.warp.sync."""
+    if site.at.has("cluster"):
+        return _cluster(site)
     if site.at.has("warp"):
         site.takes("warp", "sync")
         return lambda lanes: None
@@ -96,6 +98,26 @@ def _bar(site: Site) -> Run:
         return barriers.arrive(lanes, number, expected, waits, at)
 
     return barrier
+
+
+def _cluster(site: Site) -> Run:
+    """barrier.cluster, for clusters of one block: a barrier of the block, at the wait."""
+    site.takes("cluster", "arrive", "wait", "aligned", "release", "acquire", "relaxed")
+    if site.at.has("arrive"):
+        return lambda lanes: None
+    barriers: Barriers = site.machine.barriers
+
+    def wait(lanes: Lanes) -> Outcome | None:
+        return barriers.arrive(lanes, np.full(len(lanes), MOST), None, True, site.at)
+
+    return wait
+
+
+def _mapa(site: Site) -> Run:
+    """The address in another block of the cluster: with clusters of one, the own one."""
+    site.takes("shared::cluster")
+    address, put = site.fetch(1), site.store()
+    return lambda lanes: put(lanes, address(lanes))
 
 
 def _fence(site: Site) -> Run:
@@ -123,6 +145,7 @@ OPS: dict[str, Decoder] = {
     "brkpt": _trap,
     "bar": _bar,
     "barrier": _bar,
+    "mapa": _mapa,
     "fence": _fence,
     "membar": _fence,
     "nanosleep": _nothing,
