@@ -146,7 +146,8 @@ def guarded(site: Site, run: Run) -> Run:
         if isinstance(outcome, Park):
             full[mask] = outcome.waiting
             inside = iter(outcome.keys)
-            return Park(full, [next(inside) if m else () for m in mask], outcome.again)
+            keys = [next(inside) if m else () for m in mask]
+            return Park(full, keys, outcome.again, outcome.undone)
         if isinstance(outcome, Exit):
             return Exit(full)
         raise site.refuse("a guard is not executed yet here")

@@ -42,12 +42,13 @@ class Scatter:
 class Park:
     """The lanes of `waiting` stay before (`again`) or behind the instruction until woken.
 
-    `keys`: for each lane, what wakes it.
+    `keys`: for each lane, what wakes it. `undone`: the other lanes have not executed it either.
     """
 
     waiting: Bools
     keys: list[Key]
     again: bool
+    undone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,12 @@ class Machine:
         pc = min(g.pc for g in ready)
         now = [g for g in ready if g.pc == pc]
         # Threads that wait at a collective for the rest of their warp look again with it.
-        now += [g for g in self.groups if g.pc == pc and g.key is not None and g.key[0] == "warp"]
-        limit = min((g.pc for g in ready if g.pc > pc), default=len(self.code))
+        held = [g for g in self.groups if g.pc == pc and g.key is not None and g.key[0] == "warp"]
+        if held:
+            warps = {int(w) for g in now for w in g.lanes.warps}
+            now += [g for g in held if g.key is not None and g.key[1] in warps]
+        meet = (g.pc for g in self.groups if g.pc > pc and (g.key is None or g.key[0] == "warp"))
+        limit = min(meet, default=len(self.code))
         lanes = together([g.lanes for g in now])
         self.groups = [g for g in self.groups if g not in now]
         code = self.code
@@ -155,9 +160,9 @@ class Machine:
                 self.events += 1
                 self.add(pc, lanes.where(~gone))
                 self.on_exit()
-            case Park(waiting, keys, again):
+            case Park(waiting, keys, again, undone):
                 if not waiting.all():
-                    self.add(pc, lanes.where(~waiting))
+                    self.add(pc - undone, lanes.where(~waiting))
                 for key in {keys[k] for k in np.flatnonzero(waiting)}:
                     mine = waiting & np.array([k == key for k in keys])
                     part = lanes.where(mine)
@@ -188,7 +193,7 @@ class Machine:
     def converge(self, lanes: Lanes, waiting: Bools, at: Instruction) -> Outcome:
         """Lanes of a warp whose others are elsewhere wait before a collective until those come."""
         keys: list[Key] = [("warp", int(w), at.line) for w in lanes.warp_of]
-        return Park(waiting, keys, True)
+        return Park(waiting, keys, True, True)
 
     def deadlock(self) -> None:
         """Reports where each group of threads stands that can never go on."""
