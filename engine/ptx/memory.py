@@ -28,11 +28,21 @@ HALF = 1 << WINDOW - 1
 
 @dataclass(slots=True)
 class Tensor:
-    """A piece of global memory that the launcher made: its name, bytes, and whether they are set."""
+    """A piece of global memory that the launcher made.
+
+    Args:
+        data: its values; a run leaves there what the kernel wrote.
+        set: which bytes hold a value; None: all.
+    """
 
     name: str
     data: Values
-    written: bool = True
+    set: Values | None = None
+
+    @staticmethod
+    def output(name: str, data: Values) -> Tensor:
+        """A tensor that holds nothing yet."""
+        return Tensor(name, data, np.zeros(data.nbytes, np.bool_))
 
 
 class Memory:
@@ -63,17 +73,17 @@ class Memory:
         }
         self.shared_bytes, self.local_bytes = shared, local
         self.parameters = np.frombuffer(parameters.ljust(8, b"\0"), np.uint8)
-        for start, tensor in zip(self.starts, tensors, strict=False):
-            if tensor.written:
-                stop = int(start) + tensor.data.nbytes
-                self.spaces["global"][:, start:stop] = tensor.data.reshape(-1).view(np.uint8)
         self.history = {
             "global": History(int(self.starts[-1]) // granule + 1, clocks, True),
             "shared": History(blocks * shared // granule + 1, clocks, False),
         }
         self.set = {space: np.zeros(held.shape[1], np.bool_) for space, held in self.spaces.items()}
         for start, tensor in zip(self.starts, tensors, strict=False):
-            self.set["global"][int(start) : int(start) + tensor.data.nbytes] = tensor.written
+            part = slice(int(start), int(start) + tensor.data.nbytes)
+            here = np.True_ if tensor.set is None else tensor.set
+            self.set["global"][part] = here
+            held, data = self.spaces["global"][:, part], tensor.data.reshape(-1).view(np.uint8)
+            held[...] = np.where(here, data, held)
         self.unset: Finding | None = None
 
     @staticmethod
@@ -87,10 +97,14 @@ class Memory:
         """The generic address of a tensor's first byte."""
         return GLOBAL + (tensor << WINDOW) + HALF
 
-    def take(self, tensor: int) -> Values:
-        """A tensor's bytes after the run, as the first world has them."""
-        start = int(self.starts[tensor])
-        return self.spaces["global"][0, start : start + int(self.lengths[tensor])].copy()
+    def give_back(self) -> None:
+        """The tensors hold what the run left in them, as the first world has it."""
+        for start, tensor in zip(self.starts, self.tensors, strict=False):
+            part = slice(int(start), int(start) + tensor.data.nbytes)
+            if tensor.data.flags.writeable:
+                tensor.data.reshape(-1).view(np.uint8)[:] = self.spaces["global"][0, part]
+                if tensor.set is not None:
+                    tensor.set[:] = self.set["global"][part]
 
     # Checks.
 
