@@ -263,5 +263,10 @@ class Memory:
         """Writes items at offsets, [2, ...], and notes that they are set."""
         held = self.spaces[space]
         index = offset if item == 1 else offset // item
-        held.view(np.dtype(f"u{item}"))[:, index] = values
-        self.set[space][offset] = True
+        type = np.dtype(f"u{item}")
+        held.view(type)[:, index] = values
+        self.mark(space, index, type)
+
+    def mark(self, space: str, index: Values, type: np.dtype[Any]) -> None:
+        """Notes that the items of a type at these places hold a value."""
+        self.set[space].view(type)[index] = np.array(1, np.uint8).repeat(type.itemsize).view(type)[0]

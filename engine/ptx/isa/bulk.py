@@ -196,7 +196,7 @@ def _load(site: Site) -> Run:
             held[0, index] = data[0]
             poison = np.full(item, UNDEFINED[1], np.uint8).view(held.dtype)[0]
             held[1, index] = poison
-            memory.set["shared"][offset[:, None] + np.arange(item)] = True
+            memory.mark("shared", index, held.dtype)
             warp = int(lane.warp_of[0])
             key = machine.mbarriers.place(lane, barrier(lane), at)
             machine.mbarriers.uses(lane, barrier(lane), at)
@@ -236,7 +236,7 @@ def _store(site: Site) -> Run:
             values = shared[:, offset // item]
             memory.same(values, wide, at, "an output")
             out[0, where // item] = values[0]
-            memory.set["global"][where[:, None] + np.arange(item)] = True
+            memory.mark("global", where // item, out.dtype)
 
             def leave(
                 shared: Array = shared, out: Array = out, offset: Array = offset // item,
