@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,39 +12,74 @@ Array = np.ndarray[Any, Any]
 _SMALLEST = {np.dtype(np.float32): np.float32(2.0**-126), np.dtype(np.float64): 2.0**-1022}
 
 
-def flush(x: Array) -> Array:
-    """Subnormals become zeros of their sign (.ftz; PTX ISA, "Subnormal Numbers")."""
-    tiny = np.abs(x) < _SMALLEST[x.dtype]
+def flush(x: Array, exact: Array | None = None) -> Array:
+    """Subnormals become zeros of their sign (.ftz; PTX ISA, "Subnormal Numbers").
+
+    `exact`: the value before rounding, where it is known: one below the smallest normal number is
+    flushed also if it would round up to it.
+    """
+    size = np.abs(x if exact is None else exact)
+    tiny = size < _SMALLEST[x.dtype]
     if not np.count_nonzero(tiny):
         return x
     return np.where(tiny, np.copysign(x.dtype.type(0), x), x)
 
 
 def saturate(x: Array) -> Array:
-    """Into [0, 1]; NaN becomes 0 (.sat)."""
-    return np.where(np.isnan(x), x.dtype.type(0), np.clip(x, 0, 1)).astype(x.dtype)
+    """Into [0, 1]; NaN and -0 become 0 (.sat)."""
+    inside = np.where(np.isnan(x) | (x <= 0), x.dtype.type(0), np.minimum(x, x.dtype.type(1)))
+    return inside.astype(x.dtype)
+
+
+def sum_to_odd(a: Array, b: Array) -> Array:
+    """a + b in float64, where an inexact sum gets an odd last bit.
+
+    Rounding such a sum once more, to a type with at least two bits less, gives what rounding the
+    exact sum gives (Boldo and Melquiond 2008, "Emulation of FMA and correctly rounded sums").
+    """
+    total = a + b
+    back = total - a
+    error = (a - (total - back)) + (b - back)
+    inexact = (error != 0) & np.isfinite(total) & np.isfinite(error)
+    if not np.count_nonzero(inexact):
+        return total
+    bits = total.view(np.int64)
+    toward_zero = (error > 0) != (total > 0)
+    down = np.where(inexact & toward_zero, bits - 1, bits)
+    odd = np.where(inexact, down | 1, bits)
+    return odd.view(np.float64)
 
 
 def fma32(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c in f32, rounded once to nearest even.
+    """a * b + c in f32, rounded once to nearest even: the product is exact in float64."""
+    return exact_fma(a, b, c).astype(np.float32)
 
-    The product is exact in float64. Adding c there may round, and rounding the sum again to f32 is
-    wrong only where the float64 sum lies exactly halfway between two f32: there the error of the
-    first rounding decides.
-    """
+
+def exact_fma(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c of three f32, f16 or bf16, in float64, rounded to odd."""
     product = a.astype(np.float64) * b.astype(np.float64)
-    addend = c.astype(np.float64)
-    total = product + addend
-    out = total.astype(np.float32)
-    bits = total.view(np.uint64)
-    halfway = (bits & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
-    small = np.abs(total) < 2.0**-120
-    if not (np.count_nonzero(halfway) or np.count_nonzero(small & (total != 0))):
-        return out
-    back = total - product
-    error = (product - (total - back)) + (addend - back)
-    away = np.where(error == 0, total, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)))
-    return np.where((halfway | small) & np.isfinite(total), away.astype(np.float32), out)
+    return sum_to_odd(product, c.astype(np.float64))
+
+
+def smaller(a: Array, b: Array) -> Array:
+    """The minimum, where NaN counts only if both are, and -0 is below 0."""
+    out = np.fmin(a, b)
+    return np.where((out == 0) & (np.signbit(a) | np.signbit(b)) & (a == b), -np.abs(out), out)
+
+
+def larger(a: Array, b: Array) -> Array:
+    """The maximum, where NaN counts only if both are, and -0 is below 0."""
+    out = np.fmax(a, b)
+    return np.where((out == 0) & ~(np.signbit(a) & np.signbit(b)) & (a == b), np.abs(out), out)
+
+
+def nan_or(pick: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """The same, but NaN where one operand is (.NaN)."""
+
+    def function(a: Array, b: Array) -> Array:
+        return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), pick(a, b))
+
+    return function
 
 
 def halves(x: Array) -> Array:

@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.decode import Decoder, Site
-from engine.ptx.floats import flush, fma32, from_half, halves, saturate, to_half
+from engine.ptx.floats import (
+    exact_fma,
+    flush,
+    fma32,
+    from_half,
+    halves,
+    larger,
+    nan_or,
+    saturate,
+    smaller,
+    to_half,
+)
 from engine.ptx.machine import Run
 from engine.ptx.registers import Values, dtype
 from engine.ptx.syntax import width
@@ -33,14 +44,22 @@ def apply(site: Site, function: Function, first: int, count: int, type: str, res
     return lambda lanes: put(lanes, function(a(lanes), b(lanes), c(lanes)))
 
 
-def _float(site: Site, function: Function, count: int) -> Run:
-    """A function of f32 or f64, with .ftz and .sat where they stand."""
+def _float(site: Site, function: Function, count: int, exact: Function | None = None) -> Run:
+    """A function of f32 or f64, with .ftz and .sat where they stand.
+
+    `exact` gives the unrounded result, where rounding can bring a subnormal up to a normal number.
+    """
     if site.at.has("ftz"):
         plain = function
-        function = lambda *xs: flush(plain(*map(flush, xs)))  # noqa: E731
+        before = exact  # of rounding
+
+        def function(*xs: Array) -> Array:
+            operands = [flush(x) for x in xs]
+            return flush(plain(*operands), None if before is None else before(*operands))
     if site.at.has("sat"):
-        unbounded = function
-        function = lambda *xs: saturate(unbounded(*xs))  # noqa: E731
+        return apply(
+            site, lambda *xs: saturate(function(*xs)), 1, count, site.type, site.type
+        )
     return apply(site, function, 1, count, site.type, site.type)
 
 
@@ -82,6 +101,10 @@ def _add_sub(function: Function) -> Decoder:
     return decoder
 
 
+def _product(a: Array, b: Array) -> Array:
+    return a.astype(np.float64) * b.astype(np.float64)
+
+
 def _wide(type: str) -> str:
     return f"{type[0]}{16 * width(type)}"
 
@@ -104,7 +127,7 @@ def _mul(site: Site) -> Run:
         return _half(site, np.multiply, 2)
     if type[0] == "f":
         site.takes("rn", "ftz", "sat")
-        return _float(site, np.multiply, 2)
+        return _float(site, np.multiply, 2, _product if type == "f32" else None)
     site.takes("lo", "hi", "wide")
     part = site.one("lo", "hi", "wide")
     if part == "lo":
@@ -133,12 +156,12 @@ def _fma(site: Site) -> Run:
     site.count(4)
     if site.type in HALVES:
         site.takes("rn", "ftz", "relu")
-        return _half(site, lambda a, b, c: a * b + c, 3)
+        return _half(site, exact_fma, 3)
     site.takes(ROUNDINGS, "ftz", "sat")
     _rounded(site)
     if site.type == "f64":
         raise site.refuse("fma of f64 is not executed yet")
-    return _float(site, fma32, 3)
+    return _float(site, fma32, 3, exact_fma)
 
 
 def _divide(a: Array, b: Array) -> Array:
@@ -158,35 +181,46 @@ def _divide(a: Array, b: Array) -> Array:
     return np.where(b == 0, everything, out)
 
 
+def _approximate_quotient(a: Array, b: Array) -> Array:
+    """a * (1 / b), where 1 / b is 0 for b beyond 2^126 (PTX ISA, "div.approx.f32")."""
+    size = np.abs(b)
+    beyond = (size > 2.0**126) & (size < np.inf)
+    return np.where(beyond, a * np.copysign(b.dtype.type(0), b), a / b)
+
+
 def _div(site: Site) -> Run:
     site.count(3)
     if site.type[0] == "f":
         site.takes("rn", "approx", "full", "ftz")
-        return _float(site, np.divide, 2)
+        return _float(site, _approximate_quotient if site.at.has("approx") else np.divide, 2)
     site.takes()
     return apply(site, _divide, 1, 2, site.type, site.type)
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    return np.where(b == 0, np.array(-1).astype(a.dtype), a - _divide(a, b) * b)
 
 
 def _rem(site: Site) -> Run:
     site.count(3)
     site.takes()
-    return apply(site, lambda a, b: a - _divide(a, b) * b, 1, 2, site.type, site.type)
+    return apply(site, _remainder, 1, 2, site.type, site.type)
 
 
-def _extreme(number: Function, nan: Function) -> Decoder:
+def _extreme(number: Function, whole: Function) -> Decoder:
     def decoder(site: Site) -> Run:
         count = site.count(3, 4) - 1
         if site.type in HALVES:
             site.takes("NaN", "ftz")
-            return _half(site, nan if site.at.has("NaN") else number, 2)
+            return _half(site, nan_or(number) if site.at.has("NaN") else number, 2)
         if site.type[0] == "f":
             site.takes("NaN", "ftz")
-            pair = nan if site.at.has("NaN") else number
+            pair = nan_or(number) if site.at.has("NaN") else number
             return _float(site, pair if count == 2 else lambda a, b, c: pair(pair(a, b), c), count)
         site.takes("relu")
         if site.at.has("relu"):
-            return apply(site, lambda a, b: np.maximum(nan(a, b), 0), 1, 2, site.type, site.type)
-        return apply(site, nan, 1, 2, site.type, site.type)
+            return apply(site, lambda a, b: np.maximum(whole(a, b), 0), 1, 2, site.type, site.type)
+        return apply(site, whole, 1, 2, site.type, site.type)
 
     return decoder
 
@@ -223,8 +257,8 @@ OPS: dict[str, Decoder] = {
     "fma": _fma,
     "div": _div,
     "rem": _rem,
-    "min": _extreme(np.fmin, np.minimum),
-    "max": _extreme(np.fmax, np.maximum),
+    "min": _extreme(smaller, np.minimum),
+    "max": _extreme(larger, np.maximum),
     "neg": _unary(np.negative),
     "abs": _unary(np.abs),
     "copysign": _copysign,

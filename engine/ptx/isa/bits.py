@@ -79,17 +79,25 @@ def _extract(site: Site) -> Run:
 
     def run(lanes: Any) -> None:
         value = a(lanes)
-        wide = value.astype(np.int64 if signed else np.uint64)
-        p = np.minimum(start(lanes) & np.uint32(255), np.uint32(bits - 1)).astype(wide.dtype)
-        n = (length(lanes) & np.uint32(255)).astype(wide.dtype)
-        n = np.minimum(n, wide.dtype.type(bits) - p)
-        field = (wide >> p) & ((wide.dtype.type(1) << np.minimum(n, 63).astype(wide.dtype)) - wide.dtype.type(1))
+        unsigned = value.view(np.dtype(f"u{bits // 8}"))
+        p, n = start(lanes) & np.uint32(255), length(lanes) & np.uint32(255)
+        n = np.minimum(n, np.uint32(bits))
+        ones = _ones(n, unsigned.dtype)
+        field = right(unsigned, p) & ones
         if signed:
-            sign = wide.dtype.type(1) << np.maximum(n - 1, 0).astype(wide.dtype)
-            field = np.where(n == 0, 0, (field ^ sign) - sign)
-        put(lanes, field.astype(value.dtype))
+            # Above the field, and above the register's end, stands the field's last bit.
+            last = np.minimum(p + np.maximum(n, 1) - 1, bits - 1)
+            sign = (right(unsigned, last) & unsigned.dtype.type(1)) != 0
+            there = np.minimum(n, np.uint32(bits) - np.minimum(p, np.uint32(bits)))
+            field = np.where(sign & (n > 0), field | ~_ones(there, unsigned.dtype), field)
+        put(lanes, field.view(value.dtype))
 
     return run
+
+
+def _ones(count: Array, type: np.dtype[Any]) -> Array:
+    """Words whose lowest `count` bits are set."""
+    return ~left(np.full(count.shape, ~type.type(0)), count)
 
 
 def _insert(site: Site) -> Run:
@@ -99,12 +107,9 @@ def _insert(site: Site) -> Run:
 
     def run(lanes: Any) -> None:
         into = b(lanes)
-        bits = 8 * into.dtype.itemsize
         p, n = start(lanes) & np.uint32(255), length(lanes) & np.uint32(255)
-        ones = (np.uint64(1) << np.minimum(n, 63).astype(np.uint64)) - np.uint64(1)
-        mask = left(ones, p).astype(into.dtype)
-        moved = left(a(lanes), p)
-        put(lanes, np.where(p >= bits, into, (into & ~mask) | (moved & mask)))
+        mask = left(_ones(n, into.dtype), p)
+        put(lanes, (into & ~mask) | (left(a(lanes), p) & mask))
 
     return run
 

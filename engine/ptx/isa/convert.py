@@ -26,14 +26,20 @@ def _types(site: Site) -> tuple[str, str]:
 
 
 def to_integer(x: Array, type: str) -> Array:
-    """A whole float to an integer: clamped to the type's range, NaN to 0 (PTX ISA, "cvt")."""
+    """A whole float to an integer: clamped to the type's range (PTX ISA, "cvt").
+
+    NaN becomes 0, and in 64 bits the highest bit alone.
+    """
     held = dtype(type)
     bounds = np.iinfo(held)
     wide = np.where(np.isnan(x), 0.0, x).astype(np.float64)
     # 2**63 and 2**64 are floats, the largest integers below them are not.
     over, under = wide >= float(bounds.max) + 1.0, wide < float(bounds.min)
     inside = np.where(over | under, 0.0, wide).astype(held)
-    return np.where(over, bounds.max, np.where(under, bounds.min, inside)).astype(held)
+    out = np.where(over, bounds.max, np.where(under, bounds.min, inside)).astype(held)
+    if held.itemsize < 8:
+        return out
+    return np.where(np.isnan(x), np.array(1 << 63, np.uint64).view(held), out)
 
 
 def _integers(site: Site, to: str, source: str) -> Run:
