@@ -184,6 +184,8 @@ def inputs(case: Case) -> Array:
             words[: count // 4] = near.view(np.uint32)[: count // 4]
             words[count // 4 : count // 2] = random.integers(0, 70, (count // 4, 4))
             words[-256:] = random.choice(_SPECIAL, (256, 4))
+        if case.at.name in ("bfe", "bfi") and k >= len(case.reads) - 2:
+            words &= 255  # the ISA restricts places and lengths to a byte
         if case.at.name in ("sin", "cos"):
             # The ISA bounds the error in [-pi, pi].
             words = (near % np.float32(3)).view(np.uint32)
