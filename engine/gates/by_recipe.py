@@ -31,7 +31,7 @@ from engine.gates.low_precision import run_spec
 from engine.gates.running import Compare, Row, Way, execute, make_case, weights_of
 from engine.gates.sizes import first_met, thresholds
 from engine.gates.steady import UNSOUND, UNUSUAL, overflows, steady
-from engine.gates.subject import Failure, Subject, is_element, op_text
+from engine.gates.subject import Failure, Subject, as_typed, op_text
 from engine.spec.oracle import expected, oracle, output_as_bhnd
 
 MAX_DIAGNOSED = 400  # keys: beyond that a failure keeps its numbers only
@@ -95,10 +95,7 @@ def _is_nothing(subject: Subject, out: Mapping[str, Tensor], case: Case) -> Fail
 def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row]:
     """Declared types: at most twice the error of PyTorch in low precision, plus rounding."""
     inputs, sizes = make_case(subject, case, seed)
-    low = {
-        n: t.to(subject.dtype) if isinstance(t, Tensor) and is_element(subject.recipe, n) else t
-        for n, t in inputs.items()
-    }
+    low = as_typed(subject, inputs)
     row: Row = {"case": str(case), "mode": "typed"}
     wide = {
         n: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t

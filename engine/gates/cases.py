@@ -19,14 +19,16 @@ from engine.gates.deck import (
     Tiles,
     constants,
     edges,
+    extremes,
     far,
     listed,
     past,
     quick,
 )
-from engine.gates.running import biases
+from engine.gates.running import removable
 from engine.gates.sizes import affordable, cases_past, compared, thresholds, tiles_of
 from engine.gates.subject import Subject
+from engine.spec.extremes import biases
 from engine.transfer.ranges import reads_pairs
 from engine.transfer.workspace import launch_constants
 
@@ -98,8 +100,10 @@ def bent(subject: Subject, case: Case) -> Case | None:
 def read_cases(subject: Subject) -> list[Case]:
     """The deck of a spec whose recipe was read."""
     more: tuple[Case, ...] = ()
-    if any(i.name in biases(subject.recipe) for i in subject.recipe.inputs):
+    if removable(subject.recipe):
         more = (BIAS_CASE,)
+    if biases(subject.recipe):
+        more = (*more, *extremes(tiles_of(subject.module)))
     if reads_pairs(subject.recipe.keep):
         more = (*more, *DATA_CASES)
     return legal_cases(subject, constants_of(subject), more)

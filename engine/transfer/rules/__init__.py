@@ -15,6 +15,7 @@ from engine.transfer.rules.bind import binding_of
 from engine.transfer.rules.branches import look_at_all
 from engine.transfer.rules.dense import narrow_tiles
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
+from engine.transfer.rules.exponent import subtract_first, unbounded
 from engine.transfer.rules.grid import begin_with_the_longest, spread_uneven_rows
 from engine.transfer.rules.heads import check_heads
 from engine.transfer.rules.inputs import add_inputs
@@ -52,6 +53,16 @@ def plan(module: Module, recipe: Recipe) -> Plan:
         )
     if rest is not None and recipe.weight is None:
         steps += score_steps(found, recipe, words, rest)
+    if recipe.weight is None and unbounded(recipe.score, recipe):
+        steps.append(
+            Step(
+                "Subtract the row maximum before the factor",
+                "a part of the score may be any float: at the ends of its range the row maximum "
+                "times log2(e) overflows, and far before that its rounding is a large exponent",
+                "score",
+                lambda m: subtract_first(m, found),
+            )
+        )
     if recipe.keep != Num(True):
         steps += mask_steps(found, recipe, words, lists)
         steps.append(
