@@ -2,7 +2,8 @@
 
 A score that holds the smallest number of a type lies beyond what a factor such as log2(e) leaves of
 float32. Each pattern is one case of a deck, because PyTorch's own error differs by pattern: at -1e9
-float32 has no digits left for the rest of a score, and that must excuse no other row.
+float32 has no digits left for the rest of a score, and that must excuse no other row. A float mask of ones and zeros, which a score multiplies by such a number, is
+drawn as that: it must leave the scores of its ones their digits.
 
 The GPU worker uses it too.
 """
@@ -13,7 +14,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from engine.cuir.nodes import Binary, Expr, Index, Name, Num
+from engine.cuir.nodes import Binary, Expr, Index, Name, Num, walk_expr
+from engine.spec.grouped import LARGE
 from engine.spec.recipe import Input, Recipe
 
 if TYPE_CHECKING:
@@ -94,9 +96,21 @@ def _added(expr: Expr) -> list[Index]:
             return [*_added(left), *_added(right)]
         case Binary("-", left, _):
             return _added(left)
-        case Binary("*", Index() as load, Num(value)) | Binary("*", Num(value), Index() as load):
-            return [load] if value > 0 else []
+        case Binary("*", inner, Num(value)) | Binary("*", Num(value), inner) if 0 < value < LARGE:
+            return _added(inner)
     return []
+
+
+def masks_as_floats(recipe: Recipe) -> frozenset[str]:
+    """Float inputs of ones and zeros: a score adds a large multiple of what they leave of 1."""
+    return frozenset(
+        load.base.id
+        for term in walk_expr(recipe.score)
+        if isinstance(term, Binary) and term.op == "*"
+        and isinstance(term.right, Num) and abs(term.right.value) >= LARGE
+        for load in walk_expr(term.left)
+        if isinstance(load, Index) and isinstance(load.base, Name)
+    )  # fmt: skip
 
 
 def least_of(item: Input, element: torch.dtype) -> float:
