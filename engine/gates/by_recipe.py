@@ -32,6 +32,7 @@ from engine.gates.running import Compare, Row, Way, execute, make_case, weights_
 from engine.gates.sizes import first_met, thresholds
 from engine.gates.steady import UNSOUND, UNUSUAL, overflows, steady
 from engine.gates.subject import Failure, Subject, as_typed, op_text
+from engine.gates.under_mask import run_under_mask
 from engine.spec.oracle import expected, oracle, output_as_bhnd
 
 TINY = 1e-250  # a weight below may or may not reach 0 where it is computed in another order
@@ -190,5 +191,5 @@ def located(subject: Subject, deck: Sequence[Case], seed: int, failure: Failure)
 
 
 BY_RECIPE = Way(
-    read_cases, make_case, compared, _typed, _probe, located, lambda _: None
+    read_cases, make_case, compared, _typed, _probe, run_under_mask, located, lambda _: None
 )  # fmt: skip

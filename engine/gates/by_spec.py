@@ -201,4 +201,9 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
     return None, row
 
 
-BY_SPEC = Way(unread_cases, drawn, compared, _typed, _probe, as_found, too_few)
+def _no_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row]:
+    """Without a recipe nothing says what is kept, and no case asks."""
+    raise AssertionError("a case under the mask without a recipe")
+
+
+BY_SPEC = Way(unread_cases, drawn, compared, _typed, _probe, _no_mask, as_found, too_few)

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from engine.cuir.nodes import Module
+from engine.cuir.nodes import Module, Num
 from engine.cuir.printer import print_module
 from engine.gates.deck import (
     LONG_SUM,
@@ -28,6 +28,7 @@ from engine.gates.deck import (
 from engine.gates.running import removable
 from engine.gates.sizes import affordable, cases_past, compared, thresholds, tiles_of
 from engine.gates.subject import Subject
+from engine.gates.under_mask import under_mask_cases
 from engine.spec.extremes import biases
 from engine.transfer.ranges import reads_pairs
 from engine.transfer.workspace import launch_constants
@@ -106,6 +107,8 @@ def read_cases(subject: Subject) -> list[Case]:
         more = (*more, *extremes(tiles_of(subject.module)))
     if reads_pairs(subject.recipe.keep):
         more = (*more, *DATA_CASES)
+    if subject.recipe.keep != Num(True):
+        more = (*more, *under_mask_cases(tiles_of(subject.module)))
     return legal_cases(subject, constants_of(subject), more)
 
 

@@ -44,7 +44,7 @@ Compare = Callable[[Mapping[str, Tensor]], tuple[Failure | None, Row]]  # output
 class Way:
     """How a subject is judged: by its recipe, or by the spec's own function alone.
 
-    `draw` makes a case's inputs and sizes; `compared` what exact outputs are compared with, or why
+    `draw` makes a case's inputs and sizes; `under_mask` plants NaN where nothing is kept; `compared` what exact outputs are compared with, or why
     the spec does not run there; `locate` finds the first wrong op of a failure; `lacking` says
     why runs without one are no pass.
     """
@@ -54,6 +54,7 @@ class Way:
     compared: Callable[[Subject, Case, Mapping[str, Any]], Compare | str]
     typed: Callable[[Subject, Case, int], tuple[Failure | None, Row]]
     probe: Callable[[Subject, Case, int], tuple[Failure | None, Row]]
+    under_mask: Callable[[Subject, Case, int], tuple[Failure | None, Row]]
     locate: Callable[[Subject, Sequence[Case], int, Failure], Failure]
     lacking: Callable[[Sequence[Row]], Failure | None]
 
@@ -72,6 +73,8 @@ def run_deck(
             runs.append(lambda: exact(way, subject, case, number))  # noqa: B023
         if "typed" in case.modes:
             runs.append(lambda: way.typed(subject, case, number))  # noqa: B023
+        if "under mask" in case.modes:
+            runs.append(lambda: way.under_mask(subject, case, number))  # noqa: B023
         if case.probe_keep:
             runs.append(lambda: way.probe(subject, case, number))  # noqa: B023
         for run in runs:
