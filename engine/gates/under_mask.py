@@ -117,12 +117,10 @@ def _kept_nan(
 
 
 def under_mask_cases(tiles: Tiles | None) -> Iterator[Case]:
-    """Two blocks of rows, the last tile of keys in part; of two batches for what differs by
-    batch."""
+    """Two blocks of rows and the last tile of keys in part, in two batches."""
     at = tiles or Tiles(128, 64)
     rows, keys = at.rows + 9, 2 * at.keys + 22
-    yield Case(2, 2, 1, rows, max(rows, keys), modes=(MODE,), turn=0)
-    yield Case(1, 1, 1, rows, rows, modes=(MODE,), turn=4)
+    yield Case(2, 1, 1, rows, max(rows, keys), modes=(MODE,), turn=4)
 
 
 __all__ = ["MODE", "outside_range", "run_under_mask", "under_mask_cases", "with_nan"]
