@@ -30,7 +30,7 @@ from engine.transfer.rules.sites import X
 from engine.transfer.rules.stage import BYTES, stage_inputs
 from engine.transfer.rules.steps import Plan, Step
 from engine.transfer.rules.ticket import hand_out
-from engine.transfer.rules.under_mask import Kept, clear_under_mask, kept_range
+from engine.transfer.rules.under_mask import Kept, clear_under_mask, kept_range, listed_range
 from engine.transfer.rules.words import Words
 
 
@@ -193,8 +193,13 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 lambda m: hand_out(m, found, lists),
             )
         )
-    if recipe.keep != Num(True) and lists is None:
-        kept = kept_range(module, found, words, factored(scalar_inputs(recipe.keep, recipe)))
+    if recipe.keep != Num(True):
+        mask = factored(scalar_inputs(recipe.keep, recipe))
+        kept = (
+            kept_range(module, found, words, mask)
+            if lists is None
+            else listed_range(module, found, lists)
+        )
         if kept != Kept(None, None):
             steps.append(
                 Step(

@@ -40,7 +40,7 @@ from engine.transfer.linear import tidy
 from engine.transfer.match import Attention, Site, find_sites
 from engine.transfer.rewrite import Block, free_names, map_blocks, map_function
 from engine.transfer.rules.inputs import view_of
-from engine.transfer.rules.lists import KEYS, QUERIES, insert_after
+from engine.transfer.rules.lists import KEYS, QUERIES, Area, Lists, insert_after, word_of
 from engine.transfer.rules.names import Fresh, locals_for, own_names
 from engine.transfer.rules.words import Words
 
@@ -83,6 +83,17 @@ def kept_range(module: Module, found: Attention, words: Words, keep: Expr) -> Ke
         None if low == ZERO else function("key_begin", low),
         None if high == KEYS else function("key_end", high),
     )
+
+
+def listed_range(module: Module, found: Attention, lists: Lists) -> Kept:
+    """The range of keys as the tile lists have it, found where the bits are made."""
+    count = module.function(found.schedule.count)
+    fresh = Fresh({f.name for f in module.functions} | own_names(count))
+    begin, end = (
+        replace(count, name=fresh(name), body=word_of(count, lists, area, ZERO))
+        for name, area in (("key_begin", Area.KEY_BEGIN), ("key_end", Area.KEY_END))
+    )
+    return Kept(begin, end)
 
 
 def clear_under_mask(module: Module, found: Attention, kept: Kept) -> Module:
