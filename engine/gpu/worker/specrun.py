@@ -23,6 +23,7 @@ from engine.errors import SpecError
 from engine.gpu.worker.cases import FLAT, PEAKED, SHIFTED, Case
 from engine.spec.derived import derive_inputs
 from engine.spec.draws import FLAGS, in_turn
+from engine.spec.extremes import PATTERNS, at_extremes, masks_as_floats
 from engine.spec.inputs import extent, ways_of
 from engine.spec.levels import EVEN, LEVEL, at_levels
 from engine.spec.load import load_function, surroundings
@@ -42,7 +43,7 @@ from engine.spec.unread import DRAWS, documents, integers_of, integers_redrawn, 
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 GAIN = {FLAT: (1.0, 0.0), PEAKED: (8.0, 0.0), SHIFTED: (3.0, 3.0)}
-UNUSUAL = frozenset({LEVEL, EVEN})  # values that a spec need not be made for
+UNUSUAL = frozenset({LEVEL, EVEN, *PATTERNS})  # values that a spec need not be made for
 SMALL = 2.0**-7
 DOCUMENTS = 5
 TRIED = 1 << 25  # pairs up to which the CPU tries whether the spec runs with what was drawn
@@ -128,9 +129,13 @@ class SpecRun:
             elif item.role == "v":
                 value = value + shift
             value = at_levels(item.role, value, item.dims, case.values)
+            if self.recipe is not None and item.name in masks_as_floats(self.recipe):
+                value = (value < 0.3).to(value.dtype)
             out[item.name] = value.to(_stored(item, dtype))
         if self.recipe is None:
             return self._with_integers(out, sizes, case.seed)
+        if case.values in PATTERNS:
+            out = at_extremes(self.recipe, out, case.values, case.turn, dtype)
         return self.with_derived(out)
 
     def _with_integers(
