@@ -16,9 +16,7 @@ from engine.spec.oracle import as_bhnd
 from engine.spec.recipe import Recipe
 
 
-def outside_range(
-    recipe: Recipe, keep: Tensor, sizes: Mapping[str, int], block: slice
-) -> Tensor:
+def outside_range(recipe: Recipe, keep: Tensor, sizes: Mapping[str, int], block: slice) -> Tensor:
     """[B, Hkv, Nk]: keys beyond those from the first to the last that rows of the block keep, of
     any query head that reads them."""
     kept = keep[:, :, block].any(2)

@@ -151,13 +151,13 @@ def clears() -> Iterator[Test]:
 
                 def check(run, t=t, rows=rows, cols=cols):
                     values = torch.full((rows, cols), float("nan")).to(FLOATS[t])
-                    for first, last in RANGES:
+                    for begin, end in RANGES:
                         raw = torch.empty(rows * cols, dtype=torch.int16, device="cuda")
-                        run([gpu(values, FLOATS[t]), raw], first, last)
+                        run([gpu(values, FLOATS[t]), raw], begin, end)
                         want = torch.zeros_like(values)
-                        if last > max(first, 0):
-                            want[max(first, 0) : last] = values[max(first, 0) : last]
-                        wrong = exact(raw, swizzled(want), f"rows {first} to {last}")
+                        if end > max(begin, 0):
+                            want[max(begin, 0) : end] = values[max(begin, 0) : end]
+                        wrong = exact(raw, swizzled(want), f"rows {begin} to {end}")
                         if wrong:
                             return wrong
                     return None

@@ -303,17 +303,13 @@ def _masks(
     return _kernel(module, found, place.lists.masks, place.consts, statements)
 
 
-def _end_of_range(
-    place: _Place, fresh: Fresh, predicate: Expr, last: Name, first: bool
-) -> Block:
+def _end_of_range(place: _Place, fresh: Fresh, predicate: Expr, last: Name, first: bool) -> Block:
     """The first key that some row of the block keeps, or the one past the last: looked for from
     the end of the list's tile on that side, a key at a time."""
     names = ("begin" if first else "end", "tile", "step", "kept", "next")
     end, tile, step, kept, after = (Name(fresh(n)) for n in names)
     count = place.read(Area.COUNT, Num(0))
-    ends = tuple(
-        place.read(Area.TILES, at) for at in (Num(0), Binary("-", count, Num(1)))
-    )
+    ends = tuple(place.read(Area.TILES, at) for at in (Num(0), Binary("-", count, Num(1))))
     key = end if first else Binary("-", end, Num(1))
     pairs = substitute(predicate, {ROW.id: Call("min", (ROW, last))})
     looked = Call(
@@ -322,7 +318,7 @@ def _end_of_range(
         (("at", Tuple((place.first, key))),),
         (place.rows, Num(1)),
     )
-    start = Binary("*", Name(tile.id), place.keys)
+    start: Expr = Binary("*", tile, place.keys)
     if not first:
         start = Call("min", (Binary("+", start, place.keys), KEYS))
     inward = Binary("+" if first else "-", end, Num(1))
