@@ -24,7 +24,7 @@ from engine.gpu.worker.cases import FLAT, PEAKED, SHIFTED, Case
 from engine.spec.derived import derive_inputs
 from engine.spec.draws import FLAGS, in_turn
 from engine.spec.extremes import PATTERNS, at_extremes, masks_as_floats
-from engine.spec.inputs import extent, ways_of
+from engine.spec.inputs import extent, is_length, lengths, ways_of
 from engine.spec.levels import EVEN, LEVEL, at_levels
 from engine.spec.load import load_function, surroundings
 from engine.spec.oracle import Expected, canonical_layout, expected, output_as_bhnd, run_wide
@@ -123,7 +123,7 @@ class SpecRun:
             if item.derive is not None:
                 continue
             shape = Shapes(sizes).of(item.dims)
-            value = self._draw(item, shape, generator, case.turn)
+            value = self._draw(item, shape, generator, case.turn, sizes)
             if item.role == "q":
                 value = value * gain
             elif item.role == "v":
@@ -167,10 +167,19 @@ class SpecRun:
             out |= {name: value.to(self.device) for name, value in found.items()}
         return out
 
-    def _draw(self, item: Input, shape: list[int], generator: torch.Generator, turn: int) -> Tensor:
+    def _draw(
+        self,
+        item: Input,
+        shape: list[int],
+        generator: torch.Generator,
+        turn: int,
+        sizes: Mapping[str, int],
+    ) -> Tensor:
         """Values as a model brings them: ids sorted in documents, slopes positive, bias normal.
         From turn 1 on ids and flags as `engine.spec.draws` has them."""
         where: dict[str, Any] = {"device": self.device, "generator": generator}
+        if self.recipe is not None and item.dims and is_length(item, self.recipe):
+            return lengths(item, shape, sizes, generator)
         if turn and item.dtype in ("bool", "i32", "i64"):
             asked = self.recipe or self.signature
             ways = FLAGS if item.dtype == "bool" else ways_of(item, asked)
