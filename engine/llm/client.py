@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from engine.llm.errors import Exhausted, Refused
@@ -207,8 +208,9 @@ class ServerClient:
         # A redirect would carry kernel and key to a host that the person has not seen. Proxy
         # variables are for the outside: with them a local server would be asked through a proxy.
         http = openai.DefaultAsyncHttpx2Client(
-            timeout=timeout, trust_env=not settings.loopback, follow_redirects=False
-        )
+            timeout=timeout, trust_env=not settings.loopback, follow_redirects=False,
+            verify=_certificates(),
+        )  # fmt: skip
         sdk = openai.AsyncOpenAI(
             api_key=settings.key.reveal(), base_url=settings.base_url, max_retries=0,
             timeout=timeout, http_client=http,
@@ -367,6 +369,14 @@ class ServerClient:
         if settings.key_name:
             return f"export {settings.key_name}=... again, with a key for {self.place}"
         return f"no key was sent: export {settings.key_env}=..., then try again"
+
+
+@cache
+def _certificates() -> Any:
+    """The TLS context that httpx2 would make anew for each request, in a twelfth of a second."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
 
 
 class _NoChunk(Exception):
