@@ -19,6 +19,8 @@ from textual import events
 from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import Monochrome
 from textual.screen import Screen
 from textual.timer import Timer
@@ -27,6 +29,7 @@ from cubridge_tui import actions, plain, themes
 from cubridge_tui.config import Config, config_dir, load_config
 from cubridge_tui.headless import actor
 from cubridge_tui.jobs import Jobs
+from cubridge_tui.keyboard import KeyboardDriver
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.screens.base import ActionScreen
 from cubridge_tui.screens.dialogs import TextDialog
@@ -117,6 +120,11 @@ class CuBridgeApp(App[int], inherit_bindings=False):
                     self.store, cancel=self.cancel, progress=self.jobs.progress, apart=True
                 )
             return self._bench
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's driver, and ours in place of the one that reads terminals."""
+        found = super().get_driver_class()
+        return KeyboardDriver if found is LinuxDriver else found
 
     # --- life ------------------------------------------------------------------------------------
 
