@@ -4,11 +4,16 @@ Beside asynchronous matmuls a dense tile is loaded before the score's matmul is 
 until the score is there. A thread has a register of the score for every two keys, and one for every
 four of a tile of 16 bits: with more than 80 keys both do not fit beside the output's accumulator,
 and with more than 64 not beside a mask, a second tile or elements of 32 bits either.
+
+Where matmuls are waited for at once, operands are loaded when they are taken up, and all of them are
+in registers then. What the whole tile leaves of those is too little for a dense mask or for many
+vectors beside a wide accumulator, and for a dense mask and a bias, or three biases, anywhere: such
+kernels take 16 keys fewer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from engine.cuir.nodes import (
@@ -17,10 +22,12 @@ from engine.cuir.nodes import (
     Expr,
     Function,
     Index,
+    Lambda,
     Module,
     Name,
     Num,
     Select,
+    Stmt,
     blocks,
     walk_block,
     walk_expr,
@@ -31,6 +38,9 @@ from engine.transfer.rules.stage import starts_matmul
 
 KEYS_ALONE = 80
 KEYS = 64
+STEP = 16  # keys: what a tile's width is a multiple of
+VECTORS = 4  # operands of a mask that fit beside the widest accumulators
+FEW_KEYS = 48  # a launcher that takes no more of them has wide accumulators
 
 
 def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], plain: bool) -> Module:
@@ -40,13 +50,69 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
     without a mask. The module stays as it is where no tile is held so, and where the launcher's
     tiles are narrower or no numbers known at compile time.
     """
-    kernel, host = module.function(found.kernel), module.function(found.host)
+    kernel = module.function(found.kernel)
     keys = _keys(kernel, found)
     held = list(_held(kernel.body))
     if keys is None or not held:
         return module
     alone = plain and held_alone(module, found, sizes)
-    place, wanted = kernel.consts.index(keys), KEYS_ALONE if alone else KEYS
+    wanted = KEYS_ALONE if alone else KEYS
+
+    def fewer(value: Expr) -> Expr:
+        if not _wider(value, wanted):
+            return value
+        return _fewer(value) if alone else Num(wanted)
+
+    return _with_keys(module, found, keys, fewer)
+
+
+def take_fewer_keys(module: Module, found: Attention) -> Module:
+    """Key tiles of 16 keys fewer where a kernel without asynchronous matmuls takes up more operands
+    than its registers hold: of all specialisations, or of those with few keys and wide
+    accumulators."""
+    kernel = module.function(found.kernel)
+    keys = _keys(kernel, found)
+    statements = [s for _, s in walk_block(kernel.body, (kernel.name,))]
+    if keys is None or any(map(starts_matmul, statements)):
+        return module
+    dense = {s.target for s in statements if isinstance(s, Assign) and _loads_tile(s)}
+    masks = [set(_operands(s, "keep")) for s in statements]
+    masked = any(dense & operands for operands in masks)
+    taken = [*masks, *(set(_operands(s, "map")) for s in statements)]
+    vectors = max(len(operands - dense) for operands in taken)
+    everywhere = len(dense) + masked > 2 or vectors > VECTORS + 2
+    if not (everywhere or masked or vectors > VECTORS):
+        return module
+
+    def fewer(value: Expr) -> Expr:
+        match value:
+            case Select(cond, then, other):
+                return Select(cond, fewer(then), fewer(other))
+            case Num(int() as number) if number > STEP and (everywhere or number <= FEW_KEYS):
+                return Num(number - STEP)
+        return value
+
+    return _with_keys(module, found, keys, fewer)
+
+
+def _operands(stmt: Stmt, op: str) -> tuple[str, ...]:
+    """The names of what a keep or a map takes beside its first tile."""
+    match stmt:
+        case Assign(_, Call(name, (_, *operands, Lambda()))) if name == op:
+            return tuple(o.id for o in operands if isinstance(o, Name))
+    return ()
+
+
+def _loads_tile(stmt: Assign) -> bool:
+    return isinstance(stmt.value, Call) and stmt.value.fn == "load_tile"
+
+
+def _with_keys(
+    module: Module, found: Attention, keys: str, change: Callable[[Expr], Expr]
+) -> Module:
+    """The module whose launcher takes other numbers of keys: `change` of each that it has."""
+    kernel, host = module.function(found.kernel), module.function(found.host)
+    place = kernel.consts.index(keys)
     given = {
         node.index[place]
         for _, stmt in walk_block(host.body, (host.name,))
@@ -57,8 +123,8 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
 
     def edit(stmts: Block) -> Block:
         return tuple(
-            replace(s, value=_fewer(s.value) if alone else Num(wanted))
-            if isinstance(s, Assign) and Name(s.target) in given and _wider(s.value, wanted)
+            replace(s, value=change(s.value))
+            if isinstance(s, Assign) and Name(s.target) in given
             else s
             for s in stmts
         )
