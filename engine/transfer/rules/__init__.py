@@ -13,7 +13,7 @@ from engine.transfer.match import find_attention
 from engine.transfer.rules.arithmetic import hoist_shared
 from engine.transfer.rules.bind import binding_of
 from engine.transfer.rules.branches import look_at_all
-from engine.transfer.rules.dense import narrow_tiles, take_fewer_keys
+from engine.transfer.rules.dense import narrow_tiles, take_smaller_tiles
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
 from engine.transfer.rules.grid import begin_with_the_longest, spread_uneven_rows
 from engine.transfer.rules.heads import check_heads
@@ -123,12 +123,12 @@ def plan(module: Module, recipe: Recipe) -> Plan:
         )
         steps.append(
             Step(
-                "Take key tiles of 16 keys fewer",
-                "what the mask reads does not fit into registers beside a whole tile, and would "
-                "spill; the price is more tiles for the same keys, each with its barriers and its "
-                "row maxima: a third more of 64 keys, half as many again of 48, twice of 32",
+                "Take tiles that leave registers for what is read",
+                "all that the score and the mask read at once would spill beside a whole tile; the "
+                "price is more tiles, each with its barriers and row maxima: of 16 keys fewer a "
+                "third more than of 64, half as many again as of 48, twice as many as of 32",
                 "inputs",
-                lambda m: take_fewer_keys(m, found),
+                lambda m: take_smaller_tiles(m, found),
             )
         )
         steps.append(
