@@ -21,6 +21,7 @@ from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
 from engine.spec.fit import NoForm, fit
+from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import Read, output_names, read_all, role_names
@@ -122,7 +123,7 @@ def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
                 "mask the scores before the softmax, or use --transfer llm",
             )  # fmt: skip
     factor = clean(read.output_factor)
-    score = canonical(simplified_where(keep, clean(read.score), kinds), kinds)
+    score = grouped(canonical(simplified_where(keep, clean(read.score), kinds), kinds))
     weight = None if read.weight is None else clean(read.weight)
     kv_head = clean(read.kv_head)
     used = frozenset().union(*(load_names(e) for e in (keep, score, factor, kv_head)))
