@@ -89,9 +89,11 @@ class Catalogue:
     by_head: Mapping[str, tuple[Pattern, ...]]
     asm: tuple[AsmPattern, ...]
     templates: frozenset[str]
+    names: frozenset[str]  # every C++ name that an entry gives a meaning, or says to have one
     pragmas: frozenset[str]
     attributes: frozenset[str]
     qualifiers: frozenset[str]
+    headers: frozenset[str]  # of the system, as `#include <...>` names them
 
     def candidates(self, node: Node, only_general: bool = False) -> tuple[Pattern, ...]:
         """The patterns that may match `node`.
@@ -281,7 +283,13 @@ class _Reader:
             {key: tuple(bucket) for key, bucket in by_head.items()},
             tuple(self.asm(entry) for entry in table.get("asm", [])),
             frozenset(templates),
-            *(frozenset(ignored.get(k, [])) for k in ("pragmas", "attributes", "qualifiers")),
+            frozenset(ignored.get("functions", [])).union(
+                types, constants, *(_names(p.tree) for p in patterns)
+            ),
+            *(
+                frozenset(ignored.get(k, []))
+                for k in ("pragmas", "attributes", "qualifiers", "headers")
+            ),
         )
 
     def symbol(self, name: str, value: Any) -> Symbol:
@@ -372,6 +380,13 @@ class _Reader:
                     raise self.fail(ptx, "the CuIR is a call with the holes of the instruction")
                 return AsmPattern(words, written, kinds)
         raise self.fail(str(entry), "an asm entry is ptx and cuir")
+
+
+def _names(tree: Node) -> set[str]:
+    """The names in a pattern's C++ that are no holes; of `std::is_same_v` also the end."""
+    own = tree.text if tree.kind in ("name", "template") else ""
+    found = {own, own.rpartition("::")[2]} if not own.startswith((_PREFIX, _LIST_PREFIX)) else set()
+    return (found - {""}).union(*map(_names, tree.kids))
 
 
 def asm_words(text: str) -> tuple[str, ...]:

@@ -98,8 +98,7 @@ class Translator:
             if local.kind == "opaque":
                 raise Unknown(f"`{node.text}` comes from an opaque op")
             return Typed(replace(local.cuir), local.kind)
-        own = named(node)
-        hidden = own in self.program.defined or self.scope.find(own) is not None
+        hidden = self.scope.find(named(node)) is not None
         for pattern in self.program.catalogue.candidates(node, only_general=hidden):
             found = self.instance(pattern, node)
             if found is not None:
@@ -200,10 +199,6 @@ class Translator:
 
     def name(self, node: Node) -> Typed:
         catalogue = self.program.catalogue
-        if node.text in self.program.defined and node.text not in self.program.functions:
-            raise Unknown(
-                f"`{node.text}` is defined in this file in a way that has no meaning here"
-            )
         if node.text == self.scope.args:
             return Typed(Name("args"), "args")
         if node.text in ("true", "false"):
@@ -217,7 +212,7 @@ class Translator:
 
     def template(self, node: Node) -> Typed:
         known = self.program.catalogue.types.get(node.text)
-        if known is not None and node.text not in self.program.defined:
+        if known is not None:
             args = tuple(self.translate(kid).expr for kid in node.kids)
             return Typed(Index(replace(known.cuir), args), known.kind)
         signature = self.program.functions.get(node.text)

@@ -64,8 +64,6 @@ class Program:
     fields: Mapping[str, str]  # of the argument struct
     functions: Mapping[str, Signature]
     templates: frozenset[str]
-    # Every name that the file itself gives a meaning: it hides the catalogue's.
-    defined: frozenset[str] = frozenset()
 
 
 @dataclass

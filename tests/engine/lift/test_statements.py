@@ -278,31 +278,6 @@ def test_what_an_opaque_op_declares_hides_the_outer_name():
     assert text_of_body("{ unsigned x = 3; float y = x; }\n  float z = x;").endswith("z = x")
 
 
-OWN_MEANING = {
-    "a function": "__device__ void sync() { }",
-    "a function of another kind": "__device__ float* exp2(float x) { return nullptr; }",
-    "a macro": "#define exp2(x) ((x) * (x))",
-    "a macro without arguments": "#define sync nothing",
-    "a class": "struct map { int x; };",
-    "a variable": "__device__ int zeros[3];",
-}
-
-
-@pytest.mark.parametrize("name", OWN_MEANING)
-def test_what_the_file_defines_is_not_the_catalogues(name: str):
-    body = """sync();
-  x = exp2(x);
-  s = map(s, [&](float a) { return a; });
-  s = zeros<MmaAcc<64, 64, 4>>();"""
-    plain = lift_body(body)
-    own = lift_body(body, before=OWN_MEANING[name])
-    assert plain.opaque == ()
-    if name == "a function":
-        assert "def sync():" in print_module(own.module)
-    else:
-        assert any(o.path[0] == "kernel" for o in own.opaque)
-
-
 @pytest.mark.parametrize(
     "before",
     [
