@@ -38,9 +38,12 @@ from engine.lift.syntax import Node, NotAnExpression, parse_expression
 from engine.lift.tokens import Tokens
 from engine.resources import kernels_dir
 
-NUMBERS = ("bool", "i32", "i64", "f32")  # in the order of C++'s usual conversions
+# In the order of C++'s usual conversions. No variable is unsigned: `u32` and `u64` are what C++
+# makes of block numbers and sizes before they are stored.
+NUMBERS = ("bool", "i32", "u32", "i64", "u64", "f32")
+UNSIGNED = frozenset({"u32", "u64"})
 KINDS = frozenset({
-    "none", "i32", "i64", "f32", "bool", "same", "tile", "region", "shared", "stages",
+    "none", "i32", "u32", "i64", "u64", "f32", "bool", "same", "tile", "region", "shared", "stages",
     "barriers", "barrier", "words", "word", "layout", "type", "coordinates", "tensor",
     "tensor_map", "status", "kernel", "stream", "lambda",
 })  # fmt: skip
@@ -309,7 +312,7 @@ class _Reader:
         for name, value in table.items():
             match value:
                 case {"arity": int(arity), "type": str(kind)}:
-                    of = ":f32" if kind == "f32" else ""
+                    of = f":{kind}" if kind != "same" else ""
                     holes = ", ".join(f"{{x{i}{of}}}" for i in range(arity))
                     out.append({"cxx": f"{name}({holes})", "type": kind})
                 case _:

@@ -69,6 +69,16 @@ def defined_macros(tokens: Sequence[Token]) -> dict[str, int]:
     return out
 
 
+def aliases(tokens: Sequence[Token]) -> Iterable[Token]:
+    """The names that a `using` or `typedef` gives a type, wherever it stands."""
+    for at, token in enumerate(tokens[:-2]):
+        if token.text == "using" and tokens[at + 2].text == "=":
+            yield tokens[at + 1]
+        elif token.text == "typedef":
+            end = next((n for n in range(at, len(tokens)) if tokens[n].text == ";"), at + 2)
+            yield from (t for t in tokens[end - 1 : end] if t.kind == "word")
+
+
 def includes(tokens: Sequence[Token]) -> Iterable[tuple[Token, str]]:
     """Each `#include`, with its name as it is written between the quotes or brackets; "" where a
     macro stands for it."""

@@ -6,12 +6,13 @@ from tree_sitter import Node as Tree
 
 from engine.cuir.nodes import Field
 from engine.errors import LiftError
-from engine.lift.catalogue import NUMBERS, Catalogue
+from engine.lift.catalogue import NUMBERS, UNSIGNED, Catalogue
 from engine.lift.declarations import read_alias
 from engine.lift.expressions import Translator, Typed, Unknown
 from engine.lift.headers import (
     NAMESPACE,
     OUR_HEADERS,
+    aliases,
     bundled_headers,
     defined_macros,
     header_words,
@@ -57,9 +58,10 @@ class TopLevel:
 
     def find_macros(self) -> None:
         """Every name that a #define in this file gives a meaning of its own. Raises `LiftError` for
-        one that has a meaning."""
-        macros, taken = defined_macros(self.source.tokens.all), words(self.catalogue)
-        for name, offset in macros.items():
+        one that has a meaning, and for a type by such a name."""
+        tokens, taken = self.source.tokens.all, words(self.catalogue)
+        macros = defined_macros(tokens)
+        for name, offset in (*macros.items(), *((t.text, t.start) for t in aliases(tokens))):
             if name in taken:
                 raise self.meant_already(offset, name)
         self.source.macros.update(macros)
@@ -231,6 +233,6 @@ class TopLevel:
             if kind not in NUMBERS:
                 raise Unknown("a constant of another type")
             typed = translator.converted(typed, kind)
-        if typed.kind not in NUMBERS:
-            raise Unknown("a constant that is no number")
+        if typed.kind not in NUMBERS or typed.kind in UNSIGNED:
+            raise Unknown("a constant that is no number with a sign")
         return words[-1], typed
