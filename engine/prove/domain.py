@@ -22,15 +22,10 @@ class Domain:
     given: tuple[Condition, ...]
 
     @property
-    def shown(self) -> tuple[Whole, ...]:
-        """The sizes that a witness names."""
-        return tuple(self.sizes[name] for name in SIZES)
-
-    @property
     def smallest(self) -> tuple[Whole, ...]:
         """What makes a witness the smaller one: both lengths, heads and batches, then each."""
         size = self.sizes
-        return (size["Nq"] + size["Nk"], size["B"] + size["Hq"], *self.shown)
+        return (size["Nq"] + size["Nk"], size["B"] + size["Hq"], *size.values())
 
 
 def domain_of(legal: Iterable[Expr], columns: Mapping[str, int]) -> Domain:

@@ -64,8 +64,8 @@ Answer = Proven | Witness | Unknown
 class Goal:
     """`given` implies `claim`, for all values of the names in both.
 
-    `twin` is the claim with a seeded fault: it must be refuted. A witness shows the names of
-    `shown`, and is the smallest by `smallest`, term after term (each is at
+    `twin` is the claim with a seeded fault: it must be refuted. A witness gives the values of
+    `shown` by name, and is the smallest by `smallest`, term after term (each is at
     least 0 under `given`).
     """
 
@@ -73,7 +73,7 @@ class Goal:
     given: tuple[Condition, ...]
     claim: Condition
     twin: Condition
-    shown: tuple[Whole, ...]
+    shown: Mapping[str, Whole]
     smallest: tuple[Whole, ...] = ()
 
 
@@ -91,14 +91,14 @@ def prove(goal: Goal, budget: int = BUDGET) -> Answer:
         (goal.given, "no legal size satisfies its assumptions"),
         ((*goal.given, z3.Not(goal.twin)), "its false twin is not refuted"),
     ):
-        if not isinstance(find(conditions, (), (), budget), Witness):
+        if not isinstance(find(conditions, {}, (), budget), Witness):
             return Unknown(fault, seconds())
     return Proven(wrong.solver, seconds())
 
 
 def find(
     conditions: Sequence[Condition],
-    shown: Sequence[Whole],
+    shown: Mapping[str, Whole],
     smallest: Sequence[Whole] = (),
     budget: int = BUDGET,
 ) -> Answer:
@@ -106,7 +106,8 @@ def find(
     begin = time.monotonic()
     context = z3.Context()
     asked = [c.translate(context) for c in conditions]
-    names, sizes = ([t.translate(context) for t in terms] for terms in (shown, smallest))
+    names = {name: term.translate(context) for name, term in shown.items()}
+    sizes = [term.translate(context) for term in smallest]
     reason = ""
     for arithmetic in ARITHMETIC:
         solver = _solver(context, arithmetic, budget, asked)
@@ -115,7 +116,7 @@ def find(
             return Proven(f"{VERSION}, arith.solver {arithmetic}", time.monotonic() - begin)
         if result == z3.sat:
             model, minimal = _smaller(context, arithmetic, asked, sizes, solver.model())
-            values = {str(t): _value(model, t) for t in names}
+            values = {name: _value(model, term) for name, term in names.items()}
             return Witness(values, minimal, time.monotonic() - begin)
         reason = solver.reason_unknown()
     spent = "canceled" in reason or "resource limit" in reason

@@ -100,7 +100,7 @@ def test_each_subexpression_is_shown_with_its_path_condition() -> None:
     terms.truth(parse_expr("b != 0 and a * 3 // b > 1"), {"a": A, "b": B})
     assert seen["b"] == ()
     (condition,) = seen["a*3"]
-    assert isinstance(find((condition != (B != 0),), ()), Proven)
+    assert isinstance(find((condition != (B != 0),), {}), Proven)
     (need,) = terms.needs
     assert need.path == seen["a*3"] and str(need.claim) == "b > 0"
 
@@ -113,9 +113,9 @@ def test_what_has_no_term_is_refused(text: str) -> None:
 
 def test_the_domain_is_what_is_legal() -> None:
     square = domain_of([parse_expr("Nq == Nk"), parse_expr("Nq >= D + 3")], {"D": 64})
-    found = find(square.given, square.shown, square.smallest)
+    found = find(square.given, square.sizes, square.smallest)
     assert found == Witness({"B": 1, "Hq": 1, "Hkv": 1, "Nq": 67, "Nk": 67})
     size = square.sizes
-    assert isinstance(find((*square.given, size["Nq"] < 67), ()), Proven)
+    assert isinstance(find((*square.given, size["Nq"] < 67), {}), Proven)
     groups = (*square.given, size["Hq"] == 6, size["Hkv"] == 4)
-    assert isinstance(find(groups, ()), Proven)
+    assert isinstance(find(groups, {}), Proven)
