@@ -23,7 +23,7 @@ from engine.spec.clauses import clauses_of
 from engine.spec.fit import NoForm, fit
 from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
-from engine.spec.reading import Read, output_names, read_all, role_names
+from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
 from engine.spec.recipe import Input, Recipe
 from engine.spec.sizes import Domain
 from engine.spec.source import EXAMPLE, TensorParameter, read_source
@@ -212,7 +212,7 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     """The spec's tensors with their roles, and dimension names by role."""
     reading = read.traced[0].reading
     roles = {reading.q.base: "q", reading.k.base: "k", reading.v.base: "v"}
-    renamed = _renamed(program, read)
+    renamed = roles_by_name(program, read.traced[0].reading)
     outputs = dict(zip(reading.output, output_names(len(reading.output)), strict=True))
     out = []
     for t in program.tensors:
@@ -247,16 +247,6 @@ def _check_dims(program: Program, tensor: TensorParameter) -> None:
         )  # fmt: skip
 
 
-def _renamed(program: Program, read: Read) -> dict[str, str]:
-    """Annotated names as roles; of two roles for one name, rows are keys and heads are q's."""
-    out: dict[str, str] = {}
-    for name, role in role_names(program, read.traced[0].reading):
-        if name in out and (out[name], role) in (("D", "Dv"), ("Hq", "Hkv")):
-            continue
-        out[name] = role
-    return out
-
-
 def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ...]:
     """Sizes that share one name are equal; and the lengths that the spec runs at."""
     roles: dict[str, list[str]] = {}
@@ -276,7 +266,7 @@ def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ..
 
 def _output_dims(program: Program, read: Read) -> tuple[str, ...]:
     columns = next(n for n, role in role_names(program, read.traced[0].reading) if role == "Dv")
-    last = _renamed(program, read)[columns]
+    last = roles_by_name(program, read.traced[0].reading)[columns]
     return tuple(_OUTPUT_NAMES.get(role, last) for role in read.traced[0].reading.output)
 
 
