@@ -19,6 +19,7 @@ from engine.spec.roles import Reading, read_output
 from engine.spec.size_values import SizesByName
 from engine.spec.sizes import TRACE_SIZES, Domain, dimension_values, slots
 from engine.spec.source import TensorParameter
+from engine.spec.symbolic import size_name
 from engine.spec.trace import AtenMode, PythonMode, Trace, kind_of_dtype
 from engine.spec.weights import NotAttention
 
@@ -61,11 +62,6 @@ def random_inputs(
                 value = value.sort(-1).values
         out[t.name] = value
     return out
-
-
-def size_name(dimension: str) -> str:
-    """The size of a dimension as a name in a trace; no Python name can clash with it."""
-    return f"%size {dimension}"
 
 
 def trace_once(

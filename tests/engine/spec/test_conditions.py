@@ -110,9 +110,10 @@ def test_a_count_of_calls_is_refused(read: Read) -> None:
 
 
 def test_the_head_sizes_of_a_kernel_are_tried(write: Callable[[str], Path]) -> None:
-    # A tensor decides, so no comparison of Python's shows it.
+    # What leaves no trace of the size it came from decides: a text's length.
     path = write(
-        f"{HEAD}    s = s * torch.where(torch.tensor(q.size(-1) / 1.0) == 80.0, 2.0, 1.0)\n{TAIL}"
+        f"{HEAD}    d = len('d' * q.size(-1))\n"
+        f"    s = s * torch.where(torch.tensor(float(d)) == 80.0, 2.0, 1.0)\n{TAIL}"
     )
     read_recipe(path)
     with pytest.raises(SpecError, match=r"at .*D 80"):
