@@ -16,7 +16,7 @@ from engine.cuir.printer import print_expr
 from engine.errors import SpecError
 from engine.scalar_algebra.canonical import canonical, canonical_predicate
 from engine.scalar_algebra.given import simplified_where
-from engine.scalar_algebra.kinds import INDEX_NAMES, SIZE_NAMES, Kinds
+from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
@@ -26,14 +26,11 @@ from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
 from engine.spec.recipe import Input, Recipe
 from engine.spec.sizes import Domain
-from engine.spec.source import EXAMPLE, TensorParameter, read_source
+from engine.spec.source import EXAMPLE, OWN_NAMES, TensorParameter, read_source
 from engine.spec.tables import Form, closed_form, with_forms
-from engine.spec.taken import check_names, meaning
+from engine.spec.taken import check_dims, meaning
 from engine.spec.trace import Leaf
 from engine.spec.validate import validate_recipe
-
-OWN_NAMES = ("x", "s", *INDEX_NAMES, *SIZE_NAMES)
-"""What the expressions of a recipe mean by themselves: dot product, score, places, sizes."""
 
 _OUTPUT_NAMES = {"b": "B", "h": "Hq", "i": "Nq"}
 HeadSizes = Sequence[tuple[int, int]]
@@ -217,14 +214,9 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     out = []
     for t in program.tensors:
         role = roles.get(Name(t.name), "extra")
-        if role == "extra" and t.name in OWN_NAMES:
-            raise program.source.error(
-                f"input {t.name} has a name that recipes use themselves", t.line,
-                f"rename it: {', '.join(OWN_NAMES)} are taken",
-            )  # fmt: skip
         dims = [renamed.get(d, d) for d in t.dims]
         if role == "extra":
-            check_names(program.source, t.name, dims, t.line)
+            check_dims(program.source, t.name, dims, t.line)
         else:
             _check_dims(program, t)
         if role == "q":

@@ -92,6 +92,7 @@ def trace_once(
         raise
     _check_declared(program, tuple(out.shape), dims)
     sym = trace.sym(out)
+    trace.refuse_random(sym.deps)
     outputs = output_names(len(sym.shape))
     for name, extent in zip(outputs, sym.shape, strict=True):
         trace.ranged(name, extent)

@@ -9,7 +9,7 @@ result its symbolic twin. Nothing is guessed from names or source text.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,8 @@ class Trace:
         self.counts: dict[tuple[int | None, str], int] = {}
         self.writes: dict[int, int] = {}
         self.fresh = 0
+        # Where random numbers were drawn, by the name that what depends on them depends on.
+        self.draws: dict[str, tuple[str, int | None]] = {}
         # What the numbers of the running Python call are of the sizes, by value.
         self.numbers: dict[float, Expr] = {}
 
@@ -90,6 +92,21 @@ class Trace:
         """An argument of an op: the expression that Python computed it by, where it is known."""
         known = None if isinstance(value, bool) else self.numbers.get(value)
         return Num(value) if known is None else known
+
+    def drawn(self, name: str, line: int | None) -> str:
+        """A dependency on random numbers: harmless where nothing of it reaches the output."""
+        dependency = f"%random {len(self.draws)}"
+        self.draws[dependency] = (name, line)
+        return dependency
+
+    def refuse_random(self, deps: Iterable[str]) -> None:
+        """Raises `SpecError` at the draw where `deps` hold one."""
+        for name, line in (self.draws[d] for d in sorted(deps) if d in self.draws):
+            raise self.error(
+                f"{name} draws random numbers, and a spec must be a function of its inputs",
+                line,
+                "remove dropout and random tensors",
+            )
 
     def error(self, message: str, line: int | None, fix: str | None = None) -> SpecError:
         return SpecError(message, where=Where(str(self.path), line), fix=fix)
@@ -229,6 +246,7 @@ class PythonMode(OnCpu):
     ) -> Any:
         if name in TO_PYTHON and args and isinstance(args[0], torch.Tensor):
             deps = self.trace.sym(args[0]).deps
+            self.trace.refuse_random(deps)
             if deps:
                 line = self.trace.where.here()
                 raise self.trace.error(
@@ -286,12 +304,8 @@ class AtenMode(DispatchMode):
             return out
         deps = frozenset().union(*(s.deps for s in before.values()))
         if name in RANDOM:
-            raise trace.error(
-                f"{name} draws random numbers, and a spec must be a function of its inputs",
-                line,
-                "remove dropout and random tensors",
-            )
-        made = self._read(name, args, kwargs, out)
+            deps |= {trace.drawn(name, line)}
+        made = None if name in RANDOM else self._read(name, args, kwargs, out)
         outs = (
             [out]
             if isinstance(out, torch.Tensor)
@@ -313,6 +327,7 @@ class AtenMode(DispatchMode):
             else:
                 trace.give(tensor, sym)
         if name in ("_local_scalar_dense", "item", "equal", "is_nonzero") and deps:
+            trace.refuse_random(deps)
             raise trace.error(
                 f"Python control flow needs the values of {', '.join(sorted(deps))}", line, FIX_FLOW
             )

@@ -242,7 +242,7 @@ class SpecRun:
         scalars = {s.name: s.value for s in self.source.scalars if not s.size}
 
         def call(inputs: Mapping[str, Tensor]) -> Tensor:
-            given = {t.name: inputs[t.name] for t in self.source.tensors}
+            given = {t.keyword: inputs[t.name] for t in self.source.tensors}
             if self.source.kind == "eager":
                 out = function(**given, **scalars)
             else:
