@@ -12,6 +12,7 @@ from engine.spec.recipe import Recipe
 from engine.transfer.match import find_attention
 from engine.transfer.rules.arithmetic import hoist_shared
 from engine.transfer.rules.bind import binding_of
+from engine.transfer.rules.free_names import with_free_names
 from engine.transfer.rules.branches import look_at_all
 from engine.transfer.rules.dense import narrow_tiles, take_smaller_tiles
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
@@ -38,6 +39,7 @@ def plan(module: Module, recipe: Recipe) -> Plan:
     """The steps that carry `recipe` to `module`. Raises `TransferError` when no rule does."""
     found = find_attention(module)
     check_heads(module, found, recipe)
+    recipe, theirs = with_free_names(module, found, recipe)
     words = Words(module, found, recipe)
     lists = lists_of(module, found, recipe)
     steps: list[Step] = []
@@ -47,7 +49,7 @@ def plan(module: Module, recipe: Recipe) -> Plan:
     if used:
         steps.append(
             Step(
-                "Pass " + ", ".join(i.name for i in used) + " to the kernel",
+                "Pass " + ", ".join(theirs.get(i.name, i.name) for i in used) + " to the kernel",
                 "the spec reads extra inputs: each gets a field in the argument struct and a view",
                 "inputs",
                 lambda m: add_inputs(m, found, used),
@@ -221,7 +223,7 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 )
             )
     workspace = lists.workspace if lists is not None else None
-    return Plan(tuple(steps), binding_of(module, found, recipe, used, factor, workspace))
+    return Plan(tuple(steps), binding_of(module, found, recipe, used, factor, workspace, theirs))
 
 
 def _is_read(name: str, exprs: list[Expr | None]) -> bool:
