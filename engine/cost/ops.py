@@ -103,7 +103,7 @@ def _each(op: Bound, f: Lambda, tiles: tuple[Type, ...], mapped: bool) -> Demand
             tile = values[position]
             role = tile.layout.role if isinstance(tile, TileType) else "acc"
             kind = {"row": ROW, "col": COLUMN}.get(role, ELEMENT)
-            if isinstance(tile, TileType) and tile.dtype in ("i32", "i64", "bool"):
+            if isinstance(tile, TileType) and tile.dtype in ("i32", "i64", "bool", "bits"):
                 whole.add(name)
         else:
             one = len(f.params) - len(values) == 1

@@ -157,9 +157,9 @@ class Compiler:
 
     def unary(self, op: str, operand: Fn) -> Fn:
         if op == "-":
-            return lambda env: -operand(env)
+            return lambda env: -_counted(operand(env))
         if op == "~":
-            return lambda env: ~operand(env)
+            return lambda env: ~_counted(operand(env))
 
         def negate(env: Env) -> Any:
             value = operand(env)
@@ -174,8 +174,9 @@ class Compiler:
 
             def integral(env: Env) -> Any:
                 a, b = left(env), right(env)
-                if type(a) is int and type(b) is int:
+                if type(a) in _NUMBER and type(b) in _NUMBER:
                     return whole(a, b)
+                a, b = _counted(a), _counted(b)
                 if op == "//":
                     return torch_module().div(a, b, rounding_mode="trunc")
                 return torch_module().fmod(a, b)
@@ -186,7 +187,7 @@ class Compiler:
             def quotient(env: Env) -> Any:
                 a, b = left(env), right(env)
                 if type(a) in _NUMBER and type(b) in _NUMBER:
-                    result = divide(a, b)
+                    result = divide(self.to_float(a), self.to_float(b))
                     return result if exact else f32(result)
                 a, b = self.floats(a, b)
                 return a / b
@@ -200,6 +201,7 @@ class Compiler:
                 result = apply(a, b)
                 return result if LEAST <= result <= MOST else within(result)
             if type(a) in _NUMBER and type(b) in _NUMBER:
+                a, b = self.mixed(a, b)
                 try:
                     result = apply(a, b)
                 except OverflowError:
@@ -207,7 +209,7 @@ class Compiler:
                 if type(result) is not float:
                     return within(result)
                 return result if exact else f32(result)
-            a, b = self.mixed(a, b)
+            a, b = self.mixed(_counted(a), _counted(b))
             return apply(a, b)
 
         return arithmetic
@@ -217,7 +219,7 @@ class Compiler:
 
         def comparison(env: Env) -> Any:
             a, b = left(env), right(env)
-            if type(a) not in _NUMBER or type(b) not in _NUMBER:
+            if type(a) is not type(b) or type(a) not in _NUMBER:
                 a, b = self.mixed(a, b)
             return apply(a, b)
 
@@ -273,8 +275,11 @@ class Compiler:
                 if type(value) not in _NUMBER:
                     break
             else:
+                if len(values) == 2:
+                    values = list(self.mixed(*values))
                 result = number(*values)
                 return result if exact or type(result) is not float else f32(result)
+            values = [_counted(v) for v in values]
             if to_float:
                 values = self.floats(*values)
             elif len(values) == 2:
@@ -325,6 +330,13 @@ class Compiler:
         if type(value) in _NUMBER:
             return float(value) if self._exact else f32(float(value))
         return value.to(float_dtype(self.mode))
+
+
+def _counted(value: Any) -> Any:
+    """A truth value in arithmetic is 0 or 1, as in C; of a sum torch would make `or`."""
+    if type(value) in _NUMBER or value.dtype != torch_module().bool:
+        return value
+    return value.to(torch_module().int64)
 
 
 def _is_float(value: Any) -> bool:

@@ -13,8 +13,9 @@ from engine.transfer.logic import factored
 from engine.transfer.match import find_attention
 from engine.transfer.rules.arithmetic import hoist_shared
 from engine.transfer.rules.bind import binding_of
+from engine.transfer.rules.free_names import with_free_names
 from engine.transfer.rules.branches import look_at_all
-from engine.transfer.rules.dense import narrow_tiles
+from engine.transfer.rules.dense import narrow_tiles, take_smaller_tiles
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
 from engine.transfer.rules.exponent import subtract_first, unbounded
 from engine.transfer.rules.grid import begin_with_the_longest, spread_uneven_rows
@@ -38,6 +39,7 @@ def plan(module: Module, recipe: Recipe) -> Plan:
     """The steps that carry `recipe` to `module`. Raises `TransferError` when no rule does."""
     found = find_attention(module)
     check_heads(module, found, recipe)
+    recipe, theirs = with_free_names(module, found, recipe)
     words = Words(module, found, recipe)
     lists = lists_of(module, found, recipe)
     steps: list[Step] = []
@@ -47,7 +49,7 @@ def plan(module: Module, recipe: Recipe) -> Plan:
     if used:
         steps.append(
             Step(
-                "Pass " + ", ".join(i.name for i in used) + " to the kernel",
+                "Pass " + ", ".join(theirs.get(i.name, i.name) for i in used) + " to the kernel",
                 "the spec reads extra inputs: each gets a field in the argument struct and a view",
                 "inputs",
                 lambda m: add_inputs(m, found, used),
@@ -136,6 +138,16 @@ def plan(module: Module, recipe: Recipe) -> Plan:
         )
         steps.append(
             Step(
+                "Take tiles that leave registers for what is read",
+                "all that the score and the mask read at once would spill beside a whole tile; the "
+                "price is more tiles, each with its barriers and row maxima: of 16 keys fewer a "
+                "third more than of 64, half as many again as of 48, twice as many as of 32",
+                "inputs",
+                lambda m: take_smaller_tiles(m, found),
+            )
+        )
+        steps.append(
+            Step(
                 "Load the next dense tile while this one is worked on",
                 "memory takes longer than the score's matmul: the next loads start when "
                 "the weights are summed, and pass under both matmuls",
@@ -211,7 +223,7 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 )
             )
     workspace = lists.workspace if lists is not None else None
-    return Plan(tuple(steps), binding_of(module, found, recipe, used, factor, workspace))
+    return Plan(tuple(steps), binding_of(module, found, recipe, used, factor, workspace, theirs))
 
 
 def _is_read(name: str, exprs: list[Expr | None]) -> bool:
