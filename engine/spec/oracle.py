@@ -87,7 +87,7 @@ def _indexing() -> AbstractContextManager[object]:
         return nullcontext()
     from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
-    mode: AbstractContextManager[object] = TransformGetItemToIndex()  # type: ignore[no-untyped-call]
+    mode: AbstractContextManager[object] = TransformGetItemToIndex()
     return mode
 
 
