@@ -292,7 +292,12 @@ def _history(base: Module, trail: Iterable[tuple[Step, Module]], proposed: Modul
 def _rules_of(edit: Edit, history: list[_Made]) -> list[Step]:
     """The rules that made an edit, in order: the first wrote the text, the others changed it."""
     found: list[Step | None] = []
-    if edit.new_path is not None:
+    if FIELDS in (edit.new_path or edit.old_path or ())[:1]:  # fields have names, and no places
+        same = (edit.kind, edit.old, edit.new)
+        for made in history:
+            if any((e.kind, e.old, e.new) == same for e in made.difference.edits):
+                found.append(made.rule)
+    elif edit.new_path is not None:
         path = edit.new_path
         for made in reversed(history):
             if path in made.touched or path not in made.back:
