@@ -385,8 +385,8 @@ def writable_fix(path: Path) -> str:
         mode = stat.filemode(path.stat().st_mode)
         if os.statvfs(path).f_flag & os.ST_RDONLY:
             return (
-                f"{path} is on a read-only file system: name another place in $CUBRIDGE_STORE, or mount "
-                "it for writing"
+                f"{path} is on a read-only file system: name another place in $CUBRIDGE_STORE, or "
+                "mount it for writing"
             )
     except OSError:
         mode = "unreadable"

@@ -70,8 +70,8 @@ class Local:
         if not has_gpu():
             raise MissingTool(
                 "there is no NVIDIA GPU on this machine",
-                fix="pack a job, carry it to a machine that has one and import its result, or choose "
-                "another runner",
+                fix="pack a job, carry it to a machine that has one and import its result, or "
+                "choose another runner",
             )
         python = self.python or sys.executable
         result = job / RESULT
@@ -170,7 +170,8 @@ class Command:
         if not self.words():
             raise InputError(
                 "the command runner needs a command",
-                fix="write one, such as 'srun --gres=gpu:1 python3 {job}/run.py --out {out} {options}', or "
+                fix="write one, such as 'srun --gres=gpu:1 python3 {job}/run.py --out {out} "
+                "{options}', or "
                 f"export {COMMAND_VARIABLE}",
             )
         if "{job}" not in self.template:

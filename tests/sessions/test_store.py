@@ -282,7 +282,7 @@ def test_a_fork_goes_its_own_way(store: Store, session: str) -> None:
 
 
 def test_no_fork_begins_in_the_middle_of_a_stroke(store: Store, session: str) -> None:
-    """A decision and its target, a proposal and its artifacts, an undo of two are one thing each."""
+    """A decision and its target, a proposal and its artifacts, an undo of two: one thing each."""
     hunks = tuple(Hunk(f"h{n}", "t", "r", "c", "a", "b", (), Origin.RULES) for n in (1, 2))
     (base, old), (target, new) = (artifact_set(Stage.TARGET, t) for t in ("old", "new"))
     with store.writer(session) as writer:

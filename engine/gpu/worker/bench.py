@@ -197,7 +197,8 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
         row: dict[str, Any] = {
             "case": where, "name": name, "ms": timing.median, "iqr_ms": timing.iqr,
             "samples": timing.samples, "ours_is": timing.median / base, "mask": entry.mask.kind,
-            **work, **rated(work, timing.median), "sizes": sizes, "dtype": str(subject.dtype).removeprefix("torch."),
+            **work, **rated(work, timing.median), "sizes": sizes,
+            "dtype": str(subject.dtype).removeprefix("torch."),
             "clocks": {"before": before, "after": after, **watch.seen()},
         }  # fmt: skip
         if name.startswith("bare "):
