@@ -40,8 +40,8 @@ def test_a_configuration_that_git_cannot_read_is_no_missing_git(tmp_path: Path, 
         "from sessions.user_repository import plan_commit\nfrom engine.errors import InputError\n"
         "from tests.sessions.conftest import created\n"
         "print(Store.open(sys.argv[1]).create(created(), actor='a'))\n"
-        "try:\n    plan_commit({Path('k.cu').absolute(): b'x'}, title='t', session='s', level=None, "
-        "sha256='h')\n"
+        "try:\n    plan_commit({Path('k.cu').absolute(): b'x'}, title='t', session='s', "
+        "level=None, sha256='h')\n"
         "except InputError as error:\n    print(error)"
     )
     subprocess.run(["git", "init", "-q", str(tmp_path / "mine")], check=True)
