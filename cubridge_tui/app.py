@@ -309,7 +309,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         from textual.command import CommandPalette
 
         if not isinstance(self.screen, CommandPalette):
-            self.push_screen(CommandPalette(id="--command-palette"))
+            # No id: a session that opens over one leaves it below, and two of one id end the app.
+            self.push_screen(CommandPalette())
 
     # --- sessions --------------------------------------------------------------------------------
 
