@@ -22,6 +22,7 @@ if str(ROOT) not in sys.path:
 
 from engine.gpu.bench_bars import groups_of, notes_of  # noqa: E402
 from engine.gpu.predicted import HELD, OURS, resources_of  # noqa: E402
+from engine.gpu.worker.rates import rate_of  # noqa: E402
 from engine.report.bars import Group, bars  # noqa: E402
 from engine.report.picture import Picture, png, svg  # noqa: E402
 from engine.report.scatter import Point, scatter  # noqa: E402
@@ -88,8 +89,13 @@ def timed_of(record: Mapping[str, Any]) -> list[Timed]:
         registers, spilled = resources_of({**entry, "primary": entry.get("primary")})
         for case in dict.fromkeys(str(r["case"]) for r in entry["times"]):
             rows = [r for r in entry["times"] if str(r["case"]) == case]
-            timed = {str(r["name"]): r for r in rows if isinstance(r.get("ms"), int | float)}
-            absent = {str(r["name"]): str(r.get("reason")) for r in rows if "ms" not in r}
+            rates = {str(r["name"]): rate_of(r, record["device"]) for r in rows}
+            timed = {n: r for r in rows if rates[n := str(r["name"])].tflops is not None}
+            absent = {
+                n: str(r.get("reason") or rates[n].note)
+                for r in rows
+                if (n := str(r["name"])) not in timed
+            }
             if OURS in timed:
                 out.append(
                     Timed(
@@ -323,7 +329,9 @@ def plots(records: Sequence[Mapping[str, Any]]) -> dict[str, Picture]:
         card = str(record["device"]["name"])
         for entry in record["entries"]:
             kernel, spec = kernel_and_spec(str(entry["name"]))
-            groups.setdefault((kernel, card), []).extend(groups_of(entry["times"], f"{spec}  "))
+            groups.setdefault((kernel, card), []).extend(
+                groups_of(entry["times"], record["device"], f"{spec}  ")
+            )
             notes[kernel, card] = notes_of(record["device"], str(record["method"]))
     for (kernel, card), found in groups.items():
         name = f"attention_{kernel.removeprefix('flash_fwd_')}"

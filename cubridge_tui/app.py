@@ -165,12 +165,11 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         """A key of an action was acted on: what was typed behind it goes where the keys go now."""
         if self._held_too_long is not None:
             self._held_too_long.stop()
-        screen = self.screen
-        opens = isinstance(screen, TypedInto)
-        if opens and not screen.opened(functools.partial(self.call_later, self.on_passed)):
+        into = self.screen if isinstance(self.screen, TypedInto) else None
+        if into and not into.opened(functools.partial(self.call_later, self.on_passed)):
             return
         keys = self._ahead.release()
-        for key in screen.take(keys) if opens else keys:
+        for key in into.take(keys) if into else keys:
             await self.on_event(key)
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
@@ -310,7 +309,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         from textual.command import CommandPalette
 
         if not isinstance(self.screen, CommandPalette):
-            self.push_screen(CommandPalette(id="--command-palette"))
+            # No id: a session that opens over one leaves it below, and two of one id end the app.
+            self.push_screen(CommandPalette())
 
     # --- sessions --------------------------------------------------------------------------------
 

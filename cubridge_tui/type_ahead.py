@@ -1,8 +1,8 @@
 """Keys that come before the one in front of them has been acted on.
 
-Textual gives each key to the widget that has the focus when it comes. In a burst (a paste, a script,
-fast fingers) the letters behind a key that opens a line to type into so reach the pane below it:
-some move its cursor, the others are lost. Here they wait until that key was acted on, and go to
+Textual gives each key to the widget that has the focus when it comes. In a burst (a paste, a
+script, fast fingers) the letters behind a key that opens a line to type into reach the pane below
+it: some move its cursor, the others are lost. Here they wait until that key was acted on, and go to
 whoever has the keys then.
 """
 

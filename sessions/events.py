@@ -250,6 +250,23 @@ def stamp(bodies: Sequence[Body], actor: str, after: str | None) -> tuple[Event,
     return tuple(events)
 
 
+def stroke_end(events: Sequence[Event], index: int) -> int:
+    """The place of the last event that was appended together with the one at `index`.
+
+    A decision and the artifact that it makes, a proposal and its target, an undo of several
+    decisions are one thing that happened: no history ends between them. What is stamped at once
+    bears one time, and nothing else does, since saving takes longer than a millisecond.
+    """
+    first = events[index]
+    end = index
+    while end + 1 < len(events) and (events[end + 1].time, events[end + 1].actor) == (
+        first.time,
+        first.actor,
+    ):
+        end += 1
+    return end
+
+
 def encode(event: Event) -> bytes:
     """The event's line, without its newline: ASCII JSON, so any terminal may show it."""
     if isinstance(event.body, Unknown):

@@ -385,9 +385,9 @@ def writable_fix(path: Path) -> str:
         mode = stat.filemode(path.stat().st_mode)
         if os.statvfs(path).f_flag & os.ST_RDONLY:
             return (
-                f"{path} is on a read-only file system: name another place with --store, or mount "
-                "it for writing"
+                f"{path} is on a read-only file system: name another place in $CUBRIDGE_STORE, or "
+                "mount it for writing"
             )
     except OSError:
         mode = "unreadable"
-    return f"make {path} writable ({mode} now), or name another place with --store"
+    return f"make {path} writable ({mode} now), or name another place in $CUBRIDGE_STORE"

@@ -21,7 +21,16 @@ from engine.files import read_file
 from engine.types import Level
 from engine.types.plain import JsonObject
 from sessions.commit import Blob, by_sha256, write_commit
-from sessions.events import Body, Event, Forked, SessionCreated, TitleSet, decode_log, stamp
+from sessions.events import (
+    Body,
+    Event,
+    Forked,
+    SessionCreated,
+    TitleSet,
+    decode_log,
+    stamp,
+    stroke_end,
+)
 from sessions.fold import fold, problem_with
 from sessions.git_store import (
     NOTHING,
@@ -209,7 +218,8 @@ class Store:
     def fork(
         self, name: str, *, actor: str, title: str | None = None, at: str | None = None
     ) -> str:
-        """A new session that begins with another one's history, up to and with event `at`.
+        """A new session that begins with another one's history, up to and with event `at` and what
+        was done at one stroke with it.
 
         Raises:
             StoreError: no such session or event.
@@ -322,12 +332,13 @@ class Store:
             raise store_error(self.path, error) from None
 
     def _up_to(self, source: Session, base: Loaded, at: str) -> tuple[Loaded, str]:
-        """`base` cut after the event `at`, and the commit that its history then hangs on."""
+        """`base` cut after the stroke of the event `at`, and the commit that it then hangs on."""
         index = next((i for i, event in enumerate(base.events) if event.id == at), None)
         if index is None:
             raise StoreError(
                 f"{source.id} has no event {at!r}", fix=f"cubridge replay {source.id} lists them"
             )
+        index = stroke_end(base.events, index)
         history = self._git.history(source.commit)
         parent = next((oid for oid, count in history if count <= index + 1), source.commit)
         kept = [line for line in base.log.split(b"\n") if line][: index + 1]

@@ -97,7 +97,7 @@ def _plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     from engine.report.bars import bars_png, bars_svg
 
     title = ", ".join(dict.fromkeys(str(r["name"]) for r in results))
-    groups = [g for r in results for g in groups_of(r["times"], f"{r['name']}  ")]
+    groups = [g for r in results for g in groups_of(r["times"], r["device"], f"{r['name']}  ")]
     notes = notes_of(results[0]["device"], str(results[0]["method"]))
     if path.suffix == ".png":
         data = bars_png(title, groups, notes)

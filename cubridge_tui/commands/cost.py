@@ -15,7 +15,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from engine.gpu.worker.shapes import FORM
 
     parser.add_argument("what", help="a bundled kernel's name, a .cu or .cuir file, or a session")
-    parser.add_argument("--card", choices=list(cards()), default="h100", help="default: h100")
+    parser.add_argument(
+        "--card", choices=list(cards()), help="default: the card that the kernel's arch is of"
+    )
     parser.add_argument(
         "--lengths", "--seqlen", nargs="+", type=_length, metavar="N",
         help="sequence lengths, at 16,384 rows in all and 32 heads (default: 2048 8192)",
@@ -48,7 +50,7 @@ def _share(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.cost.card import card
+    from engine.cost.card import card, card_of_arch, cards
     from engine.cost.plan import constants
     from engine.cost.report import lines
     from engine.errors import InputError, StoreError
@@ -78,14 +80,21 @@ def run(args: argparse.Namespace) -> int:
     width = constants(module).get("D", 128)
     plan = {"lengths": args.lengths or [2048, 8192], "shapes": args.shapes}
     cases = cases_of(plan, int(width))
-    found = service.costs(module, cases, card(args.card), kept=args.kept, on_arch=args.arch)
+    arch = args.arch or service.arch_of(module)
+    named = card(args.card) if args.card else card_of_arch(arch)
+    if named is None:
+        raise InputError(
+            f"the cost model has no card of the arch {arch or 'that is not given'}",
+            fix=f"name one with --card: {', '.join(cards())}",
+        )
+    found = service.costs(module, cases, named, kept=args.kept, on_arch=args.arch)
     if args.json:
         rows = [
             {"shape": case.sizes, **prediction.to_json()}
             for case, prediction in zip(cases, found, strict=True)
         ]
         tiles = service.tiles(state) if state is not None else None
-        show_json({"what": args.what, "card": args.card, "predictions": rows, "tiles": tiles})
+        show_json({"what": args.what, "card": named.name, "predictions": rows, "tiles": tiles})
         return 0
     for case, prediction in zip(cases, found, strict=True):
         show(label({**case.sizes, "D": width, "Dv": width}))

@@ -20,7 +20,7 @@ from cubridge_tui.model.written import decided_regions, written_rows
 from cubridge_tui.text.cells import split_lines
 from engine.lift.provenance import Lifted
 from engine.service.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET
-from engine.service.decisions import in_words, redo_group, undo_group
+from engine.service.decisions import first_hunk, in_words, redo_group, undo_group
 from engine.service.inputs import spec_moved
 from engine.service.lowerings import lower_task
 from engine.service.work import Work
@@ -100,8 +100,10 @@ class Builder:
             drafts=dict(self.drafts),
             constants=lifted.constants if lifted is not None else {},
             target_names=names,
-            undo_words=in_words(state, undo_group(writer.events, state.undo)),
-            redo_words=in_words(state, redo_group(writer.events, state.redo)),
+            undo_words=in_words(state, undo := undo_group(writer.events, state.undo)),
+            redo_words=in_words(state, redo := redo_group(writer.events, state.redo)),
+            undo_hunk=first_hunk(state, undo),
+            redo_hunk=first_hunk(state, redo),
             opaque=opaque,
             meanings=meanings,
             regions=regions,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import typeable
-from engine.cuir.nodes import Module, Name, Num, Str
+from engine.cuir.nodes import Module, Num
 from engine.errors import CuBridgeError
 
 if TYPE_CHECKING:  # what the first frame does not need is loaded when it is asked for
@@ -105,22 +105,13 @@ class Predicted:
     expert: Prediction
 
 
-def card_of(module: Module) -> Card | None:
-    """The card that a module's arch is written for: the one with the fewest other archs."""
-    from engine.cost.card import cards
-
-    arch = next((v.id if isinstance(v, Name) else v.value for k, v in module.spec
-                 if k == "arch" and isinstance(v, Name | Str)), "")  # fmt: skip
-    fit = [c for c in cards().values() if arch in c.archs]
-    return min(fit, key=lambda c: len(c.archs), default=None)
-
-
 def predictions(target: Module, expert: Module) -> list[str]:
     """Lines of what the cost model predicts; it takes half a second a module, off the UI thread."""
+    from engine.cost.card import card_of_arch
     from engine.gpu.worker.shapes import cases_of, label
-    from engine.service.cost import costs
+    from engine.service.cost import arch_of, costs
 
-    card = card_of(target)
+    card = card_of_arch(arch_of(target))
     if card is None:
         return ["the cost model has no card of this arch"]
     found = dict(target.spec).get("D")

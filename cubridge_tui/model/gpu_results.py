@@ -13,6 +13,7 @@ from typing import Any
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
+from engine.gpu.worker.rates import matmul_of, rate_of
 from engine.report.bars import Bar, Group
 from engine.report.bars import bars as picture_of_bars
 from engine.report.picture import Picture
@@ -41,7 +42,7 @@ class Contestant:
     name: str
     ms: float = 0.0
     iqr: float = 0.0
-    tflops: float = 0.0
+    tflops: float | None = None  # None: it may not be shown, and `note` says why
     ours_is: float | None = None
     of_floor: float | None = None
     note: str = ""
@@ -55,20 +56,24 @@ class Contestant:
 def contestants(details: Mapping[str, Any]) -> dict[str, list[Contestant]]:
     """Timed rows by case, ours first, then the fastest rival; untimed ones last."""
     out: dict[str, list[Contestant]] = {}
-    for row in _rows(details, "times"):
+    times, device = _rows(details, "times"), details.get("device")
+    device = device if isinstance(device, Mapping) else {}
+    for row in times:
         case, name = str(row.get("case", "")), str(row.get("name", ""))
-        ms, rate = _number(row.get("ms")), _number(row.get("tflops"))
-        if ms is None or rate is None:
+        ms = _number(row.get("ms"))
+        beside = [other for other in times if str(other.get("case", "")) == case]
+        rate = rate_of(row, device, matmul_of(beside))
+        if ms is None:
             found = Contestant(case, name, reason=str(row.get("reason") or "not timed"))
         else:
             found = Contestant(
-                case, name, ms, _number(row.get("iqr_ms")) or 0.0, rate,
+                case, name, ms, _number(row.get("iqr_ms")) or 0.0, rate.tflops,
                 _number(row.get("ours_is")), _number(row.get("of_floor")),
-                str(row.get("note") or ""),
+                "; ".join(filter(None, (rate.note, str(row.get("note") or "")))),
             )  # fmt: skip
         out.setdefault(case, []).append(found)
     for rows in out.values():
-        rows.sort(key=lambda c: (bool(c.reason), not c.ours, -c.tflops))
+        rows.sort(key=lambda c: (bool(c.reason), not c.ours, c.ms))
     return out
 
 
@@ -159,14 +164,14 @@ def bars(details: Mapping[str, Any], width: int) -> Chart:
         if rows:
             add("")
         add(case, kind=RowKind.HEAD)
-        top = max((m.tflops for m in members), default=0.0)
+        top = max((m.tflops or 0.0 for m in members), default=0.0)
         for member in members:
             name = one_line(member.name, _NAME - 2)
             if member.reason:
                 text = f"{name:<{_NAME}}– {one_line(member.reason)}"
                 add(text, Span(_NAME, len(text), "not_run"))
                 continue
-            bar = _bar(member.tflops / top if top else 0.0, room, member.ours)
+            bar = "" if member.tflops is None else _bar(member.tflops / top, room, member.ours)
             style = "bar.ours" if member.ours else "bar.rival"
             text = f"{name:<{_NAME}}{bar:<{room}} {_numbers(member)}"
             add(text, Span(0, len(name), style), Span(_NAME, _NAME + len(bar), style))
@@ -194,7 +199,13 @@ def _numbers(member: Contestant) -> str:
             beside = f"{100 * member.of_floor:.0f}% of the floor"
     elif member.ours_is is not None:
         beside = f"ours is {member.ours_is:.2f} x"
-    return f"{member.tflops:7.1f} TFLOP/s {member.ms:8.3f} ms  {beside}".rstrip()
+    rate = f"{'':15} " if member.tflops is None else f"{member.tflops:7.1f} TFLOP/s "
+    return f"{rate}{member.ms:8.3f} ms  {beside}".rstrip()
+
+
+def _untold(member: Contestant) -> str:
+    """What stands where there is no bar: why nothing was timed, or the time alone."""
+    return member.reason or f"{member.ms:,.3f} ms {member.note}".rstrip()
 
 
 # --- a picture file --------------------------------------------------------------------------
@@ -206,7 +217,9 @@ def picture(title: str, details: Mapping[str, Any]) -> Picture:
         Group(
             one_line(case),
             tuple(
-                Bar(one_line(m.name), m.tflops, one_line(_numbers(m)), m.ours, one_line(m.reason))
+                Bar(one_line(m.name), m.tflops, one_line(_numbers(m)), m.ours)
+                if m.tflops is not None
+                else Bar(one_line(m.name), reason=one_line(_untold(m)))
                 for m in members
             ),
         )

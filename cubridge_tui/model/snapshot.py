@@ -39,7 +39,8 @@ class Snapshot:
 
     `diff_blocked` says why nothing may be decided now (the difference cannot be shown as it is);
     `changed` what changed on disk since the session took it in; `drafts` are hunk name -> (text,
-    error) of edits that do not parse; `undo_words` and `redo_words` say what would be undone.
+    error) of edits that do not parse; `undo_words` and `redo_words` say what would be undone, and
+    `undo_hunk` and `redo_hunk` where.
     `hunks` are those of the target, `meanings` those about the opaque ops, `regions` those of the
     lowering that was written for this target.
     """
@@ -68,6 +69,8 @@ class Snapshot:
     target_names: Callable[[tuple[str | int, ...]], Key] = lifted_name
     undo_words: str = ""
     redo_words: str = ""
+    undo_hunk: str = ""
+    redo_hunk: str = ""
     opaque: tuple[OpaqueNote, ...] = ()
     meanings: tuple[Decided, ...] = ()
     regions: tuple[Decided, ...] = ()

@@ -92,6 +92,13 @@ def card(name: str) -> Card:
     return found
 
 
+def card_of_arch(arch: str) -> Card | None:
+    """The card that code of this arch is written for: of those that run it, the one with the fewest
+    other archs. The command line and the app predict for it where nobody names another."""
+    fit = [c for c in cards().values() if arch in c.archs]
+    return min(fit, key=lambda c: len(c.archs), default=None)
+
+
 def card_of_device(device: str) -> Card | None:
     """The card that a device's own name (`NVIDIA H100 80GB HBM3`) means, None where unknown."""
     return next((c for c in cards().values() if any(d in device for d in c.devices)), None)

@@ -13,6 +13,6 @@ def past_limit(who: str, seconds: float) -> InputError:
     hours = f" ({seconds / 3600:.1f} h)" if seconds >= 3600 else ""
     return InputError(
         f"{who} was ended at its limit of {seconds:g} s{hours}, before it gave a result",
-        fix="verify less at a time (--no-bench, fewer --lengths), or pack the job (--pack DIR), "
+        fix="verify less at a time (without times, or fewer shapes), or pack the job, "
         "run JOB/run.py where the GPU is and import the result: that has no limit",
     )

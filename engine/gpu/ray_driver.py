@@ -30,7 +30,8 @@ CONNECT_SECONDS = 60.0
 _ASK_AGAIN = 5.0  # seconds between two looks for a GPU
 _JOIN_AGAIN = (1.0, 2.0, 4.0)  # seconds before each further try to join
 _START = (
-    "ray start --head (on the machine with GPUs), then --host ray://HOST:10001 or $RAY_ADDRESS; "
+    "ray start --head (on the machine with GPUs), then name ray://HOST:10001 or export "
+    "RAY_ADDRESS; "
     "on a node of the cluster HOST:6379"
 )
 
@@ -225,13 +226,14 @@ def carry(ray: Any, order: dict[str, Any]) -> bytes:
             if code == 3:
                 raise Failed(
                     f"the job found no GPU or no nvcc on the Ray worker: {last[:300]}",
-                    "JOB/run.py needs Python 3.10, torch and nvcc there; --python names another "
-                    "interpreter",
+                    "JOB/run.py needs Python 3.10, torch and nvcc there; the runner "
+                    "can name another interpreter (python)",
                     True,
                 )
             raise Failed(
                 f"the job on the Ray worker gave no result (exit code {code}): {last[:300]}",
-                "run JOB/run.py by hand to see why; --python names the interpreter that has torch",
+                "run JOB/run.py by hand to see why; the runner can name the interpreter (python) "
+                "with torch",
             )
     except ray.exceptions.RayTaskError as error:
         raise Failed(

@@ -11,7 +11,8 @@ from engine.errors import InputError, Where
 from engine.files import MIB, read_text
 from engine.gpu.predicted import OURS, resources_of, with_predictions
 from engine.gpu.schema import fault
-from engine.gpu.worker.checklist import ALL_PAIRS, LISTS
+from engine.gpu.worker.checklist import LISTS
+from engine.gpu.worker.rates import Rate, matmul_of, rate_of
 from engine.gpu.worker.results import KIND, SCHEMA, judge, outlives, row_key
 from engine.types import Gate, Verdict, VerdictKind
 
@@ -217,14 +218,17 @@ def table(result: Mapping[str, Any]) -> list[str]:
         rows = [r for r in result["times"] if r.get("case") == case]
         out.append(f"{case}  ({result['device'].get('name')}{built})")
         timed = [r for r in rows if isinstance(r.get("ms"), int | float)]
-        for row in sorted(timed, key=lambda r: (r.get("name") != OURS, -float(r["tflops"]))):
+        matmul = matmul_of(timed)
+        for row in sorted(timed, key=lambda r: (r.get("name") != OURS, float(r["ms"]))):
+            found = rate_of(row, result["device"], matmul)
             beside = f"ours is {float(row['ours_is']):.2f} x" if "ours_is" in row else ""
             if row.get("name") == OURS:
-                beside = _beside_ours(row)
-            rate = f"{float(row['tflops']):7.1f} {unit_of(row)}"
+                beside = _beside_ours(row, found)
+            notes = "; ".join(filter(None, (beside, found.note, str(row.get("note") or ""))))
+            rate = "" if found.tflops is None else f"{found.tflops:7.1f} TFLOP/s  "
             out.append(
                 f"  {row.get('name')!s:<22} {float(row['ms']):9.3f} ms "
-                f"(IQR {float(row['iqr_ms']):.3f})  {rate}  {beside}"
+                f"(IQR {float(row['iqr_ms']):.3f})  {rate}{notes}".rstrip()
             )
         for row in rows:
             if row not in timed:
@@ -232,16 +236,11 @@ def table(result: Mapping[str, Any]) -> list[str]:
     return out
 
 
-def unit_of(row: Mapping[str, Any]) -> str:
-    """What a rate counts: where no recipe says which pairs are kept, those that are not, too."""
-    return "TFLOP/s of all pairs" if row.get("mask") == ALL_PAIRS else "TFLOP/s"
-
-
-def _beside_ours(row: Mapping[str, Any]) -> str:
+def _beside_ours(row: Mapping[str, Any], found: Rate) -> str:
     matmul = row.get("matmul_tflops")
     words = []
-    if isinstance(matmul, int | float) and matmul and row.get("mask") != ALL_PAIRS:
-        words.append(f"{100 * float(row['tflops']) / float(matmul):.0f}% of the measured matmul")
+    if isinstance(matmul, int | float) and matmul and found.tflops is not None:
+        words.append(f"{100 * found.tflops / float(matmul):.0f}% of the measured matmul")
     words.append(f"{100 * float(row.get('of_floor', 0)):.0f}% of the card's measured floor")
     made = row.get("prediction")
     if isinstance(made, Mapping) and "tflops" in made:

@@ -70,8 +70,8 @@ class Local:
         if not has_gpu():
             raise MissingTool(
                 "there is no NVIDIA GPU on this machine",
-                fix="pack a job and carry it (cubridge verify SESSION --pack DIR), or name another "
-                "--runner",
+                fix="pack a job, carry it to a machine that has one and import its result, or "
+                "choose another runner",
             )
         python = self.python or sys.executable
         result = job / RESULT
@@ -99,7 +99,7 @@ class Ssh:
     def __post_init__(self) -> None:
         if not self.host or self.host.startswith("-"):
             raise InputError(
-                "the ssh runner needs a host", fix=f"--host NAME, or export {SSH_VARIABLE}=NAME"
+                "the ssh runner needs a host", fix=f"name a host, or export {SSH_VARIABLE}=NAME"
             )
 
     def run(
@@ -170,7 +170,8 @@ class Command:
         if not self.words():
             raise InputError(
                 "the command runner needs a command",
-                fix="--command 'srun --gres=gpu:1 python3 {job}/run.py --out {out} {options}', or "
+                fix="write one, such as 'srun --gres=gpu:1 python3 {job}/run.py --out {out} "
+                "{options}', or "
                 f"export {COMMAND_VARIABLE}",
             )
         if "{job}" not in self.template:

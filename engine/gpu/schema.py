@@ -136,7 +136,7 @@ def _object(fields: Fields) -> Rule:
 
 
 def _timed(value: object, place: str) -> str:
-    """A timed row has a time, its spread and a rate; one without a time, a reason."""
+    """A timed row has a time and its spread; one without a time, a reason."""
     if isinstance(value, Mapping) and "ms" in value:
         return _object(_MEASURED)(value, place)
     return _object(_UNTIMED)(value, place)
@@ -172,7 +172,7 @@ _PREDICTION = {
 _UNTIMED = {"case": _must(_text), "name": _must(_text), "reason": _must(_text)}
 _MEASURED = {
     "case": _must(_text), "name": _must(_text), "reason": _may(_text), "note": _may(_text),
-    "ms": _must(_number(0, above=True)), "iqr_ms": _must(_number(0)), "tflops": _must(_number(0)),
+    "ms": _must(_number(0, above=True)), "iqr_ms": _must(_number(0)), "tflops": _may(_number(0)),
     "samples": _may(_count()), "ours_is": _may(_number(0)), "of_floor": _may(_number(0)),
     "floor_ms": _may(_number(0)), "matmul_tflops": _may(_number(0, above=True)),
     "copy_gbs": _may(_number(0, above=True)), "flops": _may(_number(0)),

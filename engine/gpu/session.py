@@ -165,8 +165,7 @@ def _check_built(
         if key not in built:
             raise InputError(
                 f"session {session} does not build {key}, so nothing of it was judged here",
-                fix=f"name one of: {', '.join(built)}; another head size is another session "
-                "(`cubridge adapt --help`: --head-dim)",
+                fix=f"name one of: {', '.join(built)}; another head size is another session",
             )
 
 

@@ -350,14 +350,14 @@ class ServerClient:
             return _Again(f"{name}: {words}", retry_after(headers))
         fixes = {
             401: self._about_key(),
-            403: "the key may not use this model: choose another with --model",
+            403: "the key may not use this model: choose another model",
             404: f"check the base URL ({self.settings.base_url}) and the model's name",
         }
         if 300 <= code < 400:
             where = scrub.whole(str(headers.get("location", "elsewhere"))[:200])
             return Refused(
                 f"{self.place} redirects to {where}; nothing was sent there",
-                fix="give that address as --base-url if you trust it",
+                fix="give that address as the base URL if you trust it",
             )
         if code == 401 and self.settings.key_name:
             words = f"the key in {self.settings.key_name} was refused: {words}"

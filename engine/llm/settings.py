@@ -181,7 +181,9 @@ def load_settings(
     )
     chosen = model or env.get("CUBRIDGE_MODEL") or _text(data, "model", file)
     if not chosen:
-        raise InputError("no model is named", fix=f'--model NAME, or `model = "NAME"` in {file}')
+        raise InputError(
+            "no model is named", fix=f'name one where you ask, or write `model = "NAME"` in {file}'
+        )
     variable = _text(data, "key_env", file) or "OPENAI_API_KEY"
     key = env.get(variable, "").strip()
     if not (key.isascii() and key.isprintable()) or " " in key:

@@ -76,6 +76,19 @@ def in_words(state: SessionState, group: Sequence[Event]) -> str:
     return f"{verb} {len(made)} hunks"
 
 
+def first_hunk(state: SessionState, group: Sequence[Event]) -> str:
+    """The first hunk (`proposal/hunk`) that a stroke decided on; empty where it is of none."""
+    made = [e.body.decision for e in sorted(group, key=lambda e: e.id)
+            if isinstance(e.body, HunkDecided)]  # fmt: skip
+    if not made:
+        return ""
+    whole = next((p for p in state.proposals if p.id == made[0].target), None)
+    if whole is not None:
+        return f"{whole.id}/{whole.hunks[0].id}" if whole.hunks else ""
+    found = state.find_hunk(made[0].target)
+    return f"{found[0].id}/{found[1].id}" if found else ""
+
+
 def _one(state: SessionState, decision: Decision) -> str:
     verb = _VERBS[decision.kind]
     proposal = next((p for p in state.proposals if p.id == decision.target), None)

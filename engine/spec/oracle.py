@@ -8,7 +8,9 @@ recipe straightforwardly in torch; it shares no index or mask code with any kern
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +68,37 @@ def vmapped_mods(
     scores = torch.einsum("bhid,bhjd->bhij", q, k[:, head])
     scores = scores / q.size(-1) ** 0.5 if scale is None else scores * scale
     b, h, i, j = (t.reshape(-1) for t in index_grid(q, k))
-    for mod in score_mods:
-        scores = _over_all(mod, 5)(scores, b, h, i, j)
     keep = torch.ones_like(scores, dtype=torch.bool)
-    for mod in mask_mods:
-        keep = keep & _over_all(mod, 4)(b, h, i, j)
+    with _indexing():
+        for mod in score_mods:
+            scores = _over_all(mod, 5)(scores, b, h, i, j)
+        for mod in mask_mods:
+            keep = keep & _over_all(mod, 4)(b, h, i, j)
     scores = scores.masked_fill(~keep, float("-inf"))
     weights = torch.softmax(scores, -1).masked_fill(~keep.any(-1, keepdim=True), 0.0)
     # A mod that multiplies an index by a float leaves another type behind; so does PyTorch's own.
     return torch.einsum("bhij,bhjd->bhid", weights.to(v.dtype), v[:, head])
+
+
+def _indexing() -> AbstractContextManager[object]:
+    """What lets a vmapped index stand in brackets, as in `doc[j]`: PyTorch 2.6 needs what its own
+    `create_mask` uses, newer ones nothing."""
+    if _indexes_plainly():
+        return nullcontext()
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    mode: AbstractContextManager[object] = TransformGetItemToIndex()
+    return mode
+
+
+@cache
+def _indexes_plainly() -> bool:
+    numbers = torch.arange(2)
+    try:
+        torch.vmap(lambda at: numbers[at])(numbers)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _over_all(mod: Mod, parameters: int) -> Any:

@@ -58,10 +58,10 @@ def propose(
     `ids` are the base's statement ids; `trail` is the module after each rule, which says why.
     """
     difference = diff(base, proposed)
-    causes = _causes(base, trail)
+    history = _history(base, trail, proposed)
     made = []
     for number, hunk in enumerate(hunks(difference), start=1):
-        why = _why(hunk, causes, reason)
+        why = _why(hunk, history, reason)
         touched = tuple(
             ids[e.old_path] for e in hunk.edits if e.old_path is not None and e.old_path in ids
         )
@@ -260,36 +260,69 @@ def _splice(
 
 # --- why a hunk is there ------------------------------------------------------------------------
 
-_Cause = tuple[Step, Diff]
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What one rule did to the module: `rule` is None for what is done after the last one."""
+
+    rule: Step | None
+    difference: Diff
+    back: Mapping[Path, Path]  # a statement's place after it -> before it
+    touched: frozenset[Path]  # places after it of what it inserted or changed
 
 
-def _causes(base: Module, trail: Iterable[tuple[Step, Module]]) -> list[_Cause]:
-    out: list[_Cause] = []
+def _history(base: Module, trail: Iterable[tuple[Step, Module]], proposed: Module) -> list[_Made]:
+    """The way from the base to the proposed text, rule by rule."""
+    out: list[_Made] = []
     before = base
-    for step, after in trail:
-        out.append((step, diff(before, after)))
+    for rule, after in (*trail, (None, proposed)):
+        made = diff(before, after)
+        touched = (e.new_path for e in made.edits if e.kind is not EditKind.MOVE)
+        out.append(
+            _Made(
+                rule,
+                made,
+                {new: old for old, new in made.pairs.items()},
+                frozenset(path for path in touched if path is not None),
+            )
+        )
         before = after
     return out
 
 
-def _why(hunk: EditHunk, causes: list[_Cause], reason: str) -> Why:
-    mine = {key for e in hunk.edits for key in _keys(e)}
-    steps = [step for step, made in causes if any(k in mine for e in made.edits for k in _keys(e))]
-    if not steps:
+def _rules_of(edit: Edit, history: list[_Made]) -> list[Step]:
+    """The rules that made an edit, in order: the first wrote the text, the others changed it."""
+    found: list[Step | None] = []
+    if FIELDS in (edit.new_path or edit.old_path or ())[:1]:  # fields have names, and no places
+        same = (edit.kind, edit.old, edit.new)
+        for made in history:
+            if any((e.kind, e.old, e.new) == same for e in made.difference.edits):
+                found.append(made.rule)
+    elif edit.new_path is not None:
+        path = edit.new_path
+        for made in reversed(history):
+            if path in made.touched or path not in made.back:
+                found.insert(0, made.rule)
+            if path not in made.back:
+                break
+            path = made.back[path]
+    elif edit.old_path is not None:
+        path = edit.old_path
+        for made in history:
+            if path not in made.difference.pairs:
+                found.append(made.rule)
+                break
+            path = made.difference.pairs[path]
+    return [rule for rule in found if rule is not None]
+
+
+def _why(hunk: EditHunk, history: list[_Made], reason: str) -> Why:
+    """Titles of the rules that wrote the hunk's text; reasons of those that changed it too."""
+    rules = [found for e in hunk.edits if (found := _rules_of(e, history))]
+    if not rules:
         return Why(_summary(hunk), reason)
-    titles = dict.fromkeys(step.title for step in steps)
-    reasons = dict.fromkeys(step.reason for step in steps)
-    return Why("; ".join(titles), "; ".join(reasons), steps[0].clause)
-
-
-def _keys(edit: Edit) -> tuple[object, ...]:
-    """What identifies an edit across steps: the text it puts there, and the text it takes away."""
-    out: list[object] = []
-    if edit.new is not None and edit.kind is not EditKind.MOVE:
-        out.append(("new", head_of(edit.new)))
-    if edit.old is not None:
-        out.append(("old", head_of(edit.old)))
-    return tuple(out)
+    titles = dict.fromkeys(found[0].title for found in rules)
+    reasons = dict.fromkeys(rule.reason for found in rules for rule in found)
+    return Why("; ".join(titles), "; ".join(reasons), rules[0][0].clause)
 
 
 def _summary(hunk: EditHunk) -> str:

@@ -12,7 +12,7 @@ from sessions.store import Store
 from tests.cubridge_tui.terminal import Terminal
 
 pytestmark = pytest.mark.xdist_group("terminal")  # in real time: one of these at once
-SCORE = "Compute what all elements share once"  # the hunk that makes the spec's score
+SCORE = "Compute the spec's score"  # the hunk that puts the cap in
 
 
 def torch_children() -> set[int]:

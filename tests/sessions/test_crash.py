@@ -221,7 +221,7 @@ def test_a_read_only_file_system_is_not_a_matter_of_modes() -> None:
             with pytest.raises(StoreError) as found:
                 check_writable(store)
             assert "read-only file system" in (found.value.fix or "")
-            assert "drwx" not in str(found.value) and "--store" in str(found.value)
+            assert "drwx" not in str(found.value) and "$CUBRIDGE_STORE" in str(found.value)
         finally:
             subprocess.run(["umount", folder], check=True)
 

@@ -40,7 +40,8 @@ def test_a_configuration_that_git_cannot_read_is_no_missing_git(tmp_path: Path, 
         "from sessions.user_repository import plan_commit\nfrom engine.errors import InputError\n"
         "from tests.sessions.conftest import created\n"
         "print(Store.open(sys.argv[1]).create(created(), actor='a'))\n"
-        "try:\n    plan_commit({Path('k.cu').absolute(): b'x'}, title='t', session='s', level=None, sha256='h')\n"
+        "try:\n    plan_commit({Path('k.cu').absolute(): b'x'}, title='t', session='s', "
+        "level=None, sha256='h')\n"
         "except InputError as error:\n    print(error)"
     )
     subprocess.run(["git", "init", "-q", str(tmp_path / "mine")], check=True)
@@ -57,7 +58,8 @@ def test_a_configuration_that_git_cannot_read_is_no_missing_git(tmp_path: Path, 
 def test_the_line_with_the_cause_is_kept() -> None:
     text = "warning: unable to access '/x'\n" * 2 + "fatal: unknown error\nhint: a\nhint: b\n"
     assert said_by_git(text) == "warning: unable to access '/x'; fatal: unknown error"
-    hook = "\n".join(["black failed", *map(str, range(50)), "error: a.py", *map(str, range(50, 99))])
+    numbers = [str(n) for n in range(99)]
+    hook = "\n".join(["black failed", *numbers[:50], "error: a.py", *numbers[50:]])
     assert said_by_git(hook) == "black failed; 0; 1; error: a.py; 96; 97; 98"
     assert said_by_git("error: \x1b[31mno\x1b[0m\n\n") == "error: ?[31mno?[0m"
     assert len(said_by_git("x" * 9999)) < 700

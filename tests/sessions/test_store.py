@@ -263,7 +263,8 @@ def test_undo_leaves_a_ref_to_what_was_undone(store: Store, session: str, git: G
 
 def test_a_fork_goes_its_own_way(store: Store, session: str) -> None:
     with store.writer(session) as writer:
-        writer.append([Note("one"), Note("two")], actor="a")
+        writer.append([Note("one")], actor="a")
+        writer.append([Note("two")], actor="a")
         writer.append([Note("three")], actor="a")
         events = writer.events
     fork = store.fork(session, actor="bob")
@@ -278,6 +279,28 @@ def test_a_fork_goes_its_own_way(store: Store, session: str) -> None:
     assert state.forked_from is not None and state.forked_from.session == session
     with pytest.raises(StoreError, match="no event"):
         store.fork(session, actor="bob", at="nowhere")
+
+
+def test_no_fork_begins_in_the_middle_of_a_stroke(store: Store, session: str) -> None:
+    """A decision and its target, a proposal and its artifacts, an undo of two: one thing each."""
+    hunks = tuple(Hunk(f"h{n}", "t", "r", "c", "a", "b", (), Origin.RULES) for n in (1, 2))
+    (base, old), (target, new) = (artifact_set(Stage.TARGET, t) for t in ("old", "new"))
+    with store.writer(session) as writer:
+        made = Proposal("p", Origin.RULES, "r", hunks)
+        writer.append([ProposalMade(made), base], [old], actor="ana")
+        decided = [HunkDecided(Decision(h.id, DecisionKind.ACCEPTED, "ana")) for h in hunks]
+        writer.append([*decided, target], [new], actor="ana")
+        writer.append([Undone(f.event) for f in reversed(writer.state.undo)], actor="ana")
+        events = writer.events
+        times = [*(e.time for e in events), ""]
+        ends = [at for at in range(len(events)) if times[at] != times[at + 1]]
+    found = [store.load(store.fork(session, actor="b", at=e.id)) for e in events]
+    for index, fork in enumerate(found):
+        end = min(at for at in ends if at >= index)
+        assert [e.id for e in fork.events[: end + 1]] == [e.id for e in events[: end + 1]]
+        assert len(fork.events) == end + 3  # and that it is a fork, with a title
+    kept = [fork.artifact(Stage.TARGET).text for fork in found[-7:]]
+    assert kept == [*["old"] * 2, *["new"] * 3, *["old"] * 2]
 
 
 def test_a_reader_follows_live(store: Store, session: str) -> None:

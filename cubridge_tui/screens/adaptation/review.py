@@ -114,21 +114,38 @@ class ReviewActions(Shared):
 
     def do_undo(self) -> None:
         assert self.snap is not None
-        what, desk = self.snap.undo_words, self.open_desk
+        what, desk, hunk = self.snap.undo_words, self.open_desk, self.snap.undo_hunk
         said = f"undone: {what}; U makes it again"
         self.unless_accepted(
             f"undo: {what.split(' (')[0]}",
-            lambda: self.job("undo", desk.undo, lambda: self.say(said), quiet=True),
+            lambda: self.job("undo", desk.undo, lambda: self._went(hunk, said), quiet=True),
         )
 
     def do_redo(self) -> None:
         assert self.snap is not None
-        what, desk = self.snap.redo_words, self.open_desk
+        what, desk, hunk = self.snap.redo_words, self.open_desk, self.snap.redo_hunk
         said = f"made again: {what}"
         self.unless_accepted(
             f"make again: {what.split(' (')[0]}",
-            lambda: self.job("redo", desk.redo, lambda: self.say(said), quiet=True),
+            lambda: self.job("redo", desk.redo, lambda: self._went(hunk, said), quiet=True),
         )
+
+    def _went(self, hunk: str, said: str) -> None:
+        """Show where something was undone or made again: the hunk, in whichever pane it stands."""
+        here = self.grid.focused_stage
+        for stage in (here, *(s for s in self.grid.panes if s is not here)):
+            rows = self.grid.panes[stage].content.rows
+            heads = (i for i, r in enumerate(rows) if r.kind is RowKind.HEAD and r.hunk == hunk)
+            index = next(heads, None) if hunk else None
+            if index is not None:
+                if stage is not here:
+                    self.grid.lead(stage)
+                    self.place_panes()
+                self.grid.leader.go_to(index)
+                self.visit(self.current_key())
+                break
+        self.say(said)
+        self.seen_at = time.monotonic()
 
     def do_comment(self) -> None:
         """Say something of the hunk; whatever is decided of it, or open, stays so."""

@@ -26,31 +26,33 @@ from engine.gpu.worker.cases import Case
 from engine.gpu.worker.fa4 import NAME as FA4
 from engine.gpu.worker.fa4 import fa4_rival
 from engine.gpu.worker.guarded import bits
+from engine.gpu.worker.kept import mask_by_spec
 from engine.gpu.worker.manifest import Job, read_job
-from engine.gpu.worker.rivals import Absent, Contestant, Mask, flex_rival, mask_of, sdpa_rivals
+from engine.gpu.worker.rivals import (
+    Absent,
+    Contestant,
+    Mask,
+    bare_rivals,
+    flex_rival,
+    mask_of,
+    sdpa_rivals,
+)
 from engine.gpu.worker.shapes import cases_of, label
 from engine.gpu.worker.specrun import unit
 from engine.gpu.worker.subject import Subject
-from engine.gpu.worker.timing import Ceilings, ClockWatch, clocks, interleaved, measure_ceilings
+from engine.gpu.worker.timing import (
+    Ceilings,
+    ClockWatch,
+    clocks,
+    interleaved,
+    measure_ceilings,
+)
 from engine.gpu.worker.verify import subject_of, tell
+from engine.gpu.worker.whole import Whole, brief, prepare_whole, rated, whole_row, work_of
 
 SETS = 3
 OURS, HELD = "CuBridge", "CuBridge, lists held"
-EAGER, COMPILED = "eager PyTorch", "torch.compile"
-EAGER_BYTES, COMPILED_BYTES = 48 << 30, 8 << 30
-BYTES_PER_PAIR = 40  # what eager attention holds at its peak, in float32 with a mask
 ROOF = 0.97  # of the measured matmul rate: faster than that is not believed
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A rival that holds whole score matrices, on sizes of its own."""
-
-    name: str
-    call: Contestant
-    inputs: dict[str, Tensor]
-    sizes: dict[str, int]
-    mask: Mask
 
 
 @dataclass
@@ -87,7 +89,7 @@ def main(arguments: list[str]) -> int:
             time_entry(subject, entry, int(plan["samples"]), ceilings)
             tell(event="timed", case=label(entry.sizes))
     except Exception as error:  # one kernel's timing must not take the others'
-        tell(event="error", text=f"timing: {_short(error)}")
+        tell(event="error", text=f"timing: {brief(error)}")
         traceback.print_exc()
         return 1
     tell(event="done")
@@ -109,7 +111,7 @@ def prepare(subject: Subject, job: Job, case: Case, plan: Mapping[str, Any]) -> 
     tell(event="step", text=f"timing: preparing {case}")
     first = subject.run.make_inputs(case, sizes, subject.dtype)
     sets = [first, *(_fresh(subject, first, case.seed + n) for n in range(1, SETS))]
-    mask = mask_of(subject.run, first, sizes)
+    mask = mask_at(subject, first, sizes)
     rivals: dict[str, Contestant | Absent] = {}
     wanted = plan.get("rivals", ["sdpa", "fa4", "flex", "eager"])
     if "sdpa" in wanted:
@@ -131,55 +133,40 @@ def prepare(subject: Subject, job: Job, case: Case, plan: Mapping[str, Any]) -> 
             torch.cuda.synchronize()
             wrong = differs(out, want)
         except Exception as error:  # a rival that cannot run here is a row that says so
-            rivals[name] = Absent(f"does not run here: {_short(error)}")
+            rivals[name] = Absent(f"does not run here: {brief(error)}")
             continue
         if wrong:
             rivals[name] = Absent(f"computes something else: {wrong}")
         del out
         torch.cuda.empty_cache()
+    if "sdpa" in wanted and subject.run.recipe is None:
+        rivals |= {
+            name: runs_here(bare, first)
+            for name, bare in bare_rivals(subject.run, mask, subject.d).items()
+        }
     flex = not isinstance(rivals.get("FlexAttention"), Absent)
     whole = prepare_whole(subject, case, flex) if "eager" in wanted else []
     return Entry(case, sizes, mask, sets, rivals, whole)
 
 
-def prepare_whole(subject: Subject, case: Case, flex: bool) -> list[Whole | Absent]:
-    """The person's own function, run as it is and, where FlexAttention cannot say it, compiled.
-
-    Both hold whole score matrices, so they get as many heads as fit. Eager runs for the first time
-    when nothing else uses the GPU; compiling needs a run now, and gets less room.
-    """
-    out = [_whole(subject, case, EAGER, subject.run.eager(), EAGER_BYTES)]
-    if not flex:
-        compiled = subject.run.eager(partial(torch.compile, dynamic=False))
-        entry = _whole(subject, case, COMPILED, compiled, COMPILED_BYTES)
-        if isinstance(entry, Whole):
-            tell(event="step", text=f"timing: compiling the spec at {label(entry.sizes)}")
-            try:
-                entry.call(entry.inputs)
-                torch.cuda.synchronize()
-            except Exception as error:  # a rival that cannot run here is a row that says so
-                entry = Absent(f"does not run here: {_short(error)}", COMPILED)
-        out.append(entry)
-    torch.cuda.empty_cache()
-    return out
+def mask_at(
+    subject: Subject, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]
+) -> Mask:
+    """What is kept at these sizes: by the recipe, else by the spec's own function."""
+    if subject.run.recipe is not None:
+        return mask_of(subject.run, inputs, sizes)
+    tell(event="step", text=f"timing: counting the pairs that the spec keeps at {label(sizes)}")
+    return mask_by_spec(subject, inputs, sizes)
 
 
-def _whole(subject: Subject, case: Case, name: str, call: Contestant, room: int) -> Whole | Absent:
-    group = case.Hq // case.Hkv
-    heads, batch = case.Hq, case.B
-    while batch * heads * case.Nq * case.Nk * BYTES_PER_PAIR > room:
-        if batch > 1:
-            batch //= 2
-        elif heads > group:
-            heads //= 2
-        else:
-            return Absent("one head does not fit", name)
-    small = Case(batch, heads, max(1, heads // group), case.Nq, case.Nk, case.values, case.seed)
-    sizes = subject.run.sizes(small, subject.d, subject.dv)
-    if not subject.run.fits(sizes):
-        return Absent("the spec excludes the sizes that fit", name)
-    inputs = subject.run.make_inputs(small, sizes, subject.dtype)
-    return Whole(name, call, inputs, sizes, mask_of(subject.run, inputs, sizes))
+def runs_here(rival: Contestant, inputs: Mapping[str, Tensor]) -> Contestant | Absent:
+    """The rival once it has run, or why it cannot."""
+    try:
+        rival(inputs)
+        torch.cuda.synchronize()
+    except Exception as error:  # a rival that cannot run here is a row that says so
+        return Absent(f"does not run here: {brief(error)}")
+    return rival
 
 
 def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings) -> None:
@@ -202,18 +189,20 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
     with ClockWatch() as watch:
         times = interleaved(contestants, samples, _l2())
     after = clocks()
-    flops = 2.0 * (subject.d + subject.dv) * entry.mask.pairs
-    # How little arithmetic a mask leaves is not known without a recipe: then bytes are the floor.
-    floor = floor_ms(subject, sizes, flops if entry.mask.known else 0.0, ceilings)
+    # Where the kept pairs are not counted, bytes alone are the floor.
+    work = work_of(subject, entry.mask)
+    floor = floor_ms(subject, sizes, work.get("flops", 0.0), ceilings)
     base = times[OURS].median
     for name, timing in times.items():
         row: dict[str, Any] = {
             "case": where, "name": name, "ms": timing.median, "iqr_ms": timing.iqr,
-            "samples": timing.samples, "tflops": flops / timing.median * 1e-9,
-            "ours_is": timing.median / base, "pairs": entry.mask.pairs, "mask": entry.mask.kind,
-            "flops": flops, "sizes": sizes, "dtype": str(subject.dtype).removeprefix("torch."),
+            "samples": timing.samples, "ours_is": timing.median / base, "mask": entry.mask.kind,
+            **work, **rated(work, timing.median), "sizes": sizes,
+            "dtype": str(subject.dtype).removeprefix("torch."),
             "clocks": {"before": before, "after": after, **watch.seen()},
         }  # fmt: skip
+        if name.startswith("bare "):
+            row["note"] = "the mask alone: not what the spec computes"
         if name == OURS:
             row |= {
                 "floor_ms": floor, "of_floor": floor / timing.median,
@@ -222,13 +211,13 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
         tell(event="row", row=row)
     tell(event="check", row=timed_outputs(subject, entry, calls, base, floor))
     for whole in entry.whole:
-        time_whole(subject, entry, whole, base, flops)
+        time_whole(entry, whole, base, work)
 
 
 def time_whole(
-    subject: Subject, entry: Entry, whole: Whole | Absent, base: float, flops: float
+    entry: Entry, whole: Whole | Absent, base: float, work: Mapping[str, float]
 ) -> None:
-    """A row for the person's own function on the heads that fit; compared by TFLOP/s."""
+    """A row for the person's own function, timed on the heads that fit and scaled to all."""
     where = label(entry.sizes)
     if isinstance(whole, Absent):
         tell(event="row", row={"case": where, "name": whole.name, "reason": whole.reason})
@@ -241,24 +230,7 @@ def time_whole(
         return
     finally:
         torch.cuda.empty_cache()
-    own = 2.0 * (subject.d + subject.dv) * whole.mask.pairs
-    rate = own / timing.median * 1e-9
-    row: dict[str, Any] = {
-        "case": where,
-        "name": whole.name,
-        "ms": timing.median,
-        "iqr_ms": timing.iqr,
-        "samples": timing.samples,
-        "tflops": rate,
-        "ours_is": flops / base * 1e-9 / rate,
-        "sizes": whole.sizes,
-        "flops": own,
-        "pairs": whole.mask.pairs,
-        "mask": whole.mask.kind,
-    }
-    if whole.sizes != entry.sizes:
-        row["note"] = f"on {label(whole.sizes)}, which fits; compared by TFLOP/s"
-    tell(event="row", row=row)
+    tell(event="row", row=whole_row(whole, timing, entry.sizes, entry.mask.kind, base, work))
 
 
 def timed_outputs(
@@ -373,12 +345,7 @@ def _guard(make: Callable[[], Contestant | Absent]) -> Contestant | Absent:
     try:
         return make()
     except Exception as error:  # a rival that cannot be made is a row that says so
-        return Absent(f"does not run here: {_short(error)}")
-
-
-def _short(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
+        return Absent(f"does not run here: {brief(error)}")
 
 
 def _l2() -> int:

@@ -52,7 +52,8 @@ BY_SPEC = "judged by the spec's function alone"
 NO_RECIPE = "no rule reads this spec: its own function is the oracle"
 NO_LSE = "compared with nothing: only a recipe says what a row's log-sum-exp is"
 NO_LSE_OUTPUT = "the kernel gives no log-sum-exp"
-ALL_PAIRS = "all pairs: no recipe says which are kept"
+UNCOUNTED = "kept pairs not counted"
+ALL_PAIRS = "all pairs: no recipe says which are kept"  # in results of earlier versions
 NOT_LINEAR = "O is not linear in V, so one-hot V shows no weights"
 
 UNREACHED = "integers that no run reaches past"

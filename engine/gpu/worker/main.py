@@ -32,6 +32,7 @@ from engine.gpu.worker.device import describe_device
 from engine.gpu.worker.manifest import KERNEL, Job, JobError, arch_for, read_job
 from engine.gpu.worker.mutants import NOT_APPLICABLE, Mutant, mutants_of
 from engine.gpu.worker.options import parser
+from engine.gpu.worker.rates import rate_of
 from engine.gpu.worker.results import Store, has_lse, write_result
 from engine.gpu.worker.rows import FAIL, NOT_RUN, PASS
 from engine.gpu.worker.sanitizer import sanitizer_rows
@@ -309,8 +310,10 @@ class Run:
             row = event["row"]
             work.store.add("times", row)
             if "ms" in row:
-                speed = f"{row['ms']:.3f} ms, {row['tflops']:.1f} TFLOP/s"
-                self.say(f"  {row['case']} {row['name']}: {speed}")
+                found = rate_of(row, self.device)
+                rate = "" if found.tflops is None else f", {found.tflops:.1f} TFLOP/s"
+                notes = "".join(f"; {n}" for n in (found.note, row.get("note")) if n)
+                self.say(f"  {row['case']} {row['name']}: {row['ms']:.3f} ms{rate}{notes}")
             else:
                 self.say(f"  {row['case']} {row['name']}: {row['reason']}")
         elif event["event"] == "timed":

@@ -20,7 +20,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from engine.cuir.nodes import Binary, Expr, Name, Num, walk_expr
 from engine.cuir.scalar import evaluate
-from engine.gpu.worker.checklist import ALL_PAIRS
 from engine.gpu.worker.specrun import SpecRun
 from engine.spec.oracle import environment
 from engine.spec.recipe import Recipe
@@ -44,22 +43,19 @@ class Absent:
 
 @dataclass(frozen=True)
 class Mask:
-    """What the recipe keeps at one size: the kept pairs over all (b, h), and of which kind.
+    """What is kept at one size: the pairs over all (b, h), and of which kind they are.
 
-    Without a recipe every pair is counted, and `known` is false.
+    Without a recipe the spec's own function is asked (`engine.gpu.worker.kept`); `pairs` is None
+    where it does not say, and `kind` then why.
     """
 
-    pairs: int
-    kind: str  # full, causal, other, or ALL_PAIRS
-    known: bool = True
+    pairs: int | None
+    kind: str  # full, causal, other
 
 
 def mask_of(run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Mask:
     """Count kept pairs by the recipe's predicate, in bands of rows; per head where it differs."""
-    recipe = run.recipe
-    if recipe is None:
-        pairs = sizes["B"] * sizes["Hq"] * sizes["Nq"] * sizes["Nk"]
-        return Mask(pairs, ALL_PAIRS, False)
+    recipe = _recipe(run)
     names = {e.id for e in walk_expr(recipe.keep) if isinstance(e, Name)}
     by_head = _index_dependent(recipe, names)
     n_q, n_k = sizes["Nq"], sizes["Nk"]
@@ -162,6 +158,21 @@ def sdpa_rivals(
         else:
             out["SDPA dense mask"] = _sdpa(run, SDPBackend.EFFICIENT_ATTENTION, scale, False, dense)
     return out
+
+
+def bare_rivals(run: SpecRun, mask: Mask, d: int) -> dict[str, Contestant]:
+    """The fused kernels of the same mask and nothing more, beside a spec that no rule reads.
+
+    They compute something else than the spec, so their output is not compared: they show what the
+    mask alone costs, and by that what the rest of the spec may.
+    """
+    if mask.kind not in ("full", "causal"):
+        return {}
+    causal = mask.kind == "causal"
+    return {
+        f"bare {mask.kind}, {name}": _sdpa(run, backend, d**-0.5, causal, None)
+        for name, backend in BACKENDS.items()
+    }
 
 
 def _sdpa(

@@ -55,5 +55,5 @@ def left_out(options: Namespace, key: str, trouble: str) -> list[dict[str, Any]]
     """Rows of what a run with these options does not do, and of the timing that had `trouble`."""
     told = "--bench-only" if options.bench_only else "" if options.sanitize else "--no-sanitizer"
     out = [not_run(tool, key, f"left out by {told}") for tool in TOOLS if told]
-    why = (trouble or "no shape was timed") if options.bench else "left out by --no-bench"
+    why = (trouble or "no shape was timed") if options.bench else "times were not asked for"
     return [*out, not_run("timed outputs", key, why)]

@@ -41,6 +41,32 @@ def test_a_file_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert all(row["tflops"] > 0 and row["bound"] and row["arch"] == "sm_80" for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("words", "card"),
+    [
+        (["flash_fwd_sm80"], "a100"),
+        (["flash_fwd_sm90"], "h100"),
+        (["flash_fwd_sm80", "--card", "h200"], "h200"),
+        (["flash_fwd_sm90", "--card", "h200"], "h200"),
+    ],
+)
+def test_the_card_is_the_one_that_the_app_predicts_for(
+    words: list[str], card: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = json.loads(run(capsys, "cost", *words, "--shapes", "1x4x1024", "--json")[1])
+    assert found["card"] == found["predictions"][0]["card"] == card
+
+
+def test_an_arch_of_no_card_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "k.cuir"
+    text = print_module(lift_any("flash_fwd_sm80", None, {"D": "64"}).module)
+    path.write_text(text.replace("'sm_80'", "'sm_75'"))
+    code, out, err = run(capsys, "cost", str(path))
+    assert code == 2 and out == "" and "no card of the arch sm_75" in err and "--card" in err
+
+
 def test_half_the_pairs_are_half_the_rate(capsys: pytest.CaptureFixture[str]) -> None:
     rates = []
     for kept in ("1", "0.5"):

@@ -10,7 +10,6 @@ import pytest
 from cubridge_tui.jobs import elapsed
 from cubridge_tui.model.built import (
     FORMULA,
-    card_of,
     conformance_lines,
     kernel_words,
     predictions,
@@ -19,7 +18,9 @@ from cubridge_tui.model.built import (
 from engine.build.occupancy import Residency
 from engine.build.ptxas import KernelUse
 from engine.build.result import BuildResult, Kernel, Specialisation
+from engine.cost.card import card_of_arch
 from engine.gates.conformance import Unproven
+from engine.service.cost import arch_of
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import VARIANTS, lifted
 
@@ -68,7 +69,7 @@ def test_unproven_primitives_are_named_with_the_command_that_proves_them() -> No
 def test_a_prediction_names_card_method_and_formula(kernel: str, card: str) -> None:
     base = lifted(kernel)
     *_, (_, target) = apply(base, plan(base, VARIANTS["softcap_causal"]).steps)
-    found = card_of(target)
+    found = card_of_arch(arch_of(target))
     assert found is not None and found.name == card
     lines = predictions(target, base)
     assert found.title in lines[0] and "not measured" in lines[0]

@@ -759,3 +759,21 @@ async def test_what_was_accepted_is_changed_only_after_a_question(
         await d.press("U")
         await asked("make again: rejected", "n")
         assert current()
+
+
+async def test_what_is_undone_and_made_again_is_shown_where_it_stands(proposed: Proposed) -> None:
+    async with Driver(proposed[1]) as d:
+        await d.press("right_square_bracket", "a", "a")
+        first, second = [n for n, kind in d.decisions().items() if kind]
+        await d.press("1", "end")  # another pane, far away
+        assert not d.screen.current_hunk().endswith(f"/{second}")
+        await d.press("u")
+        assert d.screen.current_hunk() == f"rules/{second}" and "undone" in d.status()
+        await d.press("u")
+        assert d.screen.current_hunk() == f"rules/{first}"
+        await d.press("G", "U")
+        assert d.screen.current_hunk() == f"rules/{first}"
+        await d.press("U")
+        assert d.screen.current_hunk() == f"rules/{second}" and "made again" in d.status()
+        await d.press("A", "end", "u")  # a stroke over many: where it begins
+        assert d.screen.current_hunk() != "" and d.decisions()["h8"] is None

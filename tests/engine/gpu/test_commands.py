@@ -185,7 +185,7 @@ def test_verify_without_a_gpu_says_what_to_type(
 ) -> None:
     assert main(["verify", adapted[1]]) == 3
     out, err = capsys.readouterr()
-    assert out == "" and "--pack" in err
+    assert out == "" and "pack a job" in err
     assert main(["verify", adapted[1], "--runner", "ssh"]) == 2
     assert main(["verify", adapted[1], "--runner", "command"]) == 2
 

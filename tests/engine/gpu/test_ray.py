@@ -295,7 +295,7 @@ def test_a_run_past_its_limit_says_that_it_is_the_limit(
 
     with pytest.raises(InputError, match="ended at its limit of 12 s") as found:
         Ray(address, limit=12.0).run(job_of(tmp_path / "job", HANGS), [], None, see)
-    assert "--pack" in str(found.value.fix)
+    assert "pack the job" in str(found.value.fix)
     until_gone(cluster, pids)
 
 

@@ -365,7 +365,7 @@ def test_no_change_of_a_true_result_is_more_than_one_clear_error(
         (found,) = read_results(path)
         assert report(found) and verdict_of(found)[0] in ("pass", "fail", "not_run")
         predicted = with_predictions(found)
-        assert table(predicted) and groups_of(predicted["times"])
+        assert table(predicted) and groups_of(predicted["times"], predicted["device"])
         assert notes_of(found["device"], found["method"])
         resources_of(found)
         verdict = import_result(matching([found, found], expected, path), expected, (), path)
