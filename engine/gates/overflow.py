@@ -8,10 +8,21 @@ What may overflow is shown with sizes; what neither bounds is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from engine.cuir.nodes import Binary, Call, Expr, Module, Name, Num, Path, walk, walk_expr
+from engine.cuir.nodes import (
+    Binary,
+    Call,
+    Expr,
+    Module,
+    Name,
+    Num,
+    Path,
+    rebuild,
+    walk,
+    walk_expr,
+)
 from engine.cuir.printer import print_expr
 from engine.gates.ranges import (
     HEADS,
@@ -27,7 +38,7 @@ from engine.gates.ranges import (
 from engine.gates.width_proofs import proofs
 from engine.lower.legal import legal
 from engine.prove.solver import Proven, Witness
-from engine.transfer.rewrite import stmt_exprs
+from engine.transfer.rewrite import map_blocks, map_stmt_exprs, stmt_exprs
 
 ROWS = (0, 2 * LENGTH)  # what a row, a head or a number of tiles lies in
 COUNTED_WITH = (
@@ -47,20 +58,26 @@ class Overflow:
 def overflow(module: Module, base: Module | None = None) -> Overflow | None:
     """The first whole number of `module` that its type may not hold at a legal size.
 
-    Of an edit, `base` is the module before it: what stands there already is not asked.
+    `base` is the module before an edit of a free hand: what the edit counts is not taken on trust,
+    while the expert's counters of tiles are (a block goes fewer rounds than `STEPS`).
     """
-    there = frozenset() if base is None else _standing(base)
-    ranges = _narrowed(legal(module))
+    counting = None if base is None else _standing(base)
+    ranges = _narrowed(_spelled(legal(module)))
     wide: dict[tuple[str, Expr], tuple[Path, str]] = {}
     for path, expr, at in expressions(ranges):
         kind = at.kind(expr)
-        asked = kind in WIDTHS and (at.function, expr) not in there
-        if asked and not _held(expr, at, kind, ranges):
-            wide.setdefault((at.function, expr), (path, kind))
-    bounds = {key: WIDTHS[kind] for key, (_, kind) in wide.items()}
+        if kind in WIDTHS and not _held(expr, at, kind, ranges):
+            counter = _counts(expr, at, ranges)
+            if not counter or (counting is not None and (at.function, expr) not in counting):
+                wide.setdefault((at.function, expr), (path, kind))
+    bounds = {
+        key: WIDTHS[kind]
+        for key, (_, kind) in wide.items()
+        if not _counts(key[1], ranges.at(key[0]), ranges)
+    }
     answers = proofs(ranges, bounds) if bounds else {}
     for key, (path, kind) in wide.items():
-        answer = answers[key]
+        answer = answers.get(key)
         if not isinstance(answer, Proven):
             bits = 64 if kind == "i64" else 32
             where = f" (at {answer})" if isinstance(answer, Witness) else ""
@@ -70,6 +87,23 @@ def overflow(module: Module, base: Module | None = None) -> Overflow | None:
                 f"i64(..), or the numbers smaller; {COUNTED_WITH}",
             )
     return None
+
+
+def _spelled(module: Module) -> Module:
+    """The module with the sum that C++ makes in `ceil_div`."""
+
+    def spelled(expr: Expr) -> Expr:
+        match rebuild(expr, spelled):
+            case Call("ceil_div", (left, right)):
+                return Binary("//", Binary("-", Binary("+", left, right), Num(1)), right)
+            case other:
+                return other
+
+    functions = tuple(
+        replace(f, body=map_blocks(f.body, lambda b: tuple(map_stmt_exprs(s, spelled) for s in b)))
+        for f in module.functions
+    )
+    return replace(module, functions=functions)
 
 
 def _narrowed(module: Module) -> Ranges:
@@ -82,7 +116,7 @@ def _narrowed(module: Module) -> Ranges:
         if ranges.functions[function].kind == "device"
         and any(not _held(e, ranges.at(function), "i32", ranges) for e in values)
     }
-    asked = {
+    asked: dict[tuple[str, Expr], Range] = {
         (at.function, expr): ROWS
         for _, expr, at in expressions(ranges)
         if isinstance(expr, Call) and expr.fn in lost
@@ -100,33 +134,34 @@ def _narrowed(module: Module) -> Ranges:
 def _standing(base: Module) -> frozenset[tuple[str, Expr]]:
     return frozenset(
         (str(path[0]), node)
-        for path, stmt in walk(legal(base))
+        for path, stmt in walk(_spelled(legal(base)))
         for expr in stmt_exprs(stmt)
         for node in walk_expr(expr)
     )
 
 
+def _counts(expr: Expr, at: At, ranges: Ranges) -> bool:
+    """Whether an expression counts in more rounds than intervals know of."""
+    match expr:
+        case Binary("+" | "-", Name(id), _):
+            return (at.function, id) in ranges.counters
+    return False
+
+
 def _held(expr: Expr, at: At, kind: str, ranges: Ranges) -> bool:
     """Whether intervals show that the type holds an expression, and that its shift is one."""
+    if _counts(expr, at, ranges):
+        return False
     match expr:
-        case Binary("+" | "-", Name(id), _) if (at.function, id) in ranges.counters:
-            return True  # a block goes fewer rounds than that
         case Binary("<<" | ">>", _, count):
             places = ranges.of(count, at)
             if places is not None and not 0 <= places[0] <= places[1] < (32, 64)[kind == "i64"]:
                 return False
-    low, high = WIDTHS[kind]
-    least, most = _exact(expr, at, ranges)
-    return low <= least and most <= high
-
-
-def _exact(expr: Expr, at: At, ranges: Ranges) -> Range:
-    """What an expression may be before its type cuts it off."""
-    match expr:
         case Call("i32" | "int" | "i64", (operand,)) if at.kind(operand) != "f32":
-            found = ranges.of(operand, at)
-        case Call("ceil_div", (left, right)):  # of which C++ makes the sum first
-            found = ranges.of(Binary("-", Binary("+", left, right), Num(1)), at)
-        case _:
-            found = ranges.of(expr, at)
-    return (0, 0) if found is None else found
+            return _within(ranges.of(operand, at), kind)
+    return _within(ranges.of(expr, at), kind)
+
+
+def _within(found: Range | None, kind: str) -> bool:
+    low, high = WIDTHS[kind]
+    return found is None or (low <= found[0] and found[1] <= high)

@@ -363,12 +363,12 @@ class Ranges:
             case "ceil_div", [a, b]:
                 return arithmetic("//", (a[0] + b[0] - 1, a[1] + b[1] - 1), b)
             case "floor_div", [a, b]:
-                low, high = arithmetic("//", a, b)
-                return low - (a[0] < 0 or b[0] < 0), high
+                quotient = arithmetic("//", a, b)
+                return quotient[0] - (a[0] < 0 or b[0] < 0), quotient[1]
             case "floor_mod", [a, b]:
-                _, right = arithmetic("%", a, b)
-                most = max(abs(b[0]), abs(b[1])) - 1
-                return (-most if b[0] < 0 else 0), (most if a[0] < 0 else right)
+                rest = arithmetic("%", a, b)
+                limit = max(abs(b[0]), abs(b[1])) - 1
+                return (-limit if b[0] < 0 else 0), (limit if a[0] < 0 else rest[1])
         return None
 
     def _grid(self, kernel: str, axis: int) -> int:

@@ -66,7 +66,7 @@ WRONG = {
                 "        for more in range(args.Nk):\n            far = far + 1\n"),
     ],
     "a shift there and back": [(ROW, f"{ROW} + (block_id(0) << 30 >> 30)")],
-    "a shift of a row": [(ROW, f"{ROW} << 14 >> 14")],
+    "a shift of a row": [(ROW, f"{ROW} << 15 >> 15")],
     "a shift by more than there is": [(SCALE, f"{SCALE}    far = 1 << args.Nk\n")],
     "a product there and back": [
         (KEEP, "lambda i, j: (j + 1) * 1073741824 // 1073741824 - 1 < args.Nk"),
