@@ -182,17 +182,15 @@ class _Proofs:
         key = (claim.get_id(), *(c.get_id() for c in held))
         if key not in self.proven:
             given = (*_about([claim, *held], self.bounds), *held)
-            goal = Goal(
-                "a number is held by its type", given, claim, z3.Not(claim), self.fields,
-                tuple(self._smallest()),
-            )  # fmt: skip
+            named = _names(z3.And(claim, *given))
+            shown = {name: term for name, term in self.fields.items() if name in named}
+            sizes = [n for n in ("Nq", "Nk", "B", "Hq", "Hkv") if n in shown]
+            smallest = tuple(shown[n] for n in sizes)
+            name = "a number is held by its type"
+            goal = Goal(name, given, claim, z3.Not(claim), shown, smallest)
             self.proven[key] = prove(goal, BUDGET)
             self.kept += [claim, *held]
         return self.proven[key]
-
-    def _smallest(self) -> Sequence[Value]:
-        names = [n for n in ("Nq", "Nk", "B", "Hq", "Hkv") if n in self.fields]
-        return [self.fields[n] for n in names]
 
     # --- what names stand for ----------------------------------------------------------------
 
