@@ -4,7 +4,8 @@ Every expression is compiled once to a Python closure `fn(env)`. Two modes:
 
 * exact: every float is a float64 and approximate functions are exact; this judges the algebra.
 * typed: every float is an f32 (tensors are float32, Python floats are rounded after each step),
-  casts to f16 and bf16 round; this judges the rounding.
+  casts to f16 and bf16 round, and a product beside a sum is one multiply-add as nvcc makes it
+  (`engine.cuir.fused`); this judges the rounding.
 
 Integers are exact in both. `//` and `%` truncate toward zero as in C. Loads outside a tensor are 0.
 torch is never imported here unless a tensor is already in play.
@@ -34,6 +35,7 @@ from engine.cuir.functions import (
     truncating_mod,
     within,
 )
+from engine.cuir.fused import multiply_add
 from engine.cuir.nodes import (
     Attr,
     Binary,
@@ -134,6 +136,8 @@ class Compiler:
             case Unary(op, operand):
                 return self.unary(op, self.compile(operand))
             case Binary(op, left, right):
+                if not self._exact and (sum := multiply_add(expr)) is not None:
+                    return sum.compile(self)
                 return self.binary(op, self.compile(left), self.compile(right))
             case Compare(op, left, right):
                 return self.compare(op, self.compile(left), self.compile(right))
