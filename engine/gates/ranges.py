@@ -205,18 +205,18 @@ class Ranges:
     # --- counters and loops ------------------------------------------------------------------
 
     def _step(self, name: str, value: Expr, at: At) -> Range | None:
-        """What `name = name + step` adds; None of every other value."""
+        """What `name = name + step` adds, on each of its ways; None of every other value."""
         match value:
-            case Binary("+", Name(id), step) if id == name:
-                sign = 1
-            case Binary("-", Name(id), step) if id == name:
-                sign = -1
-            case _:
-                return None
-        if any(isinstance(n, Name) and n.id == name for n in walk_expr(step)):
-            return None
-        found = self.of(step, at)
-        return found if found is None or sign > 0 else (-found[1], -found[0])
+            case Name(id) if id == name:
+                return 0, 0
+            case Select(_, then, other):
+                return joined(self._step(name, then, at), self._step(name, other, at))
+            case Binary("+" | "-" as op, Name(id), step) if id == name:
+                if any(isinstance(n, Name) and n.id == name for n in walk_expr(step)):
+                    return None
+                found = self.of(step, at)
+                return found if found is None or op == "+" else (-found[1], -found[0])
+        return None
 
     def _counted(
         self, key: tuple[str, str], base: Range, counted: list[tuple[Path, Range]], at: At
