@@ -223,7 +223,7 @@ class Ranges:
     ) -> Range:
         low, high = base
         for path, (least, most) in counted:
-            rounds = self.rounds(path, at)
+            rounds = self.rounds(path, at, self._since(key, path))
             low += min(0, least) * rounds
             high += max(0, most) * rounds
         by_one = all(abs(n) <= 1 for _, step in counted for n in step)
@@ -232,10 +232,22 @@ class Ranges:
             return max(low, base[0] - STEPS), min(high, base[1] + STEPS)
         return low, high
 
-    def rounds(self, path: Path, at: At) -> int:
-        """How often a statement is reached at most, in one run of its function."""
+    def _since(self, key: tuple[str, str], path: Path) -> int:
+        """How deep the block is in which a counter begins anew before it counts at `path`."""
+        deep = 0
+        for other, value in self.values.get(key, ()):
+            block = other[:-1]
+            here = path[: len(block)] == block and len(path) > len(block)
+            begins = self._step(key[1], value, self.at(key[0])) is None
+            if here and begins and path[len(block)] > other[-1]:  # type: ignore[operator]
+                deep = max(deep, len(block))
+        return deep
+
+    def rounds(self, path: Path, at: At, since: int = 0) -> int:
+        """How often a statement is reached at most, in one run of the block around it of that
+        depth."""
         total = 1
-        for end in range(1, len(path)):
+        for end in range(since + 1, len(path)):
             loop = self.by_path.get(path[:end])
             if loop is not None:
                 start, stop = self.of(loop.start, at), self.of(loop.stop, at)
