@@ -1,33 +1,50 @@
-"""Integer products that leave 32 bits: exact when CuIR runs, wrong in the kernel's `int`.
+"""Whole numbers that leave their type: CuIR counts exactly, the kernel in `int`.
 
-Every index, size and table entry counts as at most the largest length that the deck reaches, so
-what is found here overflows at sizes that the gates themselves run. What somebody wrote with a free
-hand is held to more: `engine.gates.products`.
+What overflows an `int` is undefined in C++, and right in every run of a gate whose sizes are small
+enough. So each sum, difference, product, shift, negation and conversion is bounded at all legal
+sizes: by intervals, and where they are too wide by the solver, which knows how names hang together.
+What may overflow is shown with sizes; what neither bounds is refused.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from engine.cuir.nodes import (
-    Attr,
     Binary,
     Call,
     Expr,
-    Lambda,
     Module,
     Name,
     Num,
     Path,
-    Unary,
+    rebuild,
     walk,
     walk_expr,
 )
 from engine.cuir.printer import print_expr
-from engine.gates.deck import MAX_CONSTANT
-from engine.transfer.rewrite import stmt_exprs
+from engine.gates.ranges import (
+    HEADS,
+    LENGTH,
+    LOADED,
+    PAIRS,
+    WIDTHS,
+    At,
+    Range,
+    Ranges,
+    expressions,
+)
+from engine.gates.width_proofs import proofs
+from engine.lower.legal import legal
+from engine.prove.solver import Proven, Witness
+from engine.transfer.rewrite import map_blocks, map_stmt_exprs, stmt_exprs
 
-LARGEST = 2**31 - 1
+ROWS = (0, 2 * LENGTH)  # what a row, a head or a number of tiles lies in
+COUNTED_WITH = (
+    f"counted with {LENGTH} rows and keys, {HEADS} heads and batches, {PAIRS} heads of all batches "
+    f"and loaded numbers up to {LOADED}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,50 +55,113 @@ class Overflow:
     message: str
 
 
-def overflow(module: Module) -> Overflow | None:
-    """The first integer expression of row and key indices that 32 bits cannot hold."""
-    sizes = {f.name for f in module.fields if f.type == "i32"}
-    devices = {f.name for f in module.functions if f.kind == "device"}
-    for path, stmt in walk(module):
-        for expr in stmt_exprs(stmt):
-            parts = [n.body for n in walk_expr(expr) if isinstance(n, Lambda)]
-            known = {"i", "j"}
-            if path[0] in devices:
-                parts.append(expr)
-                known = {p.name for p in module.function(str(path[0])).params} | {"last"}
-            for node in (n for part in parts for n in walk_expr(part)):
-                found = _bound(node, known, sizes)
-                if found is not None and found > LARGEST:
-                    words = f"{print_expr(node)} is more than 32 bits hold at {MAX_CONSTANT} rows"
-                    return Overflow(path, words)
+def overflow(module: Module, base: Module | None = None) -> Overflow | None:
+    """The first whole number of `module` that its type may not hold at a legal size.
+
+    `base` is the module before an edit of a free hand: what the edit counts is not taken on trust,
+    while the expert's counters of tiles are (a block goes fewer rounds than `STEPS`).
+    """
+    counting = None if base is None else _standing(base)
+    ranges = _narrowed(_spelled(legal(module)))
+    wide: dict[tuple[str, Expr], tuple[Path, str]] = {}
+    for path, expr, at in expressions(ranges):
+        kind = at.kind(expr)
+        if kind in WIDTHS and not _held(expr, at, kind, ranges):
+            counter = _counts(expr, at, ranges)
+            if not counter or (counting is not None and (at.function, expr) not in counting):
+                wide.setdefault((at.function, expr), (path, kind))
+    bounds = {
+        key: WIDTHS[kind]
+        for key, (_, kind) in wide.items()
+        if not _counts(key[1], ranges.at(key[0]), ranges)
+    }
+    answers = proofs(ranges, bounds) if bounds else {}
+    for key, (path, kind) in wide.items():
+        answer = answers.get(key)
+        if not isinstance(answer, Proven):
+            bits = 64 if kind == "i64" else 32
+            where = f" (at {answer})" if isinstance(answer, Witness) else ""
+            return Overflow(
+                path,
+                f"{print_expr(key[1])} may be more than {bits} bits hold{where}: make one operand "
+                f"i64(..), or the numbers smaller; {COUNTED_WITH}",
+            )
     return None
 
 
-def _bound(expr: Expr, known: set[str], sizes: set[str]) -> int | None:
-    """The largest magnitude of an integer expression; None where that is not known."""
+def _spelled(module: Module) -> Module:
+    """The module with the sum that C++ makes in `ceil_div`."""
 
-    def go(inner: Expr) -> int | None:
-        return _bound(inner, known, sizes)
+    def spelled(expr: Expr) -> Expr:
+        match rebuild(expr, spelled):
+            case Call("ceil_div", (left, right)):
+                return Binary("//", Binary("-", Binary("+", left, right), Num(1)), right)
+            case other:
+                return other
 
+    functions = tuple(
+        replace(f, body=map_blocks(f.body, lambda b: tuple(map_stmt_exprs(s, spelled) for s in b)))
+        for f in module.functions
+    )
+    return replace(module, functions=functions)
+
+
+def _narrowed(module: Module) -> Ranges:
+    """The module's ranges, where intervals lose a device function's result with the solver's: the
+    row and the head of a piece of work."""
+    ranges = Ranges(module)
+    lost = {
+        function
+        for function, values in ranges.returned.items()
+        if ranges.functions[function].kind == "device"
+        and any(not _held(e, ranges.at(function), "i32", ranges) for e in values)
+    }
+    asked: dict[tuple[str, Expr], Range] = {
+        (at.function, expr): ROWS
+        for _, expr, at in expressions(ranges)
+        if isinstance(expr, Call) and expr.fn in lost
+    }
+    answers = proofs(ranges, asked) if asked else {}
+    wrong = {
+        expr.fn
+        for (_, expr), answer in answers.items()
+        if isinstance(expr, Call) and not isinstance(answer, Proven)
+    }
+    return Ranges(module, dict.fromkeys(lost - wrong, ROWS)) if lost - wrong else ranges
+
+
+@lru_cache(maxsize=8)
+def _standing(base: Module) -> frozenset[tuple[str, Expr]]:
+    return frozenset(
+        (str(path[0]), node)
+        for path, stmt in walk(_spelled(legal(base)))
+        for expr in stmt_exprs(stmt)
+        for node in walk_expr(expr)
+    )
+
+
+def _counts(expr: Expr, at: At, ranges: Ranges) -> bool:
+    """Whether an expression counts in more rounds than intervals know of."""
     match expr:
-        case Num(int() as value):
-            return abs(int(value))
-        case Name(id) if id in known:
-            return MAX_CONSTANT
-        case Attr(Name("args"), field) if field in sizes:
-            return MAX_CONSTANT
-        case Unary("-", operand):
-            return go(operand)
-        case Binary("+" | "-" | "*" | "<<" as op, left, right):
-            a, b = go(left), go(right)
-            if a is None or b is None:
-                return None
-            return a * b if op == "*" else a + b if op != "<<" else a << min(b, 64)
-        case Binary("//", left, _) | Call("floor_div", (left, _)):
-            return go(left)
-        case Binary("%", _, right) | Call("floor_mod", (_, right)):
-            return go(right)
-        case Call("min" | "max", (left, right)):
-            a, b = go(left), go(right)
-            return None if a is None or b is None else max(a, b)
-    return None
+        case Binary("+" | "-", Name(id), _):
+            return (at.function, id) in ranges.counters
+    return False
+
+
+def _held(expr: Expr, at: At, kind: str, ranges: Ranges) -> bool:
+    """Whether intervals show that the type holds an expression, and that its shift is one."""
+    if _counts(expr, at, ranges):
+        return False
+    match expr:
+        case Binary("<<" | ">>", _, count):
+            places = ranges.of(count, at)
+            if places is not None and not 0 <= places[0] <= places[1] < (32, 64)[kind == "i64"]:
+                return False
+        case Call("i32" | "int" | "i64", (operand,)) if at.kind(operand) != "f32":
+            return _within(ranges.of(operand, at), kind)
+    return _within(ranges.of(expr, at), kind)
+
+
+def _within(found: Range | None, kind: str) -> bool:
+    low, high = WIDTHS[kind]
+    return found is None or (low <= found[0] and found[1] <= high)

@@ -16,7 +16,6 @@ from engine.cuir.nodes import Module, Name
 from engine.gates.deck import Case
 from engine.gates.kinds import float_in_lists
 from engine.gates.overflow import overflow
-from engine.gates.products import wide_product
 from engine.gates.size_floats import size_as_float
 from engine.gates.watch import Watch
 from engine.spec import Recipe
@@ -120,14 +119,11 @@ def at_sight(subject: Subject) -> Failure | None:
     unfilled = without_value(subject)
     if unfilled is not None:
         return unfilled
-    wide = overflow(subject.module)
+    wide = overflow(subject.module, None if subject.watch is None else subject.watch.base)
     if wide is not None:
         return Failure(wide.message, op=op_text(wide.path))
     if subject.watch is None:
         return None
-    wide = wide_product(subject.module, subject.watch.base)
-    if wide is not None:
-        return Failure(wide.message, op=op_text(wide.path))
     if not subject.unread:
         made = size_as_float(subject.watch.base, subject.module, subject.binding, subject.recipe)
         if made is not None:

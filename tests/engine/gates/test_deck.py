@@ -118,7 +118,7 @@ def test_a_product_beyond_32_bits_is_found(tmp_path: Path) -> None:
     assert found is not None and "1103515245 * i" in found.message
     failure, _ = judge(wide, lambda _: None)
     assert failure is not None and failure.op is not None
-    assert overflow(edited(wide, "1103515245", "11035").module) is None
+    assert overflow(edited(wide, "1103515245", "1103").module) is None
 
 
 def test_the_deck_reaches_past_a_constant_from_both_sides(tmp_path: Path) -> None:

@@ -106,3 +106,47 @@ def test_a_mask_that_only_compares_whole_sizes_frees_none() -> None:
     module = edited(LOOP_END, LOOP_END + "    late = exp2(f32(args.Nk) * 0.25 - 20000.0)\n")
     found = fault(module, recipe)
     assert found is not None and "no score, weight or mask of the spec does" in found.reason
+
+
+FLOATS = {
+    "a row beside a key": "lambda i, j: f32(j) * 4096.0 < f32(i) * 4096.0 + 0.5, at",
+    "a row as it is": "lambda i, j: j < args.Nk and j * 1.0 <= i, at",
+    "half a key": "lambda i, j: i32(f32(j) * 0.5) * 2 < args.Nk, at",
+    "a root of a key": "lambda i, j: sqrt(j) < 300.0, at",
+    "a tile": "lambda i, j: j < args.Nk and f32(n) < 5000000.5, at",
+    "a head": "lambda i, j: j < args.Nk and h * 0.5 >= 0.0, at",
+    "a block": "lambda i, j: j < args.Nk and f32(block_id(0)) >= 0.0, at",
+    "a choice": "lambda i, j: (0.5 if j < i else f32(j)) < 7.0, at",
+}
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_index_arithmetic_in_float_is_refused(name: str) -> None:
+    """However right it is at the sizes of a deck; a spec that adds floats of places to its scores
+    does not decide by them."""
+    module = edited(MASK, FLOATS[name])
+    found = fault(module, PLAIN)
+    assert found is not None and "a float of" in found.reason
+    alibi = replace(PLAIN, score=parse_expr("x * 0.125 + 0.5 * (j - i)"))
+    assert size_as_float(BASE, module, plan(BASE, PLAIN).binding, alibi) is not None
+
+
+@pytest.mark.parametrize(
+    ("recipe", "new"),
+    [
+        (asked("(j * 0.5 < i) & (j < Nk)"), "lambda i, j: j * 0.5 < i and j < args.Nk, at"),
+        (asked("j < Nk"), "lambda i, j: i64(j) * 4096 < i64(args.Nk) * 4096, at"),
+    ],
+)
+def test_what_the_spec_does_in_float_an_edit_may_do(recipe: Recipe, new: str) -> None:
+    assert size_as_float(BASE, edited(MASK, new), plan(BASE, PLAIN).binding, recipe) is None
+
+
+def test_a_score_may_be_made_of_places_where_the_spec_makes_it_so() -> None:
+    old = "    m_prev = m\n"
+    assert print_module(BASE).count(old) == 1
+    new = f"    s = map(s, lambda x, i, j: x + 0.5 * (j - i), at=[q0, n * BN])\n    {old}"
+    module = edited(old, new)
+    alibi = replace(PLAIN, score=parse_expr("x * 0.125 + 0.5 * (j - i)"))
+    assert size_as_float(BASE, module, plan(BASE, PLAIN).binding, alibi) is None
+    assert fault(module, PLAIN) is not None
