@@ -123,7 +123,7 @@ class Checks:
             lambda: sizes["Hkv"] != 0 and sizes["Hq"] % sizes["Hkv"] == 0
         ):
             raise ValueError(f"Hq must be a multiple of Hkv, not {sizes['Hq']} over {sizes['Hkv']}")
-        # Of sizes that a graph leaves open nothing is asked here: it would become a limit of theirs.
+        # Nothing is asked of sizes that a graph leaves open: it would become a limit of theirs.
         if all(isinstance(size, int) for size in sizes.values()) and _too_large(sizes):
             raise ValueError(f"too large for 32-bit block indices: {_said(sizes)}")
         return sizes

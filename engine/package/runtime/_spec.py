@@ -15,6 +15,7 @@ import torch
 
 from .build import HERE, package
 
+MOST_TABLES = 64  # sets of sizes whose tables are kept, the newest
 _lock = threading.RLock()
 _inside = False
 _modules: dict[str, Any] = {}
@@ -95,6 +96,8 @@ def tables(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
                 out[name] = for_kernel(name, made[name], item["dtype"]).to(first.device)
     if plain:
         _tables[key] = out
+        while len(_tables) > MOST_TABLES:
+            del _tables[next(iter(_tables))]
     return out
 
 
