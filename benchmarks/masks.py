@@ -1,10 +1,11 @@
-"""Random masks through the rules, the lowerer and nvcc, on both kernels: `python benchmarks/masks.py`.
+"""Random masks through the rules, the lowerer and nvcc on both kernels, as G2 and G3 have them.
 
-Writes benchmarks/results/masks.json (`--json FILE`: another file), and goes on where an earlier run
-of the same sources stopped. Each mask goes through the checks of G2 and G3 that run nothing; nvcc
-then compiles all of them for bf16 and 128 columns, `BATCH` in one unit and without optimising, which
-is where a call that no primitive takes fails; one of `BATCH` goes through ptxas as G3 has it, and is
-held to spilling nothing.
+    python benchmarks/masks.py [--masks N] [--json FILE]
+
+Writes benchmarks/results/masks.json, and goes on where an earlier run of the same sources stopped.
+Each mask goes through the checks that run nothing. nvcc then compiles all of them for bf16 and 128
+columns, `BATCH` in one unit and without optimising: a call that no primitive takes fails there. One
+of `BATCH` goes through ptxas as G3 has it, and may spill nothing.
 """
 
 from __future__ import annotations
