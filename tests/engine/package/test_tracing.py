@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -92,6 +94,65 @@ def test_the_cache_is_bounded(alibi: ModuleType) -> None:
         given = qkv("cpu", Hq=heads, Nq=1, Nk=2)
         spec.tables(dict(zip("qkv", given, strict=True)))
     assert len(spec._tables) <= spec.MOST_TABLES
+
+
+ALL = {(name, d) for name in "qkv" for d in range(4)}
+READS: dict[str, tuple[Callable[..., Any], set[tuple[str, int]]]] = {
+    # What code may do with q, k and v, and the sizes that it reads.
+    "nothing": (lambda q, k, v: torch.tensor([1.0]), set()),
+    "a size": (lambda q, k, v: torch.tensor([1 / (h + 1) for h in range(q.size(1))]), {("q", 1)}),
+    "a shape, unpacked": (lambda q, k, v: (lambda b, h, n, d: h + 1)(*q.shape), {("q", 1)}),
+    "a size, from the end": (lambda q, k, v: 2 * k.shape[-2], {("k", 2)}),
+    "a branch": (lambda q, k, v: 1 if k.size(2) > 50 else 2, {("k", 2)}),
+    "a function of C": (lambda q, k, v: math.log2(k.size(2)), {("k", 2)}),
+    "a whole number": (lambda q, k, v: torch.arange(int(v.size(2))), {("v", 2)}),
+    "a dictionary": (lambda q, k, v: {7: 1}.get(q.size(2)), {("q", 2)}),
+    "a text": (lambda q, k, v: f"{q.size(3)}", {("q", 3)}),
+    "a cast copy": (lambda q, k, v: q.double().to("meta").size(0) + 1, {("q", 0)}),
+    "dtype and rank": (lambda q, k, v: (q.dtype, q.dim(), q.device), set()),
+    "another tensor's size": (lambda q, k, v: k.mT.size(-1), ALL),
+    "what a tensor counts": (lambda q, k, v: k.numel(), ALL),
+    "a tensor made of one": (lambda q, k, v: torch.ones_like(k, device="cpu"), ALL),
+}
+
+
+@pytest.mark.parametrize("case", READS)
+def test_what_code_reads_of_sizes_is_seen(alibi: ModuleType, case: str) -> None:
+    watch = importlib.import_module("alibi_traced._reads").Watch
+    code, reads = READS[case]
+    given = dict(zip("qkv", qkv(), strict=True))
+    with watch(given) as seen:
+        code(**given)
+    assert seen.read == reads
+
+
+def test_code_that_takes_an_int_alone_reads_all_sizes(alibi: ModuleType) -> None:
+    spec = importlib.import_module("alibi_traced._spec")
+    given = dict(zip("qkv", qkv(), strict=True))
+
+    def run() -> dict[str, torch.Tensor]:
+        return {"t": torch.arange(5) * (2 if isinstance(given["k"].size(2), int) else 1)}
+
+    assert set(spec._sizes_read(given, run(), run)) == ALL  # another table where it is watched
+    plain = {"t": torch.arange(100)}
+    assert (
+        set(spec._sizes_read(given, plain, lambda: {"t": torch.arange(given["k"].size(2))})) == ALL
+    )
+
+
+def test_a_decode_step_finds_its_table_at_once(alibi: ModuleType) -> None:
+    spec = importlib.import_module("alibi_traced._spec")
+    spec._tables.clear()
+    cache = qkv("cpu", Nk=300)
+    first = spec.tables(dict(zip("qkv", cache, strict=True)))
+    seconds = []
+    for length in range(1, 300):
+        given = {"q": cache[0], "k": cache[1][:, :, :length], "v": cache[2][:, :, :length]}
+        begin = time.perf_counter()
+        made = spec.tables(given)
+        seconds.append(time.perf_counter() - begin)
+        assert made is first
+    assert min(seconds) < 1e-4 and len(spec._tables) == 1
 
 
 def dual(call: Callable[..., Any], given: list[torch.Tensor], place: int) -> None:
