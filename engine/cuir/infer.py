@@ -88,7 +88,8 @@ class Typer(ScalarTyper):
     def type(self, expr: Expr, scope: Scope) -> Type:
         match expr:
             case Num(value):
-                kind = "bool" if isinstance(value, bool) else "i32"
+                narrow = isinstance(value, bool) or -(2**31) < value < 2**31
+                kind = "bool" if isinstance(value, bool) else "i32" if narrow else "i64"
                 return Scalar("f32" if isinstance(value, float) else kind, value)
             case Str(value):
                 return NameType(value)
