@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 
-from benchmarks.masks import KERNELS, RESULTS, compile_batch, kernel_of
+from benchmarks.masks import KERNELS, compile_batch, kernel_of
 from engine.build.toolchain import find_toolchain
 from engine.errors import MissingTool
 from engine.spec.recipe import Input
@@ -56,8 +55,3 @@ def test_nvcc_compiles_what_the_checks_pass(
     )
     assert text != texts[kernel][len(RANDOM)]
     assert "error" in compile_batch(kernel, {0: text}, tmp_path)
-
-
-def test_the_record_has_no_failure() -> None:
-    record = json.loads(RESULTS.read_text())
-    assert record["failed"] == [] and record["count"]["compiled"] > 0
