@@ -62,13 +62,13 @@ def _unseen(_: Snapshot) -> None:
 def begin(bench: Bench, kernel: str, spec: Path, actor: str) -> str:
     """Start a session; its id."""
     package = find_kernel(kernel)
-    return start(bench, package, spec, choose_options(package), actor)
+    return start(bench, package, spec, choose_options(package, asked=spec), actor)
 
 
 def choose(kernel: str, spec: Path) -> Beginning:
     """How a session would begin; the store knows nothing of it yet."""
     package = find_kernel(kernel)
-    return beginning(package, spec, choose_options(package))
+    return beginning(package, spec, choose_options(package, asked=spec))
 
 
 class Desk:

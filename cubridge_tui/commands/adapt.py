@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     given = spec_options(args.set)
     if given:
         read_source(spec, given)  # a parameter that the spec has not is said before any work
-    options = choose_options(package, args.arch, specialisation(args), given, args.only)
+    options = choose_options(package, args.arch, specialisation(args), given, args.only, spec)
     model = None
     if asks_a_model(args):
         model = ModelRun(args)

@@ -51,6 +51,7 @@ RUNTIME_FILES = (
     "_library.py",
     "_op.py",
     "_plan.py",
+    "_reads.py",
     "_spec.py",
     "build.py",
     "check.py",

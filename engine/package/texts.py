@@ -58,8 +58,8 @@ def _table_words(inputs: Sequence[Input], plans: bool) -> str:
     once = ", or use a plan, which keeps what its mask reads" if plans else ""
     return (
         f"\nWhere {', '.join(tables)} is not given, the spec's own code makes it of "
-        f"{', '.join(sources)}, on the CPU\nand in every call, which waits for the GPU and "
-        f"cannot be traced: give it{once}.\n"
+        f"{', '.join(sources)}, on the CPU\nand in every call, which waits for the GPU: "
+        f"give it{once}.\n"
     )
 
 
@@ -263,8 +263,11 @@ itself compiles with CUDA 13.0); ninja is used when it is there. The first call 
 for the GPU at hand into `build/`. To build it beforehand, with or without a GPU, in this folder:
 
 ```
-python build.py --arch {next(iter(info["archs"]))}     # or: ninja {next(iter(info["archs"]))}
+python build.py --arch {next(iter(info["archs"]))}     # or several, or: all
 ```
+
+A library that is built of these sources is loaded as it is: nvcc is not needed then, and nothing is
+written, so the folder may be copied to where it is read-only.
 
 To see it run beside the spec on your GPU, from the folder that holds {name}:
 

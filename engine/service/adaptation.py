@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.cuir.device_scalars import head_sizes
 from engine.cuir.ids import assign
 from engine.cuir.printer import print_module
 from engine.errors import LowerError, StoreError
@@ -25,7 +26,7 @@ from engine.service.content import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TAR
 from engine.service.decisions import redo_group, undo_group
 from engine.service.export import package_archive
 from engine.service.inputs import inputs_of, modules_text, spec_modules
-from engine.service.options import Options
+from engine.service.options import Options, refuse_other_columns
 from engine.service.work import Work
 from engine.spec.text import recipe_to_json
 from engine.transfer.review import propose
@@ -138,6 +139,7 @@ class Adaptation(Work):
         self.bench.progress("reading the spec")
         recipe = self.read_recipe(self.spec, self.options.spec)
         base = self.lifted.module
+        refuse_other_columns(self.spec, head_sizes(base))
         planned = plan(base, recipe)
         trail = list(apply(base, planned.steps))
         proposed = released(base, legal(trail[-1][1] if trail else base))

@@ -183,7 +183,7 @@ __global__ void dense(const __grid_constant__ Case c) {
 }
 
 // zeros, fill, map and keep in all their forms: s = t[0] [M, N], rows r = t[1], columns u = t[2]
-// (integers), origin (n0, n1); results in t[3] [13, M, N] and t[4] [4, quad lane or thread / 4, ..].
+// (integers), origin (n0, n1); results in t[3] [16, M, N] and t[4] [4, quad lane or thread / 4, ..].
 template <int M, int N, int WARPS>
 __global__ void maps(const __grid_constant__ Case c) {
   using L = MmaAcc<M, N, WARPS>;
@@ -207,6 +207,17 @@ __global__ void maps(const __grid_constant__ Case c) {
   dump(out, 10, keep(s, origin, [&](int i, int j) { return j <= i + 3; }));
   dump(out, 11, keep(s, u, origin, [&](int b, int i, int j) { return b > 0 && i != j; }));
   dump(out, 12, keep(s, r, u, origin, [&](float a, int b, int i, int j) { return a > b || i == j; }));
+  dump(out, 13, keep(s, r, u, s, u, r, u, origin,
+                     [&](float a, int b, float x, int d, float e, int f, int i, int j) {
+                       return a + e + x >= b + d + f || i == j;
+                     }));
+  dump(out, 14, map(s, r, u, s, r, origin,
+                    [&](float x, float a, int b, float y, float d, int i, int j) {
+                      return x * a + b - y + d + i - j;
+                    }));
+  dump(out, 15, map(s, r, u, s, r, [&](float x, float a, int b, float y, float d) {
+         return x * a + b - y + d;
+       }));
   dump_rows(c.t[4], 0, map(r, [&](float a) { return a == 0.0f ? -1.0f : 1.0f / a; }));
   dump_rows(c.t[4], 1, map(r, r, [&](float a, float b) { return a - 2.0f * b; }));
   dump_rows(c.t[4], 2, map(r, origin, [&](float a, int i) { return a + i; }));

@@ -186,7 +186,7 @@ def maps() -> Iterator[Test]:
         def check(run, m=m, n=n, warps=warps):
             s, r, u = whole(m, n), whole(m), whole(n)
             i0, j0 = 384, 1056
-            out = torch.full((13, m, n), float("nan"), device="cuda")
+            out = torch.full((16, m, n), float("nan"), device="cuda")
             edge = torch.full((4, max(4, warps * 8), max(m, n)), float("nan"), device="cuda")
             run([gpu(s), gpu(r), gpu(u, torch.int32), out, edge], i0, j0)
             i = (torch.arange(m) + i0).float().unsqueeze(1)
@@ -198,6 +198,8 @@ def maps() -> Iterator[Test]:
                 s + i * 1000 - j, s * rr + i - j, s * rr + uu + i * j, s * s,
                 torch.where(j <= i + 3, s, -inf), torch.where((uu > 0) & (i != j), s, -inf),
                 torch.where((rr > uu) | (i == j), s, -inf),
+                torch.where((2 * rr + s >= 3 * uu) | (i == j), s, -inf),
+                s * rr + uu - s + rr + i - j, s * rr + uu - s + rr,
             ]  # fmt: skip
             answers = [exact(out[k], w, f"form {k}") for k, w in enumerate(want)]
             reciprocal = torch.where(r == 0, torch.tensor(-1.0), 1 / r)

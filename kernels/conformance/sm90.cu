@@ -294,6 +294,7 @@ __global__ void tile_kernel(const Case c) {
   const auto cols = load_cols<Acc>(V.tile(c.c0));
   s = map(s, rows, cols, at(c.r0, c.c0), [&](float x, float u, float v, int i, int j) { return x + u - v + 0.5f * static_cast<float>(i - j); });
   s = keep(s, at(c.r0, c.c0), [&](int i, int j) { return j <= i; });
+  s = keep(s, rows, cols, rows, cols, rows, cols, at(c.r0, c.c0), [&](float u, float v, float u2, float v2, float u3, float v3, int i, int j) { return u + u2 + u3 >= v + v2 + v3 - 4.0f || i == j; });
   auto top = map(zeros<RowOf<Acc>>(), at(c.r0, 0), [&](float, int i) { return 0.25f * static_cast<float>(i); });
   top = row_max(s, top);
   auto kept = map(s, [&](float x) { return x == -INFINITY ? 0.0f : x; });

@@ -183,7 +183,9 @@ def check_tile(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
         j = torch.arange(c0, c0 + n, device="cuda")
         padded = torch.cat([vector, torch.zeros(600, device="cuda")])
         value = s + padded[i][:, None] - padded[j][None, :] + 0.5 * (i[:, None] - j[None, :])
-        keep = j[None, :] <= i[:, None]
+        row, col = padded[i][:, None], padded[j][None, :]
+        keep = (3 * row >= 3 * col - 4) | (i[:, None] == j[None, :])
+        keep &= j[None, :] <= i[:, None]
         top = torch.where(keep, value, -math.inf).max(1).values.maximum(0.25 * i)
         kept = torch.where(keep, value, torch.zeros_like(value))
         inside = min(64, length - r0)

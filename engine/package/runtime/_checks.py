@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from operator import eq
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ._args import axes
 from ._expr import evaluate
@@ -67,8 +70,16 @@ class Checks:
     def check(self, values: dict[str, Any]) -> tuple[dict[str, int], str]:
         """The sizes of a call, and the specialisation that serves it.
 
-        TypeError or ValueError says what is wrong with which input. Looks at shapes, types and
-        devices only, so that it serves fake tensors too.
+        TypeError or ValueError says what is wrong with which input.
+        """
+        sizes = self.sizes(values)
+        return sizes, self.specialisation(values, sizes)
+
+    def sizes(self, values: dict[str, Any]) -> dict[str, int]:
+        """The sizes of a call; raises as `check`.
+
+        Looks at shapes, types and devices only, so that it serves fake tensors too. Of sizes that
+        are unknown until the graph runs nothing is asked: the call itself checks them then.
         """
         element = values[self.query].dtype
         device = values[self.query].device
@@ -80,6 +91,8 @@ class Checks:
                 if not isinstance(value, int | float):
                     raise TypeError(f"{name} must be a number, not {type(value).__name__}")
                 continue
+            if value is None:
+                continue  # a table that the spec will make
             wanted = element if kind is None else kind
             if value.dtype != wanted and (value.dtype, name in self.of_spec) != (torch.int64, True):
                 raise TypeError(_other_dtype(name, value.dtype, wanted))
@@ -92,33 +105,38 @@ class Checks:
             for position, (dim, is_name) in enumerate(dims):
                 if is_name and dim not in sizes:
                     sizes[dim] = shape[position]
-                elif not is_name or shape[position] != sizes[dim]:
+                elif not is_name or not _may(eq, shape[position], sizes[dim]):
                     later.append((name, position, dim))
         sizes.setdefault("Dv", sizes.get("D"))
         sizes.setdefault("Hkv", sizes.get("Hq"))
         for name, position, dim in later:
             expected, found = evaluate(dim, sizes), values[name].shape[position]
-            if found != expected:
+            if not _may(eq, found, expected):
                 said = "" if dim.isdigit() else f"{dim} = "
                 raise ValueError(
                     f"{name} has size {found} in dimension {position}, not {said}{expected}"
                 )
         for text in self.info["constraints"]:
-            if not evaluate(text, sizes):
+            if not _may(evaluate, text, sizes):
                 raise ValueError(f"the spec needs {text}; here {_said(sizes)}")
-        if self.info["grouped"] and (sizes["Hkv"] == 0 or sizes["Hq"] % sizes["Hkv"] != 0):
+        if self.info["grouped"] and not _may(
+            lambda: sizes["Hkv"] != 0 and sizes["Hq"] % sizes["Hkv"] == 0
+        ):
             raise ValueError(f"Hq must be a multiple of Hkv, not {sizes['Hq']} over {sizes['Hkv']}")
-        blocks = sizes["B"] * sizes["Hq"] * ((sizes["Nq"] + 63) // 64)
-        if blocks >= 2**31 or max(sizes["Nq"], sizes["Nk"]) >= 2**31 - 4096:
+        # Nothing is asked of sizes that a graph leaves open: it would become a limit of theirs.
+        if all(isinstance(size, int) for size in sizes.values()) and _too_large(sizes):
             raise ValueError(f"too large for 32-bit block indices: {_said(sizes)}")
-        return sizes, self._specialisation(element, sizes)
+        return sizes
 
-    def _specialisation(self, element: torch.dtype, sizes: dict[str, Any]) -> str:
-        """The key of the specialisation for an element type and sizes."""
+    def specialisation(self, values: dict[str, Any], sizes: dict[str, Any]) -> str:
+        """The key of the specialisation for the element type and the sizes of a call."""
+        element = values[self.query].dtype
+
+        def serves(fixed: list[tuple[str, int]]) -> bool:
+            return all(sizes[n] == (sizes["D"] if value < 0 else value) for n, value in fixed)
+
         for key, wanted, fixed in self.specialisations:
-            if element == wanted and all(
-                sizes[name] == (sizes["D"] if value < 0 else value) for name, value in fixed
-            ):
+            if element == wanted and _may(serves, fixed):
                 return key
         raise ValueError(
             f"no specialisation for {element}, D {sizes['D']}, Dv {sizes['Dv']}; "
@@ -164,6 +182,20 @@ class Checks:
                         f"multiple of {_ALIGNED // size} elements: call {source}.contiguous()"
                     )
         return None
+
+
+def _too_large(sizes: dict[str, Any]) -> bool:
+    """Whether a block's index would not fit in 32 bits."""
+    blocks = sizes["B"] * sizes["Hq"] * ((sizes["Nq"] + 63) // 64)
+    return bool(blocks >= 2**31 or max(sizes["Nq"], sizes["Nk"]) >= 2**31 - 4096)
+
+
+def _may(condition: Callable[..., Any], *given: Any) -> bool:
+    """Whether the condition holds of what is given, or cannot be known before the sizes are."""
+    try:
+        return bool(condition(*given))
+    except GuardOnDataDependentSymNode:
+        return True
 
 
 def _other_dtype(name: str, found: torch.dtype, wanted: torch.dtype) -> str:

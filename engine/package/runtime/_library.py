@@ -1,4 +1,4 @@
-"""The library of a device: built on first use, loaded once, its struct's size checked."""
+"""The library of a device: built where there is none, loaded once, its struct's size checked."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def library(device: torch.device, struct: type[ctypes.Structure]) -> ctypes.CDLL
     arch = arch_of(torch.cuda.get_device_capability(device), list(info["archs"]))
     with _lock:
         if arch not in _loaded:
-            _loaded[arch] = load(str(building.build(arch)), struct)
+            _loaded[arch] = load(str(building.ready(arch) or building.build(arch)), struct)
         _of_device[index] = _loaded[arch]
         return _of_device[index]
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
 
 from ._args import Filler
 from ._checks import DTYPES, Checks
 from ._expr import evaluate
 from ._library import LayoutRefused, arch_of, launch, library
 from ._plan import SLOTS, Plan, Workspaces
-from .build import package
+from .build import HERE, package
 
 _NUMBERS = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 
@@ -45,10 +48,13 @@ class Operator:
         """
         values = []
         for item, value in zip(self.inputs, given, strict=True):
-            if item["dims"] and not isinstance(value, torch.Tensor):
+            made_later = item["derive"] and value is None
+            if item["dims"] and not made_later and not isinstance(value, torch.Tensor):
                 raise TypeError(f"{item['name']} must be a tensor, not {type(value).__name__}")
             is_number = not item["dims"] and isinstance(value, torch.Tensor)
             values.append(value.item() if is_number else value)
+        if forward_ad._current_level >= 0:
+            self._without_tangents(values)
         result = self.op(*values) if plan is None else self.planned(plan, *values)
         results = result if isinstance(result, tuple | list) else (result,)
         return {row["source"]: value for row, value in zip(self.outputs, results, strict=True)}
@@ -57,31 +63,22 @@ class Operator:
         self, values: dict[str, Any], plan: Plan | None = None
     ) -> dict[str, torch.Tensor]:
         """The operator on inputs by name; tables that the spec builds may be missing or None."""
-        given = {i["name"]: values.get(i["name"]) for i in self.inputs}
-        missing = [i["name"] for i in self.inputs if i["derive"] and given[i["name"]] is None]
-        if missing:
-            from ._spec import tables
-
-            sources = {i["name"]: values[i["name"]] for i in self.inputs if not i["derive"]}
-            if plan is None or not set(missing) & set(self.workspaces.masking):
-                made = tables(sources)
-            else:
-                shaped = [i["name"] for i in self.inputs if i["role"] != "extra"]
-                made = plan.tables(sources, shaped, tables)
-            given |= {name: made[name] for name in missing}
-        return self.call(*given.values(), plan=plan)
+        return self.call(*(values.get(i["name"]) for i in self.inputs), plan=plan)
 
     # --- implementations -------------------------------------------------------------------------
 
     def fake(self, *given: Any) -> tuple[torch.Tensor, ...]:
         """Shapes and types of the outputs."""
         values = self._named(given)
-        sizes, _ = self.checks.check(values)
+        sizes = self.checks.sizes(values)
+        self.checks.specialisation(values, sizes)
         return tuple(self._empty(values[self.checks.query], sizes).values())
 
     def planned(self, plan: Plan, *given: Any) -> tuple[torch.Tensor, ...]:
         """Run the kernel with a plan, which an empty one becomes by it."""
         tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        if any(isinstance(t, FakeTensor) for t in tensors):
+            raise RuntimeError("a call with a plan is for running: leave the plan out to trace it")
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             self.backward(None)
         if any(t.device.type != "cuda" for t in tensors):
@@ -92,6 +89,7 @@ class Operator:
         """Run the kernel on the current stream of q's device."""
         values = self._named(given)
         sizes, specialisation = self.checks.check(values)
+        values |= self._tables(values, plan)
         names = {**sizes, **{i["name"]: values[i["name"]] for i in self.inputs if not i["dims"]}}
         self.checks.check_layout(values, names)
         query = values[self.checks.query]
@@ -142,20 +140,62 @@ class Operator:
     # --- helpers ---------------------------------------------------------------------------------
 
     def _define(self) -> Any:
-        """Define the operator, once per process also if the package is imported twice."""
+        """Define the operator, once per process also if the package is imported twice.
+
+        A copy of the package in another folder gets an operator of its own, which runs its own
+        code: the first one imported has the plain name.
+        """
         space, name = self.name.split("::")
-        if not hasattr(getattr(torch.ops, space), name):
-            params = ", ".join(
-                f"{'Tensor' if i['dims'] else _NUMBERS.get(i['dtype'], 'float')} {i['name']}"
-                for i in self.inputs
-            )
+        folder = hashlib.sha256(str(HERE).encode()).hexdigest()[:8]
+        mark = f"_defined_in_{folder}"
+        operators = getattr(torch.ops, space)
+        if hasattr(operators, name) and not hasattr(getattr(operators, name), mark):
+            name = f"{name}_{folder}"
+            self.name = f"{space}::{name}"
+        if not hasattr(operators, name):
+            params = ", ".join(f"{self._type(i)} {i['name']}" for i in self.inputs)
             results = ", ".join(["Tensor"] * len(self.outputs))
             torch.library.define(self.name, f"({params}) -> ({results})")
             torch.library.impl(self.name, "CUDA", self._returning(self.forward))
             torch.library.impl(self.name, "CPU", self._returning(self.on_cpu))
             torch.library.register_fake(self.name, self._returning(self.fake))
             torch.library.register_autograd(self.name, self.backward)
-        return getattr(getattr(torch.ops, space), name)
+            setattr(getattr(operators, name), mark, True)
+        return getattr(operators, name)
+
+    @staticmethod
+    def _type(item: dict[str, Any]) -> str:
+        """An input's type in the operator's schema; a table that the spec makes may be missing."""
+        if not item["dims"]:
+            return _NUMBERS.get(item["dtype"], "float")
+        return "Tensor?" if item["derive"] else "Tensor"
+
+    def _tables(self, values: dict[str, Any], plan: Plan | None) -> dict[str, torch.Tensor]:
+        """The tables that were not given, as the spec's own code makes them."""
+        missing = [i["name"] for i in self.inputs if i["derive"] and values[i["name"]] is None]
+        if not missing:
+            return {}
+        from ._spec import tables
+
+        sources = {i["name"]: values[i["name"]] for i in self.inputs if not i["derive"]}
+        if plan is None or not set(missing) & set(self.workspaces.masking):
+            made = tables(sources)
+        else:
+            shaped = [i["name"] for i in self.inputs if i["role"] != "extra"]
+            made = plan.tables(sources, shaped, tables)
+        return {name: made[name] for name in missing}
+
+    def _without_tangents(self, values: list[Any]) -> None:
+        """RuntimeError for a dual tensor: its tangent would be lost."""
+        for item, value in zip(self.inputs, values, strict=True):
+            if not isinstance(value, torch.Tensor):
+                continue
+            _, tangent = forward_ad.unpack_dual(value)  # type: ignore[no-untyped-call]
+            if tangent is not None:
+                raise RuntimeError(
+                    f"{self.name} has no derivative, and {item['name']} carries a tangent: "
+                    "take it outside of forward-mode AD"
+                )
 
     def _returning(self, function: Any) -> Any:
         """An operator with one output returns it bare."""

@@ -6,19 +6,22 @@ import importlib
 import json
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ._reads import Place, Watch
 from .build import HERE, package
 
+MOST_TABLES = 64
 _lock = threading.RLock()
 _inside = False
 _modules: dict[str, Any] = {}
-_tables: dict[tuple[Any, ...], dict[str, torch.Tensor]] = {}
+_tables: list[Made] = []  # those used last first
 
 
 @contextmanager
@@ -66,19 +69,36 @@ def asked() -> Any:
         return importlib.import_module("engine.spec.text").recipe_from_json(data)
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Tables on a device, and the sizes that the spec's code read to make them."""
+
+    device: torch.device
+    read: Mapping[Place, int]
+    tables: dict[str, torch.Tensor]
+
+    def serves(self, device: torch.device, inputs: Mapping[str, torch.Tensor]) -> bool:
+        """Whether the code would make the same for these inputs."""
+        return device == self.device and all(
+            inputs[name].shape[dimension] == size for (name, dimension), size in self.read.items()
+        )
+
+
 def tables(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """The tables that the spec builds itself, at these inputs' sizes and of the kernel's types.
 
     Runs the spec's own code. Where it takes no other tensor than q, k and v, a table is made once
-    for each set of sizes.
+    for all calls that have the sizes which it reads; those used last are kept.
     """
     info = package()
     inputs = {name: torch.as_tensor(value) for name, value in inputs.items()}
-    first = next(iter(inputs.values()))
+    device = next(iter(inputs.values())).device
     plain = all(i["role"] != "extra" or i["derive"] for i in info["inputs"])
-    key = (first.device, *(tuple(t.shape) for t in inputs.values()))
-    if plain and key in _tables:
-        return _tables[key]
+    with _lock:
+        for at, made in enumerate(_tables if plain else ()):
+            if made.serves(device, inputs):
+                _tables.insert(0, _tables.pop(at))
+                return made.tables
     extra = {i["name"] for i in info["inputs"] if i["role"] == "extra"}
     # A table is no inference tensor, whatever its caller's mode: a plan may hold it.
     with torch.inference_mode(False), torch.no_grad(), _vendor():
@@ -87,15 +107,42 @@ def tables(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
             name: t.detach().cpu() if name in extra else torch.empty(t.shape, device="meta")
             for name, t in inputs.items()
         }
-        made = derived.derive_inputs(spec_path(), asked(), given, info["spec_options"])
-        out = {}
-        for item in info["inputs"]:
-            if item["derive"]:
-                name = item["name"]
-                out[name] = for_kernel(name, made[name], item["dtype"]).to(first.device)
+
+        def run() -> dict[str, torch.Tensor]:
+            made: dict[str, torch.Tensor] = derived.derive_inputs(
+                spec_path(), asked(), given, info["spec_options"]
+            )
+            return made
+
+        values = run()
+        out = {
+            i["name"]: for_kernel(i["name"], values[i["name"]], i["dtype"]).to(device)
+            for i in info["inputs"]
+            if i["derive"]
+        }
+        read = _sizes_read(given, values, run) if plain else {}
     if plain:
-        _tables[key] = out
+        with _lock:
+            _tables.insert(0, Made(device, read, out))
+            del _tables[MOST_TABLES:]
     return out
+
+
+def _sizes_read(
+    given: Mapping[str, torch.Tensor],
+    values: Mapping[str, torch.Tensor],
+    run: Callable[[], dict[str, torch.Tensor]],
+) -> dict[Place, int]:
+    """The sizes that the spec's code reads to make `values`; all where that cannot be seen."""
+    watch = Watch(given)
+    try:
+        with watch:
+            again = run()
+        seen = all(torch.equal(value, again[name]) for name, value in values.items())
+    except Exception:  # code that takes nothing but an int for a size
+        seen = False
+    places = watch.read if seen else watch.all
+    return {(name, d): given[name].shape[d] for name, d in places}
 
 
 def for_kernel(name: str, value: torch.Tensor, dtype: str) -> torch.Tensor:

@@ -1,12 +1,15 @@
 """Build the kernel's library: `python build.py`. Needs nvcc, and uses ninja where it is.
 
-What is built, and how, is in package.json; build.ninja says the same to ninja.
+What is built, and how, is in package.json; build.ninja says the same to ninja. A library that was
+built of the sources at hand is loaded as it is: without nvcc, without a lock, from a folder that
+nobody may write to.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -38,6 +41,45 @@ def library_path(arch: str) -> Path:
     return HERE / "build" / arch / f"lib{package()['name']}.so"
 
 
+def ready(arch: str) -> Path | None:
+    """The library for `arch` where it is there and was built of the sources at hand; else None.
+
+    Only reads. What `build` made says by hash what it was made of; what ninja alone made is held
+    to the times of the files.
+    """
+    library = library_path(arch)
+    if not library.is_file():
+        return None
+    made_of = _made_of(library)
+    if made_of.is_file():
+        current = made_of.read_text(encoding="ascii").strip() == _sources_hash()
+    else:
+        current = library.stat().st_mtime >= _newest()
+    return library if current else None
+
+
+def _made_of(library: Path) -> Path:
+    """The file beside a library with the hash of its sources."""
+    return library.with_name("sources.sha256")
+
+
+def _sources() -> list[Path]:
+    return sorted(p for p in (HERE / "csrc").rglob("*") if p.is_file())
+
+
+def _sources_hash() -> str:
+    """The hash of all that a library is built of, names and bytes."""
+    digest = hashlib.sha256()
+    for path in (*_sources(), HERE / "package.json"):
+        data = path.read_bytes()
+        digest.update(f"{path.relative_to(HERE).as_posix()} {len(data)}\n".encode() + data)
+    return digest.hexdigest()
+
+
+def _newest() -> float:
+    return max(p.stat().st_mtime for p in (*_sources(), HERE / "package.json"))
+
+
 def build(arch: str | None = None, jobs: int | None = None, use_ninja: bool = True) -> Path:
     """Build for `arch` (default: the package's first) what is not up to date; the library's path.
 
@@ -50,7 +92,11 @@ def build(arch: str | None = None, jobs: int | None = None, use_ninja: bool = Tr
             f"{info['name']} is not built for {arch}, but for {', '.join(info['archs'])}"
         )
     library = library_path(arch)
-    nvcc = find_nvcc()
+    try:
+        nvcc = find_nvcc()
+    except BuildError as error:
+        there = " (the one that is there was built of other sources)" if library.exists() else ""
+        raise BuildError(f"no library for {arch} is built{there}, and {error}") from None
     folder = library.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,6 +106,9 @@ def build(arch: str | None = None, jobs: int | None = None, use_ninja: bool = Tr
                 _run_ninja(ninja, nvcc, arch, jobs)
             else:
                 _run_nvcc(nvcc, arch, info, library, jobs)
+            made_of = _made_of(library)
+            if not made_of.is_file() or made_of.read_text(encoding="ascii") != _sources_hash():
+                made_of.write_text(_sources_hash(), encoding="ascii")
     except OSError as error:
         raise BuildError(
             f"{folder} cannot be written ({error.strerror}); copy the package to a folder of yours"
@@ -105,9 +154,7 @@ def _run_ninja(ninja: str, nvcc: Path, arch: str, jobs: int | None) -> None:
 
 def _run_nvcc(nvcc: Path, arch: str, info: dict[str, Any], library: Path, jobs: int | None) -> None:
     """The same without ninja: all or nothing, by the times of the sources."""
-    sources = [p for p in (HERE / "csrc").rglob("*") if p.is_file()]
-    newest = max(p.stat().st_mtime for p in [*sources, HERE / "package.json"])
-    if library.exists() and library.stat().st_mtime >= newest:
+    if library.exists() and library.stat().st_mtime >= _newest():
         return
     environ = _environ(nvcc)
     flags, relative = info["archs"][arch], library.parent.relative_to(HERE)
@@ -142,12 +189,15 @@ def _locked(path: Path) -> Iterator[None]:
 def main() -> int:
     archs = list(package()["archs"])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--arch", choices=archs, default=archs[0])
+    parser.add_argument(
+        "--arch", choices=[*archs, "all"], default=[archs[0]], nargs="+", help="default: the first"
+    )
     parser.add_argument("--jobs", type=int, help="compilers at the same time (default: all cores)")
     parser.add_argument("--no-ninja", action="store_true", help="call nvcc directly")
     arguments = parser.parse_args()
     try:
-        print(build(arguments.arch, arguments.jobs, not arguments.no_ninja))
+        for arch in archs if "all" in arguments.arch else dict.fromkeys(arguments.arch):
+            print(build(arch, arguments.jobs, not arguments.no_ninja))
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

@@ -140,8 +140,8 @@ def plan(module: Module, recipe: Recipe) -> Plan:
             Step(
                 "Take tiles that leave registers for what is read",
                 "all that the score and the mask read at once would spill beside a whole tile; the "
-                "price is more tiles, each with its barriers and row maxima: of 16 keys fewer a "
-                "third more than of 64, half as many again as of 48, twice as many as of 32",
+                "price is more tiles, each with its barriers and row maxima: a third more of 48 "
+                "keys than of 64, twice as many of 16 as of 32, three times as many as of 48",
                 "inputs",
                 lambda m: take_smaller_tiles(m, found),
             )

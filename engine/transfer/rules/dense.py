@@ -8,8 +8,9 @@ and with more than 64 not beside a mask, a second tile or elements of 32 bits ei
 Where matmuls are waited for at once, operands are loaded when they are taken up, and all of them
 are in registers then. What the whole tile leaves of those is too little for a dense mask or for
 many vectors beside a wide accumulator, and for a dense mask and a bias, or three biases, anywhere:
-such kernels take 16 keys fewer. With asynchronous matmuls three dense tiles do not fit beside the
-rows of a warpgroup that shares its multiprocessor with two others: there the fewest rows are taken.
+such kernels take 16 to 32 keys fewer. With asynchronous matmuls three dense tiles do not fit beside
+the rows of a warpgroup that shares its multiprocessor with two others: there the fewest rows are
+taken.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
 def take_smaller_tiles(module: Module, found: Attention) -> Module:
     """Tiles that leave registers for all operands of a mask or a score, where whole ones do not.
 
-    Without asynchronous matmuls 16 keys fewer, in all specialisations or in those with few keys and
+    Without asynchronous matmuls fewer keys, in all specialisations or in those with few keys and
     wide accumulators; with them, for three dense tiles, the launcher's fewest rows and 64 or 48
     keys.
     """
@@ -91,11 +92,15 @@ def take_smaller_tiles(module: Module, found: Attention) -> Module:
         module = _with_tile(module, found, rows, _least)
         return _with_tile(module, found, keys, _narrow)
     everywhere = len(dense) + masked >= MANY_TILES or vectors > VECTORS + 2
-    if not (everywhere or masked or vectors > VECTORS):
-        return module
 
     def fewer(number: int) -> int:
-        return number - STEP if number > STEP and (everywhere or number <= FEW_KEYS) else number
+        if number > FEW_KEYS:
+            return number - STEP if everywhere else number
+        if masked or len(dense) >= MANY_TILES:
+            return min(number, STEP)
+        if vectors > VECTORS:
+            return max(number - STEP, STEP)
+        return min(number, 2 * STEP) if vectors > VECTORS - 2 else number
 
     return _with_tile(module, found, keys, lambda value: _chosen(value, fewer))
 

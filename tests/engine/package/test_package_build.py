@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -157,3 +158,68 @@ def test_ninja_and_nvcc_do_the_same(folder: Path) -> None:
     flags_line = re.search(r"^flags = (.*)$", text, re.MULTILINE)
     assert flags_line and flags_line[1].split() == info["compile"]
     assert text.rstrip().endswith(f"default {next(iter(info['archs']))}")
+
+
+LOADED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import pathlib
+import torch
+from one_kernel import _library, build
+from one_kernel._op import operator
+
+def refused(*given, **named):
+    raise PermissionError("read-only")
+
+def no_compiler():
+    raise build.BuildError("there is no nvcc")
+
+build.find_nvcc = no_compiler
+build.fcntl.flock = pathlib.Path.mkdir = pathlib.Path.write_text = refused
+torch.cuda.get_device_capability = lambda device: (8, 0)
+try:
+    loaded = _library.library(torch.device("cuda", 0), operator().filler.struct)
+    print(loaded.cubridge_args_size())
+except build.BuildError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "loads"),
+    [("nothing", True), ("newer sources", True), ("no hash", True), ("an edited source", False),
+     ("an edited header", False), ("newer sources and no hash", False)],
+)  # fmt: skip
+def test_a_built_library_loads_without_nvcc_a_lock_or_leave_to_write(
+    folder: Path, tmp_path: Path, change: str, loads: bool
+) -> None:
+    library = folder / "build" / "sm_80" / "libone_kernel.so"
+    assert library.exists() or build(folder, "--arch", "sm_80").returncode == 0
+    there = tmp_path / "one_kernel"
+    shutil.copytree(folder, there)
+    source = there / "csrc" / "kernel.cu"
+    if "edited" in change:
+        edited = source if "source" in change else next((there / "csrc").rglob("tile.cuh"))
+        edited.write_text(edited.read_text() + "\n// edited\n")
+    if "newer" in change:
+        later = library.stat().st_mtime + 1000
+        os.utime(source, (later, later))
+    if "no hash" in change:
+        (there / "build" / "sm_80" / "sources.sha256").unlink()
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", LOADED, str(tmp_path)],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    if loads:
+        assert int(done.stdout) > 0
+    else:
+        assert done.stdout.startswith("no library for sm_80 is built (the one that is there was")
+
+
+def test_several_archs_at_once(folder: Path) -> None:
+    done = build(folder, "--arch", "sm_80", "sm_90")
+    assert done.returncode == 0, done.stderr
+    made = [Path(line) for line in done.stdout.split()]
+    assert [library.parent.name for library in made] == ["sm_80", "sm_90"]
+    assert all((library.parent / "sources.sha256").is_file() for library in made)

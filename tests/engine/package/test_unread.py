@@ -138,9 +138,9 @@ def test_its_check_compares_with_the_function(
     for seed in range(4):  # other kinds of integers
         assert row(kernel(), seed)["passed"]
     assert not row(kernel(factor=0.0))["passed"]
-    empty = torch.zeros(1, 2, 5, 64)
-    assert row(lambda v: {"O": empty}, Nk=0)["passed"]
-    assert not row(lambda v: {"O": empty + 1}, Nk=0)["passed"]
+    spec = importlib.import_module("sink_attention._spec")
+    with pytest.raises(spec.NotForTheseSizes, match="does not run there: SpecError"):
+        row(kernel(), Nk=0)
 
 
 def test_a_package_that_refuses_what_the_spec_takes_fails_its_check(
@@ -153,14 +153,14 @@ def test_a_package_that_refuses_what_the_spec_takes_fails_its_check(
     monkeypatch.setattr(sys, "argv", ["check"])
 
     def case(sizes: dict[str, int], *_: object) -> dict[str, Any]:
-        if sizes["Nk"] == 0:
+        if sizes["Nk"] == 513:
             raise ValueError("no specialisation")
         raise spec.NotForTheseSizes("too small")
 
     monkeypatch.setattr(checker, "run_case", case)
     assert checker.main() == 1
     told = capsys.readouterr().out
-    assert "FAIL  B 1 Hq 2 Hkv 2 Nq 5 Nk 0" in told and "skipped  B 2" in told
+    assert "FAIL  B 1 Hq 4 Hkv 2 Nq 1 Nk 513" in told and "skipped  B 2" in told
 
 
 def test_sizes_that_the_function_does_not_take_are_skipped(

@@ -106,7 +106,7 @@ FAR, LAST = table("far", "T"), table("last", "T")
 THREE = f"{BOTH} + last[b, h, i, j]"
 KEYWISE = " or ".join(f"{a}[b, i] == {a}[b, j]" for a in ("one", "two", "three", "four"))
 IDS = tuple(Input(n, "extra", "i32", ("B", "Nk")) for n in ("one", "two", "three", "four"))
-OWN, WIDE_ONLY, ALL = (64, 48, 32), (64, 32, 16), (48, 32, 16)
+OWN, WIDE_ONLY, ALL = (64, 48, 32), (64, 16, 16), (48, 16, 16)
 # Keys for 64 columns, and for 128 with much shared memory and with little.
 SMALLER: dict[str, tuple[Recipe, tuple[int, int, int]]] = {
     "a bias": (recipe(SUM, extra=(NEAR,)), OWN),
@@ -115,9 +115,12 @@ SMALLER: dict[str, tuple[Recipe, tuple[int, int, int]]] = {
     "a bias and a dense mask": (recipe(SUM, "flags[b, h, i, j]", (NEAR, FLAGS)), ALL),
     "two biases and a dense mask": (recipe(BOTH, "flags[b, h, i, j]", (NEAR, FAR, FLAGS)), ALL),
     "three biases": (recipe(THREE, extra=(NEAR, FAR, LAST)), ALL),
-    "four vectors": (recipe(keep=KEYWISE[: KEYWISE.index(" or three")], extra=IDS[:2]), OWN),
-    "six vectors": (recipe(keep=KEYWISE[: KEYWISE.index(" or four")], extra=IDS[:3]), WIDE_ONLY),
-    "eight vectors": (recipe(keep=KEYWISE, extra=IDS), ALL),
+    "four vectors": (
+        recipe(keep=KEYWISE[: KEYWISE.index(" or three")], extra=IDS[:2]),
+        (64, 32, 32),
+    ),
+    "six vectors": (recipe(keep=KEYWISE[: KEYWISE.index(" or four")], extra=IDS[:3]), (64, 32, 16)),
+    "eight vectors": (recipe(keep=KEYWISE, extra=IDS), (48, 32, 16)),
 }
 
 
