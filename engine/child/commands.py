@@ -12,12 +12,13 @@ Command = Callable[[dict[str, Any], Report], dict[str, Any]]
 
 def recipe(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Trace a spec: {"path", "options"} -> {"recipe"}; "head_sizes" may add pairs (D, Dv)."""
-    from engine.spec import read_recipe, recipe_to_json
+    from engine.child.spec_process import SpecProcess
+    from engine.spec import recipe_to_json
 
     report("tracing the spec")
     sizes = [(int(d), int(dv)) for d, dv in payload.get("head_sizes", ())]
-    made = read_recipe(Path(payload["path"]), payload.get("options"), sizes)
-    return {"recipe": recipe_to_json(made)}
+    with SpecProcess(Path(payload["path"]), payload.get("options") or {}) as spec:
+        return {"recipe": recipe_to_json(spec.recipe(sizes))}
 
 
 def judge(payload: dict[str, Any], report: Report) -> dict[str, Any]:

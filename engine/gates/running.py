@@ -22,7 +22,6 @@ from engine.gates.deck import Case
 from engine.gates.sizes import SIZES
 from engine.gates.subject import Failure, Report, Subject, is_element, op_text
 from engine.spec import Input, Recipe
-from engine.spec.derived import derive_inputs
 from engine.spec.inputs import extent, make_inputs
 from engine.spec.oracle import as_bhnd, output_as_bhnd
 from engine.transfer.binding import SLOTS
@@ -111,7 +110,7 @@ def make_case(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], 
         _remove_tiles(subject.recipe, inputs)
     sizes |= _named_sizes(subject.recipe, inputs)
     if case.Nq and case.Nk:
-        inputs |= derive_inputs(subject.spec, subject.recipe, inputs, subject.options)
+        inputs |= subject.function.derived(subject.recipe, inputs)
     else:
         inputs |= _nothing_derived(subject.recipe, sizes)
     return inputs, sizes

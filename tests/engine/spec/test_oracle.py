@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from engine.errors import InputError, SpecError
-from engine.gates.low_precision import run_spec
 from engine.resources import specs_dir
 from engine.spec import Recipe, derive_inputs, expected, make_inputs, read_recipe
 from engine.spec.inputs import violated
+from engine.spec.low_precision import run_spec
 from engine.spec.oracle import oracle
 
 Read = Callable[..., Recipe]
