@@ -28,7 +28,7 @@ from engine.child.postmortem import ASK
 from engine.child.protocol import Broken, encode, read_frame
 from engine.child.tensors import described, received, to_bytes
 from engine.child.wire import ChildFailed, describe, failure_of, rebuild
-from engine.errors import SpecError, Where
+from engine.errors import CuBridgeError, SpecError, Where
 from engine.spec.function import OUTPUT, PersonsFunction
 from engine.spec.program import program_of
 from engine.spec.recipe import Recipe
@@ -119,8 +119,7 @@ class SpecProcess:
         try:
             message = self._running.ask({"question": question, "data": dict(data)}, tensors)
             if "error" in message:
-                error = rebuild(message["error"])
-                raise error if isinstance(error, SpecError | ChildFailed) else self._garbled()
+                raise self._told(rebuild(message["error"]))
             result = message.get("result")
             if not isinstance(result, dict):
                 raise Broken("no result")
@@ -131,6 +130,15 @@ class SpecProcess:
         except SpecEnded:
             self._running = None
             raise
+
+    def _told(self, error: CuBridgeError) -> CuBridgeError:
+        """What the process said, with the file that it is about."""
+        if isinstance(error, SpecError):
+            return error
+        if not isinstance(error, ChildFailed):
+            return self._garbled()
+        fix = "report it with the spec; --transfer llm carries specs that cannot be read"
+        return type(error)(error.message, where=Where(str(self.path)), fix=fix)
 
     def _garbled(self) -> SpecError:
         return SpecError(GARBLED, where=Where(str(self.path)))

@@ -14,14 +14,16 @@ MAX_MESSAGE = 4000
 
 
 class ChildFailed(CuBridgeError):
-    """The child came to no answer, or what it ran raised what it never should."""
+    """The child came to no answer, or what it ran raised what it never should: an internal error,
+    which says nothing of what it worked on."""
 
-    exit_code = 1
+    exit_code = 70
 
 
 class ChildEnded(ChildFailed):
-    """The child was killed, hung or grew too large: nothing is known of what it worked on, and
-    the same work may be asked for again."""
+    """The child was killed, hung or grew too large: the same work may be asked for again."""
+
+    exit_code = 1
 
 
 _OURS = {kind.__name__: kind for kind in (ChildEnded, ChildFailed)}
@@ -56,7 +58,7 @@ def failure_of(error: BaseException) -> CuBridgeError:
     where = f" (at {os.path.basename(last.filename)}:{last.lineno})" if last else ""
     # The place first: what an exception says may be cut short.
     kind = ChildEnded if isinstance(error, MemoryError) else ChildFailed
-    return kind(f"{type(error).__name__}{where}: {_text(error)}")
+    return kind(f"internal error: {type(error).__name__}{where}: {_text(error)}")
 
 
 def _text(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from engine.gates.deck import Case
 from engine.gates.sizes import SIZES
 from engine.gates.subject import Failure, Report, Subject, is_element, op_text
 from engine.spec import Input, Recipe
-from engine.spec.inputs import extent, make_inputs
+from engine.spec.inputs import extent, make_inputs, with_own_sizes
 from engine.spec.oracle import as_bhnd, output_as_bhnd
 from engine.transfer.binding import SLOTS
 from engine.transfer.fill import fill_arguments, unpermuted
@@ -99,7 +99,7 @@ def exact(way: Way, subject: Subject, case: Case, seed: int) -> tuple[Failure | 
 
 
 def make_case(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
-    sizes = case.sizes | subject.columns
+    sizes = with_own_sizes(subject.recipe.inputs, case.sizes | subject.columns)
     turn = seed if case.turn is None else case.turn
     inputs = make_inputs(subject.recipe, sizes, seed, case.values, turn=turn)
     for scalar in subject.binding.scalars:
