@@ -22,7 +22,7 @@ WORDS = {
     "recipe": "the recipe", "signature": "what the spec declares", "binding": "the binding",
     "options": "the spec's options", "spec_modules": "a module that the spec imports",
 }  # fmt: skip
-_LISTS = ("checks", "times", "self_test")
+_LISTS = ("checks", "times", "self_test", "samples")
 MOST_BYTES = 64 * MIB
 PLANNED = "\n    planned: i32\n"  # the field of a launch that goes by lists of an earlier one
 
@@ -118,7 +118,7 @@ def merge(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for name in _LISTS:
         rows: dict[tuple[str, ...], Any] = {}
         for result in found:
-            for row in result[name]:
+            for row in result.get(name, ()):
                 kept = rows.get(row_key(row))
                 stays = kept is not None and (kept.get("verdict") == "fail" or outlives(kept, row))
                 if not stays:
