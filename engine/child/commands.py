@@ -28,6 +28,13 @@ def judge(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     return judge_choices(payload, report)
 
 
+def recompute(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Compute the samples of a GPU's result again. See engine.gates.recompute."""
+    from engine.gates.recompute import recompute as compute_again
+
+    return compute_again(payload, report)
+
+
 def ping(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Answer with the versions in use."""
     import sys
@@ -37,4 +44,6 @@ def ping(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     return {"torch": torch.__version__, "python": sys.version.split()[0]}
 
 
-COMMANDS: Mapping[str, Command] = {"recipe": recipe, "judge": judge, "ping": ping}
+COMMANDS: Mapping[str, Command] = {
+    "recipe": recipe, "judge": judge, "recompute": recompute, "ping": ping,
+}  # fmt: skip

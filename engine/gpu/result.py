@@ -174,6 +174,7 @@ def import_result(
         "method": result["method"],
         "state": result["state"],
         "worker": result.get("worker", ""),
+        "samples": list(result.get("samples", ())),
     }
     return Verdict(
         Gate.G4, VerdictKind(kind), f"{card}: {reason}", round(seconds, 3), tuple(subject), details

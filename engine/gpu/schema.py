@@ -29,6 +29,17 @@ def fault(data: object) -> str:
     return _plain(data, "", 0) or _object(_RESULT)(data, "")
 
 
+def fault_of_rows(details: object) -> str:
+    """What is wrong with the checks and samples that a verdict's details carry; empty where nothing
+    is and a check is there."""
+    wrong = _plain(details, "", 0) or _object({n: _RESULT[n] for n in ("checks", "samples")})(
+        details, ""
+    )
+    if not wrong and isinstance(details, Mapping) and not details["checks"]:
+        return "no check is there"
+    return wrong
+
+
 def _plain(value: object, place: str, depth: int) -> str:
     """JSON of numbers that are finite and of texts that can be written, not nested for ever."""
     if depth > MAX_DEPTH:
