@@ -57,7 +57,9 @@ def test_a_configuration_that_git_cannot_read_is_no_missing_git(tmp_path: Path, 
 def test_the_line_with_the_cause_is_kept() -> None:
     text = "warning: unable to access '/x'\n" * 2 + "fatal: unknown error\nhint: a\nhint: b\n"
     assert said_by_git(text) == "warning: unable to access '/x'; fatal: unknown error"
-    hook = "\n".join(["black failed", *map(str, range(50)), "error: a.py", *map(str, range(50, 99))])
+    hook = "\n".join(
+        ["black failed", *map(str, range(50)), "error: a.py", *map(str, range(50, 99))]
+    )
     assert said_by_git(hook) == "black failed; 0; 1; error: a.py; 96; 97; 98"
     assert said_by_git("error: \x1b[31mno\x1b[0m\n\n") == "error: ?[31mno?[0m"
     assert len(said_by_git("x" * 9999)) < 700

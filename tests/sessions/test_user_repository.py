@@ -238,7 +238,7 @@ def smudged(repo: Path) -> None:
     attributes(repo, "*.cu filter=tidy")
 
 
-OTHERWISE = {
+OTHERWISE: dict[Callable[[Path], object], str] = {
     reformatted: "k.cu has other bytes in it (from line 1 on, a hook or a filter)",
     joined_by_another: "it changes more.txt as well",
     followed_by_another: "it does not follow the commit that was there",
