@@ -17,11 +17,11 @@ import torch
 from engine.cuir.scalar import evaluate
 from engine.spec.flex import Mod
 from engine.spec.load import surroundings
+from engine.spec.modes import OnCpu, Widen
 from engine.spec.program import Program, index_grid, program_of
 from engine.spec.recipe import Input, Recipe
 from engine.spec.signature import Described
 from engine.spec.source import read_source
-from engine.spec.modes import OnCpu, Widen
 
 
 def oracle(
@@ -127,7 +127,7 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> Expected:
         masked = score.masked_fill(~keep, -torch.inf)
         lse = torch.logsumexp(masked, -1) if shape[-1] else torch.full(shape[:-1], -torch.inf)
         lse = lse.to(torch.float64)
-        # Not exp(masked - lse): beside scores of the type's smallest number log(sum) is lost in lse.
+        # Not exp(masked - lse): beside scores of a type's smallest number lse loses log(sum).
         nothing = torch.isneginf(lse)[..., None]
         weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))
     else:
