@@ -101,10 +101,12 @@ def carry_out(plan: CommitPlan) -> str:
 
     Raises:
         InputError: something changed since the plan was made, or git refused (a hook, no identity);
-            files and index are then as they were.
+            files and index are then as they were. Or the commit was made and holds something else
+            than was planned (a hook, a filter, an attribute): what, and how to undo it.
     """
     top = plan.repository
     _refuse_when_busy(top)
+    before = _head(top)
     for path in plan.files:
         if _current(top, path) != plan.before[path]:
             raise InputError(f"{path} changed since the commit was shown", fix="look at it again")
@@ -128,7 +130,60 @@ def carry_out(plan: CommitPlan) -> str:
         for path in written:
             _restore(top / path, plan.before[path])
         raise
-    return _must(_git(top, "rev-parse", "HEAD"), "name the commit").out.decode().strip()
+    commit = _must(_git(top, "rev-parse", "HEAD"), "name the commit").out.decode().strip()
+    differences = _differences(plan, before)
+    if differences:
+        undo = "git update-ref -d HEAD" if before is None else f"git reset --soft {before}"
+        raise InputError(
+            f"committed as {commit[:12]}, but not what was judged: {'; '.join(differences)}",
+            fix=f"undo it with `{undo}` in {top}, mend the hook or the attribute that did this and "
+            "commit again; what this commit holds was judged by no gate",
+        )
+    return commit
+
+
+def _head(top: Path) -> str | None:
+    """The commit that HEAD names; None before the first one."""
+    done = _git(top, "rev-parse", "-q", "--verify", "HEAD")
+    return done.out.decode().strip() if _ok(done) else None
+
+
+def _differences(plan: CommitPlan, before: str | None) -> list[str]:
+    """How the commit that was just made differs from the plan, in words."""
+    top = plan.repository
+    out: list[str] = []
+    parents = _git(top, "rev-list", "--parents", "--max-count=1", "HEAD").out.decode().split()[1:]
+    if parents != ([] if before is None else [before]):
+        out.append("it does not follow the commit that was there")
+    base = (
+        before or _must(_git(top, "hash-object", "-t", "tree", "--stdin"), "compare").out.decode()
+    )
+    listed = _git(top, "diff-tree", "-r", "-z", "--name-only", "--no-renames", base.strip(), "HEAD")
+    names = {os.fsdecode(n) for n in _must(listed, "list the commit's files").out.split(b"\0") if n}
+    for name in sorted(names - plan.files.keys()):
+        out.append(f"it changes {name} as well")
+    for path, content in plan.files.items():
+        blob, given = (_git(top, "cat-file", how, f"HEAD:{path}") for how in ("blob", "--filters"))
+        if not _ok(blob):
+            out.append(f"{path} is not in it")
+        elif blob.out != content:
+            out.append(f"{path} has other bytes in it ({_line_of(content, blob.out)})")
+        elif given.out != content:
+            where = _line_of(content, given.out)
+            out.append(f"a checkout of {path} gives other bytes than it holds ({where})")
+        elif not (top / path).is_file() or (top / path).read_bytes() != content:
+            out.append(f"{path} in the work tree has other bytes")
+    return out
+
+
+def _line_of(judged: bytes, there: bytes) -> str:
+    """The first line that differs, and by what git does that to files."""
+    pairs = zip(judged.split(b"\n"), there.split(b"\n"), strict=False)
+    number = next((n for n, (a, b) in enumerate(pairs, 1) if a != b), None)
+    if number is None:
+        return "its end differs"
+    ending = there.replace(b"\r\n", b"\n") == judged.replace(b"\r\n", b"\n")
+    return f"from line {number} on, {'line endings alone' if ending else 'a hook or a filter'}"
 
 
 def _top(path: Path) -> Path:

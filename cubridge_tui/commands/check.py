@@ -143,6 +143,7 @@ def _check_session(args: argparse.Namespace) -> int:
 
     store = Store.open(args.store)
     rows: list[dict[str, Any]] = []
+    failed = False
     with (
         Bench(store, progress=narrator(args.json)) as bench,
         writing(store, args.what) as writer,
@@ -150,12 +151,12 @@ def _check_session(args: argparse.Namespace) -> int:
         work = Adaptation(bench, writer, actor())
         for name, step in (("lifted", work.judge_lifted), ("target", work.judge_target)):
             verdict = step()
+            failed = failed or verdict.kind is VerdictKind.FAIL or verdict.unfinished
             say(f"{name:<9} {verdict.gate} {verdict.kind}  {verdict.reason}")
             rows.append(
                 {"name": name, "gate": verdict.gate.value, "verdict": verdict.kind.value,
                  "reason": verdict.reason, "seconds": verdict.seconds}
             )  # fmt: skip
-        failed = any(row["verdict"] == VerdictKind.FAIL.value for row in rows)
         if args.json:
             show_json({"session": writer.id, "stages": rows})
     return FAILED if failed else 0

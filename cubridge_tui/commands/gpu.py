@@ -61,19 +61,23 @@ def _import(args: argparse.Namespace) -> int:
     from engine.service.adaptation import Adaptation
     from engine.service.bench import Bench
     from engine.types import VerdictKind
+    from engine.types.trust import beside, rests_on
     from sessions.store import Store
 
     store = Store.open(args.store)
     with Bench(store) as bench, writing(store, args.session) as writer:
         work = Adaptation(bench, writer, actor())
         verdict = work.give(verdict_from(work, args.result))
-        level = work.state.level
+        level, trust = work.state.level, rests_on(work.state.verdicts)
         session = writer.id
     say(f"verified  {verdict.gate} {verdict.kind}  {verdict.reason}")
     if args.json:
-        show_json({"session": session, "level": level.value, "verdict": verdict.to_json()})
+        show_json({
+            "session": session, "level": level.value, "rests_on": trust,
+            "verdict": verdict.to_json(),
+        })  # fmt: skip
     else:
-        show(f"{session}  {level}")
+        show(f"{session}  {level}{beside(trust)}")
     if verdict.kind is VerdictKind.FAIL:
         return FAILED
     return 0 if verdict.kind is VerdictKind.PASS else NOT_RUN

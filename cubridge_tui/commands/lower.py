@@ -50,4 +50,4 @@ def run(args: argparse.Namespace) -> int:
             )
         elif not args.out:
             show_source(lowering.source.decode("utf-8", "replace").rstrip("\n"))
-    return FAILED if verdict.kind is VerdictKind.FAIL else 0
+    return FAILED if verdict.kind is VerdictKind.FAIL or verdict.unfinished else 0

@@ -45,13 +45,15 @@ def run(args: argparse.Namespace) -> int:
                 "same": first is None,
                 "first_difference": first.name if first else None,
                 "checks": [
-                    {"name": r.name, "same": r.same, "was": r.was, "now": r.now} for r in rows
+                    {"name": r.name, "same": r.same, "was": r.was, "now": r.now, "untold": r.untold}
+                    for r in rows
                 ],
             }
         )
     else:
         for row in rows:
-            show(f"{'same   ' if row.same else 'DIFFERS'}  {row.name}")
+            untold = f"  ({row.untold})" if row.untold else ""
+            show(f"{'same   ' if row.same else 'DIFFERS'}  {row.name}{untold}")
         if first is not None:
             say(f"first difference: {first.name}: was {first.was}, now {first.now}")
     return FAILED if first is not None else 0

@@ -52,6 +52,8 @@ def _list(store: Any, args: argparse.Namespace) -> int:
 
 
 def _show(store: Any, args: argparse.Namespace) -> int:
+    from engine.types.trust import beside, rests_on
+
     session = store.load(args.session)
     state = session.state
     created = state.created
@@ -73,6 +75,7 @@ def _show(store: Any, args: argparse.Namespace) -> int:
                 "spec": created.spec if created else None,
                 "stage": state.furthest.value if state.furthest else None,
                 "level": state.level.value,
+                "rests_on": rests_on(state.verdicts),
                 "accepted": state.accepted_level.value if state.acceptance else None,
                 "verdicts": verdicts,
                 "hunks": hunks,
@@ -83,7 +86,7 @@ def _show(store: Any, args: argparse.Namespace) -> int:
         return 0
     show(f"{session.id}  {state.title}")
     show(
-        f"  level {state.level}"
+        f"  level {state.level}{beside(rests_on(state.verdicts))}"
         + (f", accepted as {state.accepted_level}" if state.acceptance else "")
     )
     for verdict in state.verdicts:

@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.service.bench import Bench
     from engine.service.work import Work
     from engine.types import VerdictKind
+    from engine.types.trust import beside, rests_on
     from sessions.store import Store
     from sessions.writable import check_writable
 
@@ -107,6 +108,8 @@ def run(args: argparse.Namespace) -> int:
             work = Adaptation(bench, writer, actor())
             verdict = work.give(verdict_from(work, result))
         say(f"verified  {verdict.gate} {verdict.kind}  {verdict.reason}")
+        state = store.load(session.id).state
+        trust = rests_on(state.verdicts)
         if args.json:
             show_json(
                 {
@@ -114,11 +117,12 @@ def run(args: argparse.Namespace) -> int:
                     "job": str(job),
                     "result": str(result),
                     "verdict": verdict.to_json(),
-                    "level": store.load(session.id).state.level.value,
+                    "level": state.level.value,
+                    "rests_on": trust,
                 }
             )
         else:
-            show(f"{session.id}  {store.load(session.id).state.level}")
+            show(f"{session.id}  {state.level}{beside(trust)}")
     if verdict.kind is VerdictKind.FAIL:
         return FAILED
     return 0 if verdict.kind is VerdictKind.PASS else NOT_RUN

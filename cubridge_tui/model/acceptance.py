@@ -10,6 +10,7 @@ from cubridge_tui.model.report import lowered_patch
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot
 from engine.types import Gate, Level, VerdictKind, open_assumptions
+from engine.types.trust import beside, rests_on
 
 MEANS = {
     Level.GPU_VERIFIED: "every gate passed on exactly these bytes, on a GPU too",
@@ -36,7 +37,7 @@ def acceptance_rows(snap: Snapshot, predicted: Sequence[str] = ()) -> list[Row]:
         Row(f"session    {snap.session}"),
         Row(f"kernel     {snap.kernel}, adapted to {snap.spec_name}"),
         Row(f"lowered    sha256 {state.hashes.get('lowered', '(none)')}"),
-        Row(f"level      {level}: {MEANS[level]}"),
+        Row(f"level      {level}: {MEANS[level]}{beside(rests_on(state.verdicts))}"),
         Row(""),
         Row("gates", RowKind.HEAD),
     ]

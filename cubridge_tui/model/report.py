@@ -10,6 +10,7 @@ from cubridge_tui.text.sanitise import one_line, visible_lines
 from engine import markdown
 from engine.spec.words import at_lines
 from engine.types import Stage
+from engine.types.trust import beside, rests_on
 
 
 def as_markdown(snap: Snapshot) -> str:
@@ -18,7 +19,8 @@ def as_markdown(snap: Snapshot) -> str:
     out = [f"# Review: {_prose(snap.title)}", ""]
     named = [("Session", snap.session), ("kernel", snap.kernel), ("spec", snap.spec_name)]
     out.append(", ".join(f"{word} {markdown.code(one_line(name))}" for word, name in named) + ".")
-    out += [f"Level: **{state.level}**.", "", "## Gates", ""]
+    trust = beside(rests_on(state.verdicts))
+    out += [f"Level: **{state.level}**{trust}.", "", "## Gates", ""]
     out += ["| gate | verdict | seconds | reason |", "|---|---|---|---|"]
     for verdict in state.verdicts:
         out.append(

@@ -3,8 +3,8 @@
 `Child.call` blocks; a `threading.Event` cancels it. A child that crashes, hangs past its limit or
 grows past the memory limit is killed with its whole process group, and the next call starts a
 fresh one. Limits are kept from here alone: nothing is raised into code that runs in the child, so
-none can be caught there and none can meet C++ halfway. What a person's spec left behind in its
-process (a patched function, a cached mask) meets no other spec: that one gets a fresh process.
+none can be caught there and none can meet C++ halfway. A spec runs in a process below the child
+that is split off for each command (see spec_process.py): what it leaves behind meets nothing else.
 """
 
 from __future__ import annotations
@@ -19,20 +19,16 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from engine.child.environment import child_command, child_environment
-from engine.child.family import end_descendants
+from engine.child.family import children, end_descendants
 from engine.child.keeper import CROWDED, MOST
 from engine.child.memory import default_memory_limit, resident
 from engine.child.postmortem import last_words, line_in, read_log, where_now
 from engine.child.protocol import Broken, encode, next_message
 from engine.child.wire import ChildEnded, ChildFailed, rebuild
-from engine.errors import CuBridgeError, InputError, Interrupted, MissingTool, SpecError, Where
-from engine.files import read_spec
-from engine.resources import kernels_dir
-from engine.types import sha256_of
+from engine.errors import CuBridgeError, Interrupted, SpecError, Where
 
 _TICK = 0.05
 _GRACE = 5.0
@@ -51,9 +47,8 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: Any = None
         self._lock = threading.Lock()
-        self._worker: int | None = None  # the process that runs specs, below its keepers
+        self._worker: int | None = None  # the process that judges, below its keepers
         self._reason: int | None = None  # where its keepers say why they ended it
-        self._ran: tuple[str, str] | None = None  # path and hash of the person's spec that ran
 
     def __enter__(self) -> Self:
         return self
@@ -94,7 +89,6 @@ class Child:
         process, self._process = self._process, None
         worker, self._worker = self._worker, None
         reason, self._reason = self._reason, None
-        self._ran = None
         if reason is not None:
             os.close(reason)
         if process is None:
@@ -139,11 +133,7 @@ class Child:
             CuBridgeError: what the command itself reports about its input.
         """
         with self._lock:
-            spec = _others_spec(payload)
-            if self._ran is not None and _spec_of(payload) is not None and spec != self._ran:
-                self.close()
             self.start()
-            self._ran = spec or self._ran
             process = self._process
             assert process is not None and process.stdin is not None
             job = _Job(command, payload, seconds or SECONDS.get(command, DEFAULT_SECONDS))
@@ -183,11 +173,9 @@ class Child:
                     while (message := next_message(buffer)) is not None:
                         if "began" in message:
                             # Starting Python and loading torch is not the command's own time.
-                            # Only the first one counts: a spec might write more of them.
-                            if not job.began:
-                                job.began = True
-                                deadline = time.monotonic() + job.seconds
-                                self._worker = self._worker or int(message["began"])
+                            job.began = True
+                            deadline = time.monotonic() + job.seconds
+                            self._worker = int(message["began"])
                             continue
                         if "progress" not in message:
                             return message
@@ -221,7 +209,8 @@ class Child:
         process, worker = self._process, self._worker
         dump = ""
         if process is not None and worker is not None:
-            dump = where_now(worker, process.pid, self._log)
+            for running in _specs_below(worker) or [worker]:
+                dump += where_now(running, process.pid, self._log)
         self.close()
         return job.failure(f"{job.subject} {what}", dump, fix)
 
@@ -296,22 +285,12 @@ class _Job:
         return ChildEnded(message, where=where, fix=fix)
 
 
-_GARBLED = (
-    "what came back from the process that ran the spec is no answer: the spec writes into streams "
-    "that are not its own"
-)
+_GARBLED = "what came back from the process that judges is no answer"
 
 
-def _others_spec(payload: dict[str, Any]) -> tuple[str, str] | None:
-    """Path and hash of the spec that a payload is about; None for those that came with CuBridge:
-    they leave nothing behind."""
-    path = _spec_of(payload)
-    try:
-        if path is None or Path(os.path.realpath(path)).is_relative_to(kernels_dir().resolve()):
-            return None
-        return path, sha256_of(read_spec(Path(path)))
-    except (MissingTool, InputError, ValueError):
-        return path or "", ""  # the command says what is wrong
+def _specs_below(worker: int) -> list[int]:
+    """The processes that run specs: each the only child of a keeper that the worker started."""
+    return [spec for keeper in children(worker) for spec in children(keeper)[:1]]
 
 
 def _spec_of(payload: dict[str, Any]) -> str | None:

@@ -12,12 +12,13 @@ Command = Callable[[dict[str, Any], Report], dict[str, Any]]
 
 def recipe(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Trace a spec: {"path", "options"} -> {"recipe"}; "head_sizes" may add pairs (D, Dv)."""
-    from engine.spec import read_recipe, recipe_to_json
+    from engine.child.spec_process import SpecProcess
+    from engine.spec import recipe_to_json
 
     report("tracing the spec")
     sizes = [(int(d), int(dv)) for d, dv in payload.get("head_sizes", ())]
-    made = read_recipe(Path(payload["path"]), payload.get("options"), sizes)
-    return {"recipe": recipe_to_json(made)}
+    with SpecProcess(Path(payload["path"]), payload.get("options") or {}) as spec:
+        return {"recipe": recipe_to_json(spec.recipe(sizes))}
 
 
 def judge(payload: dict[str, Any], report: Report) -> dict[str, Any]:
@@ -25,6 +26,13 @@ def judge(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     from engine.gates.choices import judge_choices
 
     return judge_choices(payload, report)
+
+
+def recompute(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Compute the samples of a GPU's result again. See engine.gates.recompute."""
+    from engine.gates.recompute import recompute as compute_again
+
+    return compute_again(payload, report)
 
 
 def ping(payload: dict[str, Any], report: Report) -> dict[str, Any]:
@@ -36,4 +44,6 @@ def ping(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     return {"torch": torch.__version__, "python": sys.version.split()[0]}
 
 
-COMMANDS: Mapping[str, Command] = {"recipe": recipe, "judge": judge, "ping": ping}
+COMMANDS: Mapping[str, Command] = {
+    "recipe": recipe, "judge": judge, "recompute": recompute, "ping": ping,
+}  # fmt: skip

@@ -24,12 +24,12 @@ def adopt_orphans() -> None:
 def descendants(pid: int, most: int | None = None) -> list[int]:
     """Processes below `pid`, by /proc, ended ones that nobody waited for among them (they hold a
     place in the system's table too); none where /proc does not say, and no more than `most`."""
-    found, pending = dict[int, None](), _children(pid)
+    found, pending = dict[int, None](), children(pid)
     while pending and (most is None or len(found) < most):
         current = pending.pop()
         if current not in found:
             found[current] = None
-            pending += _children(current)
+            pending += children(current)
     return list(found)
 
 
@@ -44,7 +44,8 @@ def end_descendants(pid: int) -> None:
                 os.kill(member, signal.SIGKILL)
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
+    """Processes right below `pid`, the eldest first."""
     out: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():

@@ -1,8 +1,8 @@
 """The child's side: read a frame, run the command, write the answer.
 
-Answers leave by a descriptor of their own. What specs print goes to standard error, so it can
-never be taken for an answer. A parent that is gone, however it ended, takes this process and what
-a spec started along, busy or not; so does the end of this process itself (see keeper.py).
+This process judges. It runs nothing of a person's: a spec runs in a process that is split off for
+each command (see spec_process.py). A parent that is gone, however it ended, takes this process and
+what a spec started along, busy or not; so does the end of this process itself (see keeper.py).
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import gc
 import os
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 from engine.child.family import end_descendants
-from engine.child.keeper import end_with, keep
+from engine.child.keeper import end_as, end_with, hide_memory, keep
 from engine.child.postmortem import ASK
 from engine.child.protocol import encode, read_frame
-from engine.child.wire import ChildEnded, ChildFailed, describe
-from engine.errors import CuBridgeError, MissingTool
+from engine.child.wire import describe, failure_of
+from engine.errors import MissingTool
 
 Send = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
     keeper = keep(0, int(sys.argv[1]))
+    hide_memory(True)
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     requests = os.fdopen(os.dup(0), "rb")
     log = os.dup(2)
@@ -43,8 +43,6 @@ def main() -> None:
     write, own = answers.write, os.getpid()
 
     def send(message: dict[str, Any]) -> None:
-        if os.getpid() != own:  # a copy that the spec forked off and that came back out of it
-            os._exit(0)
         data = encode(message)
         while data:
             data = data[write(data) :]
@@ -77,30 +75,16 @@ def _import_torch() -> MissingTool | None:
 
 def _answer(request: dict[str, Any], send: Send) -> None:
     from engine.child.commands import COMMANDS
+    from engine.child.spec_process import SpecEnded
 
     try:
         command = COMMANDS[request["command"]]
         result = command(request["payload"], lambda text: send({"progress": text}))
         send({"result": result})
-    except CuBridgeError as error:
-        send({"error": describe(error)})
+    except SpecEnded as ended:
+        end_as(ended.code)  # the asker tells a person how, and starts a fresh process
     except BaseException as error:
-        with contextlib.suppress(BaseException):  # a spec may have put anything in its place
-            traceback.print_exc()
-        frames = traceback.extract_tb(error.__traceback__)
-        last = frames[-1] if frames else None
-        where = f" (at {os.path.basename(last.filename)}:{last.lineno})" if last else ""
-        # The place first: what an exception says may be cut short.
-        kind = ChildEnded if isinstance(error, MemoryError) else ChildFailed
-        failed = kind(f"{type(error).__name__}{where}: {_text(error)}")
-        send({"error": describe(failed)})
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:
-        return "(its text cannot be had)"
+        send({"error": describe(failure_of(error))})
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import traceback
 from typing import Any
 
 from engine import errors
@@ -11,14 +14,16 @@ MAX_MESSAGE = 4000
 
 
 class ChildFailed(CuBridgeError):
-    """The child came to no answer, or what it ran raised what it never should."""
+    """The child came to no answer, or what it ran raised what it never should: an internal error,
+    which says nothing of what it worked on."""
 
-    exit_code = 1
+    exit_code = 70
 
 
 class ChildEnded(ChildFailed):
-    """The child was killed, hung or grew too large: nothing is known of what it worked on, and
-    the same work may be asked for again."""
+    """The child was killed, hung or grew too large: the same work may be asked for again."""
+
+    exit_code = 1
 
 
 _OURS = {kind.__name__: kind for kind in (ChildEnded, ChildFailed)}
@@ -37,6 +42,30 @@ def describe(error: CuBridgeError) -> dict[str, Any]:
         "fix": None if error.fix is None else shortened(error.fix),
         "where": None if where is None else [where.file, where.line, where.column],
     }
+
+
+def failure_of(error: BaseException) -> CuBridgeError:
+    """What a process of ours says of an exception that ended a command: never a verdict.
+
+    What is no `CuBridgeError` is an internal error; its stack goes to standard error.
+    """
+    if isinstance(error, CuBridgeError):
+        return error
+    with contextlib.suppress(BaseException):  # a spec may have put anything in its place
+        traceback.print_exception(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1] if frames else None
+    where = f" (at {os.path.basename(last.filename)}:{last.lineno})" if last else ""
+    # The place first: what an exception says may be cut short.
+    kind = ChildEnded if isinstance(error, MemoryError) else ChildFailed
+    return kind(f"internal error: {type(error).__name__}{where}: {_text(error)}")
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:
+        return "(its text cannot be had)"
 
 
 def rebuild(data: object) -> CuBridgeError:

@@ -23,9 +23,9 @@ from typing import Any, BinaryIO
 
 from engine.child.environment import child_command, child_environment
 from engine.child.protocol import Broken, encode, next_message
-from engine.child.wire import ChildEnded, ChildFailed, describe, rebuild
+from engine.child.wire import ChildEnded, ChildFailed, describe, failure_of, rebuild
 from engine.cuir.nodes import Module
-from engine.errors import CuBridgeError, Interrupted
+from engine.errors import Interrupted
 from engine.gates.g3 import G3, judge_lowered
 from engine.lift import KernelPackage
 from engine.lift.provenance import Lifted
@@ -160,8 +160,8 @@ def main() -> None:
             package, lifted, target, lowered, arch,
             cancel=cancel, progress=lambda text: send({"progress": text}),
         )  # fmt: skip
-    except CuBridgeError as error:
-        send({"error": describe(error)})
+    except Exception as error:
+        send({"error": describe(failure_of(error))})
         return
     send({"result": {
         "kind": found.kind.value, "reason": found.reason, "details": dict(found.details),

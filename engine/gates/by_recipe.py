@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.errors import SpecError, Where
 from engine.gates.cases import read_cases
 from engine.gates.comparing import (
     lse_equal,
@@ -27,13 +28,12 @@ from engine.gates.comparing import (
 )
 from engine.gates.deck import Case
 from engine.gates.diagnose import diagnose, lse_path
-from engine.gates.low_precision import run_spec
 from engine.gates.running import Compare, Row, Way, execute, make_case, weights_of
 from engine.gates.sizes import first_met, thresholds
 from engine.gates.steady import UNSOUND, UNUSUAL, overflows, steady
 from engine.gates.subject import Failure, Subject, as_typed, op_text
 from engine.gates.under_mask import run_under_mask
-from engine.spec.oracle import expected, oracle, output_as_bhnd
+from engine.spec.oracle import expected, output_as_bhnd
 
 TINY = 1e-250  # a weight below may or may not reach 0 where it is computed in another order
 MAX_DIAGNOSED = 400  # keys: beyond that a failure keeps its numbers only
@@ -47,7 +47,7 @@ def compared(subject: Subject, case: Case, inputs: Mapping[str, Any]) -> Compare
     want = expected(subject.recipe, inputs)
 
     def spec(given: Mapping[str, Any]) -> Tensor:
-        return output_as_bhnd(subject.recipe, oracle(subject.spec, given, subject.options))
+        return output_as_bhnd(subject.recipe, subject.function.wide(given))
 
     spec_o = spec(inputs)
     # Rows without a kept key: our convention is O = 0; what the spec gives there is its own affair.
@@ -59,6 +59,7 @@ def compared(subject: Subject, case: Case, inputs: Mapping[str, Any]) -> Compare
         if not bool(torch.isfinite(o_want).all()):
             return UNSOUND
         sound = want.empty | steady(spec, inputs, _query(subject), spec_o)
+    _same_as_read(subject, case, want.o, o_want, sound)
     partly = bias or case.values in UNUSUAL
 
     def compare(out: Mapping[str, Tensor]) -> tuple[Failure | None, Row]:
@@ -74,6 +75,23 @@ def compared(subject: Subject, case: Case, inputs: Mapping[str, Any]) -> Compare
         return failure, row
 
     return compare
+
+
+def _same_as_read(subject: Subject, case: Case, read: Tensor, said: Tensor, sound: Tensor) -> None:
+    """The function must compute what was read from it when it was traced: LSE and keep sets are
+    judged by the recipe, O by the function."""
+    rows = ~sound[..., None]
+    differs, _ = rows_equal(read.masked_fill(rows, 0.0), said.masked_fill(rows, 0.0), "O")
+    if differs is not None:
+        at = differs.counterexample or {}
+        raise SpecError(
+            "the spec's function computes something else than what was read from it: at "
+            f"b={at['b']}, h={at['h']}, i={at['i']} it gives {at['expected']:.6g}, the recipe "
+            f"{at['got']:.6g} ({case})",
+            where=Where(str(subject.spec)),
+            fix="let the function depend on its inputs alone: not on how often, where or by whom "
+            "it is called",
+        )
 
 
 def _query(subject: Subject) -> str:
@@ -104,9 +122,9 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
         for n, t in low.items()
     }
     want = expected(subject.recipe, wide)
-    reference = output_as_bhnd(subject.recipe, oracle(subject.spec, wide, subject.options))
+    reference = output_as_bhnd(subject.recipe, subject.function.wide(wide))
     sound = reference.isfinite().all(-1) | want.empty
-    plain = output_as_bhnd(subject.recipe, run_spec(subject.spec, low, subject.options)).double()
+    plain = output_as_bhnd(subject.recipe, subject.function.low(low)).double()
     if case.values in UNUSUAL and (not bool(sound.all()) or overflows(plain, reference)):
         return None, row | {"skipped": UNSOUND}
     failure, out = execute(subject, low, sizes, "typed", seed)
@@ -190,6 +208,14 @@ def located(subject: Subject, deck: Sequence[Case], seed: int, failure: Failure)
     )
 
 
+def none_compared(done: Sequence[Row]) -> Failure | None:
+    """Runs of which none was compared with the spec are no pass."""
+    if any(row["mode"] == "exact" and "O" in row and row.get("rows") != 0 for row in done):
+        return None
+    why = next((r["skipped"] for r in done if "skipped" in r), "no case has rows to compare")
+    return Failure(f"no run could be compared with the spec: {why}")
+
+
 BY_RECIPE = Way(
-    read_cases, make_case, compared, _typed, _probe, run_under_mask, located, lambda _: None
+    read_cases, make_case, compared, _typed, _probe, run_under_mask, located, none_compared
 )  # fmt: skip

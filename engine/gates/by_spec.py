@@ -22,11 +22,10 @@ from engine.errors import SpecError
 from engine.gates.cases import legal_cases
 from engine.gates.comparing import EXACT_TOLERANCE, roundoff, rows_equal
 from engine.gates.deck import Case
-from engine.gates.low_precision import run_spec
 from engine.gates.running import Compare, Row, Way, execute, hot_like, make_case
 from engine.gates.steady import UNSOUND, UNUSUAL, finite_as_ever, overflows, steady
 from engine.gates.subject import Failure, Subject, as_typed
-from engine.spec.oracle import as_bhnd, oracle, output_as_bhnd
+from engine.spec.oracle import as_bhnd, output_as_bhnd
 from engine.spec.signature import Signature
 from engine.spec.source import read_source
 from engine.spec.unread import integers_of, integers_redrawn
@@ -75,7 +74,7 @@ def drawn(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], dict
 def _spec(subject: Subject, inputs: Mapping[str, Any]) -> Tensor | str:
     """The spec's output, or why it does not run at these sizes."""
     try:
-        return output_as_bhnd(subject.recipe, oracle(subject.spec, inputs, subject.options))
+        return output_as_bhnd(subject.recipe, subject.function.wide(inputs))
     except SpecError as error:
         return f"the spec does not run at these sizes: {error.message}"
 
@@ -133,7 +132,7 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
         if not finite_as_ever(spec, wide, _query(subject), want):
             return None, row | {"skipped": UNSOUND}
     try:
-        plain = output_as_bhnd(subject.recipe, run_spec(subject.spec, low, subject.options))
+        plain = output_as_bhnd(subject.recipe, subject.function.low(low))
     except SpecError as error:
         return None, row | {"skipped": f"the spec does not run in low precision: {error.message}"}
     if case.values in UNUSUAL and overflows(plain, want):

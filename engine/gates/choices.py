@@ -37,6 +37,13 @@ def judge_choices(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     verdict = judge_json(payload, report)
     if not verdict["ok"]:
         return verdict
+    with subject.function:
+        return _elsewhere(payload, report, subject, verdict)
+
+
+def _elsewhere(
+    payload: dict[str, Any], report: Report, subject: Subject, verdict: dict[str, Any]
+) -> dict[str, Any]:
     way = BY_SPEC if payload["recipe"] is None else BY_RECIPE
     for name, module, chosen in other_choices(subject.module, payload.get("archs") or ()):
         there = partial(_told_on, name, report)

@@ -19,7 +19,7 @@ from engine.errors import CuBridgeError
 from engine.gates.deck import Case
 from engine.gates.running import Way, execute, hot_like
 from engine.gates.subject import Failure, Subject
-from engine.spec.oracle import as_bhnd, oracle, output_as_bhnd
+from engine.spec.oracle import as_bhnd, output_as_bhnd
 
 SHOWN = 12
 CLOSE = 1e-9
@@ -101,7 +101,7 @@ def _weights(
     for d in range(width):
         hot[:, :, first + d, d] = 1.0
     probe = dict(inputs) | {v.name: hot_like(v, hot, inputs[v.name])}
-    spec = output_as_bhnd(subject.recipe, oracle(subject.spec, probe, subject.options))
+    spec = output_as_bhnd(subject.recipe, subject.function.wide(probe))
     failure, out = execute(subject, probe, sizes, "exact", seed)
     if failure is not None and not out:
         raise ValueError(failure.reason)

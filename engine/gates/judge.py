@@ -49,9 +49,16 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
         options,
         watch,
     )
-    way = BY_RECIPE if read else BY_SPEC
+    with subject.function:
+        return _told(subject, report, BY_RECIPE if read else BY_SPEC, payload, begin)
+
+
+def _told(
+    subject: Subject, report: Report, way: Way, payload: dict[str, Any], begin: float
+) -> dict[str, Any]:
+    read, module = way is BY_RECIPE, subject.module
     failure, rows, deck, held = _judged(subject, report, way)
-    compared = len(rows)
+    compared = sum("skipped" not in row and row.get("rows") != 0 for row in rows)
     late: list[Row] = []
     if failure is None:
         failure, late = starved(way, subject, report)

@@ -22,9 +22,8 @@ from engine.gates.deck import Case
 from engine.gates.sizes import SIZES
 from engine.gates.subject import Failure, Report, Subject, is_element, op_text
 from engine.spec import Input, Recipe
-from engine.spec.derived import derive_inputs
 from engine.spec.extremes import PATTERNS, at_extremes
-from engine.spec.inputs import Kind, extent, make_inputs
+from engine.spec.inputs import Kind, extent, make_inputs, with_own_sizes
 from engine.spec.oracle import as_bhnd, output_as_bhnd
 from engine.transfer.binding import SLOTS
 from engine.transfer.fill import fill_arguments, unpermuted
@@ -104,7 +103,7 @@ def exact(way: Way, subject: Subject, case: Case, seed: int) -> tuple[Failure | 
 
 
 def make_case(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
-    sizes = case.sizes | subject.columns
+    sizes = with_own_sizes(subject.recipe.inputs, case.sizes | subject.columns)
     turn = seed if case.turn is None else case.turn
     kind: Kind = "random" if case.values in PATTERNS else case.values  # type: ignore[assignment]
     inputs = make_inputs(subject.recipe, sizes, seed, kind, turn=turn)
@@ -118,7 +117,7 @@ def make_case(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], 
         inputs = at_extremes(subject.recipe, inputs, case.values, turn, subject.dtype)
     sizes |= _named_sizes(subject.recipe, inputs)
     if case.Nq and case.Nk:
-        inputs |= derive_inputs(subject.spec, subject.recipe, inputs, subject.options)
+        inputs |= subject.function.derived(subject.recipe, inputs)
     else:
         inputs |= _nothing_derived(subject.recipe, sizes)
     return inputs, sizes

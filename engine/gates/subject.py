@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.child.spec_process import SpecProcess
 from engine.cuir.check import check
 from engine.cuir.device_scalars import head_sizes
 from engine.cuir.nodes import Module, Name
@@ -52,6 +53,7 @@ class Subject:
     `watch` is told what the conditions come out as that somebody wrote with a free hand: each of
     them must be seen both ways. `left` holds what exact runs left in the workspace, by sizes and
     seed: lists of tiles that follow from whole numbers alone are the same in typed mode.
+    `function` is the spec's own, which runs in another process; `close` it.
     """
 
     module: Module
@@ -60,7 +62,18 @@ class Subject:
     spec: Path
     options: Mapping[str, Any]
     watch: Watch | None = None
+    process: SpecProcess | None = field(default=None, compare=False)
     left: dict[tuple[int, ...], Tensor] = field(default_factory=dict, init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.process is None:
+            object.__setattr__(self, "process", SpecProcess(self.spec, self.options))
+
+    @property
+    def function(self) -> SpecProcess:
+        """The spec's own function."""
+        assert self.process is not None
+        return self.process
 
     def allows(self, case: Case) -> bool:
         """Whether the spec is defined for these sizes."""

@@ -230,15 +230,24 @@ def _spec_files(spec: Path) -> dict[str, bytes]:
     return files
 
 
+def worker_hash(contents: Contents) -> str:
+    """The hash of what would run a job of these contents, as its result names it."""
+    return _worker_hash(_files(contents))
+
+
+def _worker_hash(files: Mapping[str, bytes]) -> str:
+    worker = hashlib.sha256()
+    for name in sorted(n for n in files if n.startswith("worker/") or n == "run.py"):
+        worker.update(f"{name} {len(files[name])}\n".encode() + files[name])
+    return worker.hexdigest()
+
+
 def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
     try:
         _flex(contents)
         flex, reason = FLEX, ""
     except NotExpressible as error:
         flex, reason = None, str(error)
-    worker = hashlib.sha256()
-    for name in sorted(n for n in files if n.startswith("worker/") or n == "run.py"):
-        worker.update(f"{name} {len(files[name])}\n".encode() + files[name])
     data = {
         "schema": SCHEMA,
         "name": contents.name,
@@ -258,7 +267,7 @@ def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
         "bench": {"lengths": list(LENGTHS), "samples": SAMPLES, **contents.bench},
         "hashes": hashes_of(contents),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
-        "worker": worker.hexdigest(),
+        "worker": _worker_hash(files),
     }
     # Unsorted: the order of a specialisation's parameters is the template's.
     return (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()

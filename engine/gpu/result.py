@@ -23,7 +23,7 @@ WORDS = {
     "recipe": "the recipe", "signature": "what the spec declares", "binding": "the binding",
     "options": "the spec's options", "spec_modules": "a module that the spec imports",
 }  # fmt: skip
-_LISTS = ("checks", "times", "self_test")
+_LISTS = ("checks", "times", "self_test", "samples")
 MOST_BYTES = 64 * MIB
 PLANNED = "\n    planned: i32\n"  # the field of a launch that goes by lists of an earlier one
 
@@ -119,7 +119,7 @@ def merge(results: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     for name in _LISTS:
         rows: dict[tuple[str, ...], Any] = {}
         for result in found:
-            for row in result[name]:
+            for row in result.get(name, ()):
                 kept = rows.get(row_key(row))
                 stays = kept is not None and (kept.get("verdict") == "fail" or outlives(kept, row))
                 if not stays:
@@ -175,6 +175,7 @@ def import_result(
         "method": result["method"],
         "state": result["state"],
         "worker": result.get("worker", ""),
+        "samples": list(result.get("samples", ())),
     }
     return Verdict(
         Gate.G4, VerdictKind(kind), f"{card}: {reason}", round(seconds, 3), tuple(subject), details

@@ -16,6 +16,7 @@ MAX_DEPTH = 24
 MAX_INT = 2**63 - 1
 MAX_NUMBER = 1e18  # far past any time, rate or count, near enough that products stay finite
 MAX_SIZE = 2**31 - 1
+MAX_SAMPLE = 4096  # of one dimension: what is computed again on a CPU
 MAX_ROWS = 100_000
 VERDICTS = ("pass", "fail", "not_run")
 
@@ -26,6 +27,17 @@ Fields = Mapping[str, tuple[bool, Rule]]
 def fault(data: object) -> str:
     """What is wrong with a result, at its place (`times[3].ms`); empty where nothing is."""
     return _plain(data, "", 0) or _object(_RESULT)(data, "")
+
+
+def fault_of_rows(details: object) -> str:
+    """What is wrong with the checks and samples that a verdict's details carry; empty where nothing
+    is and a check is there."""
+    wrong = _plain(details, "", 0) or _object({n: _RESULT[n] for n in ("checks", "samples")})(
+        details, ""
+    )
+    if not wrong and isinstance(details, Mapping) and not details["checks"]:
+        return "no check is there"
+    return wrong
 
 
 def _plain(value: object, place: str, depth: int) -> str:
@@ -179,6 +191,14 @@ _MEASURED = {
     "pairs": _may(_number(0)), "mask": _may(_text), "dtype": _may(_text),
     "prediction": _may(_object(_PREDICTION)), "sizes": _may(_map(_count(MAX_SIZE))),
 }  # fmt: skip
+_TENSOR = {
+    "dtype": _must(_text), "shape": _must(_list(_count(MAX_SIZE))), "data": _must(_text),
+}  # fmt: skip
+_SAMPLE = {
+    "specialisation": _must(_text), "sizes": _must(_map(_count(MAX_SAMPLE))),
+    "seed": _must(_count(MAX_SIZE)), "turn": _must(_count(MAX_SIZE)), "dtype": _must(_text),
+    "inputs": _must(_map(_text)), "outputs": _must(_map(_object(_TENSOR))),
+}  # fmt: skip
 _DEVICE = {name: _may(_word) for name in ("name", "arch", "driver", "torch", "compiler", "when")}
 
 
@@ -194,5 +214,6 @@ _RESULT = {
     "declared": _may(_list(_text)), "softmax": _may(_flag), "lists": _may(_flag),
     "hashes": _must(_map(_text)), "device": _must(_object(_DEVICE)),
     "checks": _must(_list(_object(_CHECK))), "times": _must(_list(_timed)),
-    "self_test": _must(_list(_object(_MUTANT))), "events": _may(_list(_text)),
+    "self_test": _must(_list(_object(_MUTANT))), "samples": _may(_list(_object(_SAMPLE))),
+    "events": _may(_list(_text)),
 }  # fmt: skip

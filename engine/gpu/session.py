@@ -9,7 +9,9 @@ from typing import Any
 
 from engine.errors import InputError
 from engine.gpu.job import Contents, compares_lse, hashes_of, keys_of
-from engine.gpu.result import import_result, matching, read_results
+from engine.gpu.recomputed import first_difference, recomputed, worker_words
+from engine.gpu.result import import_result, matching, read_results, verdict_of
+from engine.gpu.schema import fault_of_rows
 from engine.gpu.worker.manifest import head_sizes
 from engine.lift import KernelPackage, lift, specialisation_key
 from engine.lift.package import used_headers
@@ -25,7 +27,8 @@ from engine.spec.signature import Asked, signature_of
 from engine.spec.text import recipe_from_json
 from engine.transfer.rules import apply, plan
 from engine.transfer.workspace import constants_by_arch
-from engine.types import Stage, Verdict, sha256_of
+from engine.types import Stage, Verdict, VerdictKind, sha256_of
+from engine.types.trust import taken_on_trust
 
 USUAL = "bf16_128"
 
@@ -188,7 +191,41 @@ def verdict_from(work: Work, path: Path) -> Verdict:
         "keys": list(keys),
         "declared": list(contents.declared),
     }
-    return import_result({**result, **known}, expected, work.subject(Stage.LOWERED), path)
+    said = import_result({**result, **known}, expected, work.subject(Stage.LOWERED), path)
+    return with_samples_again(work, contents, said)
+
+
+def with_samples_again(work: Work, contents: Contents, said: Verdict) -> Verdict:
+    """The verdict of a result with its samples computed again: outputs that are not what the spec
+    computes are a failure, whatever else the result says; a pass says what rests on trust."""
+    rows = recomputed(work.bench, contents, said.details["samples"])
+    details = {**said.details, "recomputed": rows, "made_by": worker_words(said.details, contents)}
+    wrong = first_difference(rows)
+    kind = VerdictKind.FAIL if wrong is not None else said.kind
+    reason = said.reason if wrong is None else wrong
+    if kind is VerdictKind.PASS:
+        reason += f"; {taken_on_trust(details)}"
+    return replace(said, kind=kind, reason=reason, details=details)
+
+
+def said_again(work: Work, given: Verdict) -> Verdict:
+    """A recorded G4 as its own details bear it out: the verdict of its rows, its samples computed
+    again. What carries no rows, as one that was written into the store by hand, is not run."""
+    contents = contents_of(work)
+    details = given.details
+    keys = sorted({str(r.get("specialisation")) for r in details.get("checks", ())})
+    hashes = hashes_of(contents)
+    wrong = fault_of_rows(details)
+    if wrong:
+        return replace(given, kind=VerdictKind.NOT_RUN, reason=f"it carries no result: {wrong}")
+    kind, reason = verdict_of({
+        "checks": details["checks"], "keys": keys, "primary": contents.primary, "hashes": hashes,
+        "softmax": compares_lse(contents), "declared": list(contents.declared),
+    })  # fmt: skip
+    samples = list(details.get("samples", ()))
+    said = replace(given, kind=VerdictKind(kind), reason=reason,
+                   details={**details, "samples": samples})  # fmt: skip
+    return with_samples_again(work, contents, said)
 
 
 def job_folder(contents: Contents) -> Path:

@@ -41,6 +41,7 @@ from engine.spec.signature import Asked, Signature, recipe_of, signature_of, sig
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import SIZES, Binding
 from engine.types import Level, Verdict, sha256_of
+from engine.types.trust import rests_on
 
 SCHEMA = 1
 RUNTIME = Path(__file__).with_name("runtime")
@@ -173,7 +174,11 @@ def package_files(content: Content, name: str) -> dict[str, bytes]:
     files["package.json"] = _json(info)
     files[info["asked"]] = _asked(content)
     files["verdicts.json"] = _json(
-        {"level": content.level.value, "verdicts": [v.to_json() for v in content.verdicts]}
+        {
+            "level": content.level.value,
+            "rests_on": rests_on(content.verdicts),
+            "verdicts": [v.to_json() for v in content.verdicts],
+        }
     )
     files["build.ninja"] = ninja_text(
         info, sorted(f for f in files if f.startswith("csrc/"))

@@ -12,6 +12,7 @@ from engine.package.fields import DTYPE_WORDS, c_fields, field_rows, named
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, recipe_of
 from engine.types import Gate, Level, Verdict, VerdictKind
+from engine.types.trust import rests_on
 
 _LEVELS = {
     Level.GPU_VERIFIED: (
@@ -202,7 +203,7 @@ def readme_text(
     lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
     second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
     lse_words = "; `lse` [B, Hq, Nq] float32, each row's natural log-sum-exp" if lse else ""
-    level_words = _LEVELS[level]
+    level_words = _LEVELS[level] + _trust(verdicts)
     if recipe is not None:
         wants = "\n".join(f"- {prose(c.words)}" for c in recipe.clauses) or "- full attention"
     else:
@@ -294,9 +295,16 @@ cubridge_launch(&args, sizeof(args), "{key}", stream);  // 0, or a status for cu
 """
 
 
+def _trust(verdicts: Sequence[Verdict]) -> str:
+    """What the level rests on, as a sentence of its own."""
+    words = rests_on(verdicts)
+    return f"\n\nNo result is signed: {words}." if words else ""
+
+
 def source_words(
-    file: str, kernel: str, asked: Asked, level: Level, session: str, sha256: str
-) -> str:
+    file: str, kernel: str, asked: Asked, verdicts: Sequence[Verdict], level: Level,
+    session: str, sha256: str,
+) -> str:  # fmt: skip
     """What a lowered source is that stands alone, in Markdown: its own comments are the expert's,
     and its bytes are what was verified, so nothing can be added to them."""
     recipe = recipe_of(asked)
@@ -311,7 +319,7 @@ sha256 {sha256}). It computes:
 
 **The comment at the top of the file is the expert kernel's own** and says what that one computes.
 
-Level: {level.value}. {_LEVELS[level]}
+Level: {level.value}. {_LEVELS[level]}{_trust(verdicts)}
 
 It does not build alone: the primitives' headers, the launch units and the tests are in the kernel
 package, which {code(f"cubridge export {session} FOLDER")} writes.

@@ -41,7 +41,6 @@ from engine.types import (
     Proposal,
     Stage,
     Verdict,
-    VerdictKind,
     sha256_of,
 )  # fmt: skip
 from sessions.events import (
@@ -204,7 +203,7 @@ class Adaptation(Work):
             self.writer.append([gone], actor=self.actor)
         details = {"unlowered": True}
         begin = time.monotonic()
-        found = self.verdict(Gate.G3, VerdictKind.NOT_RUN, begin, str(error), details)
+        found = self.not_run(Gate.G3, begin, str(error), details)
         return self.give(found)
 
     def judge_lowered(self, lowering: Lowering | None = None) -> Verdict:
@@ -212,7 +211,7 @@ class Adaptation(Work):
 
     def skip_gpu(self, reason: str = NO_GPU) -> Verdict:
         """Say that G4 was not run, and why."""
-        verdict = self.verdict(Gate.G4, VerdictKind.NOT_RUN, time.monotonic(), reason, {})
+        verdict = self.not_run(Gate.G4, time.monotonic(), reason)
         return self.give(verdict)
 
     def give(self, verdict: Verdict) -> Verdict:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from engine.child.client import ChildEnded, ChildFailed
+from engine.child.wire import ChildFailed
 from engine.cuir.diff import diff
 from engine.cuir.nodes import Module
 from engine.cuir.patch import apply
@@ -34,7 +34,7 @@ class Elsewhere:
     ok: bool
     reason: str
     details: Mapping[str, Any]
-    unfinished: bool = False  # what judges was killed, hung or ran out of memory
+    unfinished: bool = False  # an exception ended what judges: nothing is known of the edit
 
 
 def judged_elsewhere(
@@ -74,21 +74,21 @@ def judged(
     work: Work, base: Module, module: Module, binding: Binding, recipe: Recipe | None, *,
     what: str = "G2",
 ) -> Elsewhere:  # fmt: skip
-    """G2 of `module`, an edit of `base`, by the torch child; one that ended decides nothing.
+    """G2 of `module`, an edit of `base`, by the torch child; one that raises decides nothing.
 
     `what` begins each line that it says meanwhile.
     """
     try:
-        answer = work.ask_judge(
+        found = work.ask_judge(
             module, recipe, binding, work.spec, work.options.spec, base, what=what, explain=True
         )
     except Interrupted:
         raise
     except ChildFailed as error:
-        return Elsewhere(False, error.message, {}, isinstance(error, ChildEnded))
+        return Elsewhere(False, error.message, {}, unfinished=True)
     except CuBridgeError as error:  # what the module itself cannot run
-        return Elsewhere(False, str(error), {})
-    return Elsewhere(bool(answer["ok"]), str(answer["reason"]), dict(answer["details"]))
+        return Elsewhere(False, str(error), {}, unfinished=True)
+    return Elsewhere(found.ok, found.reason, dict(found.details))
 
 
 def elsewhere(work: Work, module: Module) -> tuple[str, Module, Module] | None:

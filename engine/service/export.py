@@ -50,8 +50,9 @@ def committed_files(work: Work, path: Path) -> dict[Path, bytes]:
         return files_for(content_of(work, level), path)
     lowered = work.session.artifact(Stage.LOWERED, LOWERED)
     words = source_words(
-        path.name, work.package.name, asked_of(work), level, work.session.id, lowered.sha256
-    )
+        path.name, work.package.name, asked_of(work), work.state.verdicts, level,
+        work.session.id, lowered.sha256,
+    )  # fmt: skip
     return {path: lowered.data, path.with_suffix(".md"): words.encode()}
 
 

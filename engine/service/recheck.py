@@ -2,8 +2,8 @@
 
 Everything that the session keeps is read first and held to its hash. The source, the decisions and
 the texts of proposals come from it; what is computed (lift, recipe, rules, target, lowered source,
-G1, G2) is computed again. G3 and G4 are not asked again: they belong to the bytes of the lowered
-source, which are made again and compared.
+G1, G2, and G3 where nvcc is) is computed again. Of G4 the verdict is judged again from its rows,
+and the outputs that it carries are computed again: the rest is the GPU run's word, and is told so.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from engine.service.work import Work
 from engine.spec.text import recipe_from_json
 from engine.transfer.rules import apply, plan
 from engine.types import Gate, Origin, Stage, VerdictKind, sha256_of
+from engine.types.trust import taken_on_trust
 from sessions.session import Session
 from sessions.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing made again: its hash (or verdict) then and now."""
+    """One thing made again: its hash (or verdict) then and now; `untold` is what of it was not."""
 
     name: str
     was: str
     now: str
+    untold: str = ""
 
     @property
     def same(self) -> bool:
@@ -110,6 +112,31 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
             yield Check("lowered", state.hashes["lowered"], f"error: {error.message}")
             return
         yield _artifact(session, Stage.LOWERED, "kernel.cu", lowered)
+        yield from _lowered_gates(work, progress)
+
+
+def _lowered_gates(work: Work, progress: Callable[[str], None]) -> Iterator[Check]:
+    """G3 where nvcc is; of G4 what can be told without a GPU."""
+    given = work.state.verdict(Gate.G3)
+    if given is not None and given.kind in JUDGED:
+        progress("G3 again")
+        now = work.weigh_lowered()
+        if now.kind is VerdictKind.NOT_RUN:
+            yield Check("G3", given.kind.value, given.kind.value, f"not checked: {now.reason}")
+        else:
+            yield Check("G3", given.kind.value, now.kind.value)
+    given = work.state.verdict(Gate.G4)
+    if given is not None and given.kind in JUDGED:
+        from engine.gpu.session import said_again
+
+        progress("what can be told of G4 again")
+        now = said_again(work, given)
+        words = "" if now.kind is given.kind else f": {now.reason}"
+        untold = taken_on_trust(now.details) if now.kind is VerdictKind.PASS else ""
+        yield Check("G4 by its own rows", given.kind.value, now.kind.value + words, untold)
+
+
+JUDGED = (VerdictKind.PASS, VerdictKind.FAIL)
 
 
 def _artifact(session: Session, stage: Stage, name: str, content: str | bytes) -> Check:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.child.client import ChildEnded, ChildFailed
+from engine.child.wire import ChildFailed, failure_of
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
-from engine.errors import TransferError
+from engine.errors import CuBridgeError, TransferError
 from engine.gates.apart import judge_apart
+from engine.gates.found import Found
 from engine.gates.g3 import G3, Lowering, judge_lowered
 from engine.gates.unlike import Fault, cannot_carry, unfilled_field
 from engine.lift.meanings import assumed
@@ -68,14 +70,14 @@ class Work(Content):
             first = lifted.opaque[0]
             reason = f"line {first.span.start_line} is opaque ({first.reason}): give it a meaning"
             details = {"op": "/".join(map(str, first.path)), "opaque": len(lifted.opaque)}
-            return self.verdict(Gate.G1, VerdictKind.NOT_RUN, begin, reason, details)
+            return self.not_run(Gate.G1, begin, reason, details)
         moved = kernel_moved(self)
         if moved is not None:
             return self._moved_on(Gate.G1, begin, moved)
         reference = self.package.reference
         if reference is None:
             reason = "the kernel declares no reference to compare with"
-            return self.verdict(Gate.G1, VerdictKind.NOT_RUN, begin, reason, {})
+            return self.not_run(Gate.G1, begin, reason)
         recipe = self.read_recipe(reference, {})
         try:
             planned = plan(lifted.module, recipe)
@@ -84,13 +86,13 @@ class Work(Content):
             if differs is not None:
                 return self._unlike(begin, lifted, differs)
             reason = f"the kernel cannot be compared with its reference: {error.message}"
-            return self.verdict(Gate.G1, VerdictKind.NOT_RUN, begin, reason, {})
+            return self.not_run(Gate.G1, begin, reason)
         if planned.steps:
             reason = (
                 "the lifted kernel is not its own declared reference: the rules would "
                 + planned.steps[0].title.lower()
             )
-            return self.verdict(Gate.G1, VerdictKind.FAIL, begin, reason, {})
+            return self.found(Gate.G1, begin, Found(False, reason))
         differs = unfilled_field(lifted.module, planned.binding)
         if differs is not None:
             return self._unlike(begin, lifted, differs)
@@ -104,7 +106,7 @@ class Work(Content):
         if span is not None:
             details["line"] = span.start_line
             reason = f"{SOURCE}:{span.start_line}: {reason}"
-        return self.verdict(Gate.G1, VerdictKind.FAIL, begin, reason, details)
+        return self.found(Gate.G1, begin, Found(False, reason, details))
 
     def weigh_target(self) -> Verdict:
         """G2: the target equals the person's function."""
@@ -112,7 +114,7 @@ class Work(Content):
         begin = time.monotonic()
         recipe = self.recipe
         if BINDING not in self.state.stage(Stage.TARGET).artifacts:
-            return self.verdict(Gate.G2, VerdictKind.NOT_RUN, begin, "the spec was not read", {})
+            return self.not_run(Gate.G2, begin, "the spec was not read")
         moved = spec_moved(self)
         if moved is not None:
             return self._moved_on(Gate.G2, begin, moved)
@@ -144,15 +146,16 @@ class Work(Content):
             return found
         if there.unfinished:
             return self._unfinished(Gate.G2, begin, there.reason)
-        return self.verdict(Gate.G2, VerdictKind.FAIL, begin, there.reason, there.details)
+        return self.found(Gate.G2, begin, Found(False, there.reason, there.details))
 
     def _moved_on(self, gate: Gate, begin: float, moved: str) -> Verdict:
         reason = f"{moved} changed on disk: restore what this session has, or take the change in"
-        return self.verdict(gate, VerdictKind.NOT_RUN, begin, reason, {})
+        return self.not_run(gate, begin, reason)
 
     def _unfinished(self, gate: Gate, begin: float, reason: str) -> Verdict:
-        """No verdict about the content: what judges it was killed, hung or ran out of memory."""
-        return self.verdict(gate, VerdictKind.NOT_RUN, begin, reason, {UNFINISHED: True})
+        """No verdict about the content: what judges it was killed, hung, ran out of memory, or
+        raised what it never should."""
+        return self.not_run(gate, begin, reason, {UNFINISHED: True})
 
     def make_lowering(self) -> Lowering:
         """The target written back into the source: by the templates, or as an accepted proposal
@@ -174,15 +177,20 @@ class Work(Content):
         lowered = self.session.artifact(Stage.LOWERED, LOWERED).data
         try:
             result = self.judge_source(self.target, lowered)
-        except ChildEnded as error:
+        except ChildFailed as error:
             return self._unfinished(Gate.G3, begin, error.message)
+        except CuBridgeError:
+            raise
+        except Exception as error:
+            return self._unfinished(Gate.G3, begin, failure_of(error).message)
         details = dict(result.details)
         if lowering is not None:
             details["changed_lines"] = lowering.changed_lines
             details["total_lines"] = lowering.total_lines
-        return self.verdict(
-            Gate.G3, result.kind, begin, result.reason, details, compiler=result.compiler
-        )
+        if result.kind is VerdictKind.NOT_RUN:
+            return self.not_run(Gate.G3, begin, result.reason, details, compiler=result.compiler)
+        found = Found(result.kind is VerdictKind.PASS, result.reason, details)
+        return self.found(Gate.G3, begin, found, compiler=result.compiler)
 
     def judge_source(self, target: Module, lowered: bytes) -> G3:
         """G3 of any target and lowered source of this session."""
@@ -192,7 +200,18 @@ class Work(Content):
             cancel=self.bench.cancel, progress=self.bench.progress,
         )  # fmt: skip
 
-    def verdict(
+    def not_run(
+        self, gate: Gate, begin: float, reason: str, details: Mapping[str, Any] = {}, **more: str
+    ) -> Verdict:
+        """No verdict about the session's present content, and why there is none."""
+        return self._verdict(gate, VerdictKind.NOT_RUN, begin, reason, details, **more)
+
+    def found(self, gate: Gate, begin: float, found: Found, **more: str) -> Verdict:
+        """A pass or a fail of the session's present content."""
+        kind = VerdictKind.PASS if found.ok else VerdictKind.FAIL
+        return self._verdict(gate, kind, begin, found.reason, found.details, **more)
+
+    def _verdict(
         self,
         gate: Gate,
         kind: VerdictKind,
@@ -201,7 +220,6 @@ class Work(Content):
         details: Mapping[str, Any],
         **more: str,
     ) -> Verdict:
-        """A verdict about the session's present content."""
         stage = Stage.LOWERED if gate is Gate.G4 else gate.stage
         seconds = round(time.monotonic() - begin, 3)
         # What rests on given meanings says so until a GPU has run the bytes themselves.
@@ -234,18 +252,15 @@ class Work(Content):
         base: Module | None = None,
     ) -> Verdict:
         try:
-            answer = self.ask_judge(module, recipe, binding, spec, options, base, what=gate.value)
+            found = self.ask_judge(module, recipe, binding, spec, options, base, what=gate.value)
         except ChildFailed as error:
             at = error.where
-            place = f"{Path(at.file).name}:{at.line}: " if at is not None else ""
-            if isinstance(error, ChildEnded):
-                return self._unfinished(gate, begin, place + error.message)
-            return self.verdict(gate, VerdictKind.FAIL, begin, place + error.message, {})
-        kind = VerdictKind.PASS if answer["ok"] else VerdictKind.FAIL
-        reason = str(answer["reason"])
+            place = f"{Path(at.file).name}:{at.line}: " if at is not None and at.line else ""
+            return self._unfinished(gate, begin, place + error.message)
         if gate is Gate.G1:
-            reason = reason.replace("the spec", "the kernel's own reference")
-        return self.verdict(gate, kind, begin, reason, answer["details"])
+            reason = found.reason.replace("the spec", "the kernel's own reference")
+            found = replace(found, reason=reason)
+        return self.found(gate, begin, found)
 
     def ask_judge(
         self,
@@ -258,7 +273,7 @@ class Work(Content):
         *,
         what: str,
         explain: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Found:
         """What `engine.gates.judge` says of a module, in the torch child.
 
         `what` begins each line that it says meanwhile: the gate. `base` is the module before a
@@ -278,10 +293,11 @@ class Work(Content):
             "explain": explain,
             "archs": list(self.package.archs),
         }
-        return self.bench.child.call(
+        answer = self.bench.child.call(
             "judge",
             payload,
             seconds=GATE_SECONDS,
             cancel=self.bench.cancel,
             progress=lambda text: self.bench.progress(f"{what}: {text}"),
         )
+        return Found.from_json(answer)

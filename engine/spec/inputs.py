@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import torch
@@ -65,6 +65,19 @@ def make_inputs(
             out[item.name] = lengths(item, shape, sizes, generator)
         else:
             out[item.name] = _values(item, shape, generator, kind, dtype, asked, turn)
+    return out
+
+
+def with_own_sizes(inputs: Iterable[Input], sizes: Mapping[str, int]) -> dict[str, int]:
+    """`sizes` with one for each dimension name that the spec alone has: longer than the keys, so
+    that any row and any key has a place in it, and no two alike."""
+    out = dict(sizes)
+    spare = 11 + sizes["Nk"]
+    for item in inputs:
+        for dim in item.dims:
+            if dim.isidentifier() and dim not in out:
+                out[dim] = spare
+                spare += 6
     return out
 
 

@@ -151,8 +151,9 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> Expected:
         masked = score.masked_fill(~keep, -torch.inf)
         lse = torch.logsumexp(masked, -1) if shape[-1] else torch.full(shape[:-1], -torch.inf)
         lse = lse.to(torch.float64)
-        finite = lse.masked_fill(torch.isneginf(lse), 0.0)
-        weights = torch.exp(masked - finite[..., None])
+        # Not exp(masked - lse): beside scores of a type's smallest number lse loses log(sum).
+        nothing = torch.isneginf(lse)[..., None]
+        weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))
     else:
         lse = None
         weights = _broadcast(evaluate(recipe.weight, {**env, "s": score}), shape).to(torch.float64)

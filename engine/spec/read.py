@@ -107,6 +107,8 @@ def _read_within(
 
 def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
     kinds: Kinds = read.traced[0].trace.kinds
+    for name in (d for t in program.tensors for d in t.dims if d.isidentifier()):
+        kinds.setdefault(name, "int")  # a size that an extra input alone has
     forms, tables = _tables(program, read)
 
     def clean(expr: Expr) -> Expr:

@@ -190,3 +190,95 @@ def test_what_is_no_file_in_the_place_of_one_is_refused_at_once(repo: Path) -> N
     os.mkfifo(repo / "kernel.cu")
     with pytest.raises(InputError, match="it is a pipe"):
         carry_out(made)
+
+
+def hook(repo: Path, name: str, text: str) -> None:
+    file = repo / ".git" / "hooks" / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+def attributes(repo: Path, text: str) -> None:
+    (repo / ".gitattributes").write_text(text + "\n")
+    run(repo, "add", ".gitattributes")
+    run(repo, "commit", "-q", "-m", "attributes")
+
+
+def reformatted(repo: Path) -> None:
+    hook(repo, "pre-commit", "sed -i 's/  */ /g' k.cu && git add k.cu")
+
+
+def joined_by_another(repo: Path) -> None:
+    hook(repo, "pre-commit", "echo more > more.txt && git add more.txt")
+
+
+def followed_by_another(repo: Path) -> None:
+    hook(
+        repo, "post-commit",
+        "rm .git/hooks/post-commit; echo more > more.txt; git add more.txt; git commit -qm more",
+    )  # fmt: skip
+
+
+def rewritten_on_disk(repo: Path) -> None:
+    hook(repo, "post-commit", "echo '// formatted' >> k.cu")
+
+
+def dropped(repo: Path) -> None:
+    hook(repo, "pre-commit", "git rm -q --cached -f k.cu")
+
+
+def cleaned(repo: Path) -> None:
+    run(repo, "config", "filter.tidy.clean", "sed 's/int/long/'")
+    attributes(repo, "*.cu filter=tidy")
+
+
+def smudged(repo: Path) -> None:
+    run(repo, "config", "filter.tidy.smudge", "sed 's/int/long/'")
+    attributes(repo, "*.cu filter=tidy")
+
+
+OTHERWISE: dict[Callable[[Path], object], str] = {
+    reformatted: "k.cu has other bytes in it (from line 1 on, a hook or a filter)",
+    joined_by_another: "it changes more.txt as well",
+    followed_by_another: "it does not follow the commit that was there",
+    rewritten_on_disk: "k.cu in the work tree has other bytes",
+    dropped: "k.cu is not in it",
+    cleaned: "k.cu has other bytes in it (from line 1 on, a hook or a filter)",
+    smudged: "a checkout of k.cu gives other bytes than it holds (from line 1 on",
+    lambda r: attributes(r, "*.cu eol=crlf"): "a checkout of k.cu gives other bytes",
+    lambda r: attributes(r, "*.cu ident"): "k.cu has other bytes in it (from line 2 on",
+    lambda r: run(r, "config", "core.autocrlf", "true"): "a checkout of k.cu gives other bytes",
+}
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+def test_a_commit_of_other_bytes_or_files_is_told_with_its_undo(
+    how: Callable[[Path], object], repo: Path
+) -> None:
+    how(repo)
+    before = run(repo, "rev-parse", "HEAD").strip()
+    judged = b"int  main;\n// $Id: 1 $\nint j;\n"
+    made = plan({repo / "k.cu": judged, repo / "README.md": b"words\n"})
+    with pytest.raises(InputError) as caught:
+        carry_out(made)
+    assert OTHERWISE[how] in caught.value.message and "not what was judged" in caught.value.message
+    assert caught.value.fix is not None
+    undo = f"git reset --soft {before}"
+    assert undo in caught.value.fix
+    run(repo, *undo.split()[1:])
+    assert run(repo, "rev-parse", "HEAD").strip() == before
+
+
+def test_a_first_commit_of_other_bytes_is_undone_too(tmp_path: Path, repo: Path) -> None:
+    new = tmp_path / "new"
+    run(tmp_path, "init", "-q", "-b", "main", str(new))
+    for name in ("user.name", "user.email"):
+        run(new, "config", name, "ana@example.org")
+    assert carry_out(plan({new / "k.cu": b"int  i;\n"}))
+    run(new, "update-ref", "-d", "HEAD")
+    run(new, "rm", "-q", "-r", "-f", ".")
+    reformatted(new)
+    with pytest.raises(InputError, match="other bytes") as caught:
+        carry_out(plan({new / "k.cu": b"int  i;\n"}))
+    assert caught.value.fix is not None and "`git update-ref -d HEAD`" in caught.value.fix

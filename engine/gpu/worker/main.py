@@ -36,7 +36,7 @@ from engine.gpu.worker.rates import rate_of
 from engine.gpu.worker.results import Store, has_lse, write_result
 from engine.gpu.worker.rows import FAIL, NOT_RUN, PASS
 from engine.gpu.worker.sanitizer import sanitizer_rows
-from engine.gpu.worker.trouble import build_row, left_out, not_run, trouble_of
+from engine.gpu.worker.trouble import End, build_row, left_out, not_run, trouble_of
 
 SILENCE = 120.0  # seconds without a word after which a child has hung
 DUMP = "sanitize.json"
@@ -187,36 +187,46 @@ class Run:
             return
         short = self.options.quick or key != job.primary
         deck = {"deck": SHORT if short else WHOLE}
-        rows, ended = self.child_rows(job, library, key, short)
+        samples: list[dict[str, Any]] = []
+        rows, ended = self.child_rows(job, library, key, short, samples)
         for found in rows:
             self.add(work, found | deck)
+        for sample in samples:
+            work.store.add("samples", sample)
         if not self.stopped and (trouble := trouble_of(ended, rows, key, SILENCE)):
             self.add(work, trouble | deck)
 
     def child_rows(
-        self, job: Job, library: Path, key: str, short: bool
-    ) -> tuple[list[dict[str, Any]], tuple[Ended | None, str, str]]:
-        """The rows that a verifying child tells; how it ended, its last step and its error."""
+        self,
+        job: Job,
+        library: Path,
+        key: str,
+        short: bool,
+        samples: list[dict[str, Any]] | None = None,
+    ) -> tuple[list[dict[str, Any]], End]:
+        """The rows that a verifying child tells, and how it ended; `samples` are added to."""
         rows: list[dict[str, Any]] = []
-        last, error = "starting", ""
+        last, error, internal = "starting", "", False
 
         def on_line(event: dict[str, Any]) -> None:
-            nonlocal last, error
+            nonlocal last, error, internal
             if event["event"] == "row":
                 rows.append(event["row"])
+            elif event["event"] == "sample" and samples is not None:
+                samples.append(event["sample"])
             elif event["event"] == "step":
                 last = event["text"]
             elif event["event"] == "error":
-                error = event["text"]
+                error, internal = event["text"], bool(event.get("internal"))
 
         words = [str(job.folder), str(library), key, *(["short"] if short else [])]
         with self.gpu:
             if self.stopped:
-                return rows, (None, last, error)
+                return rows, End(None, last, error)
             child = self.start("verify", *words, cwd=job.folder)
             ended = child.follow(on_line, SILENCE)
             self.forget(child)
-        return rows, (ended, last, error)
+        return rows, End(ended, last, error, internal)
 
     def judge_mutant(self, work: Work, mutant: Mutant, made: Future[Built]) -> None:
         """A broken kernel must be rejected, by one of the checks that exist for it."""
@@ -227,7 +237,7 @@ class Run:
         rows, end = self.child_rows(work.job, built.library, work.job.primary, True)
         failing = [r["check"] for r in rows if r["verdict"] == "fail"]
         if not rows:
-            failing = ["the child ended: " + (end[2] or end[1])]
+            failing = ["the child ended: " + (end.error or end.step)]
         seen = [check for check in failing if check in mutant.seen_by]
         reason = f"rejected by {', '.join(failing)}" if failing else "accepted by every check"
         if failing and not seen:

@@ -50,6 +50,7 @@ class Store:
         self.checks: list[dict[str, Any]] = []
         self.times: list[dict[str, Any]] = []
         self.self_test: list[dict[str, Any]] = []
+        self.samples: list[dict[str, Any]] = []
         self.timed: list[dict[str, Any]] = []  # cases whose timing came to its end
         self.events: list[str] = []
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,6 +132,7 @@ class Store:
             "checks": self.checks,
             "self_test": self.self_test,
             "times": self.times,
+            "samples": self.samples,
             "events": self.events[-50:],
         }
 
@@ -148,7 +150,7 @@ def has_lists(job: Job) -> bool:
 
 def row_key(row: Mapping[str, Any]) -> tuple[str, ...]:
     """What makes two rows the same measurement."""
-    names = ("check", "specialisation", "mutant", "case", "name")
+    names = ("check", "specialisation", "mutant", "case", "name", "seed")
     return tuple(f"{n}={row[n]}" for n in names if n in row)
 
 

@@ -24,7 +24,7 @@ from engine.gpu.worker.cases import FLAT, PEAKED, SHIFTED, Case
 from engine.spec.derived import derive_inputs
 from engine.spec.draws import FLAGS, in_turn
 from engine.spec.extremes import PATTERNS, at_extremes, masks_as_floats
-from engine.spec.inputs import extent, is_length, lengths, ways_of
+from engine.spec.inputs import extent, is_length, lengths, ways_of, with_own_sizes
 from engine.spec.levels import EVEN, LEVEL, at_levels
 from engine.spec.load import load_function, surroundings
 from engine.spec.modes import Widen
@@ -103,14 +103,7 @@ class SpecRun:
 
     def sizes(self, case: Case, d: int, dv: int) -> dict[str, int]:
         """Every dimension's size; names of the spec's own get one of their own."""
-        out = {**case.sizes, "D": d, "Dv": dv}
-        spare = 11 + case.Nk
-        for item in self.signature.inputs:
-            for dim in item.dims:
-                if dim.isidentifier() and dim not in out:
-                    out[dim] = spare
-                    spare += 6
-        return out
+        return with_own_sizes(self.signature.inputs, {**case.sizes, "D": d, "Dv": dv})
 
     def make_inputs(
         self, case: Case, sizes: Mapping[str, int], dtype: torch.dtype

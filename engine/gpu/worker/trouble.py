@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import dataclass
 from typing import Any
 
 from engine.gpu.worker.building import Built, resources
@@ -30,16 +31,30 @@ def build_row(built: Built, key: str) -> dict[str, Any]:
     return row
 
 
+@dataclass(frozen=True)
+class End:
+    """How a verifying child ended: its last step, its last error, and whether that error is one of
+    ours, which says nothing of the kernel."""
+
+    ended: Ended | None
+    step: str
+    error: str = ""
+    internal: bool = False
+
+
 def trouble_of(
-    end: tuple[Ended | None, str, str], rows: list[dict[str, Any]], key: str, silence: float
+    end: End, rows: list[dict[str, Any]], key: str, silence: float
 ) -> dict[str, Any] | None:
-    """A child that hung or crashed is a failed row that names the step it was at."""
-    ended, last, error = end
+    """A child that hung or crashed is a failed row that names the step it was at; one that ended
+    with an internal error is a row that was not run."""
+    ended, last, error = end.ended, end.step, end.error
     if ended is None or ended.ok:
         return None
     what = f"no word for {silence:g} s" if ended.silent else error or last_line(ended.output)
     have = {r["check"] for r in rows}
     check = next((c for c in CHECKS if last.startswith(c) and c not in have), "accuracy")
+    if end.internal and not ended.silent:
+        return not_run(check, key, f"internal error at {last}: {what}")
     return {
         "check": check, "specialisation": key, "verdict": "fail", "cases": 0, "seconds": 0.0,
         "failed": 1, "failures": [f"at {last}: {what}"],

@@ -22,6 +22,7 @@ from engine.gpu.worker.graphs import check_graph
 from engine.gpu.worker.manifest import Job, arch_for, head_sizes, read_job
 from engine.gpu.worker.names import foreign_kernels, traced_kernels
 from engine.gpu.worker.rows import NOT_RUN, Tallies
+from engine.gpu.worker.samples import samples
 from engine.gpu.worker.specrun import DTYPES, SpecRun
 from engine.gpu.worker.subject import Subject
 from engine.gpu.worker.trouble import not_run
@@ -39,10 +40,19 @@ def main(arguments: list[str]) -> int:
     torch.set_num_threads(4)
     try:
         verify(job, Path(library), key, "short" in rest)
-    except Exception as error:  # whatever happens here is this specialisation's verdict
-        tell(event="error", text=f"{type(error).__name__}: {error}", trace=traceback.format_exc())
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        internal = not of_the_card(error)
+        tell(event="error", text=text, internal=internal, trace=traceback.format_exc())
         return 1
     return 0
+
+
+def of_the_card(error: BaseException) -> bool:
+    """Whether an exception says what a launch did to the card: a fault there is the kernel's, any
+    other exception says nothing of it."""
+    kinds = (getattr(torch, "AcceleratorError", RuntimeError), RuntimeError)
+    return isinstance(error, kinds) and "CUDA" in str(error) and "out of memory" not in str(error)
 
 
 def verify(job: Job, library: Path, key: str, short: bool) -> None:
@@ -58,6 +68,8 @@ def verify(job: Job, library: Path, key: str, short: bool) -> None:
         tell(event="row", row=check_graph(subject))
         if short:
             tell(event="row", row=not_run("far offsets", key, "the short deck has none (--quick)"))
+        for sample in samples(subject):
+            tell(event="sample", sample=sample)
         dump_cases(subject, job.work / DUMP)
     tell(event="done", key=key)
 

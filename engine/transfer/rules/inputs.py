@@ -19,6 +19,7 @@ from engine.cuir.nodes import (
 )
 from engine.errors import TransferError
 from engine.spec.recipe import Input, Recipe
+from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import map_function, stmt_reads, substitute
 from engine.transfer.rules.names import meaning_of, own_names
@@ -102,6 +103,8 @@ def is_view(stmt: Stmt) -> bool:
 
 
 def scalar_inputs(expr: Expr, recipe: Recipe) -> Expr:
-    """Scalar inputs are read from the argument struct."""
-    scalars = {i.name: Attr(Name("args"), i.name) for i in recipe.extra() if not i.dims}
-    return substitute(expr, scalars)
+    """Scalar inputs, and sizes that only an extra input has, are read from the argument struct."""
+    extra = recipe.extra()
+    scalars = {i.name for i in extra if not i.dims}
+    sizes = {d for i in extra for d in i.dims if d.isidentifier()} - set(SIZES)
+    return substitute(expr, {name: Attr(Name("args"), name) for name in scalars | sizes})

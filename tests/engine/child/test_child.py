@@ -267,27 +267,12 @@ def assert_end(pid: int) -> None:
 
 
 @pytest.mark.parametrize("how", ESCAPES)
-@pytest.mark.parametrize("end", ["close", "killed"])
-def test_nothing_that_a_spec_starts_outlives_the_child(how: str, end: str, tmp_path: Path) -> None:
+def test_nothing_that_a_spec_starts_outlives_the_command(
+    how: str, child: Child, tmp_path: Path
+) -> None:
     path, file = escaping(how, tmp_path)
-    program = (
-        "import sys; from engine.child.client import Child; child = Child();"
-        "child.call('recipe', {'path': sys.argv[1], 'options': {}});"
-        "print('read', flush=True); sys.stdin.readline(); child.close()"
-    )
-    words = [sys.executable, "-c", program, path]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as parent:
-        assert parent.stdin is not None and parent.stdout is not None
-        assert parent.stdout.readline() == "read\n"
-        assert lives(int(file.read_text()))
-        if end == "killed":
-            parent.kill()
-        else:
-            parent.stdin.write("\n")
-            parent.stdin.flush()
-            assert parent.wait() == 0
-    assert_ends(file)
+    child.call("recipe", {"path": path, "options": {}})
+    assert not lives(int(file.read_text()))
 
 
 OWN_ENDS = {

@@ -11,6 +11,7 @@ import pytest
 
 from engine.cuir.printer import print_module
 from engine.errors import InputError
+from engine.gates.found import Found
 from engine.gpu.job import Contents, hashes_of, pack
 from engine.gpu.session import contents_of, verdict_from
 from engine.gpu.worker.checklist import BY_SPEC, CHECKS, NO_LSE, NO_RECIPE
@@ -62,7 +63,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adaptation]:
             made.accept_all(proposal)
             made.lower()
             for gate in (Gate.G1, Gate.G2, Gate.G3):
-                made.give(made.verdict(gate, VerdictKind.PASS, 0.0, "", {}))
+                made.give(made.found(gate, 0.0, Found(True, "")))
             yield made
 
 

@@ -15,12 +15,14 @@ from cubridge_tui.desk import Desk
 from cubridge_tui.model.next_step import Step, owed
 from engine.child import client
 from engine.child.protocol import next_message
+from engine.child.wire import ChildFailed
 from engine.errors import CuirError, StoreError
+from engine.gates.found import Found
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.options import choose_options
 from engine.service.recheck import recheck
-from engine.types import Decision, DecisionKind, Gate, Level, Stage, VerdictKind, sha256_of
+from engine.types import Decision, DecisionKind, Gate, Level, Stage, Verdict, VerdictKind, sha256_of
 from sessions.events import TranscriptAdded
 from sessions.git_store import blob_oid
 from sessions.store import Store
@@ -104,6 +106,40 @@ def test_a_killed_judge_gives_no_verdict_and_the_gate_runs_again(
         assert owed(work.state).step is Step.LOWER
     finally:
         desk.close()
+
+
+@pytest.mark.parametrize("gate", [Gate.G1, Gate.G2, Gate.G3])
+def test_an_internal_error_is_no_verdict(
+    gate: Gate, work: Adaptation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever an exception of ours says, nothing is known of the kernel."""
+
+    def raises(*_: Any, **__: Any) -> Any:
+        raise ChildFailed("internal error: KeyError (at scalar.py:104): 'E'")
+
+    def lowered() -> Verdict:
+        return work.judge_lowered(work.lower())
+
+    def breaks(*_: Any, **__: Any) -> Any:
+        raise KeyError("E")
+
+    work.lift()
+    work.accept_all(work.propose_by_rules())
+    monkeypatch.setattr(work, "ask_judge", raises)
+    for judge in (raises, breaks):
+        monkeypatch.setattr(work, "judge_source", judge)
+        weigh = {Gate.G1: work.weigh_lifted, Gate.G2: work.weigh_target, Gate.G3: lowered}
+        found = weigh[gate]()
+        assert found.kind is VerdictKind.NOT_RUN and found.unfinished
+        assert "KeyError" in found.reason and "internal error" in found.reason
+
+
+@pytest.mark.parametrize(
+    "answer", [{}, {"ok": 1, "reason": "", "details": {}}, {"ok": True, "reason": "", "details": 0}]
+)
+def test_what_is_no_answer_of_a_judge_is_no_verdict(answer: dict[str, Any]) -> None:
+    with pytest.raises(ChildFailed):
+        Found.from_json(answer)
 
 
 def test_an_edit_that_does_not_parse_is_not_recorded(work: Adaptation) -> None:

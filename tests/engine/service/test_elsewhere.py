@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine.cuir.nodes import Module
+from engine.gates.found import Found
 from engine.lift import lift, load_package
 from engine.service.elsewhere import judged_elsewhere
 from engine.spec.read import read_recipe
@@ -23,9 +24,9 @@ def test_a_module_that_the_spec_imports_takes_part_in_what_was_judged(tmp_path: 
     lifted = lift(PACKAGE, "bf16_64", PACKAGE.archs[0])
     asked: list[Module] = []
 
-    def ask_judge(module: Module, *_: Any, **__: Any) -> dict[str, Any]:
+    def ask_judge(module: Module, *_: Any, **__: Any) -> Found:
         asked.append(module)
-        return {"ok": True, "reason": "equal", "details": {"runs": []}}
+        return Found(True, "equal", {"runs": []})
 
     work: Any = SimpleNamespace(
         lifted=lifted, package=PACKAGE, spec=spec, elsewhere={}, ask_judge=ask_judge,

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from engine.errors import InputError, SpecError
-from engine.gates.low_precision import run_spec
 from engine.resources import specs_dir
 from engine.spec import Recipe, derive_inputs, expected, make_inputs, read_recipe
 from engine.spec.inputs import violated
+from engine.spec.low_precision import run_spec
 from engine.spec.oracle import oracle
 
 Read = Callable[..., Recipe]
@@ -226,3 +226,16 @@ def test_a_mod_may_leave_its_score_in_any_type_as_in_pytorch(
     assert out.dtype == dtype
     allowed = 2 * float((theirs.double() - exact).abs().max()) + torch.finfo(dtype).eps
     assert float((out.double() - exact).abs().max()) <= allowed
+
+
+def test_weights_beside_the_types_smallest_number_are_those_of_a_softmax() -> None:
+    """log(sum) is lost beside a row max of -1.8e308: exp(s - lse) would be 1 for every key."""
+    recipe = read_recipe(spec("bias_gqa"))
+    sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 3, "Nk": 5, "D": 8, "Dv": 8}
+    inputs = make_inputs(recipe, sizes, 1)
+    bias = next(i.name for i in recipe.extra())
+    inputs[bias] = torch.full_like(inputs[bias], torch.finfo(torch.bfloat16).min)
+    inputs[bias][..., 0, :] = -torch.inf  # a row that keeps its keys, and gives them no weight
+    weights = expected(recipe, inputs).weights
+    assert bool((weights[..., 0, :] == 0).all())
+    assert torch.allclose(weights[..., 1:, :].sum(-1), torch.ones((), dtype=torch.float64))

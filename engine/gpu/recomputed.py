@@ -1,0 +1,55 @@
+"""What can be said of a GPU's result without a GPU: its samples computed again, its rows judged
+again, its worker's hash beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from engine.gpu.job import Contents, worker_hash
+from engine.service.bench import Bench
+from engine.spec.signature import recipe_of, signature_of, signature_to_json
+from engine.spec.text import recipe_to_json
+
+FAST_TANH = ("tanh_approx", "sigmoid_approx", "tanh.approx")
+MOST_SAMPLES = 8
+
+
+def recomputed(
+    bench: Bench, contents: Contents, samples: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """For each sample whether its outputs are what the spec computes: `sample`, `found` (same,
+    differs, not_run), `reason`."""
+    if not samples:
+        return []
+    recipe = recipe_of(contents.asked)
+    text = contents.source.decode("utf-8", "replace")
+    payload = {
+        "spec": str(contents.spec),
+        "options": dict(contents.options),
+        "recipe": None if recipe is None else recipe_to_json(recipe),
+        "signature": signature_to_json(signature_of(contents.asked)),
+        "fast_tanh": any(name in text for name in FAST_TANH),
+        "samples": [dict(sample) for sample in samples[:MOST_SAMPLES]],
+    }
+    answer = bench.child.call("recompute", payload, cancel=bench.cancel, progress=bench.progress)
+    return [dict(row) for row in answer["rows"]]
+
+
+def first_difference(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why a result's outputs are not what the spec computes; None where they are."""
+    wrong = next((row for row in rows if row.get("found") == "differs"), None)
+    if wrong is None:
+        return None
+    return (
+        f"the outputs that the result carries are not what the spec computes: sample "
+        f"{wrong.get('sample')}: {wrong.get('reason')}"
+    )
+
+
+def worker_words(result: Mapping[str, Any], contents: Contents) -> str:
+    """Whether the result says that this version's worker made it."""
+    said = str(result.get("worker", ""))
+    if said == worker_hash(contents):
+        return "this version's worker"
+    return f"another worker than this version's ({said[:12]})" if said else "a worker not named"
