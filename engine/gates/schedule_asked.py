@@ -8,7 +8,6 @@ where it is not `full`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from engine.cuir.device_scalars import DeviceScalars, constants_of
 from engine.cuir.nodes import (
@@ -25,23 +24,12 @@ from engine.cuir.nodes import (
     walk_block,
 )
 from engine.errors import CuirError
-from engine.gates.sweep_sizes import Extent
-from engine.transfer.match import Attention, Schedule, Site, block_at, definitions, find_attention
+from engine.prove.schedule import TileSchedule
+from engine.transfer.match import Attention, Site, block_at, definitions, find_attention
 from engine.transfer.rewrite import get
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The schedule's functions with the template arguments of their calls. `by_block`: whether
-    `full` is asked for the whole block, not for each of its parts."""
-
-    names: Schedule
-    extent: Extent
-    by_block: bool
-    params: Mapping[str, tuple[Expr, ...]]
-
-
-def asked_schedule(module: Module) -> Asked:
+def asked_schedule(module: Module) -> TileSchedule:
     """How `module` asks.
 
     Raises:
@@ -58,7 +46,7 @@ def asked_schedule(module: Module) -> Asked:
 
 def _at_site(
     module: Module, found: Attention, site: Site, values: Mapping[str, list[Expr]]
-) -> Asked:
+) -> TileSchedule:
     names = found.schedule
     mask = block_at(module, site.block)[site.mask] if site.mask is not None else None
     full = None
@@ -94,8 +82,10 @@ def _at_site(
     if len(sizes) != 2 or not all(isinstance(n, int) and n > 0 for n in numbers) or sizes[0] % part:
         raise CuirError("the rows and keys of its tiles are no whole numbers at compile time")
     by_block = full.args[3] == count.args[3]
-    without = Schedule(names.count, names.index, names.full, None if lead is None else lead.fn)
-    return Asked(without, Extent(sizes[0], part, sizes[1]), by_block, params)
+    return TileSchedule(
+        names.count, names.index, names.full, None if lead is None else lead.fn, params,
+        sizes[0], part, sizes[1], by_block,
+    )  # fmt: skip
 
 
 def _call(expr: Expr, name: str, values: Mapping[str, list[Expr]]) -> Call | None:

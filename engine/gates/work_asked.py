@@ -23,7 +23,7 @@ from engine.cuir.nodes import (
 from engine.errors import CuirError
 from engine.prove.work_order import PIECE, WorkOrder
 from engine.transfer.match import Attention, block_at, find_attention
-from engine.transfer.rewrite import free_names, get, map_expr, stmt_exprs, substitute
+from engine.transfer.rewrite import free_names, get, stmt_exprs, substitute, substitute_expr
 
 _BLOCK, _GRID = Call("block_id", (Num(0),)), Call("grid_dim", (Num(0),))
 _OTHERWISE = "the kernel takes its work in another way"
@@ -49,14 +49,12 @@ def asked_work(module: Module) -> tuple[WorkOrder, ...]:
                     fn == found.schedule.count and len(place) == 3
                 ):
                     b, h, row = (resolved(module, path, e) for e in place)
-                    pieces, number = grid, _BLOCK
+                    pieces: Expr = grid
+                    number: Expr = _BLOCK
                     loop = _counting(module, path, (b, h, row))
                     if loop is not None:
                         pieces, number = resolved(module, loop[0], loop[1].stop), Name(loop[1].var)
-                    b, h, row = (
-                        map_expr(e, lambda n, of=number: Name(PIECE) if n == of else None)
-                        for e in (b, h, row)
-                    )
+                    b, h, row = (substitute_expr(e, number, Name(PIECE)) for e in (b, h, row))
                     read = frozenset().union(*map(free_names, (b, h, row, pieces)))
                     known = tuple((n, e) for n, e in params.items() if n in read and n != "args")
                     size = int(numbers.compile(rows)({}))
@@ -66,9 +64,7 @@ def asked_work(module: Module) -> tuple[WorkOrder, ...]:
     return tuple(orders)
 
 
-def resolved(
-    module: Module, path: Path, expr: Expr, known: frozenset[str] = frozenset()
-) -> Expr:
+def resolved(module: Module, path: Path, expr: Expr, known: frozenset[str] = frozenset()) -> Expr:
     """`expr` as it is at a statement, by the assignments that lead to it. A name stays that is
     known, that a loop around the statement counts, or that nothing in its function gives a value.
 
@@ -77,9 +73,9 @@ def resolved(
     """
     for name in free_names(expr) - known:
         at = _assigned(module, path, name)
-        if at is not None:
-            value = resolved(module, at, get(module, at).value, known)  # type: ignore[union-attr]
-            expr = substitute(expr, {name: value})
+        stmt = None if at is None else get(module, at)
+        if at is not None and isinstance(stmt, Assign):
+            expr = substitute(expr, {name: resolved(module, at, stmt.value, known)})
     return expr
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
 from typing import Any, TypeAlias
 
 import z3
@@ -20,6 +22,7 @@ import z3
 VERSION = f"z3 {z3.get_version_string()}"
 ARITHMETIC = (2, 6)  # z3's smt.arith.solver: simplex with cuts; the newer one, for products
 BUDGET = 4_000_000  # z3's steps for one question to one solver: some 2 s
+EASY = 10  # the part of it that each solver gets first: most questions are easy for one
 STEP = 1_000_000  # and for one step towards a smaller witness
 
 # z3 comes without types.
@@ -78,8 +81,28 @@ class Goal:
 
 
 def prove(goal: Goal, budget: int = BUDGET) -> Answer:
-    """Whether the claim holds wherever its assumptions do."""
-    begin = time.monotonic()
+    """Whether the claim holds wherever its assumptions do.
+
+    The answer of the same goal is kept: it would be the same again, `seconds` aside.
+    """
+    return _proved(_Stated(goal, _text(goal)), budget)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    goal: Goal = field(compare=False)
+    text: str
+
+
+def _text(goal: Goal) -> str:
+    """A goal's terms as text: goals with the same text ask the same."""
+    terms = (*goal.given, goal.claim, goal.twin, *goal.shown.values(), *goal.smallest)
+    return "\n".join((*goal.shown, *(term.sexpr() for term in terms)))
+
+
+@lru_cache(maxsize=1024)
+def _proved(stated: _Stated, budget: int) -> Answer:
+    begin, goal = time.monotonic(), stated.goal
 
     def seconds() -> float:
         return time.monotonic() - begin
@@ -109,8 +132,8 @@ def find(
     names = {name: term.translate(context) for name, term in shown.items()}
     sizes = [term.translate(context) for term in smallest]
     reason = ""
-    for arithmetic in ARITHMETIC:
-        solver = _solver(context, arithmetic, budget, asked)
+    for steps, arithmetic in product((budget // EASY, budget), ARITHMETIC):
+        solver = _solver(context, arithmetic, steps, asked)
         result = solver.check()
         if result == z3.unsat:
             return Proven(f"{VERSION}, arith.solver {arithmetic}", time.monotonic() - begin)

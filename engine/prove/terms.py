@@ -92,6 +92,12 @@ class Terms:
         functions = {f.name: f for f in module.functions if f.kind == "device"}
         return Terms(functions, constants_of(module), visit)
 
+    def shown_to(self, visit: Visit) -> Terms:
+        """The same module's terms, each of which is shown to `visit`."""
+        out = Terms(self.functions, {}, visit)
+        out.constants = self.constants
+        return out
+
     def whole(self, expr: Expr, env: Env, path: Path = ()) -> Whole:
         """`expr` as a whole number. Raises `NotWhole`."""
         return as_whole(self.value(expr, env, path))
