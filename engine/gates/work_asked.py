@@ -8,6 +8,7 @@ from engine.cuir.nodes import (
     Call,
     Expr,
     For,
+    Function,
     Index,
     Module,
     Name,
@@ -21,8 +22,9 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.errors import CuirError
+from engine.gates.schedule_asked import scoring_kernel
 from engine.prove.work_order import PIECE, WorkOrder
-from engine.transfer.match import Attention, block_at, find_attention
+from engine.transfer.match import block_at, definitions
 from engine.transfer.rewrite import free_names, get, stmt_exprs, substitute, substitute_expr
 
 _BLOCK, _GRID = Call("block_id", (Num(0),)), Call("grid_dim", (Num(0),))
@@ -36,18 +38,16 @@ def asked_work(module: Module) -> tuple[WorkOrder, ...]:
     Raises:
         CuBridgeError: a piece does not follow from a number that blocks count, and why.
     """
-    found = find_attention(module)
-    kernel = module.function(found.kernel)
-    given, grid = _launch(module, found)
+    kernel = scoring_kernel(module)
+    count = _count(module, kernel)
+    given, grid = _launch(module, kernel.name)
     params = dict(zip((p.name for p in kernel.params), given, strict=False))
     numbers = DeviceScalars({}, constants_of(module))
     orders: dict[WorkOrder, None] = {}
     for path, stmt in walk_block(kernel.body, (kernel.name,)):
         for node in (n for e in stmt_exprs(stmt) for n in walk_expr(e)):
             match node:
-                case Call(fn, (_, *place), (), (rows, *_)) if (
-                    fn == found.schedule.count and len(place) == 3
-                ):
+                case Call(fn, (_, *place), (), (rows, *_)) if fn == count and len(place) == 3:
                     b, h, row = (resolved(module, path, e) for e in place)
                     pieces: Expr = grid
                     number: Expr = _BLOCK
@@ -124,13 +124,27 @@ def _counting(module: Module, path: Path, read: tuple[Expr, ...]) -> tuple[Path,
     return None
 
 
-def _launch(module: Module, found: Attention) -> tuple[tuple[Expr, ...], Expr]:
+def _count(module: Module, kernel: Function) -> str:
+    """The device function that the loops over a block's tiles end at: it alone is asked for a
+    batch, a head and a block, and for nothing else."""
+    device = {f.name for f in module.functions if f.kind == "device" and len(f.params) == 4}
+    stops = [s.stop for _, s in walk_block(kernel.body, ()) if isinstance(s, For)]
+    values = definitions(list(walk_block(kernel.body, ())))
+    ends = [v for stop in stops for v in (stop, *values.get(getattr(stop, "id", ""), ()))]
+    found = {e.fn for e in ends if isinstance(e, Call) and e.fn in device}
+    if len(found) != 1:
+        raise CuirError(_OTHERWISE)
+    return found.pop()
+
+
+def _launch(module: Module, kernel: str) -> tuple[tuple[Expr, ...], Expr]:
     """What the launcher gives the kernel, and its number of blocks."""
     known = frozenset(constants_of(module))
-    for path, stmt in walk_block(module.function(found.host).body, (found.host,)):
+    hosts = [f for f in module.functions if f.kind == "host"]
+    for path, stmt in (at for f in hosts for at in walk_block(f.body, (f.name,))):
         match stmt:
             case Return(Call("run", (Index(Name(name), _), Tuple(given)), kwargs)) if (
-                name == found.kernel
+                name == kernel
             ):
                 match dict(kwargs).get("grid"):
                     case Tuple((grid,)):

@@ -15,7 +15,8 @@ from engine.prove.terms import Terms, Value, truncated
 
 PIECE = "$piece"  # the name of a piece's number in `WorkOrder`
 
-RANGE = "pieces of work are blocks of rows that exist"
+HEADS = "pieces of work are of batches and heads that exist"
+ROWS = "pieces of work are blocks of rows that exist"
 ONCE = "pieces of work are taken once"
 NUMBER = "there are as many pieces of work as blocks of rows"
 
@@ -57,11 +58,18 @@ def work_goals(
 
     b, h, row = at(piece)
     taken = (piece >= 0, piece < pieces)
-    batch, block = z3.And(b >= 0, b < size["B"]), z3.And(row >= 0, row < size["Nq"])
-    whole = row % order.rows == 0
     yield stated(NUMBER, (), pieces == blocks * size["Hq"] * size["B"], pieces == blocks)
-    claim = z3.And(batch, h >= 0, h < size["Hq"], block, whole)
-    yield stated(RANGE, taken, claim, z3.And(batch, h >= 0, h < size["Hq"] - 1, block, whole))
+    # A batch and a head of it are one number, which has fewer products than the two.
+    number = z3.simplify(b * size["Hq"] + h, som=True)
+    heads = z3.And(number >= 0, number < size["B"] * size["Hq"], h >= 0, h < size["Hq"])
+    fewer = z3.And(number >= 0, number < size["B"] * size["Hq"] - 1)
+    yield stated(HEADS, taken, heads, fewer)
+    # Of whole blocks: the first row is one that there is where the block is.
+    block = z3.simplify(row / order.rows)
+    within = z3.And(block < blocks, block >= 0, row == block * order.rows)
+    yield stated(ROWS, taken, within, z3.And(block >= 0, block < blocks - 1))
     b2, h2, row2 = at(other)
+    second = z3.simplify(b2 * size["Hq"] + h2, som=True)
+    later = z3.simplify(row2 / order.rows)
     two = (*taken, other > piece, other < pieces)
-    yield stated(ONCE, two, z3.Or(b != b2, h != h2, row != row2), z3.Or(b != b2, h != h2))
+    yield stated(ONCE, two, z3.Or(number != second, block != later), number != second)

@@ -1,4 +1,4 @@
-"""A tile schedule and an order of work are proven for all sizes, or refuted by a smallest witness."""
+"""A tile schedule and an order of work are proven for all sizes, or have a smallest witness."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.engine.gates.test_judge import edited, subject_of
 
 SM80, SM90 = "flash_fwd_sm80", "flash_fwd_sm90"
 KERNELS = (SM80, SM90)
-BN = 64  # keys of a tile of right(.., SM80)
+BN = 32  # keys of a tile of right(.., SM80)
 MASKS = ("causal", "sliding_window_causal", "prefix_lm", "causal_blockwise",
          "global_sliding_window")  # fmt: skip
 
@@ -52,7 +52,7 @@ def test_what_the_rules_write_is_proven(spec: str, kernel: str) -> None:
     reads = "document" in spec or spec == "share_question"
     schedule = 0 if reads else 4 if kernel == SM80 else 6
     assert [about for about, _ in answers].count(SCHEDULE) >= schedule
-    assert [about for about, _ in answers].count(ORDER) == 4
+    assert [about for about, _ in answers].count(ORDER) == 5
     assert bool(found.sampled) is reads
 
 
@@ -199,11 +199,12 @@ def test_masks_that_read_inputs_are_left_to_runs() -> None:
 
 def test_what_the_solver_has_no_term_for_is_sampled() -> None:
     """A fault among the sizes that are looked at is found; the verdict says how many they are."""
-    loop = "    for k in range(0, n + 1):\n        if k * BN + BN > args.Nk:\n            return False\n"
+    loop = "    for k in range(0, n + 1):\n        if k * BN + BN > args.Nk:\n"
+    loop += "            return False\n"
     one = wrong("full", SM80, "    return (n + 1) * BN <= args.Nk", loop + "    return True")
     found = proofs_of(one)
     assert found.failure is None and re.search(r"sampled at \d+ sizes: .*loop", found.words())
-    assert isinstance(found.proofs[0].answer, Unknown)
+    assert any(isinstance(p.answer, Unknown) for p in found.proofs)
     bad = wrong("full", SM80, "    return (n + 1) * BN <= args.Nk",
                 loop.replace("> args.Nk", "> args.Nk + 1") + "    return True")  # fmt: skip
     assert "is called full" in failure_of(bad).reason
@@ -238,7 +239,8 @@ def test_the_deck_has_sizes_for_each_kind_of_value_of_the_schedule() -> None:
 ORDERS = [
     (SM90, "first = work // (section * row_blocks) * section",
      "first = work // (section * row_blocks)"),
-    (SM90, "first = work // (section * row_blocks) * section", "first = work // row_blocks * section"),
+    (SM90, "first = work // (section * row_blocks) * section",
+     "first = work // row_blocks * section"),
     (SM90, "heads = min(section, args.B * args.Hq - first)", "heads = section"),
     (SM90, "(row_blocks - 1 - (work", "(row_blocks - (work"),
     (SM90, "works = ceil_div(args.Nq, BM) * args.Hq * args.B\n    if wg",
