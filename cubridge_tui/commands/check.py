@@ -53,6 +53,7 @@ def _check_file(path: Path, args: argparse.Namespace) -> int:
 
 
 def _check_session(args: argparse.Namespace) -> int:
+    from cubridge_tui.model.proofs import PROOFS, proof_lines
     from engine.service.adaptation import Adaptation
     from engine.service.bench import Bench
     from engine.types import VerdictKind
@@ -68,9 +69,12 @@ def _check_session(args: argparse.Namespace) -> int:
         for name, step in (("lifted", work.judge_lifted), ("target", work.judge_target)):
             verdict = step()
             say(f"{name:<9} {verdict.gate} {verdict.kind}  {verdict.reason}")
+            for line in proof_lines(verdict.details):
+                say(f"          {line}")
+            proofs = {k: v for k, v in verdict.details.items() if k in PROOFS}
             rows.append(
                 {"name": name, "gate": verdict.gate.value, "verdict": verdict.kind.value,
-                 "reason": verdict.reason, "seconds": verdict.seconds}
+                 "reason": verdict.reason, "seconds": verdict.seconds, **proofs}
             )  # fmt: skip
         failed = any(row["verdict"] == VerdictKind.FAIL.value for row in rows)
         if args.json:
