@@ -98,11 +98,10 @@ class Proofs:
 
 def proofs_of(subject: Subject) -> Proofs:
     """Proves what can be proven of the subject's schedule and order of work."""
-    if subject.unread:
-        return Proofs()
     done: list[Proof] = []
     sampled: list[Sampled] = []
-    for part in (_schedule, _order):
+    # Of a spec without a recipe no mask is known.
+    for part in (_order,) if subject.unread else (_schedule, _order):
         found = part(subject)
         done += found.proofs
         sampled += found.sampled
