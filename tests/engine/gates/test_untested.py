@@ -95,8 +95,8 @@ LAUNDERED = {
     "far bits": wrong_factor("1.0 + f32((args.Nk * 64) >> 18)"),
     "loop": (LOOP_END, LOOP_END + "    for late in range(3290, args.Nk):\n"
              "        l = map(l, lambda sum: sum * 2.0)\n"),
-    "after a loop that returns": (WHOLE, "for late in range(300):\n        if late * 100 >= args.Nk:\n"
-                                  f"            {WHOLE}    return True\n"),
+    "after a loop that returns": (WHOLE, "for late in range(300):\n        if late * 100 >= args.Nk"
+                                  f":\n            {WHOLE}    return True\n"),
     "branch": (LOOP_END, LOOP_END + "    if args.Nk * 1.0 > 3290.0:\n"
                "        l = map(l, lambda sum: sum * 2.0)\n"),
     "row": ("lambda x, r: x * r)", "lambda x, r, i, j: x * (r if i * 1.0 < 3290.0 else 0.0), "
