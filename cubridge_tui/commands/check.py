@@ -26,9 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     cuda.add_argument("--nvcc", action="append", default=[], metavar="FLAG",
                       help="a further flag of nvcc, such as --nvcc=-std=c++20")  # fmt: skip
     cuda.add_argument("--tensor", action="append", default=[], metavar="NAME=DIMS",
-                      help='the shape of a parameter that is not q, k, v, o or lse: m="B Hq Nq"')  # fmt: skip
+                      help='the shape of a further tensor: m="B Hq Nq"')  # fmt: skip
     cuda.add_argument("--sizes", action="append", default=[], metavar="SIZES",
-                      help='a case, such as "B=1 Hq=2 Nq=64 Nk=64 D=64"; may be repeated')  # fmt: skip
+                      help='one case: "B=1 Hq=2 Nq=64 Nk=64 D=64"')  # fmt: skip
     cuda.add_argument("--head-dim", type=int, default=64)
     add_store(parser)
     add_json(parser)
@@ -88,8 +88,10 @@ def _check_kernel(path: Path, args: argparse.Namespace) -> int:
         findings = shorter(list(case.findings), path)
         found += len(findings)
         for launch in case.launches:
-            say(f"{case}: {launch.kernel}<<<{launch.grid}, {launch.block}, {launch.shared}>>>  "
-                f"{launch.thread_instructions:,} thread instructions, {launch.seconds:.1f} s")  # fmt: skip
+            say(
+                f"{case}: {launch.kernel}<<<{launch.grid}, {launch.block}, {launch.shared}>>>  "
+                f"{launch.thread_instructions:,} thread instructions, {launch.seconds:.1f} s"
+            )
         rows = [
             {"place": str(place(f, path) or f.at), "kind": f.kind, "message": f.words,
              "block": f.block, "thread": f.thread, "ptx_line": f.at.line}
@@ -98,7 +100,7 @@ def _check_kernel(path: Path, args: argparse.Namespace) -> int:
         cases.append({"sizes": dict(case.sizes), "findings": rows})
         if not args.json:
             for finding, row in zip(findings, rows, strict=True):
-                show(_sentence(finding, row["place"], path))
+                show(_sentence(finding, str(row["place"]), path))
     if args.json:
         show_json({"file": str(path), "cases": cases})
     elif not found:

@@ -77,8 +77,8 @@ def read_launcher(
         many = "several functions" if found else "no function"
         raise InputError(
             f"{path} has {many} named {name}",
-            fix="write one C++ function that launches the kernel, such as `void launch(const float* "
-            "q, const float* k, const float* v, float* o, int B, int Hq, int Hkv, int Nq, int Nk, "
+            fix="write one C++ function that launches the kernel, such as `void launch("
+            "const float* q, const float* k, const float* v, float* o, int B, int Hq, int Hkv, int Nq, int Nk, "
             "int D, float scale)`, or name yours with --launcher",
         )
     declarator = _declarator(found[0])
@@ -139,9 +139,7 @@ def _parameter(node: Node, path: str, shapes: Mapping[str, str], dtype: str) -> 
     return Parameter(name, "size", dimension[name.lower()])
 
 
-def _tensor(
-    name: str, type: str, where: Where, shapes: Mapping[str, str], dtype: str
-) -> Parameter:
+def _tensor(name: str, type: str, where: Where, shapes: Mapping[str, str], dtype: str) -> Parameter:
     plain = re.sub(r"^(d_|g_)|(_ptr|_d)$", "", name.lower())
     known = {n.lower(): n for n in shapes}
     means = known.get(plain) or _OTHER_NAMES.get(plain)

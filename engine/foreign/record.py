@@ -137,8 +137,12 @@ def _do(
         launch = Launch(event["kernel"], tuple(event["grid"]), tuple(event["block"]),
                         event["shared"], bytes.fromhex(event["parameters"]))  # fmt: skip
         done = run_kernel(compiled.module, launch, tensors)
-        launches.append(Executed(launch.kernel, launch.grid, launch.block, launch.shared,
-                                 done.thread_instructions, done.seconds, done.findings))  # fmt: skip
+        launches.append(
+            Executed(
+                launch.kernel, launch.grid, launch.block, launch.shared,
+                done.thread_instructions, done.seconds, done.findings,
+            )
+        )  # fmt: skip
     else:
         data, known, start = _bytes(tensors, int(event["address"]))
         if kind == "fill":

@@ -123,7 +123,7 @@ def _case(at: Instruction, kernel: Kernel, name: str) -> Case | None:
         return None
     if any(types[r] == "b128" for r in names):
         return None
-    fixed = {}
+    fixed: dict[str, int] = {}
     if at.name in _WARP and at.name not in ("mma", "activemask"):
         mask = at.operands[-1]
         fixed |= {r.name: 0xFFFFFFFF for r in _registers(mask)}
@@ -148,7 +148,10 @@ def _case(at: Instruction, kernel: Kernel, name: str) -> Case | None:
     lines.append(f"\t{at.opcode} {text};")
     for k, r in enumerate(written):
         if types[r] == "pred":
-            lines += [f"\tselp.u32 %n, 1, 0, {names[r]};", f"\tst.global.u32 [%out+{SLOT * k}], %n;"]
+            lines += [
+                f"\tselp.u32 %n, 1, 0, {names[r]};",
+                f"\tst.global.u32 [%out+{SLOT * k}], %n;",
+            ]
         else:
             bits = 8 * width(types[r])
             lines.append(f"\tst.global.b{bits} [%out+{SLOT * k}], {names[r]};")

@@ -89,7 +89,11 @@ class Site:
                 raise self.refuse(f"{base.name} is not known")
             constant = self.registers.constant(place + offset, "u64")
             return lambda lanes: constant[lanes.at]
-        wide = "u64" if not isinstance(base, Register) or self.registers.width(base.name) == 8 else "u32"
+        wide = (
+            "u64"
+            if not isinstance(base, Register) or self.registers.width(base.name) == 8
+            else "u32"
+        )
         fetch = self.registers.fetch(base, wide, self.at)
         if wide == "u32":
             return lambda lanes: fetch(lanes).astype("i8") + offset

@@ -22,13 +22,15 @@ def flush(x: Array, exact: Array | None = None) -> Array:
     tiny = size < _SMALLEST[x.dtype]
     if not np.count_nonzero(tiny):
         return x
-    return np.where(tiny, np.copysign(x.dtype.type(0), x), x)
+    flushed: Array = np.where(tiny, np.copysign(x.dtype.type(0), x), x)
+    return flushed
 
 
 def saturate(x: Array) -> Array:
     """Into [0, 1]; NaN and -0 become 0 (.sat)."""
     inside = np.where(np.isnan(x) | (x <= 0), x.dtype.type(0), np.minimum(x, x.dtype.type(1)))
-    return inside.astype(x.dtype)
+    out: Array = inside.astype(x.dtype)
+    return out
 
 
 def sum_to_odd(a: Array, b: Array) -> Array:
@@ -110,5 +112,5 @@ def to_half(x: Array, kind: str, ftz: bool = False) -> Array:
         bits = np.where(inexact, bits | np.uint32(1), bits)
         x = bits.view(np.float32)
     u = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    rounded = ((u + np.uint32(0x7FFF) + ((u >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+    rounded = (u + np.uint32(0x7FFF) + ((u >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
     return np.where(np.isnan(x), np.uint16(0x7FFF), rounded.astype(np.uint16))

@@ -170,5 +170,3 @@ def _special(launch: Launch, first: int, count: int) -> dict[str, Values]:
     return {
         name: np.broadcast_to(v.astype(np.uint32), (2, len(thread))) for name, v in values.items()
     }
-
-

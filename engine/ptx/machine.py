@@ -203,8 +203,13 @@ class Machine:
             thread = int(group.lanes.threads[0])
             words = f"{len(group.lanes)} threads wait {what}, and no other thread can go on"
             self.findings.add(
-                Finding("deadlock", at, words, self.memory.first_block + thread // self.threads,
-                        thread % self.threads)  # fmt: skip
+                Finding(
+                    "deadlock",
+                    at,
+                    words,
+                    self.memory.first_block + thread // self.threads,
+                    thread % self.threads,
+                )
             )
 
     def report(self, kind: str, at: Instruction, words: str, lanes: Lanes) -> None:

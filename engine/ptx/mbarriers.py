@@ -66,7 +66,7 @@ class MBarriers:
             self.at[key] = MBarrier(int(n), int(n), clocks.empty(), clocks.empty())
         # The object is written: whoever uses it must be ordered after that.
         memory = machine.memory
-        _, offset, inside = memory.place("shared", address & 0xFFFFFFFF, SIZE, lanes, at, "writes")
+        _, offset, _ = memory.place("shared", address & 0xFFFFFFFF, SIZE, lanes, at, "writes")
         memory.order("shared", offset, SIZE, lanes, at, True)
 
     def inval(self, lanes: Lanes, address: Array, at: Instruction) -> None:

@@ -110,11 +110,12 @@ class Memory:
 
     def same(self, values: Values, lanes: Lanes, at: Instruction, what: str) -> Values:
         """The first world's values; a finding where the second one's differ."""
-        if np.array_equal(values[0], values[1]):
-            return values[0]
+        first: Values = values[0]
+        if np.array_equal(first, values[1]):
+            return first
         k = int((values[0] != values[1]).reshape(len(lanes), -1).any(1).argmax())
         self.report_undefined(at, f"{what} depends on a value that nothing defined", lanes, k)
-        return values[0]
+        return first
 
     def report_undefined(self, at: Instruction, words: str, lanes: Lanes, k: int) -> None:
         cause = self.unset
@@ -269,4 +270,6 @@ class Memory:
 
     def mark(self, space: str, index: Values, type: np.dtype[Any]) -> None:
         """Notes that the items of a type at these places hold a value."""
-        self.set[space].view(type)[index] = np.array(1, np.uint8).repeat(type.itemsize).view(type)[0]
+        self.set[space].view(type)[index] = (
+            np.array(1, np.uint8).repeat(type.itemsize).view(type)[0]
+        )

@@ -166,10 +166,7 @@ class History:
         else:
             ahead = self.reads[at] > clocks.known[warps]
             ahead[np.arange(len(at)), own] = False
-            if kind == THREADS:
-                late = ahead.any(1)
-            else:
-                late = ahead.any(1)
+            late = ahead.any(1)
         conflict = None
         if np.count_nonzero(bad):
             conflict = self._conflict(at, bad, writer, self.write_line, "wrote")

@@ -114,7 +114,7 @@ class _Parser:
                 variables.append(self.variable(m[0][:-1].strip(), at))
                 at = m.end()
             else:
-                raise self.error(at, f"not PTX that nvcc writes: {text[at:at + 40].strip()!r}")
+                raise self.error(at, f"not PTX that nvcc writes: {text[at : at + 40].strip()!r}")
         return Module(target[1] if target else "", kernels, tuple(variables))
 
     def header(self, at: int) -> int:
@@ -237,7 +237,7 @@ class _Body:
             elif m := _STATEMENT.match(text, at, end):
                 self.statement(m[0][:-1].strip(), at)
             else:
-                raise self.parser.error(at, f"not a statement: {text[at:at + 40].strip()!r}")
+                raise self.parser.error(at, f"not a statement: {text[at : at + 40].strip()!r}")
             at = m.end()
 
     def location(self, m: re.Match[str]) -> Location | None:
@@ -332,7 +332,9 @@ class _Body:
 
     def address(self, text: str, at: int) -> Address:
         parts = _split(text)
-        base, sign, offset = re.fullmatch(r"([^+]+?)(?:([+])\s*(-?\w+))?", parts[0].strip()).groups()  # type: ignore[union-attr]
+        base, sign, offset = re.fullmatch(
+            r"([^+]+?)(?:([+])\s*(-?\w+))?", parts[0].strip()
+        ).groups()  # type: ignore[union-attr]
         operand = self.operand(base, at)
         if not isinstance(operand, Register | Symbol | Immediate):
             raise self.parser.error(at, f"an address that is not known: [{text}]")

@@ -85,4 +85,5 @@ def swizzled(address: Array, swizzle: int) -> Array:
     Bits 4 to 6 are exclusive-ored with bits 7 to 9, as many as the row has 16-byte units for.
     """
     bits = {0: 0, 32: 1, 64: 3, 128: 7}[swizzle]
-    return address ^ (((address >> 7) & bits) << 4)
+    out: Array = address ^ (((address >> 7) & bits) << 4)
+    return out

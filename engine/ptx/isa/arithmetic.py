@@ -56,10 +56,9 @@ def _float(site: Site, function: Function, count: int, exact: Function | None = 
         def function(*xs: Array) -> Array:
             operands = [flush(x) for x in xs]
             return flush(plain(*operands), None if before is None else before(*operands))
+
     if site.at.has("sat"):
-        return apply(
-            site, lambda *xs: saturate(function(*xs)), 1, count, site.type, site.type
-        )
+        return apply(site, lambda *xs: saturate(function(*xs)), 1, count, site.type, site.type)
     return apply(site, function, 1, count, site.type, site.type)
 
 
@@ -114,9 +113,11 @@ def high_product(a: Array, b: Array) -> Array:
     bits = 8 * a.dtype.itemsize
     if bits < 64:
         wide = np.dtype(f"{a.dtype.kind}{a.dtype.itemsize * 2}")
-        return ((a.astype(wide) * b.astype(wide)) >> wide.type(bits)).astype(a.dtype)
+        upper: Array = ((a.astype(wide) * b.astype(wide)) >> wide.type(bits)).astype(a.dtype)
+        return upper
     exact = (a.astype(object) * b.astype(object)) >> 64
-    return (exact & ((1 << 64) - 1)).astype(np.uint64).view(a.dtype)
+    words: Array = (exact & ((1 << 64) - 1)).astype(np.uint64).view(a.dtype)
+    return words
 
 
 def _mul(site: Site) -> Run:

@@ -33,14 +33,14 @@ def left(a: Array, n: Array) -> Array:
     """Shifts of the width or more give 0."""
     bits = 8 * a.dtype.itemsize
     over = n >= bits
-    shifted = a << np.minimum(n, bits - 1).astype(a.dtype)
+    shifted: Array = a << np.minimum(n, bits - 1).astype(a.dtype)
     return np.where(over, a.dtype.type(0), shifted) if np.count_nonzero(over) else shifted
 
 
 def right(a: Array, n: Array) -> Array:
     """Shifts of the width or more give 0, or the sign everywhere."""
     bits = 8 * a.dtype.itemsize
-    shifted = a >> np.minimum(n, bits - 1).astype(a.dtype)
+    shifted: Array = a >> np.minimum(n, bits - 1).astype(a.dtype)
     over = n >= bits
     if a.dtype.kind == "i" or not np.count_nonzero(over):
         return shifted
@@ -60,7 +60,12 @@ def _shift(function: Function) -> Decoder:
 def _funnel(site: Site) -> Run:
     site.takes("l", "r", "wrap", "clamp")
     to_left, wrap = site.one("l", "r") == "l", site.one("wrap", "clamp") == "wrap"
-    low, high, by, put = site.fetch(1, "u32"), site.fetch(2, "u32"), site.fetch(3, "u32"), site.store()
+    low, high, by, put = (
+        site.fetch(1, "u32"),
+        site.fetch(2, "u32"),
+        site.fetch(3, "u32"),
+        site.store(),
+    )
 
     def run(lanes: Any) -> None:
         n = by(lanes)
@@ -126,7 +131,9 @@ def _permute(site: Site) -> Run:
         out = np.zeros(chosen.shape, np.uint32)
         for k in range(4):
             code = (chosen >> np.uint32(4 * k)) & np.uint32(15)
-            byte = (both >> ((code & np.uint32(7)).astype(np.uint64) * np.uint64(8))) & np.uint64(255)
+            byte = (both >> ((code & np.uint32(7)).astype(np.uint64) * np.uint64(8))) & np.uint64(
+                255
+            )
             byte = byte.astype(np.uint32)
             sign = np.where(byte & np.uint32(128), np.uint32(255), np.uint32(0))
             out |= np.where(code & np.uint32(8), sign, byte) << np.uint32(8 * k)

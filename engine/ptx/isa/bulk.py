@@ -108,7 +108,7 @@ def _tensor_map(site: Site, address: int, lanes: Lanes) -> TensorMap:
     memory = site.machine.memory
     if address < PARAM:
         at = np.array([[address], [address]])
-        space, offset, inside = memory.place("", at, 64, Lanes(lanes.threads[:1]), site.at, "reads")
+        space, offset, _ = memory.place("", at, 64, Lanes(lanes.threads[:1]), site.at, "reads")
         data = memory.spaces[space][0, int(offset[0]) : int(offset[0]) + MAP_SIZE].tobytes()
     else:
         start = address - PARAM
@@ -141,7 +141,9 @@ def _one_lane_each(lanes: Lanes) -> list[Lanes]:
     return [Lanes(lanes.threads[k : k + 1]) for k in range(len(lanes))]
 
 
-def _global(memory: Any, address: Array, size: int, lane: Lanes, at: Any, verb: str) -> tuple[Any, Any]:
+def _global(
+    memory: Any, address: Array, size: int, lane: Lanes, at: Any, verb: str
+) -> tuple[Any, Any]:
     wide = Lanes(np.repeat(lane.threads, len(address)))
     _, offset, inside = memory.place("global", np.stack([address] * 2), size, wide, at, verb)
     return offset, inside
@@ -183,7 +185,7 @@ def _load(site: Site) -> Run:
                 words = f"a box of {tensor.bytes} bytes at byte {target & 0xFFFFFFFF}"
                 machine.report("misaligned" if target % 128 else "out of bounds", at, words, lane)
                 continue
-            where, there = _global(memory, address[inside], item, lane, at, "reads")
+            where, _ = _global(memory, address[inside], item, lane, at, "reads")
             wide = Lanes(np.repeat(lane.threads, len(where)))
             if len(where):
                 memory.order("global", where, item, wide, at, False, BULK)
@@ -219,13 +221,15 @@ def _store(site: Site) -> Run:
     def store(lanes: Lanes) -> None:
         bulk = _bulk(machine)
         for lane in _one_lane_each(lanes):
-            same = [memory.same(f(lane), lane, at, "a coordinate") for f in (source, target, *corner)]
+            same = [
+                memory.same(f(lane), lane, at, "a coordinate") for f in (source, target, *corner)
+            ]
             start, map_at, *first = (int(v[0]) for v in same)
             tensor = _tensor_map(site, map_at, lane)
             address, inside = _box(tensor, first)
             item = tensor.element
             offset = _shared(lane, machine, start, tensor)[inside]
-            where, there = _global(memory, address[inside], item, lane, at, "writes")
+            where, _ = _global(memory, address[inside], item, lane, at, "writes")
             wide = Lanes(np.repeat(lane.threads, len(where)))
             if not len(where):
                 continue

@@ -48,7 +48,9 @@ def _setp(site: Site) -> Run:
     a, b, ftz = site.fetch(1), site.fetch(2), site.at.has("ftz")
     other = site.fetch(3, "pred") if logic is not None else None
     result = site.operand(0)
-    put = site.registers.store(result.first if isinstance(result, Pair) else result, "pred", site.at)
+    put = site.registers.store(
+        result.first if isinstance(result, Pair) else result, "pred", site.at
+    )
     second = result.second if isinstance(result, Pair) else None
     put_not = site.registers.store(second, "pred", site.at) if second is not None else None
 
@@ -82,4 +84,3 @@ def _set(site: Site) -> Run:
 
 
 OPS: dict[str, Decoder] = {"setp": _setp, "selp": _selp, "set": _set}
-

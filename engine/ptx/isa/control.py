@@ -124,7 +124,7 @@ def _fence(site: Site) -> Run:
     """Fences. Only the one between the generic and the asynchronous proxy changes what is known."""
     site.takes("sc", "acq_rel", "cta", "cluster", "gpu", "sys", "proxy", "async", "alias",
                "mbarrier_init", "release", "acquire", "global", "shared::cta", "shared::cluster",
-               "async.shared::cta", "gl", "level", "tensormap::generic", "async::generic")  # fmt: skip
+               "async.shared::cta", "tensormap::generic", "async::generic")  # fmt: skip
     machine = site.machine
     if site.at.has("proxy") and site.at.has("async"):
         return lambda lanes: machine.clocks.fence(lanes.warps)

@@ -85,7 +85,11 @@ def _copy(site: Site) -> Run:
         raise site.refuse("a constant number of bytes is needed")
     size = size_operand.value
     to, source = site.address(0), site.address(1)
-    have = site.fetch(3, "u32") if len(site.at.operands) > 3 and not site.at.has("L2::cache_hint") else None
+    have = (
+        site.fetch(3, "u32")
+        if len(site.at.operands) > 3 and not site.at.has("L2::cache_hint")
+        else None
+    )
     machine, at = site.machine, site.at
     memory, copies = machine.memory, machine.copies
 

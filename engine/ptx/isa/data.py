@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.decode import Decoder, Site
+from engine.ptx.isa.arithmetic import Function
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Run
 from engine.ptx.memory import LOCAL, PARAM, SHARED
@@ -120,7 +121,10 @@ def _load_parameter(site: Site) -> Run:
     address = site.address(1)
 
     def load(lanes: Lanes) -> None:
-        where = memory.same(address(lanes), lanes, site.at, "an address").astype(np.int64) & 0xFFFFFFFFFF
+        where = (
+            memory.same(address(lanes), lanes, site.at, "an address").astype(np.int64)
+            & 0xFFFFFFFFFF
+        )
         for k, put in enumerate(puts):
             index = where[:, None] + k * size + np.arange(size)
             if int(index.max()) >= len(block):
@@ -142,7 +146,7 @@ def _load(site: Site) -> Run:
     memory, at, held = site.machine.memory, site.at, dtype(site.type)
 
     def load(lanes: Lanes) -> None:
-        where, offset, inside = memory.load(space, address(lanes), size, lanes, at)
+        where, offset, _ = memory.load(space, address(lanes), size, lanes, at)
         memory.note_unset(where, offset, size, at)
         for k, put in enumerate(puts):
             put(lanes, memory.read(where, offset + k * item, item).view(held))
@@ -176,7 +180,7 @@ def _store(site: Site) -> Run:
     return store
 
 
-_ATOMICS = {
+_ATOMICS: dict[str, Function] = {
     "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
     "or": np.bitwise_or, "xor": np.bitwise_xor, "exch": lambda old, new: new,
 }  # fmt: skip

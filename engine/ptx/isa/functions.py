@@ -14,7 +14,7 @@ from engine.ptx.machine import Run
 
 
 def _function(function: Function) -> Decoder:
-    def exactly(x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def exactly(x: np.ndarray) -> np.ndarray:
         return function(x.astype(np.float64)).astype(x.dtype)
 
     def decoder(site: Site) -> Run:

@@ -1,7 +1,7 @@
 """Matrices of a warp: ldmatrix, stmatrix, mma.sync (PTX ISA, "Warp Level Matrix Instructions").
 
 Fragments: lane = 4 * group + t. With e elements in a register, register `2 * k + r` of A holds row
-`8 * r + group`, columns `4 * e * k + e * t ..`; register k of B holds column `group`, the same rows;
+`8 * r + group`, columns `4 * e * k + e * t ..`; register k of B holds column `group`, these rows;
 C and D hold row `8 * r + group`, columns `2 * t` and `2 * t + 1`.
 """
 
@@ -146,13 +146,21 @@ def numbers(items: Array, type: str) -> Array:
 
 
 def _mma(site: Site) -> Run:
-    shape = re.fullmatch(r"m(\d+)n(\d+)k(\d+)", site.at.modifiers[2] if len(site.at.modifiers) > 2 else "")
-    types = [m for m in site.at.modifiers if m in (*_SIZES, "f32", "s32", "f16")]
+    shape = re.fullmatch(
+        r"m(\d+)n(\d+)k(\d+)", site.at.modifiers[2] if len(site.at.modifiers) > 2 else ""
+    )
+    types = [m for m in site.at.modifiers if m in (*_SIZES, "f32", "s32")]
     if shape is None or shape[1] != "16" or shape[2] != "8" or len(types) != 4:
         raise site.refuse("this shape of a matmul is not executed yet")
     site.takes("sync", "aligned", shape[0], "row", "col", types, "satfinite")
     d, a, b, c = types
-    if a != b or d != c or a not in _SIZES or d not in ("f32", "s32", "f16") or site.at.has("satfinite"):
+    if (
+        a != b
+        or d != c
+        or a not in _SIZES
+        or d not in ("f32", "s32", "f16")
+        or site.at.has("satfinite")
+    ):
         raise site.refuse("these types of a matmul are not executed yet")
     if site.at.modifiers[3:5] != ("row", "col"):
         raise site.refuse("only .row.col is executed yet")
@@ -175,7 +183,9 @@ def _mma(site: Site) -> Run:
     return whole_warps(site, matmul)
 
 
-def _half_accumulator(site: Site, from_a: list[Fetch], from_b: list[Fetch], type: str) -> Callable[[Lanes], None]:
+def _half_accumulator(
+    site: Site, from_a: list[Fetch], from_b: list[Fetch], type: str
+) -> Callable[[Lanes], None]:
     from_c, puts = site.fetches(3, "b32"), site.stores(0, "b32")
 
     def matmul(lanes: Lanes) -> None:

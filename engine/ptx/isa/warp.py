@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def back(values: Array, lanes: Lanes) -> Array:
     return out
 
 
-def members(site: Site, k: int) -> Any:
+def members(site: Site, k: int) -> Callable[[Lanes], Outcome | None]:
     """Checks that all threads that the member mask names are here, before `run`."""
     mask, at, machine = site.fetch(k, "u32"), site.at, site.machine
 
@@ -100,7 +101,8 @@ def _shfl(site: Site) -> Run:
 def _ballot(held: Array, lanes: Lanes) -> Array:
     """[2, warps] words of 32 bits, a bit for each thread that takes part and holds."""
     bits = full(held, lanes).astype(np.uint64) << _LANE.astype(np.uint64)
-    return bits.sum(2).astype(np.uint32)
+    words: Array = bits.sum(2).astype(np.uint32)
+    return words
 
 
 def _everyone(lanes: Lanes) -> Array:

@@ -187,7 +187,8 @@ class Matmul:
     def compute(self, world: int, flight: _Flight, accumulators: Array) -> Array:
         """D = A B + D, as fragments [128, registers].
 
-        Lane 32 w + 4 g + t of register 4 c + 2 r + j holds row 16 w + 8 r + g, column 8 c + 2 t + j.
+        Lane 32 w + 4 g + t of register 4 c + 2 r + j holds row 16 w + 8 r + g, column
+        8 c + 2 t + j.
         """
         lanes = flight.lanes
         held = self.machine.memory.spaces["shared"][world].view(np.dtype(f"u{self.size}"))
