@@ -136,6 +136,7 @@ def _whole(text: str, case: str) -> int:
 
 
 def _check_session(args: argparse.Namespace) -> int:
+    from cubridge_tui.model.proofs import PROOFS, proof_lines
     from engine.service.adaptation import Adaptation
     from engine.service.bench import Bench
     from engine.types import VerdictKind
@@ -153,9 +154,12 @@ def _check_session(args: argparse.Namespace) -> int:
             verdict = step()
             failed = failed or verdict.kind is VerdictKind.FAIL or verdict.unfinished
             say(f"{name:<9} {verdict.gate} {verdict.kind}  {verdict.reason}")
+            for line in proof_lines(verdict.details):
+                say(f"          {line}")
+            proofs = {k: v for k, v in verdict.details.items() if k in PROOFS}
             rows.append(
                 {"name": name, "gate": verdict.gate.value, "verdict": verdict.kind.value,
-                 "reason": verdict.reason, "seconds": verdict.seconds}
+                 "reason": verdict.reason, "seconds": verdict.seconds, **proofs}
             )  # fmt: skip
         if args.json:
             show_json({"session": writer.id, "stages": rows})

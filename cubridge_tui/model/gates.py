@@ -8,6 +8,7 @@ from typing import Any
 from cubridge_tui.console import typeable
 from cubridge_tui.model.built import conformance_lines, occupancy_lines, resource_lines
 from cubridge_tui.model.next_step import owed, unlowered, unmeant
+from cubridge_tui.model.proofs import proof_lines
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
 from engine.types import Gate, Stage, Verdict, VerdictKind
@@ -88,7 +89,7 @@ def _found(snap: Snapshot, verdict: Verdict | None) -> list[str]:
     if verdict is None:
         return []
     details = verdict.details
-    lines = _runs(details)
+    lines = [*proof_lines(details), *_runs(details)]
     if verdict.gate is Gate.G3 and details.get("build"):
         lines += [_changed(details), _places(snap)]
         lines += [*resource_lines(details), *occupancy_lines(details), *_warnings(details)]

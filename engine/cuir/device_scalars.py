@@ -35,11 +35,11 @@ class DeviceScalars(Compiler):
 
     def __init__(self, functions: Mapping[str, Function], consts: Mapping[str, Any]) -> None:
         super().__init__("exact")
-        self._functions, self._consts = functions, consts
+        self.functions, self.consts = functions, consts
         self._bodies: dict[str, Callable[[Env], Any]] = {}
 
     def name(self, id: str) -> Fn:
-        constant = self._consts.get(id, CONSTANTS.get(id))
+        constant = self.consts.get(id, CONSTANTS.get(id))
         if constant is None:
             return lambda env: env[id]
         return lambda env: env.get(id, constant)
@@ -52,7 +52,7 @@ class DeviceScalars(Compiler):
     def call(self, expr: Call) -> Fn:
         if expr.fn == "gmem" and expr.args:
             return self.compile(expr.args[0])
-        function = self._functions.get(expr.fn)
+        function = self.functions.get(expr.fn)
         if function is None:
             return super().call(expr)
         values = [self.compile(a) for a in expr.args]

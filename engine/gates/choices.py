@@ -24,6 +24,7 @@ from engine.gates.by_spec import BY_SPEC
 from engine.gates.cases import bent
 from engine.gates.deck import Case, Tiles
 from engine.gates.judge import judge_json
+from engine.gates.proofs import Proofs, proofs_of
 from engine.gates.running import Row, Way, run_deck
 from engine.gates.sizes import tiles_of
 from engine.gates.subject import Failure, Report, Subject, as_declared, at_sight
@@ -47,13 +48,15 @@ def _elsewhere(
     way = BY_SPEC if payload["recipe"] is None else BY_RECIPE
     for name, module, chosen in other_choices(subject.module, payload.get("archs") or ()):
         there = partial(_told_on, name, report)
-        failure, rows = _judged(way, replace(subject, module=module), there)
-        verdict["details"]["runs"] += [row | {"arch": name} for row in rows]
+        failure, rows, held = _judged(way, replace(subject, module=module), there)
+        details = verdict["details"]
+        details["runs"] += [row | {"arch": name} for row in rows]
+        for kind, found in held.to_json().items():
+            details[kind] = [*details.get(kind, ()), *(one | {"arch": name} for one in found)]
         if failure is not None:
             words = ", ".join(f"{n} {v}" for n, v in chosen.items())
             reason = f"{failure.reason}; this is on {name}, where the launcher chooses {words}"
-            details = verdict["details"] | failure.details()
-            return verdict | {"ok": False, "reason": reason, "details": details}
+            return verdict | {"ok": False, "reason": reason, "details": details | failure.details()}
     return verdict
 
 
@@ -90,12 +93,15 @@ def _subject(payload: Mapping[str, Any]) -> Subject:
     )
 
 
-def _judged(way: Way, subject: Subject, report: Report) -> tuple[Failure | None, list[Row]]:
-    failure = at_sight(subject)
+def _judged(way: Way, subject: Subject, report: Report) -> tuple[Failure | None, list[Row], Proofs]:
+    failure, held = at_sight(subject), Proofs()
+    if failure is None:
+        held = proofs_of(subject)
+        failure = held.failure
     if failure is not None:
-        return failure, []
+        return failure, [], held
     cases = (bent(subject, case) for case in _cases(tiles_of(subject.module)))
-    return run_deck(way, subject, [c for c in cases if c is not None], report)
+    return *run_deck(way, subject, [c for c in cases if c is not None], report), held
 
 
 def _cases(tiles: Tiles | None) -> tuple[Case, ...]:

@@ -8,6 +8,7 @@ Runs in the torch child only.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from engine.gates.by_spec import BY_SPEC, COMPARED, written
 from engine.gates.cases import constants_of, unlisted
 from engine.gates.deck import Case, beyond
 from engine.gates.explain import explained
+from engine.gates.proofs import Proofs, proofs_of
+from engine.gates.reached import Reached, reached
 from engine.gates.running import Row, Way, run_deck
-from engine.gates.sizes import thresholds, unmet
+from engine.gates.sizes import affordable, thresholds, unmet
 from engine.gates.starve import NONE, starved
 from engine.gates.subject import Failure, Report, Subject, as_declared, at_sight
-from engine.gates.tile_sweep import Swept, swept
 from engine.gates.untested import other_sides
 from engine.gates.visits import visits
 from engine.gates.watch import Watch
@@ -57,12 +59,12 @@ def _told(
     subject: Subject, report: Report, way: Way, payload: dict[str, Any], begin: float
 ) -> dict[str, Any]:
     read, module = way is BY_RECIPE, subject.module
-    failure, rows, deck, held = _judged(subject, report, way)
+    failure, rows, deck, held, kinds = _judged(subject, report, way)
     compared = sum("skipped" not in row and row.get("rows") != 0 for row in rows)
     late: list[Row] = []
     if failure is None:
         failure, late = starved(way, subject, report)
-    details: dict[str, Any] = {"runs": [*rows, *late]}
+    details: dict[str, Any] = {"runs": [*rows, *late], **held.to_json(), **kinds.to_json()}
     if failure is not None:
         details |= failure.details()
         if payload.get("explain") and details["runs"]:
@@ -82,6 +84,7 @@ def _told(
         "" if late else NONE,
         tiles.words() if tiles is not None else "",
         held.words(),
+        kinds.words(),
     )
     return _verdict(True, "; ".join((reason, *filter(None, words))), details, begin)
 
@@ -97,23 +100,42 @@ def judge(
 
 def _judged(
     subject: Subject, report: Report, way: Way
-) -> tuple[Failure | None, list[Row], list[Case], Swept]:
-    """`judge`, all the cases, and what was found out without a run."""
+) -> tuple[Failure | None, list[Row], list[Case], Proofs, Reached]:
+    """`judge`, all the cases, what was proven, and what the runs do not bring about."""
+    held, kinds = Proofs(), Reached()
     failure = at_sight(subject)
     if failure is not None:
-        return failure, [], [], Swept()
+        return failure, [], [], held, kinds
     deck = way.deck(subject)
     if not any(c.Nq and c.Nk and "exact" in c.modes for c in deck):
-        return Failure("no case of the deck fits the sizes that the spec allows"), [], deck, Swept()
-    held = Swept() if subject.watch is None else swept(subject)
-    if held.failure is not None:
-        return held.failure, [], deck, held
+        failure = Failure("no case of the deck fits the sizes that the spec allows")
+        return failure, [], deck, held, kinds
+    report("proving what is said of all sizes")
+    held = proofs_of(subject)
+    if held.failure is not None and held.case is not None:
+        failure, rows = _shown(way, subject, held.failure, held.case, report)
+        return failure, rows, [held.case], held, kinds
+    kinds = reached(subject, deck)
+    deck += kinds.cases
     failure, rows = run_deck(way, subject, deck, report)
     failure = failure or way.lacking(rows)
     if failure is None:
         failure, more, deck = other_sides(way, subject, deck, report)
         rows = [*rows, *more]
-    return failure, rows, deck, held
+    return failure, rows, deck, held, kinds
+
+
+def _shown(
+    way: Way, subject: Subject, failure: Failure, case: Case, report: Report
+) -> tuple[Failure, list[Row]]:
+    """A fault that was found without a run, with what a run at its sizes shows."""
+    if not (subject.allows(case) and affordable(case)):
+        return replace(failure, reason=f"{failure.reason}; no run of that size can be afforded"), []
+    found, rows = run_deck(way, subject, [case], report)
+    if found is None:
+        return replace(failure, reason=f"{failure.reason}; a run there equals the spec"), rows
+    reason = f"{failure.reason}; a run there shows it: {found.reason}"
+    return Failure(reason, failure.op or found.op, failure.counterexample), rows
 
 
 def _verdict(ok: bool, reason: str, details: dict[str, Any], begin: float) -> dict[str, Any]:

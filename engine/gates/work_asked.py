@@ -8,6 +8,7 @@ from engine.cuir.nodes import (
     Call,
     Expr,
     For,
+    Function,
     Index,
     Module,
     Name,
@@ -21,9 +22,10 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.errors import CuirError
+from engine.gates.schedule_asked import scoring_kernel
 from engine.prove.work_order import PIECE, WorkOrder
-from engine.transfer.match import Attention, block_at, find_attention
-from engine.transfer.rewrite import free_names, get, map_expr, stmt_exprs, substitute
+from engine.transfer.match import block_at, definitions
+from engine.transfer.rewrite import free_names, get, stmt_exprs, substitute, substitute_expr
 
 _BLOCK, _GRID = Call("block_id", (Num(0),)), Call("grid_dim", (Num(0),))
 _OTHERWISE = "the kernel takes its work in another way"
@@ -36,27 +38,23 @@ def asked_work(module: Module) -> tuple[WorkOrder, ...]:
     Raises:
         CuBridgeError: a piece does not follow from a number that blocks count, and why.
     """
-    found = find_attention(module)
-    kernel = module.function(found.kernel)
-    given, grid = _launch(module, found)
+    kernel = scoring_kernel(module)
+    count = _count(module, kernel)
+    given, grid = _launch(module, kernel.name)
     params = dict(zip((p.name for p in kernel.params), given, strict=False))
     numbers = DeviceScalars({}, constants_of(module))
     orders: dict[WorkOrder, None] = {}
     for path, stmt in walk_block(kernel.body, (kernel.name,)):
         for node in (n for e in stmt_exprs(stmt) for n in walk_expr(e)):
             match node:
-                case Call(fn, (_, *place), (), (rows, *_)) if (
-                    fn == found.schedule.count and len(place) == 3
-                ):
+                case Call(fn, (_, *place), (), (rows, *_)) if fn == count and len(place) == 3:
                     b, h, row = (resolved(module, path, e) for e in place)
-                    pieces, number = grid, _BLOCK
+                    pieces: Expr = grid
+                    number: Expr = _BLOCK
                     loop = _counting(module, path, (b, h, row))
                     if loop is not None:
                         pieces, number = resolved(module, loop[0], loop[1].stop), Name(loop[1].var)
-                    b, h, row = (
-                        map_expr(e, lambda n, of=number: Name(PIECE) if n == of else None)
-                        for e in (b, h, row)
-                    )
+                    b, h, row = (substitute_expr(e, number, Name(PIECE)) for e in (b, h, row))
                     read = frozenset().union(*map(free_names, (b, h, row, pieces)))
                     known = tuple((n, e) for n, e in params.items() if n in read and n != "args")
                     size = int(numbers.compile(rows)({}))
@@ -75,9 +73,9 @@ def resolved(module: Module, path: Path, expr: Expr, known: frozenset[str] = fro
     """
     for name in free_names(expr) - known:
         at = _assigned(module, path, name)
-        if at is not None:
-            value = resolved(module, at, get(module, at).value, known)  # type: ignore[union-attr]
-            expr = substitute(expr, {name: value})
+        stmt = None if at is None else get(module, at)
+        if at is not None and isinstance(stmt, Assign):
+            expr = substitute(expr, {name: resolved(module, at, stmt.value, known)})
     return expr
 
 
@@ -126,13 +124,27 @@ def _counting(module: Module, path: Path, read: tuple[Expr, ...]) -> tuple[Path,
     return None
 
 
-def _launch(module: Module, found: Attention) -> tuple[tuple[Expr, ...], Expr]:
+def _count(module: Module, kernel: Function) -> str:
+    """The device function that the loops over a block's tiles end at: it alone is asked for a
+    batch, a head and a block, and for nothing else."""
+    device = {f.name for f in module.functions if f.kind == "device" and len(f.params) == 4}
+    stops = [s.stop for _, s in walk_block(kernel.body, ()) if isinstance(s, For)]
+    values = definitions(list(walk_block(kernel.body, ())))
+    ends = [v for stop in stops for v in (stop, *values.get(getattr(stop, "id", ""), ()))]
+    found = {e.fn for e in ends if isinstance(e, Call) and e.fn in device}
+    if len(found) != 1:
+        raise CuirError(_OTHERWISE)
+    return found.pop()
+
+
+def _launch(module: Module, kernel: str) -> tuple[tuple[Expr, ...], Expr]:
     """What the launcher gives the kernel, and its number of blocks."""
     known = frozenset(constants_of(module))
-    for path, stmt in walk_block(module.function(found.host).body, (found.host,)):
+    hosts = [f for f in module.functions if f.kind == "host"]
+    for path, stmt in (at for f in hosts for at in walk_block(f.body, (f.name,))):
         match stmt:
             case Return(Call("run", (Index(Name(name), _), Tuple(given)), kwargs)) if (
-                name == found.kernel
+                name == kernel
             ):
                 match dict(kwargs).get("grid"):
                     case Tuple((grid,)):

@@ -56,26 +56,24 @@ class Stated:
     weaker: Goal | None = None
 
 
-class ScheduleGoals:
-    """The goals of one schedule and one mask.
+class AskedTerms:
+    """What a schedule's functions give, as terms over the sizes and the place: batch, head, block,
+    part, step and tile.
 
     Args:
         terms: of the module.
         domain: the legal sizes.
         fields: the argument struct's whole numbers, as terms over the sizes.
-        keep: the recipe's predicate over i, j, b, h and the sizes.
 
-    Raises `NotWhole` where the mask or the schedule reads more than sizes.
+    Raises `NotWhole` where the schedule reads more than sizes.
     """
 
     def __init__(
-        self, terms: Terms, domain: Domain, fields: Mapping[str, Value], asked: TileSchedule,
-        keep: Expr,
-    ) -> None:  # fmt: skip
+        self, terms: Terms, domain: Domain, fields: Mapping[str, Value], asked: TileSchedule
+    ) -> None:
         self.terms, self.domain, self.fields, self.asked = terms, domain, fields, asked
-        self.b, self.h, self.i, self.j = z3.Ints("b h i j")
-        self.block, self.group, self.step, self.later = z3.Ints("block part step later")
-        self.n = z3.Int("n")
+        self.b, self.h, self.block, self.group = z3.Ints("b h block part")
+        self.step, self.n = z3.Ints("step n")
         self.q0 = self.block * asked.rows
         self.row0 = self.q0 + self.group * asked.part
         self.nq, self.nk = domain.sizes["Nq"], domain.sizes["Nk"]
@@ -89,16 +87,31 @@ class ScheduleGoals:
             *(self.block >= 0, self.q0 < self.nq),
             *(self.group >= 0, self.group < asked.rows // asked.part, self.row0 < self.nq),
         )
-        self.pair = (  # of the part's rows and the keys that there are
-            *(self.i >= self.row0, self.i < self.row0 + asked.part, self.i < self.nq),
-            *(self.j >= 0, self.j < self.nk),
-        )
-        env = {**domain.sizes, "b": self.b, "h": self.h, "i": self.i, "j": self.j}
-        self.kept = terms.truth(keep, env, (*self.rows, *self.pair))
         self.count = self._whole(asked.count, self.q0)
         self.lead = z3.IntVal(0)
         if asked.lead is not None:
             self.lead = self._whole(asked.lead, self.q0, self.row0, path=(self.count > 0,))
+
+    def index(self, step: Whole) -> Whole:
+        """The tile of a step of the block."""
+        path = (step >= 0, step < self.count)
+        return self._whole(self.asked.index, self.q0, step, path=path)
+
+    def full(self, n: Whole) -> Condition:
+        """Whether tile n is called full."""
+        row = self.q0 if self.asked.by_block else self.row0
+        return as_truth(self._call(self.asked.full, row, n, path=(n >= 0, n < self.tiles)))
+
+    def call(self, name: str) -> Value:
+        """One of the schedule's functions, asked where the kernel asks it."""
+        asked, in_block = self.asked, (self.step >= 0, self.step < self.count)
+        if name == asked.count:
+            return self._call(name, self.q0)
+        if name == asked.index:
+            return self._call(name, self.q0, self.step, path=in_block)
+        if name == asked.lead:
+            return self._call(name, self.q0, self.row0, path=(self.count > 0,))
+        return self.full(self.n)
 
     def _call(self, name: str, *at: Any, path: tuple[Condition, ...] = ()) -> Value:
         operands = (self.fields, self.b, self.h, *at)
@@ -107,26 +120,33 @@ class ScheduleGoals:
     def _whole(self, name: str, *at: Any, path: tuple[Condition, ...] = ()) -> Whole:
         return as_whole(self._call(name, *at, path=path))
 
-    def _index(self, step: Whole) -> Whole:
-        path = (step >= 0, step < self.count)
-        return self._whole(self.asked.index, self.q0, step, path=path)
 
-    def _full(self, n: Whole) -> Condition:
-        row = self.q0 if self.asked.by_block else self.row0
-        return as_truth(self._call(self.asked.full, row, n, path=(n >= 0, n < self.tiles)))
+class ScheduleGoals(AskedTerms):
+    """The goals of one schedule and one mask: `keep` is the recipe's predicate over i, j, b, h and
+    the sizes. Raises `NotWhole` where one of them reads more than sizes."""
+
+    def __init__(
+        self, terms: Terms, domain: Domain, fields: Mapping[str, Value], asked: TileSchedule,
+        keep: Expr,
+    ) -> None:  # fmt: skip
+        super().__init__(terms, domain, fields, asked)
+        self.i, self.j, self.later = z3.Ints("i j later")
+        self.pair = (  # of the part's rows and the keys that there are
+            *(self.i >= self.row0, self.i < self.row0 + asked.part, self.i < self.nq),
+            *(self.j >= 0, self.j < self.nk),
+        )
+        env = {**domain.sizes, "b": self.b, "h": self.h, "i": self.i, "j": self.j}
+        self.kept = terms.truth(keep, env, (*self.rows, *self.pair))
 
     def stated(self) -> Iterator[Stated]:
         """The goals, those first whose faults show the plainest."""
         asked, step, later = self.asked, self.step, self.later
-        index, count, lead = self._index(step), self.count, self.lead
+        index, count, lead = self.index(step), self.count, self.lead
         visit = (*self.rows, step >= 0, step < count)
         mine = (*visit, step >= lead)
-        if asked.lead is not None:
-            claim = z3.And(lead >= 0, lead <= count)
-            yield self._stated(LEAD, (*self.rows, count > 0), claim, lead >= 1, (asked.lead,))
         inside = z3.And(index >= 0, index < self.tiles)
         fewer = z3.And(index >= 0, index < self.tiles - 1)
-        yield self._stated(RANGE, visit, inside, fewer, (asked.index, asked.count), (step, index))
+        yield self._stated(RANGE, visit, inside, fewer, (asked.index, asked.count), (step,))
         pair = (*self.rows, *self.pair, self.kept)
         first = z3.IntVal(0)
         yield self._stated(
@@ -134,22 +154,24 @@ class ScheduleGoals:
             (asked.count, asked.index), (self.i, self.j),
         )  # fmt: skip
         if asked.lead is not None:
+            some = z3.And(lead >= 0, lead <= count)
+            yield self._stated(LEAD, (*self.rows, count > 0), some, lead >= 1, (asked.lead,))
             yield self._stated(
                 PASSED, pair, self._visited(lead, count), self._visited(lead + 1, count),
                 (asked.lead,), (self.i, self.j),
             )  # fmt: skip
-        second = self._index(later)
+        second = self.index(later)
         both = (*mine, later > step, later < count)
         apart, mixed = index != second, index / 2 != second / 2
         kept = (*both, *self.pair, self.kept, self.j / asked.keys == index)
         yield self._stated(
-            ONCE, both, apart, mixed, (asked.index,), (step, later, index), given_of_weaker=kept
+            ONCE, both, apart, mixed, (asked.index,), (self.i, self.j), given_of_weaker=kept
         )
         n = self.n
         tile = (*self.rows, n >= 0, n < self.tiles)
         cell = (*tile, *self.pair[:3], self.j >= n * asked.keys, self.j < (n + 1) * asked.keys)
         alone = z3.And(self.j < self.nk, self.kept)
-        full = self._full(n)
+        full = self.full(n)
         yield self._stated(
             FULL, cell, z3.Or(z3.Not(full), alone), alone, (asked.full,), (n, self.i, self.j),
             given_of_weaker=(*cell, *mine, index == n),
@@ -162,7 +184,7 @@ class ScheduleGoals:
         on each of its ways: so there is one step of each way that may take the tile.
         """
         tile = self.j / self.asked.keys
-        index = self._index(self.step)
+        index = self.index(self.step)
         steps = [first, end - 1]
         for leaf in leaves(index):
             start = z3.substitute(leaf, (self.step, z3.IntVal(0)))
@@ -182,8 +204,7 @@ class ScheduleGoals:
     ) -> Stated:  # fmt: skip
         names = {"b": self.b, "h": self.h, "q0": self.q0, "row0": self.row0}
         at = (*names.values(), *shown)
-        labels = {**self.domain.sizes, **names}
-        labels |= {("tile" if s is not self.n and not z3.is_const(s) else str(s)): s for s in shown}
+        labels = {**self.domain.sizes, **names, **{str(term): term for term in shown}}
         smallest = (*self.domain.smallest, *at)
 
         def goal(given: tuple[Condition, ...]) -> Goal:

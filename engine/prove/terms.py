@@ -2,7 +2,8 @@
 
 Whole numbers are exact here. That 32 bits hold them is a claim of its own: `Terms.visit` shows each
 subexpression with its path condition to whoever makes it. Division truncates as in C and is defined
-where its divisor is positive: `Terms.needs` lists what has to be shown for that.
+where its divisor is positive and, where that is no constant, its dividend is not negative:
+`Terms.needs` lists what has to be shown for that.
 """
 
 from __future__ import annotations
@@ -61,9 +62,6 @@ class Need:
     path: Path
     claim: Condition
 
-    def __str__(self) -> str:
-        return f"the divisor of {print_expr(self.expr)} is positive"
-
 
 class Terms:
     """Expressions of one module as terms.
@@ -91,6 +89,12 @@ class Terms:
         """For a module, with the constants that its launcher gives it."""
         functions = {f.name: f for f in module.functions if f.kind == "device"}
         return Terms(functions, constants_of(module), visit)
+
+    def shown_to(self, visit: Visit) -> Terms:
+        """The same module's terms, each of which is shown to `visit`."""
+        out = Terms(self.functions, {}, visit)
+        out.constants = self.constants
+        return out
 
     def whole(self, expr: Expr, env: Env, path: Path = ()) -> Whole:
         """`expr` as a whole number. Raises `NotWhole`."""
@@ -194,8 +198,7 @@ class Terms:
             case ("abs", [a]):
                 return z3.If(a >= 0, a, -a)
             case ("ceil_div", [a, b]):  # as the kernels' header has it
-                self._positive(expr, b, path)
-                return truncated(a + b - 1, b)
+                return self._quotient(expr, a + b - 1, b, path)
             case ("floor_div", [a, b]):
                 self._positive(expr, b, path)
                 return a / b
@@ -220,17 +223,24 @@ class Terms:
             case "*":
                 return a * b
             case "//":
-                self._positive(expr, b, path)
-                return truncated(a, b)
+                return self._quotient(expr, a, b, path)
             case "%":
-                self._positive(expr, b, path)
-                return a - b * truncated(a, b)
+                return a - b * self._quotient(expr, a, b, path)
         known = constant_of(b)
         if op in ("<<", ">>") and known is not None and 0 <= known < 64:
             return a * 2**known if op == "<<" else a / 2**known
         if op == "&" and known is not None and known >= 0 and known & (known + 1) == 0:
             return a % (known + 1)  # the low bits, of a negative number too
         raise NotWhole(f"the solver has no term for {print_expr(expr)}")
+
+    def _quotient(self, expr: Expr, dividend: Whole, divisor: Whole, path: Path) -> Whole:
+        """C's quotient. By what is no constant, only of a dividend that is not negative: products
+        are hard enough for the solver without a choice in them."""
+        self._positive(expr, divisor, path)
+        if constant_of(divisor) is not None:
+            return truncated(dividend, divisor)
+        self.needs.append(Need(expr, path, dividend >= 0))
+        return dividend / divisor
 
     def _positive(self, expr: Expr, divisor: Whole, path: Path) -> None:
         known = constant_of(divisor)

@@ -15,8 +15,10 @@ from engine.prove.terms import Terms, Value, truncated
 
 PIECE = "$piece"  # the name of a piece's number in `WorkOrder`
 
-RANGE = "pieces of work are blocks of rows that exist"
+HEADS = "pieces of work are of batches and heads that exist"
+ROWS = "pieces of work are blocks of rows that exist"
 ONCE = "pieces of work are taken once"
+APART = "pieces of work of two sections differ"
 NUMBER = "there are as many pieces of work as blocks of rows"
 
 
@@ -57,11 +59,40 @@ def work_goals(
 
     b, h, row = at(piece)
     taken = (piece >= 0, piece < pieces)
-    batch, block = z3.And(b >= 0, b < size["B"]), z3.And(row >= 0, row < size["Nq"])
-    whole = row % order.rows == 0
     yield stated(NUMBER, (), pieces == blocks * size["Hq"] * size["B"], pieces == blocks)
-    claim = z3.And(batch, h >= 0, h < size["Hq"], block, whole)
-    yield stated(RANGE, taken, claim, z3.And(batch, h >= 0, h < size["Hq"] - 1, block, whole))
-    b2, h2, row2 = at(other)
+    # A batch and a head of it are one number, which has fewer products than the two.
+    number = z3.simplify(b * size["Hq"] + h, som=True)
+    heads = z3.And(number >= 0, number < size["B"] * size["Hq"], h >= 0, h < size["Hq"])
+    fewer = z3.And(number >= 0, number < size["B"] * size["Hq"] - 1)
+    yield stated(HEADS, taken, heads, fewer)
+    # Of whole blocks: the first row is one that there is where the block is.
+    block = z3.simplify(row / order.rows)
+    within = z3.And(block < blocks, block >= 0, row == block * order.rows)
+    yield stated(ROWS, taken, within, z3.And(block >= 0, block < blocks - 1))
+    # Two pieces of one section, or of two: as one question it is too hard.
     two = (*taken, other > piece, other < pieces)
-    yield stated(ONCE, two, z3.Or(b != b2, h != h2, row != row2), z3.Or(b != b2, h != h2))
+    swap = (piece, other)
+    section = next(_sections(number), None)
+    later = [z3.substitute(term, swap) for term in (number, block)]
+    if section is None:
+        yield stated(ONCE, two, z3.Or(number != later[0], block != later[1]), number != later[0])
+        return
+    others = z3.substitute(section, swap)
+    there = [z3.substitute(term, (others, section)) for term in later]
+    for name, split, (number2, block2) in (
+        (ONCE, section == others, there),
+        (APART, section != others, later),
+    ):
+        differ = z3.Or(number != number2, block != block2)
+        twin = number != number2
+        if name == APART:  # as if each second head were the one before it
+            twin = z3.Or((number + 1) / 2 != (number2 + 1) / 2, block != block2)
+        yield stated(name, (*two, split), differ, twin)
+
+
+def _sections(term: Whole) -> Iterator[Whole]:
+    """Quotients in a term by what is no constant, inner ones first."""
+    for child in term.children():
+        yield from _sections(child)
+    if z3.is_app_of(term, z3.Z3_OP_IDIV) and not z3.is_int_value(term.arg(1)):
+        yield term

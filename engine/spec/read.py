@@ -14,6 +14,8 @@ import torch
 from engine.cuir.nodes import Compare, Expr, Name
 from engine.cuir.printer import print_expr
 from engine.errors import SpecError
+from engine.prove.same import same_predicate
+from engine.prove.solver import Witness
 from engine.scalar_algebra.canonical import canonical, canonical_predicate
 from engine.scalar_algebra.given import simplified_where
 from engine.scalar_algebra.kinds import Kinds
@@ -105,6 +107,14 @@ def _read_within(
     return dataclasses.replace(recipe, clauses=clauses)
 
 
+def _simplified(keep: Expr, kinds: Kinds) -> Expr:
+    """A mask's canonical form; the mask as it was read where the solver tells the two apart."""
+    simple = canonical_predicate(keep, kinds)
+    truths = frozenset(name for name, kind in kinds.items() if kind == "bool")
+    differs = isinstance(same_predicate(keep, simple, truths), Witness)
+    return keep if differs else simple
+
+
 def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
     kinds: Kinds = read.traced[0].trace.kinds
     for name in (d for t in program.tensors for d in t.dims if d.isidentifier()):
@@ -114,7 +124,7 @@ def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
     def clean(expr: Expr) -> Expr:
         return canonical(with_forms(expr, forms), kinds)
 
-    keep = canonical_predicate(with_forms(read.keep, forms), kinds)
+    keep = _simplified(with_forms(read.keep, forms), kinds)
     for mask in read.late_masks:
         if canonical_predicate(build.both(keep, with_forms(mask, forms)), kinds) != keep:
             raise program.source.error(

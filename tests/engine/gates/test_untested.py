@@ -81,7 +81,7 @@ LAUNDERED = {
     "by a flag": wrong_sum("late", "    late = args.Nq * 1.0 > 3290.0\n"),
     "batch": wrong_sum("f32(b) > 77.5"),
     "heads": wrong_sum("f32(args.Hq) * 0.1 > 7.75"),
-    "product": wrong_sum("f32(args.Nq) * f32(args.Nk) > 4.0e7"),
+    "product": wrong_sum("f32(args.Nq) * f32(args.Nk) > 6.0e6"),
     "and": wrong_sum("f32(args.Nq) > 500.0 and f32(args.Nk) < 3.5"),
     "max": wrong_factor("1.0 + max(0.0, args.Nk * 0.5 - 1645.0)"),
     "min": wrong_factor("1.0 + min(3290.0 - args.Nk * 1.0, 0.0)"),
@@ -95,8 +95,8 @@ LAUNDERED = {
     "far bits": wrong_factor("1.0 + f32((args.Nk * 64) >> 18)"),
     "loop": (LOOP_END, LOOP_END + "    for late in range(3290, args.Nk):\n"
              "        l = map(l, lambda sum: sum * 2.0)\n"),
-    "after a loop that returns": (WHOLE, "for late in range(30000):\n        if late >= args.Nk:\n"
-                                  f"            {WHOLE}    return True\n"),
+    "after a loop that returns": (WHOLE, "for late in range(300):\n        if late * 100 >= args.Nk"
+                                  f":\n            {WHOLE}    return True\n"),
     "branch": (LOOP_END, LOOP_END + "    if args.Nk * 1.0 > 3290.0:\n"
                "        l = map(l, lambda sum: sum * 2.0)\n"),
     "row": ("lambda x, r: x * r)", "lambda x, r, i, j: x * (r if i * 1.0 < 3290.0 else 0.0), "

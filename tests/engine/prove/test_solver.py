@@ -12,7 +12,9 @@ A, B = z3.Ints("A B")
 
 
 def goal(claim: Any, *given: Any, twin: Any | None = None) -> Goal:
-    return Goal("g", given, claim, z3.BoolVal(False) if twin is None else twin, {"A": A, "B": B}, (A + B, A))
+    return Goal(
+        "g", given, claim, z3.BoolVal(False) if twin is None else twin, {"A": A, "B": B}, (A + B, A)
+    )
 
 
 def test_what_holds_everywhere_is_proven() -> None:

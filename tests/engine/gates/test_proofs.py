@@ -1,21 +1,27 @@
-"""A tile schedule is held to its mask at every residue, without running a kernel."""
+"""A tile schedule and an order of work are proven for all sizes, or have a smallest witness."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
+from engine.gates.deck import Case
 from engine.gates.judge import judge
-from engine.gates.subject import Subject
-from engine.gates.tile_sweep import MAX_WORK, Swept, swept
+from engine.gates.proofs import ORDER, SCHEDULE, proofs_of
+from engine.gates.reached import reached
+from engine.gates.subject import Failure, Subject
 from engine.gates.watch import Watch
+from engine.prove.solver import Proven, Unknown, Witness
+from engine.resources import list_specs
 from tests.engine.gates.test_judge import edited, subject_of
 
 SM80, SM90 = "flash_fwd_sm80", "flash_fwd_sm90"
 KERNELS = (SM80, SM90)
+BN = 32  # keys of a tile of right(.., SM80)
 MASKS = ("causal", "sliding_window_causal", "prefix_lm", "causal_blockwise",
          "global_sliding_window")  # fmt: skip
 
@@ -30,11 +36,24 @@ def wrong(spec: str, kernel: str, old: str, new: str) -> Subject:
     return edited(right(spec, kernel), old.replace("$row", row), new.replace("$row", row))
 
 
+def failure_of(one: Subject) -> Failure:
+    found = proofs_of(one)
+    assert found.failure is not None and found.case is not None
+    return found.failure
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("spec", [*MASKS, "full", "alibi_causal", "sliding_window"])
-def test_what_the_rules_write_is_right_at_every_size(spec: str, kernel: str) -> None:
-    found = swept(right(spec, kernel))
-    assert found.failure is None and not found.skipped and found.sizes > 900
+@pytest.mark.parametrize("spec", list_specs())
+def test_what_the_rules_write_is_proven(spec: str, kernel: str) -> None:
+    """Masks of indices: the schedule and the order of work; masks that read inputs: the order."""
+    found = proofs_of(right(spec, kernel))
+    answers = {(p.about, p.goal): p.answer for p in found.proofs}
+    assert found.failure is None and all(isinstance(a, Proven) for a in answers.values())
+    reads = "document" in spec or spec == "share_question"
+    schedule = 0 if reads else 4 if kernel == SM80 else 6
+    assert [about for about, _ in answers].count(SCHEDULE) >= schedule
+    assert [about for about, _ in answers].count(ORDER) == 6
+    assert bool(found.sampled) is reads
 
 
 CALLED_FULL = [
@@ -57,8 +76,8 @@ CALLED_FULL = [
 def test_a_tile_that_lacks_a_pair_is_not_full(spec: str, old: str, new: str, kernel: str) -> None:
     """The pair is one that the recipe does not keep, or whose key is none."""
     one = wrong(spec, kernel, old, new)
-    failure = swept(one).failure
-    assert failure is not None and (failure.op or "").startswith("tile_full/")
+    failure = failure_of(one)
+    assert (failure.op or "").startswith("tile_full/")
     assert "is called full and the pair" in failure.reason
     example = dict(failure.counterexample or {})
     assert example["expected"] is False and example["got"] is True
@@ -82,8 +101,8 @@ SCHEDULED = [
      "never visited"),
     ("global_sliding_window", (SM80,), "args.Nq - 15 <= 0", "args.Nq - 14 <= 0", "tile_count",
      "never visited"),
-    ("global_sliding_window", (SM90,), "args.Nq - 15 <= 0", "args.Nq - 14 <= 0", "tile_lead",
-     "passed over"),
+    ("global_sliding_window", (SM90,), "args.Nq - 15 <= 0", "args.Nq - 14 <= 0", "tile_count",
+     "never visited"),
     ("causal", (SM80,), "return step", "return step + 1", "tile_index", "there are"),
     ("causal", (SM80,), "return step", "return step // 2 * 2", "tile_count", "never visited"),
     ("causal", (SM90,), " - 1 - step", " - step", "tile_index", "there are"),
@@ -103,8 +122,8 @@ SCHEDULED = [
 def test_a_tile_with_a_kept_pair_is_visited_by_all_its_rows(
     spec: str, kernel: str, old: str, new: str, op: str, words: str
 ) -> None:
-    failure = swept(wrong(spec, kernel, old, new)).failure
-    assert failure is not None and words in failure.reason
+    failure = failure_of(wrong(spec, kernel, old, new))
+    assert words in failure.reason
     assert (failure.op or "").startswith(f"{op}/")
 
 
@@ -123,8 +142,8 @@ IN_VAIN = [  # what costs time and changes no output
 def test_a_tile_masked_or_visited_in_vain_is_no_fault(
     spec: str, old: str, new: str, kernel: str
 ) -> None:
-    found = swept(wrong(spec, kernel, old, new))
-    assert found.failure is None and not found.skipped
+    found = proofs_of(wrong(spec, kernel, old, new))
+    assert found.failure is None and not found.sampled
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -133,7 +152,7 @@ def test_a_tile_masked_or_visited_in_vain_is_no_fault(
     [("floor_div($row", "floor_div(1 + $row"), ("<= $row + args.Nk + 1", "<= $row + args.Nk + 2")],
 )
 def test_blocks_of_the_mask_are_held_too(old: str, new: str, kernel: str) -> None:
-    assert swept(wrong("causal_blockwise", kernel, old, new)).failure is not None
+    assert proofs_of(wrong("causal_blockwise", kernel, old, new)).failure is not None
 
 
 BRANCH = "    if args.Nq == 1:\n        return VALUE\n    return (n + 1) * BN"
@@ -145,46 +164,109 @@ def test_a_function_that_branches_is_held_as_well(kernel: str) -> None:
         new = BRANCH.replace("VALUE", value)
         return wrong("sliding_window_causal", kernel, "    return (n + 1) * BN", new)
 
-    assert swept(branching("False")) == Swept(swept(branching("False")).sizes)
-    failure = swept(branching("(n + 1) * BN <= args.Nk")).failure
-    assert failure is not None and "Nq 1," in failure.reason
-
-
-def test_the_work_is_bounded_by_count() -> None:
-    """The same text gets the same sizes, on a fast machine and a slow one."""
-    one = right("sliding_window_causal", SM80)
-    assert swept(one).sizes == swept(one).sizes < 10_000 and MAX_WORK > 0
+    right_one = proofs_of(branching("False"))
+    assert right_one.failure is None and not right_one.sampled
+    assert "Nq 1," in failure_of(branching("(n + 1) * BN <= args.Nk")).reason
 
 
 def test_sizes_that_the_spec_does_not_allow_are_left_out() -> None:
     one = wrong("causal", SM80, "<= q0 + args.Nk + 1", "<= q0 + args.Nk + 1 + (args.Nq != args.Nk)")
-    assert swept(right("causal", SM80)).sizes > 0
     square = replace(one.recipe, constraints=(parse_expr("Nq == Nk"),))
-    found = swept(replace(one, recipe=square))
-    assert found.failure is None and found.sizes > 100
+    found = proofs_of(replace(one, recipe=square))
+    assert found.failure is None and not found.sampled
     both = replace(one.recipe, constraints=())
-    assert swept(replace(one, recipe=both)).failure is not None
+    assert proofs_of(replace(one, recipe=both)).failure is not None
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("for step in range(tiles)", "for step in range(tiles - 1)"),
-     ("tile_full[BM, BN](args, b, h, q0, n)", "tile_full[BM, BN](args, b, h, q0, 0)")],
-)  # fmt: skip
+ANOTHER_WAY = [
+    ("for step in range(tiles)", "for step in range(tiles - 1)"),
+    ("tile_full[BM, BN](args, b, h, q0, n)", "tile_full[BM, BN](args, b, h, q0, 0)"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), ANOTHER_WAY)
 def test_a_kernel_that_asks_in_another_way_is_left_to_runs(old: str, new: str) -> None:
-    found = swept(wrong("causal", SM80, old, new))
-    assert found.failure is None and not found.sizes
+    found = proofs_of(wrong("causal", SM80, old, new))
+    assert found.failure is None and SCHEDULE not in {p.about for p in found.proofs}
     assert "asks its tile schedule in another way" in found.words()
 
 
 def test_masks_that_read_inputs_are_left_to_runs() -> None:
-    found = swept(right("causal_document", SM80))
-    assert not found.sizes and "in runs alone" in found.words()
-    assert Swept(5).words() == ""
+    found = proofs_of(right("causal_document", SM80))
+    assert "the tile schedule was judged in runs alone: its tiles are listed" in found.words()
+    assert {p.about for p in found.proofs} == {ORDER}
 
 
-def test_g2_fails_a_free_hands_schedule_before_anything_runs() -> None:
+def test_what_the_solver_has_no_term_for_is_sampled() -> None:
+    """A fault among the sizes that are looked at is found; the verdict says how many they are."""
+    loop = "    for k in range(0, n + 1):\n        if k * BN + BN > args.Nk:\n"
+    loop += "            return False\n"
+    one = wrong("full", SM80, "    return (n + 1) * BN <= args.Nk", loop + "    return True")
+    found = proofs_of(one)
+    assert found.failure is None and re.search(r"sampled at \d+ sizes: .*loop", found.words())
+    assert any(isinstance(p.answer, Unknown) for p in found.proofs)
+    bad = wrong("full", SM80, "    return (n + 1) * BN <= args.Nk",
+                loop.replace("> args.Nk", "> args.Nk + 1") + "    return True")  # fmt: skip
+    assert "is called full" in failure_of(bad).reason
+
+
+WINDOW, FIRST = "sliding_window_causal", "return max(0, q0 + args.Nk - args.Nq - 1023) // BN + step"
+
+
+def test_a_witness_is_the_smallest_and_is_run() -> None:
+    """The first tile of a window is 0 in each case of a deck that goes 70 keys past it."""
+    one = wrong(WINDOW, SM80, FIRST, "return step")
+    found = proofs_of(one)
+    answer = found.proofs[-1].answer
+    assert isinstance(answer, Witness) and answer.minimal
+    # 1023 keys before the last one and a tile of 128 rows' 32 keys: one key less skips nothing.
+    assert (answer.values["Nq"], answer.values["Nk"]) == (1, 1024 + BN)
+    failure, rows = judge(one, lambda _: None)
+    assert failure is not None and "a run there shows it: O is wrong" in failure.reason
+    assert [row["case"] for row in rows] == [str(found.case)]
+
+
+def test_the_deck_has_sizes_for_each_kind_of_value_of_the_schedule() -> None:
+    """The kernel's own use of the first tile is judged where that is not 0."""
+    one = right(WINDOW, SM80)
+    few = [Case(1, 1, 1, 70, 70), Case(1, 1, 1, 70, 1093)]
+    brought = reached(one, few)
+    assert not brought.missing and any(c.Nk >= 1024 + BN for c in brought.cases)
+    again = reached(one, [*few, *brought.cases])
+    assert again.cases == () and again.missing == ()
+
+
+ORDERS = [
+    (SM90, "first = work // (section * row_blocks) * section",
+     "first = work // (section * row_blocks)"),
+    (SM90, "first = work // (section * row_blocks) * section",
+     "first = work // row_blocks * section"),
+    (SM90, "heads = min(section, args.B * args.Hq - first)", "heads = section"),
+    (SM90, "(row_blocks - 1 - (work", "(row_blocks - (work"),
+    (SM90, "works = ceil_div(args.Nq, BM) * args.Hq * args.B\n    if wg",
+     "works = ceil_div(args.Nq, BM) * args.Hq\n    if wg"),
+    (SM80, "q0 = block % q_tiles * BM", "q0 = block % (q_tiles - 1) * BM"),
+    (SM80, "h = block // q_tiles % args.Hq", "h = block // q_tiles % args.Hkv"),
+    (SM80, "b = block // q_tiles // args.Hq", "b = block // q_tiles // args.Hkv"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "old", "new"), ORDERS)
+def test_a_wrong_order_of_work_has_a_witness(kernel: str, old: str, new: str) -> None:
+    assert (
+        "the order of work is wrong at B " in failure_of(wrong("causal", kernel, old, new)).reason
+    )
+
+
+def test_what_is_sampled_is_never_said_of_all() -> None:
+    for one in (right("causal_document", SM80), wrong("causal", SM80, *ANOTHER_WAY[0])):
+        words = "; ".join(s.words() for s in proofs_of(one).sampled)
+        assert words and not re.search(r"\b(all|every|each|any)\b", words)
+
+
+def test_g2_fails_a_free_hands_schedule_with_its_witness_alone() -> None:
     base = right("sliding_window_causal", SM80)
     one = wrong("sliding_window_causal", SM80, "args.Nq + 1023 >=", "args.Nq + 1024 >=")
     failure, rows = judge(replace(one, watch=Watch.of(base.module, one.module)), lambda _: None)
-    assert failure is not None and rows == [] and "is called full" in failure.reason
+    assert failure is not None and len(rows) == 1 and "is called full" in failure.reason
+    assert (failure.op or "").startswith("tile_full/")
