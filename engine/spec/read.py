@@ -21,6 +21,7 @@ from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
 from engine.spec.fit import NoForm, fit
+from engine.spec.folding import Tables
 from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
@@ -81,21 +82,51 @@ def _within_some_domain(program: Program, head_sizes: HeadSizes) -> Recipe:
 
 
 def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Recipe:
-    """Read with the spec's large integers varied beside the sizes; where it cannot run or be read
-    so, as it stands."""
-    for varied in variations(program):
+    """The recipe with the smallest tables, of all ways to read the spec.
+
+    First with its large integers varied beside the sizes, then as it stands; with formulas for what
+    reads no input wherever there are some, then with tables for more of it. The first recipe whose
+    tables are vectors at most is taken.
+    """
+    best: tuple[int, Recipe] | None = None
+    failure: SpecError | None = None
+    ways = [(Tables.FORMULAS, tuple(varied)) for varied in variations(program)]
+    ways += [(tables, ()) for tables in Tables]
+    for tables, varied in ways:
         try:
-            return _read_within(program, domain, head_sizes, varied)
-        except SpecError:
+            read = read_all(program, domain, varied, tables)
+            recipe = _recipe(program, read, domain)
+            rank = _largest_table(recipe)
+            if best is not None and best[0] <= rank:
+                continue
+            best = rank, _validated(program, read, recipe, domain, head_sizes, varied)
+        except SpecError as error:
+            if not varied:
+                failure = failure or error
+                if error.__cause__ is not None:  # raised by the user's code
+                    break
             continue
-    return _read_within(program, domain, head_sizes)
+        if rank <= 1:
+            break
+    if best is None:
+        assert failure is not None
+        raise failure
+    return best[1]
 
 
-def _read_within(
-    program: Program, domain: Domain, head_sizes: HeadSizes, varied: Sequence[Program] = ()
+def _largest_table(recipe: Recipe) -> int:
+    """The dimensions of the largest table that the spec builds."""
+    return max((len(i.dims) for i in recipe.inputs if i.derive is not None), default=0)
+
+
+def _validated(
+    program: Program,
+    read: Read,
+    recipe: Recipe,
+    domain: Domain,
+    head_sizes: HeadSizes,
+    varied: Sequence[Program],
 ) -> Recipe:
-    read = read_all(program, domain, varied)
-    recipe = _recipe(program, read, domain)
     integers = frozenset(v for at in varied for v in at.varied)
     outcome = validate_recipe(program, recipe, domain, integers, head_sizes)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)

@@ -20,8 +20,9 @@ from engine.errors import SpecError, Where
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import FALSE, TRUE
 from engine.spec import build
+from engine.spec.folding import SUMS, Tables, folded
 from engine.spec.modes import DispatchMode, OnCpu, neutral
-from engine.spec.ops import HANDLERS, RANDOM, VIEWS, Unreadable
+from engine.spec.ops import CREATION, HANDLERS, RANDOM, VIEWS, Unreadable
 from engine.spec.sdpa import written_out
 from engine.spec.size_values import expression_of
 from engine.spec.symbolic import Indices, Sym, Tracked, View, constant
@@ -55,9 +56,15 @@ class Trace:
     """The state of one run: live tensors, variables, and what is known of each expression."""
 
     def __init__(
-        self, path: Path, kinds: dict[str, Kind], wanted: frozenset[str] = frozenset()
+        self,
+        path: Path,
+        kinds: dict[str, Kind],
+        wanted: frozenset[str] = frozenset(),
+        tables: Tables = Tables.FORMULAS,
     ) -> None:
         self.path = path
+        self.tables = tables
+        self.floats = frozenset(name for name, kind in kinds.items() if kind == "float")
         self.where = Lines(path)
         self.wanted = wanted
         self.captured: dict[str, torch.Tensor] = {}
@@ -66,6 +73,7 @@ class Trace:
         self.extents: dict[str, int] = {}
         self.lines: dict[Expr, set[int]] = {}
         self.leaves: dict[str, Leaf] = {}
+        self.made: list[Leaf] = []
         self.counts: dict[tuple[int | None, str], int] = {}
         self.writes: dict[int, int] = {}
         self.fresh = 0
@@ -187,26 +195,47 @@ class Trace:
 
         self.write(view.base, Sym(old.shape, read, old.deps | new.deps), line)
 
-    def leaf(self, tensor: torch.Tensor, op: str, deps: frozenset[str], line: int | None) -> Sym:
-        """A tensor that is known by its values alone (and by how it came about)."""
+    def count(self, line: int | None, op: str) -> int:
+        """How often `op` at `line` was counted before."""
         count = self.counts[(line, op)] = self.counts.get((line, op), -1) + 1
-        key = f"{line}:{op}:{count}"
+        return count
+
+    def capture(self, key: str, value: torch.Tensor | None) -> None:
+        """Keep a wanted table. Raises `AllCaptured` when it was the last one."""
+        if value is not None:
+            self.captured[key] = value
+        if len(self.captured) == len(self.wanted):
+            raise AllCaptured
+
+    def leaf(
+        self,
+        tensor: torch.Tensor,
+        op: str,
+        deps: frozenset[str],
+        line: int | None,
+        key: str | None = None,
+    ) -> Sym:
+        """A tensor that is known by its values alone (and by how it came about)."""
+        if key is None:
+            key = f"{line}:{op}:{self.count(line, op)}"
+            if self.tables is not Tables.FORMULAS:
+                key += f":{self.tables.value}"
         value = tensor.detach().clone()
         if key in self.wanted:
-            self.captured[key] = value
-            if len(self.captured) == len(self.wanted):
-                raise AllCaptured
+            self.capture(key, value)
         if not deps and not value.is_meta and value.numel() and _uniform(value):
             return constant(tuple(value.shape), self.number(value.reshape(-1)[0].item()))
-        made = Leaf(value, op, deps, line, key)
-        name: list[str] = []
+        twin = next((m for m in self.made if m.same_as(value, op)), None)
+        made = twin or Leaf(value, op, deps, line, key)
+        if twin is None and op == "a constant":
+            self.made.append(made)
 
         def read(index: Indices) -> Expr:
-            if not name:  # named in the order of first use, which all sizes share
-                name.append(f"table{len(self.leaves)}")
-                self.leaves[name[0]] = made
-                self.kinds[name[0]] = kind_of_dtype(value.dtype)
-            return build.load(name[0], index)
+            if not made.name:  # named in the order of first use, which all sizes share
+                made.name = f"table{len(self.leaves)}"
+                self.leaves[made.name] = made
+                self.kinds[made.name] = kind_of_dtype(value.dtype)
+            return build.load(made.name, index)
 
         return Sym(tuple(value.shape), read, deps, line)
 
@@ -226,6 +255,11 @@ class Leaf:
         self, value: torch.Tensor, op: str, deps: frozenset[str], line: int | None, key: str
     ) -> None:
         self.value, self.op, self.deps, self.line, self.key = value, op, deps, line, key
+        self.name = ""
+
+    def same_as(self, value: torch.Tensor, op: str) -> bool:
+        """Whether this is the table of the same constant, met a second time."""
+        return op == self.op and value.shape == self.value.shape and torch.equal(value, self.value)
 
 
 def kind_of_dtype(dtype: torch.dtype) -> Kind:
@@ -303,9 +337,13 @@ class AtenMode(DispatchMode):
             self._views(name, args, kwargs, out)
             return out
         deps = frozenset().union(*(s.deps for s in before.values()))
+        if trace.tables is not Tables.FORMULAS and deps & trace.floats:
+            self._fold(args, kwargs, before, line)
         if name in RANDOM:
             deps |= {trace.drawn(name, line)}
-        made = None if name in RANDOM else self._read(name, args, kwargs, out)
+        made = None
+        if name not in RANDOM and not self._is_table(name, deps, out):
+            made = self._read(name, args, kwargs, out)
         outs = (
             [out]
             if isinstance(out, torch.Tensor)
@@ -346,6 +384,28 @@ class AtenMode(DispatchMode):
         except Unreadable:
             return None
         return made
+
+    def _fold(
+        self, args: Any, kwargs: Any, before: Mapping[int, Sym], line: int | None
+    ) -> None:
+        """Constants among the operands of an op on float inputs: formulas, or tables."""
+        for tensor in _tensors((args, kwargs)):
+            sym = before[id(tensor)]
+            if not sym.deps and tensor.dim():
+                made = folded(self.trace, tensor, sym, line)
+                if made is not sym:
+                    self.trace.give(tensor, made)
+
+    def _is_table(self, name: str, deps: frozenset[str], out: Any) -> bool:
+        """Whether what reads no float input is taken by its values, though a rule reads the op."""
+        trace = self.trace
+        if trace.tables is Tables.FORMULAS or deps & trace.floats:
+            return False
+        if name in SUMS:
+            return True
+        wide = isinstance(out, torch.Tensor) and [n for n in out.shape if n > 1]
+        vector = bool(wide) and len(wide) == 1 and name not in CREATION
+        return trace.tables is Tables.EARLY and not deps and vector
 
     def _views(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         made = VIEWS[name](self.trace, args, kwargs, out)
