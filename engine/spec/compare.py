@@ -114,10 +114,14 @@ def hold(program: Program, theirs: torch.Tensor, ours: Expected, dims: Mapping[s
     wrong = (((theirs - ours.o).abs() > TOLERANCE * scale) | theirs.isnan()) & kept
     if bool(wrong.any()):
         b, h, i, d = (int(n) for n in wrong.nonzero()[0])
-        gap = (
-            f"{float(theirs[b, h, i, d]):.6g} in the spec, {float(ours.o[b, h, i, d]):.6g} as read"
-        )
-        raise differs(program, f"row {i} of head {h} is {gap}", dims)
+        here, read = _told_apart(float(theirs[b, h, i, d]), float(ours.o[b, h, i, d]))
+        raise differs(program, f"row {i} of head {h} is {here} in the spec, {read} as read", dims)
+
+
+def _told_apart(a: float, b: float) -> tuple[str, str]:
+    """Two numbers with as many digits as show that they differ."""
+    digits = next((n for n in (6, 9, 12) if f"{a:.{n}g}" != f"{b:.{n}g}"), 17)
+    return f"{a:.{digits}g}", f"{b:.{digits}g}"
 
 
 def _fills(theirs: torch.Tensor, ours: Expected, v: torch.Tensor, recipe: Recipe) -> set[EmptyRows]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.cuir.nodes import Expr, Index, Name, Num, walk_expr
-from engine.scalar_algebra.rewrite import load_names
 from engine.spec import build
 from engine.spec.symbolic import Sym
 
@@ -31,7 +30,7 @@ class Tables(Enum):
 
     FORMULAS = "formulas"  # nothing more
     LATE = "late"  # sums over constants, and constants where they meet a float input
-    EARLY = "early"  # vectors too, as soon as they are made
+    EARLY = "early"  # vectors of floats too, where they meet another dimension
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,14 @@ def along_difference(value: torch.Tensor) -> torch.Tensor | None:
     return line if bool(equal.all()) else None
 
 
-def folded(trace: Trace, tensor: torch.Tensor, sym: Sym, line: int | None) -> Sym:
-    """A constant where it meets a float input: its formula, or a table of its values."""
-    probes = tuple(build.probe(n) for n in range(len(sym.shape)))
+def folded(
+    trace: Trace, tensor: torch.Tensor, sym: Sym, line: int | None, *, meets: str
+) -> Sym:
+    """A constant among the operands of an op: its formula, or a table of its values.
+
+    `meets` is what the op brings it together with: a "float" input, other "dimensions", or
+    "nothing" new. It is counted in any case, so that a table is found again at other sizes.
+    """
     count = trace.count(line, "constant")
     if trace.wanted:
         base = f"{line}:constant:{count}:"
@@ -93,46 +97,41 @@ def folded(trace: Trace, tensor: torch.Tensor, sym: Sym, line: int | None) -> Sy
             if key.startswith(base):
                 trace.capture(key, cut(tensor.detach(), key))
         return sym
+    if meets == "nothing":
+        return sym
+    probes = tuple(build.probe(n) for n in range(len(sym.shape)))
     expr = sym.read(probes)
     dims = tuple(n for n, probe in enumerate(probes) if _mentions(expr, probe))
-    if not _worth_a_table(trace, expr, len(dims)):
+    if not dims or isinstance(expr, Index):
         return sym
     value = tensor.detach()
     for d in reversed(range(value.dim())):
         if d not in dims:
             value = value.select(d, 0)
-    line_of_differences = along_difference(value) if len(dims) == 2 else None
-    difference = line_of_differences is not None
-    if not _smaller(trace, expr, 1 if difference else len(dims)):
+    differences = along_difference(value) if len(dims) == 2 else None
+    rank = len(dims) if differences is None else 1
+    if meets == "dimensions":
+        better = rank == 1 and tensor.dtype.is_floating_point
+    else:
+        better = _better(trace, expr, rank)
+    if not better:
         return sym
-    place = Place(line, count, trace.tables, dims, difference)
-    table = value if line_of_differences is None else line_of_differences
+    place = Place(line, count, trace.tables, dims, differences is not None)
+    table = value if differences is None else differences
     leaf = trace.leaf(table, "a constant", frozenset(), sym.line or line, place.key)
 
     def read(index: tuple[Expr, ...]) -> Expr:
         own = tuple(index[d] for d in dims)
-        if difference:
+        if differences is not None:
             own = (build.add(build.sub(own[1], own[0]), Num(value.shape[0] - 1)),)
         return leaf.read(own)
 
     return Sym(sym.shape, read, frozenset(), line)
 
 
-def _mentions(expr: Expr, name: Expr) -> bool:
-    return any(e == name for e in walk_expr(expr))
-
-
-def _worth_a_table(trace: Trace, expr: Expr, rank: int) -> bool:
-    """Whether a formula is no good: it sums up, or reads tables itself (and is more than that)."""
-    if rank == 0 or isinstance(expr, Index):
-        return False
-    return any(build.is_reduction(e) for e in walk_expr(expr)) or bool(
-        load_names(expr) & set(trace.leaves)
-    )
-
-
-def _smaller(trace: Trace, expr: Expr, rank: int) -> bool:
-    """Whether a table of this many dimensions is no larger than those that the formula reads."""
+def _better(trace: Trace, expr: Expr, rank: int) -> bool:
+    """Whether a table of `rank` dimensions is better than a formula: that sums up over constants,
+    or reads tables itself that are no smaller."""
     if any(build.is_reduction(e) for e in walk_expr(expr)):
         return True
     read = [
@@ -140,3 +139,7 @@ def _smaller(trace: Trace, expr: Expr, rank: int) -> bool:
         if isinstance(e, Index) and isinstance(e.base, Name) and e.base.id in trace.leaves
     ]  # fmt: skip
     return rank <= max(read, default=0)
+
+
+def _mentions(expr: Expr, name: Expr) -> bool:
+    return any(e == name for e in walk_expr(expr))

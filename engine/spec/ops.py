@@ -17,4 +17,4 @@ HANDLERS: dict[str, Handler] = {
     **ELEMENTWISE, **CREATION, **GATHERING, **REDUCING, **COPYING_VIEWS,
 }  # fmt: skip
 
-__all__ = ["CREATION", "HANDLERS", "RANDOM", "VIEWS", "Unreadable"]
+__all__ = ["HANDLERS", "RANDOM", "VIEWS", "Unreadable"]

@@ -21,8 +21,8 @@ from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import FALSE, TRUE
 from engine.spec import build
 from engine.spec.folding import SUMS, Tables, folded
-from engine.spec.modes import DispatchMode, OnCpu, neutral
-from engine.spec.ops import CREATION, HANDLERS, RANDOM, VIEWS, Unreadable
+from engine.spec.modes import DispatchMode, OnCpu, lifted, neutral
+from engine.spec.ops import HANDLERS, RANDOM, VIEWS, Unreadable
 from engine.spec.sdpa import written_out
 from engine.spec.size_values import expression_of
 from engine.spec.symbolic import Indices, Sym, Tracked, View, constant
@@ -324,7 +324,7 @@ class AtenMode(DispatchMode):
             for t in _tensors((args, kwargs))
             if name not in ("empty", "lift_fresh")
         }
-        out = _run(func, args, kwargs)
+        out = lifted(func, _run(func, args, kwargs))
         if name in ("detach", "alias", "lift_fresh") and isinstance(args[0], torch.Tensor):
             if name == "lift_fresh":
                 trace.give(out, trace.leaf(out, "torch.tensor", frozenset(), line))
@@ -337,12 +337,12 @@ class AtenMode(DispatchMode):
             self._views(name, args, kwargs, out)
             return out
         deps = frozenset().union(*(s.deps for s in before.values()))
-        if trace.tables is not Tables.FORMULAS and deps & trace.floats:
-            self._fold(args, kwargs, before, line)
+        if trace.tables is not Tables.FORMULAS and not in_place:
+            self._fold((args, kwargs), before, out, deps, line)
         if name in RANDOM:
             deps |= {trace.drawn(name, line)}
         made = None
-        if name not in RANDOM and not self._is_table(name, deps, out):
+        if name not in RANDOM and not self._is_table(name, deps):
             made = self._read(name, args, kwargs, out)
         outs = (
             [out]
@@ -386,26 +386,30 @@ class AtenMode(DispatchMode):
         return made
 
     def _fold(
-        self, args: Any, kwargs: Any, before: Mapping[int, Sym], line: int | None
+        self,
+        operands: Any,
+        before: Mapping[int, Sym],
+        out: Any,
+        deps: frozenset[str],
+        line: int | None,
     ) -> None:
-        """Constants among the operands of an op on float inputs: formulas, or tables."""
-        for tensor in _tensors((args, kwargs)):
-            sym = before[id(tensor)]
-            if not sym.deps and tensor.dim():
-                made = folded(self.trace, tensor, sym, line)
-                if made is not sym:
-                    self.trace.give(tensor, made)
+        """Constants among the operands of an op: formulas, or tables."""
+        early = self.trace.tables is Tables.EARLY and isinstance(out, torch.Tensor)
+        for tensor in _tensors(operands):
+            sym = before.get(id(tensor))
+            if sym is None or sym.deps or not tensor.dim():
+                continue
+            meets = "float" if deps & self.trace.floats else "nothing"
+            if early and not deps and _wide(out) > 1 == _wide(tensor):
+                meets = "dimensions"
+            made = folded(self.trace, tensor, sym, line, meets=meets)
+            if made is not sym:
+                self.trace.give(tensor, made)
 
-    def _is_table(self, name: str, deps: frozenset[str], out: Any) -> bool:
-        """Whether what reads no float input is taken by its values, though a rule reads the op."""
+    def _is_table(self, name: str, deps: frozenset[str]) -> bool:
+        """Whether a sum over what reads no float input is taken by its values."""
         trace = self.trace
-        if trace.tables is Tables.FORMULAS or deps & trace.floats:
-            return False
-        if name in SUMS:
-            return True
-        wide = isinstance(out, torch.Tensor) and [n for n in out.shape if n > 1]
-        vector = bool(wide) and len(wide) == 1 and name not in CREATION
-        return trace.tables is Tables.EARLY and not deps and vector
+        return trace.tables is not Tables.FORMULAS and name in SUMS and not deps & trace.floats
 
     def _views(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         made = VIEWS[name](self.trace, args, kwargs, out)
@@ -431,6 +435,10 @@ def _valueless(value: Any) -> Any:
             k: torch.device("meta") if k == "device" else _valueless(v) for k, v in value.items()
         }
     return value
+
+
+def _wide(tensor: torch.Tensor) -> int:
+    return sum(n > 1 for n in tensor.shape)
 
 
 def _is_view(out: Any, base: Any) -> bool:
