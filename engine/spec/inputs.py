@@ -13,6 +13,7 @@ from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import InputError
 from engine.scalar_algebra.evaluate import evaluate
+from engine.spec.index_ranges import in_range
 from engine.spec.draws import ANY_IDS, FLAGS, IDS, Draw, in_turn
 from engine.spec.levels import at_levels
 from engine.spec.recipe import Input
@@ -64,7 +65,8 @@ def make_inputs(
             out[item.name] = _lengths(item, shape, sizes, generator)
         else:
             out[item.name] = _values(item, shape, generator, kind, dtype, asked, turn)
-    return out
+    recipe = recipe_of(asked)
+    return out if recipe is None else in_range(recipe, sizes, out, generator)
 
 
 def ways_of(item: Input, asked: Asked) -> tuple[Draw, ...]:

@@ -21,6 +21,7 @@ from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
 from engine.spec.fit import NoForm, fit
+from engine.spec.divisors import nonzero_divisors
 from engine.spec.folding import Tables
 from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
@@ -152,6 +153,7 @@ def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
     factor = clean(read.output_factor)
     score = canonical(simplified_where(keep, clean(read.score), kinds), kinds)
     weight = None if read.weight is None else clean(read.weight)
+    output_factor = None if build.value_of(factor) == 1 else factor
     kv_head = clean(read.kv_head)
     used = frozenset().union(*(load_names(e) for e in (keep, score, factor, kv_head)))
     return Recipe(
@@ -163,8 +165,11 @@ def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
         kv_head=kv_head,
         output_dims=_output_dims(program, read),
         empty_rows="never",
-        output_factor=None if build.value_of(factor) == 1 else factor,
-        constraints=_constraints(program, read, domain),
+        output_factor=output_factor,
+        constraints=(
+            *_constraints(program, read, domain),
+            *nonzero_divisors([score, keep, weight, output_factor], kinds),
+        ),
     )
 
 
