@@ -64,10 +64,11 @@ def _integers(recipe: Recipe, at: Expr) -> set[str]:
 
 
 def _inside(at: Expr, extent: int, sizes: Mapping[str, int], inputs: Inputs) -> bool:
+    device = next(iter(inputs.values())).device
     env = {**sizes, **{n: t if t.dim() else t.item() for n, t in inputs.items()}}
     shape = ("B", "Hq", "Nq", "Nk")
     for place, (name, size) in enumerate(zip("bhij", shape, strict=True)):
-        counts = torch.arange(sizes[size])
+        counts = torch.arange(sizes[size], device=device)
         env[name] = counts.reshape([-1 if n == place else 1 for n in range(4)])
     try:
         value = torch.as_tensor(evaluate(at, env))

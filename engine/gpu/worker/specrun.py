@@ -37,6 +37,7 @@ from engine.spec.program import (
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, recipe_of, signature_of
 from engine.spec.source import read_source
+from engine.spec.index_ranges import in_range
 from engine.spec.modes import Widen
 from engine.spec.unread import DRAWS, documents, integers_of, integers_redrawn, saturates
 
@@ -131,7 +132,7 @@ class SpecRun:
             out[item.name] = value.to(_stored(item, dtype))
         if self.recipe is None:
             return self._with_integers(out, sizes, case.seed)
-        return self.with_derived(out)
+        return self.with_derived(in_range(self.recipe, sizes, out, generator))
 
     def _with_integers(
         self, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], seed: int
