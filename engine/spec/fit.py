@@ -297,6 +297,8 @@ def _features(sizes: Sequence[Sizes], whole: bool) -> list[tuple[Expr, list[floa
             if a < b:
                 put(Binary("+", Name(a), Name(b)), [p + q for p, q in pair])
                 put(Binary("*", Name(a), Name(b)), [p * q for p, q in pair])
+            lengths = {a, b} <= {"Nk", "Nq"} or not {a, b} <= {*known}
+            if a < b and lengths:  # of others no spec takes the smaller one
                 put(Call("min", (Name(a), Name(b))), [min(p, q) for p, q in pair])
                 put(Call("max", (Name(a), Name(b))), [max(p, q) for p, q in pair])
             if not whole and min(*x, *y) > 0:

@@ -91,12 +91,14 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
     """
     best: tuple[int, Recipe] | None = None
     failure: SpecError | None = None
-    ways = [(Tables.FORMULAS, tuple(varied)) for varied in variations(program)]
-    ways += [(tables, ()) for tables in Tables]
-    for tables, varied in ways:
+    ways: list[tuple[Tables, bool, Sequence[Program]]]
+    ways = [(Tables.FORMULAS, True, varied) for varied in variations(program)]
+    ways += [(tables, True, ()) for tables in Tables]
+    ways.append((Tables.EARLY, False, ()))  # a formula that was found for a table was none
+    for tables, closed, varied in ways:
         try:
             read = read_all(program, domain, varied, tables)
-            recipe = _recipe(program, read, domain)
+            recipe = _recipe(program, read, domain, closed)
             rank = _largest_table(recipe)
             if best is not None and best[0] <= rank:
                 continue
@@ -136,9 +138,9 @@ def _validated(
     return dataclasses.replace(recipe, clauses=clauses)
 
 
-def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
+def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recipe:
     kinds: Kinds = read.traced[0].trace.kinds
-    forms, tables = _tables(program, read)
+    forms, tables = _tables(program, read, closed)
 
     def clean(expr: Expr) -> Expr:
         return canonical(with_forms(expr, forms), kinds)
@@ -176,8 +178,10 @@ def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]:
-    """Closed forms of constant tables, and an input for each table without one."""
+def _tables(
+    program: Program, read: Read, closed: bool
+) -> tuple[dict[str, Form], list[Input]]:
+    """Closed forms of constant tables, where wanted, and an input for each table without one."""
     parts = [read.score, read.keep, read.output_factor, read.kv_head, *read.late_masks]
     names = sorted(frozenset().union(*(load_names(e) for e in parts)))
     sizes = read.sizes
@@ -192,7 +196,9 @@ def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]
         first = leaves[0]
         if any(leaf.key != first.key for leaf in leaves) or first.deps & plain:
             raise _unread(program, first)
-        form = None if first.deps else closed_form([leaf.value for leaf in leaves], sizes)
+        form = None
+        if closed and not first.deps:
+            form = closed_form([leaf.value for leaf in leaves], sizes)
         if form is not None:
             forms[name] = form.bound_to(read.bound)
             continue

@@ -17,7 +17,7 @@ from engine.spec.fit import Mismatch, NoForm, unify
 from engine.spec.folding import Tables
 from engine.spec.program import Program, broadcast_mods, varied_name
 from engine.spec.roles import Reading, read_output
-from engine.spec.size_values import SizesByName
+from engine.spec.size_values import SizesByName, symbolic_math
 from engine.spec.sizes import TRACE_SIZES, Domain, dimension_values, slots
 from engine.spec.source import TensorParameter
 from engine.spec.symbolic import size_name
@@ -89,7 +89,7 @@ def trace_once(
         sizes_known = SizesByName(program.tensors, inputs, dims, None, size_name)
         trace.kinds |= {size_name(d): "int" for d in dims}
     try:
-        with sizes_known, PythonMode(trace), AtenMode(trace):
+        with symbolic_math(), sizes_known, PythonMode(trace), AtenMode(trace):
             out = program.run(inputs, broadcast_mods)
     except SpecError as error:
         if symbolic and error.__cause__ is not None:
