@@ -1,4 +1,4 @@
-"""Sizes at which a recipe divides by zero: there the spec gives NaN or raises, so it is not for them."""
+"""Sizes at which a recipe divides by zero: there a spec gives NaN or raises; it is not for them."""
 
 from __future__ import annotations
 

@@ -82,9 +82,7 @@ def along_difference(value: torch.Tensor) -> torch.Tensor | None:
     return line if bool(equal.all()) else None
 
 
-def folded(
-    trace: Trace, tensor: torch.Tensor, sym: Sym, line: int | None, *, meets: str
-) -> Sym:
+def folded(trace: Trace, tensor: torch.Tensor, sym: Sym, line: int | None, *, meets: str) -> Sym:
     """A constant among the operands of an op: its formula, or a table of its values.
 
     `meets` is what the op brings it together with: a "float" input, other "dimensions", or

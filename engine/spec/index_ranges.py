@@ -39,9 +39,7 @@ def in_range(
     return dict(inputs)
 
 
-def _places(
-    recipe: Recipe, sizes: Mapping[str, int], inputs: Inputs
-) -> list[tuple[Expr, int]]:
+def _places(recipe: Recipe, sizes: Mapping[str, int], inputs: Inputs) -> list[tuple[Expr, int]]:
     """Index expressions that read an integer input, each with the extent that it must be within."""
     tables = {i.name: i for i in recipe.inputs if i.name in inputs}
     found: dict[tuple[Expr, int], None] = {}

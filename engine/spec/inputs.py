@@ -13,8 +13,8 @@ from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import InputError
 from engine.scalar_algebra.evaluate import evaluate
-from engine.spec.index_ranges import in_range
 from engine.spec.draws import ANY_IDS, FLAGS, IDS, Draw, in_turn
+from engine.spec.index_ranges import in_range
 from engine.spec.levels import at_levels
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, Described, recipe_of

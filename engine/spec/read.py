@@ -20,8 +20,8 @@ from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
-from engine.spec.fit import NoForm, fit
 from engine.spec.divisors import nonzero_divisors
+from engine.spec.fit import NoForm, fit
 from engine.spec.folding import Tables
 from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
@@ -178,9 +178,7 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _tables(
-    program: Program, read: Read, closed: bool
-) -> tuple[dict[str, Form], list[Input]]:
+def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form], list[Input]]:
     """Closed forms of constant tables, where wanted, and an input for each table without one."""
     parts = [read.score, read.keep, read.output_factor, read.kv_head, *read.late_masks]
     names = sorted(frozenset().union(*(load_names(e) for e in parts)))

@@ -23,9 +23,11 @@ from engine.errors import SpecError
 from engine.gpu.worker.cases import FLAT, PEAKED, SHIFTED, Case
 from engine.spec.derived import derive_inputs
 from engine.spec.draws import FLAGS, in_turn
+from engine.spec.index_ranges import in_range
 from engine.spec.inputs import extent, ways_of
 from engine.spec.levels import EVEN, LEVEL, at_levels
 from engine.spec.load import load_function, surroundings
+from engine.spec.modes import Widen
 from engine.spec.oracle import Expected, canonical_layout, expected, output_as_bhnd, run_wide
 from engine.spec.program import (
     Program,
@@ -37,8 +39,6 @@ from engine.spec.program import (
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, recipe_of, signature_of
 from engine.spec.source import read_source
-from engine.spec.index_ranges import in_range
-from engine.spec.modes import Widen
 from engine.spec.unread import DRAWS, documents, integers_of, integers_redrawn, saturates
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}

@@ -12,10 +12,10 @@ from engine.spec.recipe import Recipe
 from engine.transfer.match import find_attention
 from engine.transfer.rules.arithmetic import hoist_shared
 from engine.transfer.rules.bind import binding_of
-from engine.transfer.rules.free_names import with_free_names
 from engine.transfer.rules.branches import look_at_all
 from engine.transfer.rules.dense import narrow_tiles
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
+from engine.transfer.rules.free_names import with_free_names
 from engine.transfer.rules.grid import begin_with_the_longest, spread_uneven_rows
 from engine.transfer.rules.heads import check_heads
 from engine.transfer.rules.inputs import add_inputs

@@ -49,9 +49,7 @@ def with_free_names(
     changed = replace(
         recipe,
         inputs=tuple(
-            replace(
-                i, name=ours.get(i.name, i.name), dims=tuple(ours.get(d, d) for d in i.dims)
-            )
+            replace(i, name=ours.get(i.name, i.name), dims=tuple(ours.get(d, d) for d in i.dims))
             if i.role == "extra"
             else i
             for i in recipe.inputs

@@ -26,6 +26,8 @@ from torch import Tensor
 
 
 """
+# ruff: noqa: E501  (a grammar reads better on few lines)
+
 UNREAD = ("misread", "internal")  # words that stand for no reason
 LENGTHS = (2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 34, 48, 63, 64, 65)
 
@@ -59,7 +61,7 @@ class Drawing:
         return self.one(
             n, f"({n} + {c})", f"({n} - 1 + {c})", f"(2 * {n} + {c})", f"({n} // {c} + 1)",
             f"({n} % {c + 1} + 1)", f"max({n} - {c}, 1)", f"(({n} + {c}) // {c + 1} + 1)",
-            f"({n} * {n} + 1)", f"math.ceil({n} / {c + 1})", f"(nk + nq - 1)",
+            f"({n} * {n} + 1)", f"math.ceil({n} / {c + 1})", "(nk + nq - 1)",
         )  # fmt: skip
 
     def real(self) -> str:
@@ -78,7 +80,7 @@ class Drawing:
         c = self.number(1, 12)
         return self.one(
             "(j - i)", "(i - j).abs()", f"(i - j).clamp(-{c}, {c})", f"(j // {c})", f"(i % {c + 1})",
-            f"(j - i + nk - nq)", f"(i * {c} - j)", f"(j - i).clamp(max={self.size()})",
+            "(j - i + nk - nq)", f"(i * {c} - j)", f"(j - i).clamp(max={self.size()})",
         )  # fmt: skip
 
     def keep(self, depth: int = 0) -> str:
@@ -156,8 +158,8 @@ class Drawing:
                 return f"{table}[:, None, None] * {self.position()}"
             case 9:
                 self.lines.append(
-                    f"grid = torch.stack(torch.meshgrid(torch.arange(nq), torch.arange(nk),"
-                    f' indexing="ij")).float()'
+                    "grid = torch.stack(torch.meshgrid(torch.arange(nq), torch.arange(nk),"
+                    ' indexing="ij")).float()'
                 )
                 return f"(grid[0] * {c} - grid[1]).abs() / {self.size()}"
         return f"torch.sin({self.position()} / {self.size()})"
