@@ -23,6 +23,7 @@ from engine.spec.clauses import clauses_of
 from engine.spec.divisors import nonzero_divisors
 from engine.spec.fit import NoForm, fit
 from engine.spec.folding import Tables
+from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
@@ -153,7 +154,7 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
                 "mask the scores before the softmax, or use --transfer llm",
             )  # fmt: skip
     factor = clean(read.output_factor)
-    score = canonical(simplified_where(keep, clean(read.score), kinds), kinds)
+    score = grouped(canonical(simplified_where(keep, clean(read.score), kinds), kinds))
     weight = None if read.weight is None else clean(read.weight)
     output_factor = None if build.value_of(factor) == 1 else factor
     kv_head = clean(read.kv_head)
