@@ -14,7 +14,8 @@ from typing import Any
 
 from engine.cuir.device_scalars import DeviceScalars
 from engine.cuir.nodes import Module
-from engine.cuir.scalar import Env
+from engine.cuir.parser import parse_expr
+from engine.cuir.scalar import Env, evaluate
 from engine.service.target_mask import TargetMask, TileClass
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.binding import Binding
@@ -142,7 +143,7 @@ class KeepMap:
 
         def load(*index: int) -> int | float | bool:
             at = dict(zip(dims, index, strict=True))
-            if any(not 0 <= i < sizes.get(d, 1) for d, i in at.items()):
+            if any(not 0 <= i < _extent(d, sizes) for d, i in at.items()):
                 return 0  # loads outside a tensor are 0
             return table(item, {d: i for d, i in at.items() if d != "1"}, sizes)
 
@@ -151,7 +152,7 @@ class KeepMap:
     def _arguments(self, module: Module, binding: Binding) -> dict[str, Any]:
         """Every field of the argument struct that a mask may read."""
         inputs = {i.name: i for i in self.recipe.inputs}
-        values: dict[str, Any] = {s.field: self.sizes.get(s.size, 1) for s in binding.sizes}
+        values: dict[str, Any] = {s.field: _extent(s.size, self.sizes) for s in binding.sizes}
         for tensor in binding.tensors:
             item = inputs.get(tensor.source)
             if item is not None and item.role == "extra":
@@ -182,3 +183,10 @@ def example_value(
     name, index = places[-1]
     run = index * 5 // max(sizes.get(name, 1), 1)
     return run % 2 == 0 if item.dtype == "bool" else run
+
+
+def _extent(dim: str, sizes: Mapping[str, int]) -> int:
+    """The value of a dimension: a number, a name (1 where unknown), or an expression of sizes."""
+    if dim.isidentifier():
+        return sizes.get(dim, 1)
+    return int(evaluate(parse_expr(dim, "dimension"), dict(sizes)))

@@ -182,6 +182,8 @@ def power(a: Expr, b: Expr) -> Expr:
             return call("sqrt" if y > 0 else "rsqrt", a)
     if x is not None and x > 0:
         return call("exp2", mul(b, Num(math.log2(x))))
+    if isinstance(a, Call) and a.fn in ("exp2", "exp"):
+        return call(a.fn, mul(b, a.args[0]))
     return call("exp2", mul(b, call("log2", a)))
 
 

@@ -15,6 +15,7 @@ import torch
 
 from engine.errors import SpecError
 from engine.scalar_algebra.kinds import Kind
+from engine.spec.folding import Tables, tables_of
 from engine.spec.load import surroundings
 from engine.spec.oracle import widened
 from engine.spec.program import Program, broadcast_mods, program_of
@@ -55,7 +56,8 @@ def derived_values(
         for t in program.tensors
     }
     kinds: dict[str, Kind] = {name: kind_of_dtype(t.dtype) for name, t in given.items()}
-    trace = Trace(program.source.path, kinds, frozenset(wanted))
+    tables = next((t for t in map(tables_of, wanted) if t is not Tables.FORMULAS), Tables.FORMULAS)
+    trace = Trace(program.source.path, kinds, frozenset(wanted), tables)
     for name, tensor in given.items():
         trace.input(name, tensor)
     try:

@@ -188,8 +188,9 @@ def fit(values: Sequence[float], sizes: Sequence[Sizes]) -> Expr:
             slope = _slope(values, column, offset=True)
             if slope is not None and (slope.denominator == 1 or not exact):
                 constant = values[0] - float(slope) * column[0]
-                number = Num(round(constant)) if whole else Num(float(nice(constant)))
-                return Binary("+", _scaled(expr, slope, whole), number)
+                number = round(constant) if whole else float(nice(constant))
+                scaled = _scaled(expr, slope, whole)
+                return Binary("-" if number < 0 else "+", scaled, Num(abs(number)))
     if not whole:
         for expr, column in _products(sizes):
             slope = _slope(values, column, offset=False)
@@ -296,6 +297,8 @@ def _features(sizes: Sequence[Sizes], whole: bool) -> list[tuple[Expr, list[floa
             if a < b:
                 put(Binary("+", Name(a), Name(b)), [p + q for p, q in pair])
                 put(Binary("*", Name(a), Name(b)), [p * q for p, q in pair])
+            lengths = {a, b} <= {"Nk", "Nq"} or not {a, b} <= {*known}
+            if a < b and lengths:  # of others no spec takes the smaller one
                 put(Call("min", (Name(a), Name(b))), [min(p, q) for p, q in pair])
                 put(Call("max", (Name(a), Name(b))), [max(p, q) for p, q in pair])
             if not whole and min(*x, *y) > 0:

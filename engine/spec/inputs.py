@@ -15,6 +15,7 @@ from engine.errors import InputError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.draws import ANY_IDS, FLAGS, IDS, Draw, in_turn
 from engine.spec.extremes import masks_as_floats
+from engine.spec.index_ranges import in_range
 from engine.spec.levels import at_levels
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, Described, recipe_of
@@ -65,7 +66,8 @@ def make_inputs(
             out[item.name] = lengths(item, shape, sizes, generator)
         else:
             out[item.name] = _values(item, shape, generator, kind, dtype, asked, turn)
-    return out
+    recipe = recipe_of(asked)
+    return out if recipe is None else in_range(recipe, sizes, out, generator)
 
 
 def with_own_sizes(inputs: Iterable[Input], sizes: Mapping[str, int]) -> dict[str, int]:

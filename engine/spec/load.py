@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import sys
 import traceback
 import types
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from engine.errors import CuBridgeError, SpecError, Where
+from engine.spec.size_values import EXTREMA
 from engine.spec.sizes import USUAL, slots
 from engine.spec.source import SpecSource
 
@@ -149,6 +151,7 @@ def load_function(source: SpecSource, varied: Mapping[int, int] | None = None) -
     _forget_neighbours(source)
     module = types.ModuleType(source.path.stem)
     module.__file__ = str(source.path)
+    module.__dict__["__builtins__"] = {**vars(builtins), **EXTREMA}
     with explained(source):
         code = _compiled(source.text, str(source.path), tuple(sorted((varied or {}).items())))
         exec(code, module.__dict__)

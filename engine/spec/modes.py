@@ -21,6 +21,13 @@ def neutral(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value in LOW_FLOATS else value
 
 
+def lifted(func: Any, out: Any) -> Any:
+    """The result of an op; a tensor made from Python's numbers in a lower type is widened here."""
+    if func is torch.ops.aten.lift_fresh.default and out.dtype in LOW_FLOATS:
+        return out.to(torch.float64)
+    return out
+
+
 class OnCpu(TorchFunctionMode):
     """Places every tensor on the CPU, whatever device the spec names."""
 
@@ -68,4 +75,5 @@ class Widen(DispatchMode):  # type: ignore[no-untyped-call]
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        return func(*map(neutral, args), **{k: neutral(v) for k, v in (kwargs or {}).items()})
+        out = func(*map(neutral, args), **{k: neutral(v) for k, v in (kwargs or {}).items()})
+        return lifted(func, out)

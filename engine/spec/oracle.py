@@ -189,14 +189,21 @@ def environment(
     """Sizes, indices and extra inputs by name, to evaluate the recipe's expressions with."""
     b, h, i, j = index_grid(q, k)
     env: dict[str, Any] = {"b": b, "h": h, "i": i, "j": j}
-    env |= {"B": q.size(0), "Hq": q.size(1), "Nq": q.size(2), "D": q.size(3)}
-    env |= {"Hkv": k.size(1), "Nk": k.size(2), "Dv": v.size(3)}
+    env |= sizes_of(q, k, v)
     for item in recipe.extra():
         tensor = inputs[item.name]
         env[item.name] = tensor.item() if not item.dims else widened(tensor)
         for name, size in zip(item.dims, tensor.shape, strict=True):
             env.setdefault(name, size)
     return env
+
+
+def sizes_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> dict[str, int]:
+    """B, Hq, Hkv, Nq, Nk, D and Dv of tensors in the order [B, heads, rows, columns]."""
+    return {
+        "B": q.size(0), "Hq": q.size(1), "Nq": q.size(2), "D": q.size(3),
+        "Hkv": k.size(1), "Nk": k.size(2), "Dv": v.size(3),
+    }  # fmt: skip
 
 
 def canonical_layout(

@@ -22,7 +22,9 @@ from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
+from engine.spec.divisors import nonzero_divisors
 from engine.spec.fit import NoForm, fit
+from engine.spec.folding import Tables
 from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
@@ -84,21 +86,53 @@ def _within_some_domain(program: Program, head_sizes: HeadSizes) -> Recipe:
 
 
 def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Recipe:
-    """Read with the spec's large integers varied beside the sizes; where it cannot run or be read
-    so, as it stands."""
-    for varied in variations(program):
+    """The recipe with the smallest tables, of all ways to read the spec.
+
+    First with its large integers varied beside the sizes, then as it stands; with formulas for what
+    reads no input wherever there are some, then with tables for more of it. The first recipe whose
+    tables are vectors at most is taken.
+    """
+    best: tuple[int, Recipe] | None = None
+    failure: SpecError | None = None
+    ways: list[tuple[Tables, bool, Sequence[Program]]]
+    ways = [(Tables.FORMULAS, True, varied) for varied in variations(program)]
+    ways += [(tables, True, ()) for tables in Tables]
+    ways.append((Tables.EARLY, False, ()))  # a formula that was found for a table was none
+    for tables, closed, varied in ways:
         try:
-            return _read_within(program, domain, head_sizes, varied)
-        except SpecError:
+            read = read_all(program, domain, varied, tables)
+            recipe = _recipe(program, read, domain, closed)
+            rank = _largest_table(recipe)
+            if best is not None and best[0] <= rank:
+                continue
+            best = rank, _validated(program, read, recipe, domain, head_sizes, varied)
+        except SpecError as error:
+            if not varied:
+                failure = failure or error
+                if error.__cause__ is not None:  # raised by the user's code
+                    break
             continue
-    return _read_within(program, domain, head_sizes)
+        if rank <= 1:
+            break
+    if best is None:
+        assert failure is not None
+        raise failure
+    return best[1]
 
 
-def _read_within(
-    program: Program, domain: Domain, head_sizes: HeadSizes, varied: Sequence[Program] = ()
+def _largest_table(recipe: Recipe) -> int:
+    """The dimensions of the largest table that the spec builds."""
+    return max((len(i.dims) for i in recipe.inputs if i.derive is not None), default=0)
+
+
+def _validated(
+    program: Program,
+    read: Read,
+    recipe: Recipe,
+    domain: Domain,
+    head_sizes: HeadSizes,
+    varied: Sequence[Program],
 ) -> Recipe:
-    read = read_all(program, domain, varied)
-    recipe = _recipe(program, read, domain)
     integers = frozenset(v for at in varied for v in at.varied)
     outcome = validate_recipe(program, recipe, domain, integers, head_sizes)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
@@ -115,11 +149,11 @@ def _simplified(keep: Expr, kinds: Kinds) -> Expr:
     return keep if differs else simple
 
 
-def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
+def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recipe:
     kinds: Kinds = read.traced[0].trace.kinds
     for name in (d for t in program.tensors for d in t.dims if d.isidentifier()):
         kinds.setdefault(name, "int")  # a size that an extra input alone has
-    forms, tables = _tables(program, read)
+    forms, tables = _tables(program, read, closed)
 
     def clean(expr: Expr) -> Expr:
         return canonical(with_forms(expr, forms), kinds)
@@ -134,6 +168,7 @@ def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
     factor = clean(read.output_factor)
     score = grouped(canonical(simplified_where(keep, clean(read.score), kinds), kinds))
     weight = None if read.weight is None else clean(read.weight)
+    output_factor = None if build.value_of(factor) == 1 else factor
     kv_head = clean(read.kv_head)
     used = frozenset().union(*(load_names(e) for e in (keep, score, factor, kv_head)))
     return Recipe(
@@ -145,16 +180,19 @@ def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
         kv_head=kv_head,
         output_dims=_output_dims(program, read),
         empty_rows="never",
-        output_factor=None if build.value_of(factor) == 1 else factor,
-        constraints=_constraints(program, read, domain),
+        output_factor=output_factor,
+        constraints=(
+            *_constraints(program, read, domain),
+            *nonzero_divisors([score, keep, weight, output_factor], kinds),
+        ),
     )
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]:
-    """Closed forms of constant tables, and an input for each table without one."""
+def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form], list[Input]]:
+    """Closed forms of constant tables, where wanted, and an input for each table without one."""
     parts = [read.score, read.keep, read.output_factor, read.kv_head, *read.late_masks]
     names = sorted(frozenset().union(*(load_names(e) for e in parts)))
     sizes = read.sizes
@@ -169,7 +207,9 @@ def _tables(program: Program, read: Read) -> tuple[dict[str, Form], list[Input]]
         first = leaves[0]
         if any(leaf.key != first.key for leaf in leaves) or first.deps & plain:
             raise _unread(program, first)
-        form = None if first.deps else closed_form([leaf.value for leaf in leaves], sizes)
+        form = None
+        if closed and not first.deps:
+            form = closed_form([leaf.value for leaf in leaves], sizes)
         if form is not None:
             forms[name] = form.bound_to(read.bound)
             continue

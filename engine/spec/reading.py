@@ -14,9 +14,10 @@ from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import rename
 from engine.spec.clauses import lines_by_kind
 from engine.spec.fit import Mismatch, NoForm, unify
+from engine.spec.folding import Tables
 from engine.spec.program import Program, broadcast_mods, varied_name
 from engine.spec.roles import Reading, read_output
-from engine.spec.size_values import SizesByName
+from engine.spec.size_values import SizesByName, symbolic_math
 from engine.spec.sizes import TRACE_SIZES, Domain, dimension_values, slots
 from engine.spec.source import TensorParameter
 from engine.spec.symbolic import size_name
@@ -65,7 +66,12 @@ def random_inputs(
 
 
 def trace_once(
-    program: Program, sizes: Mapping[str, int], seed: int, *, symbolic: bool = True
+    program: Program,
+    sizes: Mapping[str, int],
+    seed: int,
+    tables: Tables = Tables.FORMULAS,
+    *,
+    symbolic: bool = True,
 ) -> Traced:
     """Run and read the spec at one size. Call it inside `load.surroundings`.
 
@@ -74,7 +80,7 @@ def trace_once(
     slot = slots(program.tensors)
     dims = dimension_values(list(slot), slot, sizes)
     kinds: dict[str, Kind] = {t.name: kind_of_dtype(_DTYPE[t.dtype]) for t in program.tensors}
-    trace = Trace(program.source.path, kinds)
+    trace = Trace(program.source.path, kinds, tables=tables)
     inputs = random_inputs(program.tensors, dims, seed)
     for name, tensor in inputs.items():
         trace.input(name, tensor)
@@ -83,12 +89,12 @@ def trace_once(
         sizes_known = SizesByName(program.tensors, inputs, dims, None, size_name)
         trace.kinds |= {size_name(d): "int" for d in dims}
     try:
-        with sizes_known, PythonMode(trace), AtenMode(trace):
+        with symbolic_math(), sizes_known, PythonMode(trace), AtenMode(trace):
             out = program.run(inputs, broadcast_mods)
     except SpecError as error:
         if symbolic and error.__cause__ is not None:
             # A library may refuse integers that are not plain.
-            return trace_once(program, sizes, seed, symbolic=False)
+            return trace_once(program, sizes, seed, tables, symbolic=False)
         raise
     _check_declared(program, tuple(out.shape), dims)
     sym = trace.sym(out)
@@ -232,11 +238,16 @@ class Read:
     kv_head: Expr
 
 
-def read_all(program: Program, domain: Domain, varied: Sequence[Program] = ()) -> Read:
+def read_all(
+    program: Program,
+    domain: Domain,
+    varied: Sequence[Program] = (),
+    tables: Tables = Tables.FORMULAS,
+) -> Read:
     """Trace at every size of `TRACE_SIZES`, moved into `domain`, and unify. Raises `SpecError`."""
     programs = varied or [program] * len(TRACE_SIZES)
     traced = tuple(
-        trace_once(at, domain.within(sizes), seed)
+        trace_once(at, domain.within(sizes), seed, tables)
         for seed, (at, sizes) in enumerate(zip(programs, TRACE_SIZES, strict=True))
     )
     readings = [t.reading for t in traced]

@@ -8,10 +8,13 @@ be guessed from the numbers at a few sizes. A number that went another way (`mat
 
 from __future__ import annotations
 
+import builtins
 import math
 import operator
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import reduce
 from typing import Any, Protocol
 
 import torch
@@ -59,6 +62,9 @@ class Size(int):
 
     def __neg__(self) -> int:
         return Size.of(-int(self), Unary("-", self.expr), self.watch)
+
+    def __abs__(self) -> int:
+        return Size.of(abs(int(self)), Call("abs", (self.expr,)), self.watch)
 
 
 class SizeFloat(float):
@@ -209,6 +215,57 @@ for _name, _op in (
     ("ge", ">="),
 ):
     _give_comparison(_name, _op)
+
+
+# --- Python's own functions ---------------------------------------------------------------------
+
+
+def _extremum(name: str) -> Callable[..., Any]:
+    plain = getattr(builtins, name)
+
+    def choose(*values: Any, **options: Any) -> Any:
+        """Python's own, but of sizes the expression is that of all of them, whichever is chosen."""
+        exprs = [_operand(v) for v in values]
+        known = next((v for v in values if isinstance(v, (Size, SizeFloat))), None)
+        if len(values) < 2 or options or known is None or any(e is None for e in exprs):
+            return plain(*values, **options)
+        whole = reduce(lambda a, b: Call(name, (a, b)), [e for e in exprs if e is not None])
+        return _made(known, plain(map(_plain, values)), whole)
+
+    return choose
+
+
+def _function(name: str) -> Callable[..., Any]:
+    plain = getattr(math, name)
+
+    def call(value: Any, *base: Any) -> Any:
+        expr = expression_of(value)
+        if expr is None or any(type(b) not in (int, float) for b in base):
+            return plain(value, *base)
+        whole: Expr = Call(name, (expr,))
+        if base:
+            whole = Binary("*", whole, Num(1 / math.log(base[0])))
+        return _made(value, plain(_plain(value), *base), whole)
+
+    return call
+
+
+EXTREMA = {name: _extremum(name) for name in ("min", "max")}
+"""In place of the builtins of a spec's module."""
+_FUNCTIONS = {name: _function(name) for name in ("sqrt", "log", "log2", "exp")}
+
+
+@contextmanager
+def symbolic_math() -> Iterator[None]:
+    """Functions of `math` keep the expressions of what they are given."""
+    plain = {name: getattr(math, name) for name in _FUNCTIONS}
+    for name, function in _FUNCTIONS.items():
+        setattr(math, name, function)
+    try:
+        yield
+    finally:
+        for name, function in plain.items():
+            setattr(math, name, function)
 
 
 # --- in a run ------------------------------------------------------------------------------------

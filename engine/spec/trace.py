@@ -20,7 +20,8 @@ from engine.errors import SpecError, Where
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import FALSE, TRUE
 from engine.spec import build
-from engine.spec.modes import DispatchMode, OnCpu, neutral
+from engine.spec.folding import SUMS, Tables, folded
+from engine.spec.modes import DispatchMode, OnCpu, lifted, neutral
 from engine.spec.ops import HANDLERS, RANDOM, VIEWS, Unreadable
 from engine.spec.sdpa import written_out
 from engine.spec.size_values import expression_of
@@ -55,9 +56,15 @@ class Trace:
     """The state of one run: live tensors, variables, and what is known of each expression."""
 
     def __init__(
-        self, path: Path, kinds: dict[str, Kind], wanted: frozenset[str] = frozenset()
+        self,
+        path: Path,
+        kinds: dict[str, Kind],
+        wanted: frozenset[str] = frozenset(),
+        tables: Tables = Tables.FORMULAS,
     ) -> None:
         self.path = path
+        self.tables = tables
+        self.floats = frozenset(name for name, kind in kinds.items() if kind == "float")
         self.where = Lines(path)
         self.wanted = wanted
         self.captured: dict[str, torch.Tensor] = {}
@@ -66,6 +73,7 @@ class Trace:
         self.extents: dict[str, int] = {}
         self.lines: dict[Expr, set[int]] = {}
         self.leaves: dict[str, Leaf] = {}
+        self.made: list[Leaf] = []
         self.counts: dict[tuple[int | None, str], int] = {}
         self.writes: dict[int, int] = {}
         self.fresh = 0
@@ -187,26 +195,47 @@ class Trace:
 
         self.write(view.base, Sym(old.shape, read, old.deps | new.deps), line)
 
-    def leaf(self, tensor: torch.Tensor, op: str, deps: frozenset[str], line: int | None) -> Sym:
-        """A tensor that is known by its values alone (and by how it came about)."""
+    def count(self, line: int | None, op: str) -> int:
+        """How often `op` at `line` was counted before."""
         count = self.counts[(line, op)] = self.counts.get((line, op), -1) + 1
-        key = f"{line}:{op}:{count}"
+        return count
+
+    def capture(self, key: str, value: torch.Tensor | None) -> None:
+        """Keep a wanted table. Raises `AllCaptured` when it was the last one."""
+        if value is not None:
+            self.captured[key] = value
+        if len(self.captured) == len(self.wanted):
+            raise AllCaptured
+
+    def leaf(
+        self,
+        tensor: torch.Tensor,
+        op: str,
+        deps: frozenset[str],
+        line: int | None,
+        key: str | None = None,
+    ) -> Sym:
+        """A tensor that is known by its values alone (and by how it came about)."""
+        if key is None:
+            key = f"{line}:{op}:{self.count(line, op)}"
+            if self.tables is not Tables.FORMULAS:
+                key += f":{self.tables.value}"
         value = tensor.detach().clone()
         if key in self.wanted:
-            self.captured[key] = value
-            if len(self.captured) == len(self.wanted):
-                raise AllCaptured
+            self.capture(key, value)
         if not deps and not value.is_meta and value.numel() and _uniform(value):
             return constant(tuple(value.shape), self.number(value.reshape(-1)[0].item()))
-        made = Leaf(value, op, deps, line, key)
-        name: list[str] = []
+        twin = next((m for m in self.made if m.same_as(value, op)), None)
+        made = twin or Leaf(value, op, deps, line, key)
+        if twin is None and op == "a constant":
+            self.made.append(made)
 
         def read(index: Indices) -> Expr:
-            if not name:  # named in the order of first use, which all sizes share
-                name.append(f"table{len(self.leaves)}")
-                self.leaves[name[0]] = made
-                self.kinds[name[0]] = kind_of_dtype(value.dtype)
-            return build.load(name[0], index)
+            if not made.name:  # named in the order of first use, which all sizes share
+                made.name = f"table{len(self.leaves)}"
+                self.leaves[made.name] = made
+                self.kinds[made.name] = kind_of_dtype(value.dtype)
+            return build.load(made.name, index)
 
         return Sym(tuple(value.shape), read, deps, line)
 
@@ -226,6 +255,11 @@ class Leaf:
         self, value: torch.Tensor, op: str, deps: frozenset[str], line: int | None, key: str
     ) -> None:
         self.value, self.op, self.deps, self.line, self.key = value, op, deps, line, key
+        self.name = ""
+
+    def same_as(self, value: torch.Tensor, op: str) -> bool:
+        """Whether this is the table of the same constant, met a second time."""
+        return op == self.op and value.shape == self.value.shape and torch.equal(value, self.value)
 
 
 def kind_of_dtype(dtype: torch.dtype) -> Kind:
@@ -290,7 +324,7 @@ class AtenMode(DispatchMode):
             for t in _tensors((args, kwargs))
             if name not in ("empty", "lift_fresh")
         }
-        out = _run(func, args, kwargs)
+        out = lifted(func, _run(func, args, kwargs))
         if name in ("detach", "alias", "lift_fresh") and isinstance(args[0], torch.Tensor):
             if name == "lift_fresh":
                 trace.give(out, trace.leaf(out, "torch.tensor", frozenset(), line))
@@ -303,9 +337,13 @@ class AtenMode(DispatchMode):
             self._views(name, args, kwargs, out)
             return out
         deps = frozenset().union(*(s.deps for s in before.values()))
+        if trace.tables is not Tables.FORMULAS and not in_place:
+            self._fold((args, kwargs), before, out, deps, line)
         if name in RANDOM:
             deps |= {trace.drawn(name, line)}
-        made = None if name in RANDOM else self._read(name, args, kwargs, out)
+        made = None
+        if name not in RANDOM and not self._is_table(name, deps):
+            made = self._read(name, args, kwargs, out)
         outs = (
             [out]
             if isinstance(out, torch.Tensor)
@@ -347,6 +385,32 @@ class AtenMode(DispatchMode):
             return None
         return made
 
+    def _fold(
+        self,
+        operands: Any,
+        before: Mapping[int, Sym],
+        out: Any,
+        deps: frozenset[str],
+        line: int | None,
+    ) -> None:
+        """Constants among the operands of an op: formulas, or tables."""
+        early = self.trace.tables is Tables.EARLY and isinstance(out, torch.Tensor)
+        for tensor in _tensors(operands):
+            sym = before.get(id(tensor))
+            if sym is None or sym.deps or not tensor.dim():
+                continue
+            meets = "float" if deps & self.trace.floats else "nothing"
+            if early and not deps and _wide(out) > 1 == _wide(tensor):
+                meets = "dimensions"
+            made = folded(self.trace, tensor, sym, line, meets=meets)
+            if made is not sym:
+                self.trace.give(tensor, made)
+
+    def _is_table(self, name: str, deps: frozenset[str]) -> bool:
+        """Whether a sum over what reads no float input is taken by its values."""
+        trace = self.trace
+        return trace.tables is not Tables.FORMULAS and name in SUMS and not deps & trace.floats
+
     def _views(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         made = VIEWS[name](self.trace, args, kwargs, out)
         outs = [out] if isinstance(out, torch.Tensor) else list(out)
@@ -371,6 +435,10 @@ def _valueless(value: Any) -> Any:
             k: torch.device("meta") if k == "device" else _valueless(v) for k, v in value.items()
         }
     return value
+
+
+def _wide(tensor: torch.Tensor) -> int:
+    return sum(n > 1 for n in tensor.shape)
 
 
 def _is_view(out: Any, base: Any) -> bool:

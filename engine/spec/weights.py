@@ -84,7 +84,7 @@ def elementwise(weight: Expr, numbers: Expr) -> tuple[Expr, Expr, Expr, bool]:
 
 
 def _solved(value: Expr, score: Expr) -> Expr | None:
-    """`value` over s instead of x, where s = `score` is c * x + b; c and b vary with sizes alone."""
+    """`value` over s instead of x, where s = `score` is c * x + b and c, b consist of sizes."""
     line = polynomial(score, {})
     steep = [m for m in line.terms if (X, Fraction(1)) in m]
     rest = Poly({m: c for m, c in line.terms.items() if m not in steep})

@@ -24,6 +24,7 @@ from engine.gpu.worker.cases import FLAT, PEAKED, SHIFTED, Case
 from engine.spec.derived import derive_inputs
 from engine.spec.draws import FLAGS, in_turn
 from engine.spec.extremes import PATTERNS, at_extremes, masks_as_floats
+from engine.spec.index_ranges import in_range
 from engine.spec.inputs import extent, is_length, lengths, ways_of, with_own_sizes
 from engine.spec.levels import EVEN, LEVEL, at_levels
 from engine.spec.load import load_function, surroundings
@@ -129,7 +130,7 @@ class SpecRun:
             return self._with_integers(out, sizes, case.seed)
         if case.values in PATTERNS:
             out = at_extremes(self.recipe, out, case.values, case.turn, dtype)
-        return self.with_derived(out)
+        return self.with_derived(in_range(self.recipe, sizes, out, generator))
 
     def _with_integers(
         self, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], seed: int

@@ -33,16 +33,16 @@ def binding_of(
     workspace: Workspace | None = None,
     theirs: Mapping[str, str] | None = None,
 ) -> Binding:
-    """`theirs` are the spec's names of inputs that `recipe` calls otherwise."""
+    """`theirs` is what the spec says where `recipe` has a name of ours."""
     theirs = theirs or {}
     _columns_fit(module, recipe)
-    dims = {
+    canonical = {
         "q": ("B", "Hq", "Nq", "D"),
         "k": ("B", "Hkv", "Nk", "D"),
         "v": ("B", "Hkv", "Nk", "Dv"),
     }
     tensors = [
-        TensorField(found.fields[i.role], i.name, i.dims, _order(i.dims, dims[i.role]), "T")
+        TensorField(found.fields[i.role], i.name, i.dims, _order(i.dims, canonical[i.role]), "T")
         for i in recipe.inputs
         if i.role != "extra"
     ]
@@ -65,7 +65,8 @@ def binding_of(
     for item in used:
         if item.dims:
             source = theirs.get(item.name, item.name)
-            tensors.append(TensorField(item.name, source, item.dims, item.dims, item.dtype))
+            dims = tuple(theirs.get(d, d) for d in item.dims)
+            tensors.append(TensorField(item.name, source, dims, dims, item.dtype))
             new_sizes += [
                 d for d in item.dims if not d.isdigit() and d not in own and d not in new_sizes
             ]
@@ -74,7 +75,7 @@ def binding_of(
     sizes = [
         SizeField(f.name, f.name) for f in module.fields if f.type == "i32" and f.name in SIZES
     ]
-    sizes += [SizeField(d, d) for d in new_sizes if d not in ("D", "Dv")]
+    sizes += [SizeField(d, theirs.get(d, d)) for d in new_sizes if d not in ("D", "Dv")]
     return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace)
 
 

@@ -1,4 +1,5 @@
-"""Extra inputs whose names a kernel uses itself get names of ours in it."""
+"""Names of ours in a kernel: for extra inputs whose names it uses itself, and for the dimensions of
+tables that are computed from other sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from engine.transfer.rules.names import Fresh, meaning_of
 def with_free_names(
     module: Module, found: Attention, recipe: Recipe
 ) -> tuple[Recipe, Mapping[str, str]]:
-    """The recipe with such inputs renamed, and the spec's own name of each by the new one."""
+    """The recipe with such names replaced, and by each new one what the spec says there."""
     fields = {f.name for f in module.fields}
     inside = names_in(module, found)
     ours: dict[str, str] = {}
@@ -27,6 +28,9 @@ def with_free_names(
         if hidden or meaning_of(item.name) is not None:
             plain = item.name if item.name.isascii() and item.name[0] != "_" else ""
             ours[item.name] = fresh(f"{plain}_input" if plain else "input")
+    for dim in (d for item in recipe.extra() for d in item.dims):
+        if not dim.isdigit() and not dim.isidentifier() and dim not in ours:
+            ours[dim] = fresh("length")
     if not ours:
         return recipe, {}
 
@@ -44,7 +48,12 @@ def with_free_names(
 
     changed = replace(
         recipe,
-        inputs=tuple(replace(i, name=ours.get(i.name, i.name)) for i in recipe.inputs),
+        inputs=tuple(
+            replace(i, name=ours.get(i.name, i.name), dims=tuple(ours.get(d, d) for d in i.dims))
+            if i.role == "extra"
+            else i
+            for i in recipe.inputs
+        ),
         score=renamed(recipe.score),
         keep=renamed(recipe.keep),
         weight=optional(recipe.weight),
