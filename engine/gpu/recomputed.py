@@ -3,20 +3,20 @@ again, its worker's hash beside ours."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.gpu.job import Contents, worker_hash
-from engine.service.bench import Bench
 from engine.spec.signature import recipe_of, signature_of, signature_to_json
 from engine.spec.text import recipe_to_json
 
 FAST_TANH = ("tanh_approx", "sigmoid_approx", "tanh.approx")
 MOST_SAMPLES = 8
+Ask = Callable[[dict[str, Any]], dict[str, Any]]  # the child's answer to "recompute"
 
 
 def recomputed(
-    bench: Bench, contents: Contents, samples: Sequence[Mapping[str, Any]]
+    ask: Ask, contents: Contents, samples: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """For each sample whether its outputs are what the spec computes: `sample`, `found` (same,
     differs, not_run), `reason`."""
@@ -32,8 +32,7 @@ def recomputed(
         "fast_tanh": any(name in text for name in FAST_TANH),
         "samples": [dict(sample) for sample in samples[:MOST_SAMPLES]],
     }
-    answer = bench.child.call("recompute", payload, cancel=bench.cancel, progress=bench.progress)
-    return [dict(row) for row in answer["rows"]]
+    return [dict(row) for row in ask(payload)["rows"]]
 
 
 def first_difference(rows: Sequence[Mapping[str, Any]]) -> str | None:

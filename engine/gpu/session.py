@@ -198,7 +198,12 @@ def verdict_from(work: Work, path: Path) -> Verdict:
 def with_samples_again(work: Work, contents: Contents, said: Verdict) -> Verdict:
     """The verdict of a result with its samples computed again: outputs that are not what the spec
     computes are a failure, whatever else the result says; a pass says what rests on trust."""
-    rows = recomputed(work.bench, contents, said.details["samples"])
+    bench = work.bench
+
+    def ask(payload: dict[str, Any]) -> dict[str, Any]:
+        return bench.child.call("recompute", payload, cancel=bench.cancel, progress=bench.progress)
+
+    rows = recomputed(ask, contents, said.details["samples"])
     details = {**said.details, "recomputed": rows, "made_by": worker_words(said.details, contents)}
     wrong = first_difference(rows)
     kind = VerdictKind.FAIL if wrong is not None else said.kind
