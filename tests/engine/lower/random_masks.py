@@ -85,7 +85,7 @@ def recipe_of(mask: Mask) -> Recipe | None:
     """The recipe of softmax attention under the mask; None where it keeps all or nothing."""
     kinds = {"b": "int", "h": "int", "i": "int", "j": "int"}
     kinds |= {i.name: "bool" if i.dtype == "bool" else "int" for i in mask.inputs}
-    kinds |= {size: "int" for size in ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")}
+    kinds |= dict.fromkeys(("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv"), "int")
     keep = canonical_predicate(parse_expr(mask.text), kinds)  # type: ignore[arg-type]
     if keep in (parse_expr("True"), parse_expr("False")):
         return None
@@ -101,10 +101,9 @@ def lowered(kernel: Lifted, recipe: Recipe) -> tuple[bytes, Module]:
     Raises:
         AssertionError: one of them fails.
     """
-    target = kernel.module
-    for _, target in apply(target, plan(target, recipe).steps):
-        pass
-    target = legal(target)
+    steps = plan(kernel.module, recipe).steps
+    trail = [module for _, module in apply(kernel.module, steps)]
+    target = legal(trail[-1])
     findings = check(target)
     assert not findings, findings[0]
     done = lower(kernel, target)
