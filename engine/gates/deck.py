@@ -15,6 +15,7 @@ from engine.cuir.nodes import Expr
 
 MAX_CONSTANT = 8192
 MAX_SQUARE = 2048  # as many rows as keys: both past a constant, which costs its square (3 s)
+MOST_IN_TURN = 64  # heads in a section that a run can be afforded for (2 s)
 MOST_TILES = 66  # `class_tiles` has at most 64 warps for one block of rows
 
 
@@ -43,10 +44,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """How many query rows and how many keys the kernel takes at a time."""
+    """How many query rows and keys the kernel takes at a time, and how many heads it takes in turn
+    (its section) before the next ones."""
 
     rows: int
     keys: int
+    heads: int = 1
+
+
+UNKNOWN = Tiles(128, 64)  # a kernel whose text does not tell
 
 
 def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
@@ -56,7 +62,7 @@ def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
     predicate off by one takes for full. Long runs have at least two tiles of keys. How ids are
     drawn follows from a case's place: new cases go to the end.
     """
-    at = tiles or Tiles(128, 64)
+    at = tiles or UNKNOWN
     short = max(at.keys - 1, 1)
     long = _whole(at.keys, 192)  # keys
     square = _whole(at.keys, 150)
@@ -64,15 +70,26 @@ def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
         Case(1, 2, 1, 5, 7),
         Case(1, 2, 2, at.rows, at.keys, values="peaked"),
         Case(2, 2, 1, min(70, at.rows + 6), short, probe_keep=True),
-        Case(1, 4, 2, at.rows + 1, long + 8),
+        Case(1, 2, 1, at.rows + 1, long + 8),
         Case(1, 1, 1, 3, 0, modes=("exact",)),
         Case(1, 1, 1, 0, 5, modes=("exact",)),
         Case(1, 1, 1, 1, 130, probe_keep=True),
-        Case(1, 2, 1, long + 1, long + 1, values="peaked"),
-        Case(1, 2, 1, square - 1, square - 1, probe_keep=True),
+        Case(1, 1, 1, long + 1, long + 1, values="peaked"),
+        Case(1, 1, 1, square - 1, square - 1, probe_keep=True),
         Case(1, 1, 1, max(at.rows - 1, 1), at.keys + 1),
         Case(1, 1, 1, 2 * at.rows - 1, 2 * at.keys - 1, modes=("exact",)),
+        *sections(at),
     )
+
+
+def sections(tiles: Tiles) -> tuple[Case, ...]:
+    """More heads than a section holds, in two batches, two to each head of keys: the second section
+    begins at a multiple of its heads, and is not full. Each head has two blocks of rows."""
+    if tiles.heads > MOST_IN_TURN:
+        return ()
+    kv = max(2, tiles.heads // 4 + 1)
+    rows, keys = tiles.rows + 9, tiles.keys // 2 + 9
+    return (Case(2, 2 * kv, kv, rows, keys, modes=("exact",)),)
 
 
 def _begun(tile: int, constant: int) -> int:

@@ -13,7 +13,7 @@ from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.cases import SECTION, unforeseen
 from engine.gates.deck import quick
 from engine.gates.running import exact
-from engine.gates.sizes import tiles_of
+from engine.gates.tile_sizes import tiles_of
 from engine.gates.subject import Subject
 from engine.lift import lift, load_package
 from engine.lower.legal import legal
