@@ -19,6 +19,8 @@ from textual import events
 from textual.app import App
 from textual.binding import Binding
 from textual.dom import DOMNode
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import Monochrome
 from textual.screen import Screen
 from textual.timer import Timer
@@ -27,11 +29,13 @@ from cubridge_tui import actions, plain, themes
 from cubridge_tui.config import Config, config_dir, load_config
 from cubridge_tui.headless import actor
 from cubridge_tui.jobs import Jobs
+from cubridge_tui.keyboard import KeyboardDriver
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.screens.base import ActionScreen
 from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.screens.palette import ActionProvider
 from cubridge_tui.steady import Keys, Tidy, look_at_new, steady
+from cubridge_tui.type_ahead import LONGEST, Passed, TypeAhead, TypedInto
 from engine.errors import advice
 from sessions.store import Store
 
@@ -84,6 +88,9 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         self.store = Store.open(store)
         self.cancel = threading.Event()
         self.keys = Keys()
+        self._ahead = TypeAhead()
+        self._held_too_long: Timer | None = None
+        self._acting = frozenset(key for a in self.actions for key in a.keys)
         self.jobs = Jobs(self.cancel, self._post, self._job_news)
         self._held: Timer | None = None  # news of a job that let a key pass
         self._interrupts_before: Any = None  # whoever took SIGINT before us
@@ -118,6 +125,11 @@ class CuBridgeApp(App[int], inherit_bindings=False):
                 )
             return self._bench
 
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's driver, and ours in place of the one that reads terminals."""
+        found = super().get_driver_class()
+        return KeyboardDriver if found is LinuxDriver else found
+
     # --- life ------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
@@ -138,7 +150,28 @@ class CuBridgeApp(App[int], inherit_bindings=False):
             now = time.monotonic()
             self._tidy.touched(now)
             self.keys.touched(now)
-        await super().on_event(event)
+        if not isinstance(event, events.Key) or event.is_forwarded:
+            await super().on_event(event)
+        elif not self._ahead.holds(event):
+            target = self.focused or self.screen
+            acts = isinstance(self.screen, ActionScreen) and event.key in self._acting
+            await super().on_event(event)
+            # What is typed behind a key of an action is for what the action has opened by then.
+            if acts and target.post_message(Passed()):
+                self._ahead.hold()
+                self._held_too_long = self.set_timer(LONGEST, self.on_passed)
+
+    async def on_passed(self) -> None:
+        """A key of an action was acted on: what was typed behind it goes where the keys go now."""
+        if self._held_too_long is not None:
+            self._held_too_long.stop()
+        screen = self.screen
+        opens = isinstance(screen, TypedInto)
+        if opens and not screen.opened(functools.partial(self.call_later, self.on_passed)):
+            return
+        keys = self._ahead.release()
+        for key in screen.take(keys) if opens else keys:
+            await self.on_event(key)
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:
         super()._display(screen, renderable)

@@ -151,12 +151,17 @@ def _libraries() -> Check:
 
 def _git(environ: Mapping[str, str]) -> Check:
     path = shutil.which("git", path=environ.get("PATH", ""))
-    text = _first_line([path, "--version"], environ) if path else None
+    # Git reads its configuration even for this; the store keeps it out of reach.
+    bare = {**environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    text = _first_line([path, "--version"], bare) if path else None
     found = re.search(r"(\d+)\.(\d+)", text or "")
     if not path or not found:
         return Check("git", Status.MISSING, "sessions are kept with it", "sudo apt install git")
     if (int(found[1]), int(found[2])) < GIT_WITH_FSYNC:
         return Check("git", Status.ABSENT, f"{text}: too old for core.fsync", "install git 2.36")
+    if _first_line([path, "--version"], environ) is None:
+        detail = f"{text}: it cannot read its configuration, so it commits into no repository"
+        return Check("git", Status.ABSENT, detail, "git version (says which file; mend that)")
     return Check("git", Status.OK, f"{text} ({path})")
 
 

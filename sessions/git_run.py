@@ -7,8 +7,9 @@ a hook. GitPython takes 0.1 to 0.2 s to import, so that happens on the first com
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -83,17 +84,23 @@ def _git_class() -> type[Git]:
         fix="install git 2.36 or newer, for example: apt-get install git",
     )
     try:
-        from git import Git
-    except ImportError as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "git":
-            raise MissingTool(
-                "the store needs GitPython", fix="python3 -m pip install gitpython"
-            ) from None
-        raise no_git from None
-    try:
-        version = tuple(Git().version_info[:2])
-    except _git_not_found():
-        raise no_git from None
+        with _unconfigured():
+            from git import Git
+
+            version = tuple(Git().version_info[:2])
+    except ModuleNotFoundError:
+        raise MissingTool(
+            "the store needs GitPython", fix="python3 -m pip install gitpython"
+        ) from None
+    except Exception as error:  # GitPython turns all that git says into an ImportError
+        import shutil
+
+        if shutil.which("git") is None or isinstance(error, _git_not_found()):
+            raise no_git from None
+        raise MissingTool(
+            f"the git on PATH does not run: {said_by_git(str(error))}",
+            fix="see what `git version` says",
+        ) from None
     if version < OLDEST_GIT:
         found = ".".join(map(str, version))
         raise MissingTool(
@@ -103,9 +110,42 @@ def _git_class() -> type[Git]:
     return Git
 
 
-def _git_not_found() -> type[Exception]:
-    from git.exc import GitCommandNotFound
+@contextlib.contextmanager
+def _unconfigured() -> Iterator[None]:
+    """Our environment with git's configuration out of reach, for as long as GitPython asks git for
+    its version: git reads its files even for that, and a broken one is no missing git."""
+    ours = {name: text for name, text in os.environ.items() if name.startswith("GIT_CONFIG")}
+    for name in ours:
+        del os.environ[name]
+    os.environ.update(GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_NOSYSTEM="1")
+    try:
+        yield
+    finally:
+        del os.environ["GIT_CONFIG_GLOBAL"], os.environ["GIT_CONFIG_NOSYSTEM"]
+        os.environ.update(ours)
 
+
+def said_by_git(text: str) -> str:
+    """What git wrote, on one printable line: the cause often stands lines above the last one.
+
+    Its hints are left out; of a long text (a hook's) the start, the end and all errors are kept.
+    """
+    lines = ["".join(c if c.isprintable() else "?" for c in x.strip()) for x in text.splitlines()]
+    lines = [line for line in dict.fromkeys(lines) if line and not line.startswith("hint:")]
+    kept = [
+        line
+        for at, line in enumerate(lines)
+        if at < 3 or at >= len(lines) - 3 or line.startswith(("fatal:", "error:"))
+    ]
+    words = "; ".join(kept)
+    return words if len(words) <= 600 else f"{words[:300]} ... {words[-300:]}"
+
+
+def _git_not_found() -> type[Exception]:
+    try:
+        from git.exc import GitCommandNotFound
+    except ImportError:  # the package did not load: then it is not that either
+        return FileNotFoundError
     return GitCommandNotFound
 
 

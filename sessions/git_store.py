@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import StoreError
-from sessions.git_run import GitKilled, run_git
+from sessions.git_run import GitKilled, run_git, said_by_git
 
 SESSIONS = "refs/cubridge/sessions/"
 UNDONE = "refs/cubridge/undone/"
@@ -360,11 +360,10 @@ def store_error(path: Path, error: OSError) -> StoreError:
 
 
 def _error(path: Path, command: str, code: int, err: str) -> StoreError:
-    """What went wrong, in words, from git's own message (kept to one printable line)."""
+    """What went wrong, in words, from git's own message."""
     if code == -signal.SIGXFSZ or any(words in err for words in _FULL):
         return store_error(path, OSError(errno.ENOSPC, ""))
-    lines = [line for line in err.splitlines() if line.strip()]
-    said = "".join(c if c.isprintable() else "?" for c in (lines[-1] if lines else "no message"))
+    said = said_by_git(err) or "no message"
     if any(words in err for words in _NOT_WRITABLE):
         return StoreError(f"the store cannot be written: {said}", fix=writable_fix(path))
     if ".lock': File exists" in err:

@@ -16,7 +16,7 @@ from pathlib import Path
 from engine.errors import InputError
 from engine.files import read_file
 from engine.types import Level
-from sessions.git_run import Done, run_git
+from sessions.git_run import Done, run_git, said_by_git
 
 _BUSY = {
     "MERGE_HEAD": "a merge",
@@ -142,6 +142,8 @@ def _top(path: Path) -> Path:
                 f"git does not trust {folder}: another user owns it",
                 fix=f"git config --global --add safe.directory {folder}",
             )
+        if "not a git repository" not in done.err and "must be run in a work tree" not in done.err:
+            _must(done, f"look at {folder}")
         raise InputError(
             f"{folder} is in no git work tree", fix="git init there, or export instead"
         )
@@ -233,12 +235,8 @@ def _must(done: Done, what: str) -> Done:
             "git does not know who commits",
             fix='git config --global user.name "..."; git config --global user.email "..."',
         )
-    said = [
-        "".join(c if c.isprintable() else "?" for c in line)
-        for line in (done.err or done.out.decode("utf-8", "replace")).splitlines()
-        if line.strip()
-    ]
+    said = said_by_git(done.err or done.out.decode("utf-8", "replace"))
     raise InputError(
-        f"git could not {what}: {'; '.join(said[-3:]) or f'status {done.code}'}",
+        f"git could not {what}: {said or f'status {done.code}'}",
         fix="nothing was changed; commit by hand, or mend what git says",
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from engine.build.toolchain import Toolchain, find_toolchain
+from engine.build.toolchain import Origin, Toolchain, find_toolchain
 from engine.errors import MissingTool
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,11 +30,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """One worker runs all tests of a file that share what was made once for the file.
 
     Singly, they would go to every worker, and each would build its wheel and compile its kernels.
     """
+    if "extras" in config.getoption("markexpr") and nvcc_is_from_wheels():
+        for item in items:
+            if "toolchain" in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.extras)
     for item in items:
         if shares_with_its_file(item) and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}/{item.path.stem}"))
@@ -45,6 +49,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     gc.enable()
+
+
+def nvcc_is_from_wheels() -> bool:
+    """Whether the tests that compile do so only thanks to the `cuda` extra."""
+    try:
+        return find_toolchain().nvcc.origin is Origin.WHEELS
+    except MissingTool:
+        return False
 
 
 def shares_with_its_file(item: pytest.Item) -> bool:

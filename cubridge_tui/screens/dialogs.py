@@ -21,6 +21,7 @@ from cubridge_tui.model.rows import PaneText, Row, RowKind
 from cubridge_tui.screens.base import GRACE
 from cubridge_tui.screens.over import sit
 from cubridge_tui.text.sanitise import visible
+from cubridge_tui.type_ahead import TypedInto
 from cubridge_tui.widgets.code_pane import CodePane, escaped
 from cubridge_tui.widgets.line import Line, Whole
 
@@ -119,7 +120,7 @@ class _Visible(Highlighter):
         text.plain = visible(text.plain)
 
 
-class Prompt(ModalScreen[str | None], inherit_bindings=False):
+class Prompt(TypedInto, ModalScreen[str | None], inherit_bindings=False):
     """One line of text; None when the person leaves.
 
     A text that is there already is selected: typing replaces it, a cursor key keeps it.
@@ -160,14 +161,39 @@ class Prompt(ModalScreen[str | None], inherit_bindings=False):
             keys += [(" adds to it", "dim")]
         self.query_one("#hint", Line).put(keys)
         self.query_one(Input).cursor_blink = False
-        self.query_one(Input).focus()
+        self.set_focus(self.query_one(Input))
+        self.open_to()
+
+    def take(self, keys: Sequence[events.Key]) -> Sequence[events.Key]:
+        """The line as these keys leave it, up to the one that ends the prompt."""
+        line = self.query_one(Input)
+        replaces = bool(self._value)  # as typing does where the text is selected
+        for at, key in enumerate(keys):
+            if key.key == "enter" and self._done(line.value):
+                return keys[at + 1 :]
+            if key.key in ("escape", "ctrl+c"):
+                self.dismiss(None)
+                return keys[at + 1 :]
+            if key.is_printable and key.character:
+                line.select_on_focus = False  # the next key would replace what these typed
+                line.value = key.character if replaces else line.value + key.character
+            elif key.key in ("backspace", "ctrl+u"):
+                line.value = "" if replaces or key.key == "ctrl+u" else line.value[:-1]
+            replaces = False
+        line.cursor_position = len(line.value)
+        return ()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        why = self._check(event.value) if self._check else ""
+        self._done(event.value)
+
+    def _done(self, text: str) -> bool:
+        """End with this text; False, with the reason shown, where it will not do."""
+        why = self._check(text) if self._check else ""
         if why:
             self.query_one("#why", Whole).say(why, "fail")
         else:
-            self.dismiss(event.value)
+            self.dismiss(text)
+        return not why
 
 
 class Confirm(ModalScreen[bool], inherit_bindings=False):

@@ -103,7 +103,7 @@ def _each(op: Bound, f: Lambda, tiles: tuple[Type, ...], mapped: bool) -> Demand
             tile = values[position]
             role = tile.layout.role if isinstance(tile, TileType) else "acc"
             kind = {"row": ROW, "col": COLUMN}.get(role, ELEMENT)
-            if isinstance(tile, TileType) and tile.dtype in ("i32", "i64", "bool"):
+            if isinstance(tile, TileType) and tile.dtype in ("i32", "i64", "bool", "bits"):
                 whole.add(name)
         else:
             one = len(f.params) - len(values) == 1
@@ -248,6 +248,12 @@ def _tma_store(op: Bound) -> Demand:
     return Demand(l2=shared.tile_bytes, shared=shared.tile_bytes) if shared else Demand()
 
 
+def _clear_rows(op: Bound) -> Demand:
+    """Half of the rows, as a range that ends anywhere leaves them."""
+    shared = op.shared("tile")
+    return Demand(shared=shared.tile_bytes / 2, memory=shared.tile_bytes / 32) if shared else Demand()
+
+
 def _store(op: Bound) -> Demand:
     tile, place = op.tile("src"), op.operands.get("dst")
     if tile is None:
@@ -367,7 +373,7 @@ _RULES: Mapping[str, Callable[[Bound], Demand]] = {
     "row_sum": _row_sum, "row_reduce": _row_reduce, "convert": _convert, "load_rows": _load_vector,
     "load_cols": _load_vector, "load_tile": _nothing, "gemm": _gemm, "gemm_async": _gemm_async,
     "gemm_async_init": _gemm_async, "copy_async": _copy_async, "tma_load": _tma_load,
-    "tma_store": _tma_store, "store": _store, "copy": _copy, "store_rows": _store_rows,
+    "tma_store": _tma_store, "store": _store, "copy": _copy, "clear_rows": _clear_rows, "store_rows": _store_rows,
     "sync": _barrier, "named_sync": _barrier, "wait": _barrier, "wait_async": _barrier,
     "named_arrive": _nothing, "arrive": _nothing, "arrive_expect": _nothing,
     "mbarrier_init": _nothing, "fence_barrier_init": _nothing, "commit_async": _nothing,

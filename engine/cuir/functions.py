@@ -23,13 +23,14 @@ CONSTANTS: Mapping[str, float] = MappingProxyType({"LOG2E": math.log2(math.e), "
 class ScalarFunction:
     """A function of the language: what it takes and gives, exactly, and how C++ spells it.
 
-    `gives`: float, int, or same (as its operands). `approximate` functions have a hardware
+    `gives`: float, int (of ints alone), whole (as its operands, whole numbers), or same (as its
+    operands). `approximate` functions have a hardware
     instruction behind them in CUDA and are exact in exact mode.
     """
 
     name: str
     arity: int
-    gives: Literal["float", "int", "same"]
+    gives: Literal["float", "int", "whole", "same"]
     number: Callable[..., Any]
     tensor: Callable[..., Any]
     doc: str
@@ -156,6 +157,10 @@ def _tensor_floor_div(a: Any, b: Any) -> Any:
     return torch_module().div(a, b, rounding_mode="floor")
 
 
+def _tensor_trunc_div(a: Any, b: Any) -> Any:
+    return torch_module().div(a, b, rounding_mode="trunc")
+
+
 def _tensor_floor_mod(a: Any, b: Any) -> Any:
     return torch_module().remainder(a, b)
 
@@ -202,9 +207,9 @@ FUNCTIONS: Mapping[str, ScalarFunction] = MappingProxyType(
                            "integer quotient, rounded down"),
             ScalarFunction("floor_mod", 2, "int", operator.mod, _tensor_floor_mod,
                            "what floor_div leaves: the sign of the divisor"),
-            ScalarFunction("ceil_div", 2, "int", lambda a, b: -(-a // b),
-                           lambda a, b: -_tensor_floor_div(-a, b),
-                           "integer quotient, rounded up"),
+            ScalarFunction("ceil_div", 2, "whole", lambda a, b: truncating_div(a + b - 1, b),
+                           lambda a, b: _tensor_trunc_div(a + b - 1, b),
+                           "(a + b - 1) // b: the integer quotient, rounded up where a >= 0"),
         )
     }
 )  # fmt: skip

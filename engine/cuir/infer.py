@@ -29,6 +29,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.ops import OPS, OpSpec
 from engine.cuir.ops.bind import bind
+from engine.cuir.ops.registers import loaded_as
 from engine.cuir.ops.spec import Mismatch, RuleContext, check_operand, mismatch
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import (
@@ -63,6 +64,13 @@ from engine.cuir.types import (
 CallFunction = Callable[[Function, list[Type], list[Type]], Type]
 
 
+def _element(tile: Type) -> str:
+    """The type that a tile's element has in a lambda; whole numbers have 32 bits there."""
+    if not isinstance(tile, TileType):
+        return "f32"
+    return {"i32": "i32", "i64": "i32", "bool": "bool"}.get(tile.dtype, "f32")
+
+
 class Typer(ScalarTyper):
     """Types expressions of one function. Raises `Mismatch` where a rule does not hold."""
 
@@ -80,7 +88,8 @@ class Typer(ScalarTyper):
     def type(self, expr: Expr, scope: Scope) -> Type:
         match expr:
             case Num(value):
-                kind = "bool" if isinstance(value, bool) else "i32"
+                narrow = isinstance(value, bool) or -(2**31) < value < 2**31
+                kind = "bool" if isinstance(value, bool) else "i32" if narrow else "i64"
                 return Scalar("f32" if isinstance(value, float) else kind, value)
             case Str(value):
                 return NameType(value)
@@ -221,8 +230,7 @@ class Typer(ScalarTyper):
         values = tiles if spec.name == "map" else tiles[1:]  # keep's lambda judges, it maps nothing
         for position, name in enumerate(node.params):
             tile = values[position] if position < len(values) else None
-            whole = tile is None or (isinstance(tile, TileType) and tile.dtype in ("i32", "i64"))
-            inner[name] = Scalar("i32" if whole else "f32")
+            inner[name] = Scalar("i32" if tile is None else _element(tile))
         result = self.type(node.body, inner)
         if not isinstance(result, (Scalar, Unknown)):
             mismatch(f"the lambda gives {describe(result)}, not a number")
@@ -256,7 +264,7 @@ class Typer(ScalarTyper):
             case GmemType(_, dtype, rank):
                 if len(items) != rank:
                     mismatch(f"{len(items)} indices for a view of rank {rank}")
-                return Scalar(dtype if dtype in ("i32", "i64", "bool") else "f32")
+                return Scalar(loaded_as(dtype))
             case SharedType(stages=stages) if stages is not None and len(items) == 1:
                 self.inside(items[0], stages, "stage")
                 return replace(base, offset=None, stages=None, skew=self.skew(base, items[0]))

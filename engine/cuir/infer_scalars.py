@@ -73,6 +73,10 @@ def _wider(a: str, b: str) -> str:
     return a if _ORDER.index(a) >= _ORDER.index(b) else b
 
 
+def _promoted(dtype: str) -> str:
+    return "i32" if dtype == "bool" else dtype
+
+
 class ScalarTyper(ABC):
     """Types numbers and conditions. Raises `Mismatch` where a rule does not hold."""
 
@@ -110,7 +114,7 @@ class ScalarTyper(ABC):
             return Scalar("bool", None if known is None else not known)
         if op == "~" and value.dtype == "f32":
             mismatch("~ works on whole numbers")
-        dtype = "i32" if value.dtype == "bool" else value.dtype
+        dtype = _promoted(value.dtype)
         if known is None:
             return Scalar(dtype)
         return Scalar(dtype, -known if op == "-" else ~int(known))
@@ -120,11 +124,12 @@ class ScalarTyper(ABC):
         scalars = [s for s in sides if isinstance(s, Scalar)]
         if len(scalars) < 2:
             return Unknown()
-        dtype = _wider(scalars[0].dtype, scalars[1].dtype)
-        dtype = "i32" if dtype == "bool" else dtype
+        shift = op in ("<<", ">>")  # of its left operand's type
+        dtype = _promoted(scalars[0].dtype if shift else _wider(*(s.dtype for s in scalars)))
         if op == "/" and dtype != "f32":
             mismatch("`/` divides floats; whole numbers take `//`, which truncates")
-        if op in ("//", "%", "&", "|", "^", "<<", ">>") and dtype == "f32":
+        whole = op in ("//", "%", "&", "|", "^", "<<", ">>")
+        if whole and "f32" in (s.dtype for s in scalars):
             mismatch(f"`{op}` works on whole numbers")
         return self.fold(dtype, op, list(sides))
 
@@ -156,8 +161,11 @@ class ScalarTyper(ABC):
             dtype = scalars[0].dtype
             for s in scalars[1:]:
                 dtype = _wider(dtype, s.dtype)
-            if fn.gives == "int" and dtype == "f32":
+            dtype = _promoted(dtype)
+            if fn.gives != "same" and dtype == "f32":
                 mismatch(f"{fn.name} takes whole numbers")
+            if fn.gives == "int" and dtype == "i64":
+                mismatch(f"{fn.name} takes whole numbers of 32 bits")
         values = [s.value for s in scalars if s.value is not None]
         if len(values) < len(sides):
             return Scalar(dtype)

@@ -4,7 +4,8 @@ Every expression is compiled once to a Python closure `fn(env)`. Two modes:
 
 * exact: every float is a float64 and approximate functions are exact; this judges the algebra.
 * typed: every float is an f32 (tensors are float32, Python floats are rounded after each step),
-  casts to f16 and bf16 round; this judges the rounding.
+  casts to f16 and bf16 round, and a product beside a sum is one multiply-add as nvcc makes it
+  (`engine.cuir.fused`); this judges the rounding.
 
 Integers are exact in both. `//` and `%` truncate toward zero as in C. Loads outside a tensor are 0.
 torch is never imported here unless a tensor is already in play.
@@ -34,6 +35,7 @@ from engine.cuir.functions import (
     truncating_mod,
     within,
 )
+from engine.cuir.fused import multiply_add
 from engine.cuir.nodes import (
     Attr,
     Binary,
@@ -134,6 +136,8 @@ class Compiler:
             case Unary(op, operand):
                 return self.unary(op, self.compile(operand))
             case Binary(op, left, right):
+                if not self._exact and (sum := multiply_add(expr)) is not None:
+                    return sum.compile(self)
                 return self.binary(op, self.compile(left), self.compile(right))
             case Compare(op, left, right):
                 return self.compare(op, self.compile(left), self.compile(right))
@@ -153,9 +157,9 @@ class Compiler:
 
     def unary(self, op: str, operand: Fn) -> Fn:
         if op == "-":
-            return lambda env: -operand(env)
+            return lambda env: -_counted(operand(env))
         if op == "~":
-            return lambda env: ~operand(env)
+            return lambda env: ~_counted(operand(env))
 
         def negate(env: Env) -> Any:
             value = operand(env)
@@ -170,8 +174,9 @@ class Compiler:
 
             def integral(env: Env) -> Any:
                 a, b = left(env), right(env)
-                if type(a) is int and type(b) is int:
+                if type(a) in _NUMBER and type(b) in _NUMBER:
                     return whole(a, b)
+                a, b = _counted(a), _counted(b)
                 if op == "//":
                     return torch_module().div(a, b, rounding_mode="trunc")
                 return torch_module().fmod(a, b)
@@ -182,7 +187,7 @@ class Compiler:
             def quotient(env: Env) -> Any:
                 a, b = left(env), right(env)
                 if type(a) in _NUMBER and type(b) in _NUMBER:
-                    result = divide(a, b)
+                    result = divide(self.to_float(a), self.to_float(b))
                     return result if exact else f32(result)
                 a, b = self.floats(a, b)
                 return a / b
@@ -196,6 +201,7 @@ class Compiler:
                 result = apply(a, b)
                 return result if LEAST <= result <= MOST else within(result)
             if type(a) in _NUMBER and type(b) in _NUMBER:
+                a, b = self.mixed(a, b)
                 try:
                     result = apply(a, b)
                 except OverflowError:
@@ -203,7 +209,7 @@ class Compiler:
                 if type(result) is not float:
                     return within(result)
                 return result if exact else f32(result)
-            a, b = self.mixed(a, b)
+            a, b = self.mixed(_counted(a), _counted(b))
             return apply(a, b)
 
         return arithmetic
@@ -213,7 +219,7 @@ class Compiler:
 
         def comparison(env: Env) -> Any:
             a, b = left(env), right(env)
-            if type(a) not in _NUMBER or type(b) not in _NUMBER:
+            if type(a) is not type(b) or type(a) not in _NUMBER:
                 a, b = self.mixed(a, b)
             return apply(a, b)
 
@@ -269,8 +275,11 @@ class Compiler:
                 if type(value) not in _NUMBER:
                     break
             else:
+                if len(values) == 2:
+                    values = list(self.mixed(*values))
                 result = number(*values)
                 return result if exact or type(result) is not float else f32(result)
+            values = [_counted(v) for v in values]
             if to_float:
                 values = self.floats(*values)
             elif len(values) == 2:
@@ -321,6 +330,13 @@ class Compiler:
         if type(value) in _NUMBER:
             return float(value) if self._exact else f32(float(value))
         return value.to(float_dtype(self.mode))
+
+
+def _counted(value: Any) -> Any:
+    """A truth value in arithmetic is 0 or 1, as in C; of a sum torch would make `or`."""
+    if type(value) in _NUMBER or value.dtype != torch_module().bool:
+        return value
+    return value.to(torch_module().int64)
 
 
 def _is_float(value: Any) -> bool:

@@ -25,7 +25,7 @@ from engine.gates.deck import Case
 from engine.gates.low_precision import run_spec
 from engine.gates.running import Compare, Row, Way, execute, hot_like, make_case
 from engine.gates.steady import UNSOUND, UNUSUAL, finite_as_ever, overflows, steady
-from engine.gates.subject import Failure, Subject
+from engine.gates.subject import Failure, Subject, as_typed
 from engine.spec.oracle import as_bhnd, oracle, output_as_bhnd
 from engine.spec.signature import Signature
 from engine.spec.source import read_source
@@ -120,11 +120,7 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
     if not (case.Nq and case.Nk):
         return None, row
     inputs, sizes = drawn(subject, case, seed)
-    elements = {i.name for i in subject.recipe.inputs if i.dtype == "T"}
-    low = {
-        n: t.to(subject.dtype) if n in elements and isinstance(t, Tensor) else t
-        for n, t in inputs.items()
-    }
+    low = as_typed(subject, inputs)
     wide = {
         n: t.double() if isinstance(t, Tensor) and t.is_floating_point() else t
         for n, t in low.items()
@@ -205,4 +201,9 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
     return None, row
 
 
-BY_SPEC = Way(unread_cases, drawn, compared, _typed, _probe, as_found, too_few)
+def _no_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row]:
+    """Without a recipe nothing says what is kept, and no case asks."""
+    raise AssertionError("a case under the mask without a recipe")
+
+
+BY_SPEC = Way(unread_cases, drawn, compared, _typed, _probe, _no_mask, as_found, too_few)

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from engine.cuir.nodes import Module
+from engine.cuir.nodes import Module, Num
 from engine.cuir.printer import print_module
 from engine.gates.deck import (
     LONG_SUM,
@@ -21,16 +21,19 @@ from engine.gates.deck import (
     Tiles,
     constants,
     edges,
+    extremes,
     far,
     listed,
     past,
     quick,
 )
-from engine.gates.running import biases
+from engine.gates.running import removable
 from engine.gates.sizes import affordable, cases_past, compared, thresholds
 from engine.gates.subject import Subject
 from engine.gates.tile_sizes import tiles_of
+from engine.gates.under_mask import under_mask_cases
 from engine.spec.draws import FLAGS, IDS
+from engine.spec.extremes import biases
 from engine.transfer.ranges import reads_pairs
 from engine.transfer.workspace import launch_constants
 
@@ -98,10 +101,14 @@ def bent(subject: Subject, case: Case) -> Case | None:
 def read_cases(subject: Subject) -> list[Case]:
     """The deck of a spec whose recipe was read."""
     more: tuple[Case, ...] = ()
-    if any(i.name in biases(subject.recipe) for i in subject.recipe.inputs):
+    if removable(subject.recipe):
         more = (BIAS_CASE,)
+    if biases(subject.recipe):
+        more = (*more, *extremes(tiles_of(subject.module)))
     if reads_pairs(subject.recipe.keep):
         more = (*more, *data_cases(tiles_of(subject.module)))
+    if subject.recipe.keep != Num(True):
+        more = (*more, *under_mask_cases(tiles_of(subject.module)))
     return legal_cases(subject, constants_of(subject), more)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from engine.cuir.integers import integers_in
 from engine.cuir.nodes import Expr
+from engine.spec.extremes import PATTERNS
 
 MAX_CONSTANT = 8192
 MAX_SQUARE = 2048  # as many rows as keys: both past a constant, which costs its square (3 s)
@@ -28,7 +28,7 @@ class Case:
     Hkv: int
     Nq: int
     Nk: int
-    values: Literal["random", "peaked", "bias-inf", "level", "far", "even"] = "random"
+    values: str = "random"  # or peaked, bias-inf, of `engine.spec.levels` or of `extremes`
     modes: tuple[str, ...] = ("exact", "typed")
     probe_keep: bool = False  # recover the weights with one-hot V
     turn: int | None = None  # how ids and flags are drawn (`engine.spec.draws`); None: by its place
@@ -168,6 +168,12 @@ def far(tiles: Tiles | None = None) -> tuple[Case, ...]:
         Case(1, 2, 1, 20, keys, values="level", turn=0),
         Case(1, 1, 1, keys, keys, values="far", modes=("exact",), turn=0),
     )
+
+
+def extremes(tiles: Tiles | None = None) -> tuple[Case, ...]:
+    """A bias at the ends of its type, a pattern each; two whole tiles of keys and more."""
+    keys = 2 * (tiles or Tiles(128, 64)).keys + 22
+    return tuple(Case(1, 2, 1, 9, keys, values=name, turn=n) for n, name in enumerate(PATTERNS))
 
 
 # The sum of a row's weights is at most its keys: where all logits are the same it is that many.

@@ -12,7 +12,7 @@ from engine.spec.load import surroundings
 from engine.spec.oracle import vmapped_mods
 from engine.spec.program import program_of
 from engine.spec.source import read_source
-from engine.spec.trace import OnCpu
+from engine.spec.modes import OnCpu
 
 
 def run_spec(path: Path, inputs: Mapping[str, Any], options: Mapping[str, object]) -> Tensor:

@@ -23,7 +23,8 @@ from engine.gates.sizes import SIZES
 from engine.gates.subject import Failure, Report, Subject, is_element, op_text
 from engine.spec import Input, Recipe
 from engine.spec.derived import derive_inputs
-from engine.spec.inputs import extent, make_inputs
+from engine.spec.extremes import PATTERNS, at_extremes
+from engine.spec.inputs import Kind, extent, make_inputs
 from engine.spec.oracle import as_bhnd, output_as_bhnd
 from engine.transfer.binding import SLOTS
 from engine.transfer.fill import fill_arguments, unpermuted
@@ -43,7 +44,7 @@ Compare = Callable[[Mapping[str, Tensor]], tuple[Failure | None, Row]]  # output
 class Way:
     """How a subject is judged: by its recipe, or by the spec's own function alone.
 
-    `draw` makes a case's inputs and sizes; `compared` what exact outputs are compared with, or why
+    `draw` makes a case's inputs and sizes; `under_mask` plants NaN where nothing is kept; `compared` what exact outputs are compared with, or why
     the spec does not run there; `locate` finds the first wrong op of a failure; `lacking` says
     why runs without one are no pass.
     """
@@ -53,6 +54,7 @@ class Way:
     compared: Callable[[Subject, Case, Mapping[str, Any]], Compare | str]
     typed: Callable[[Subject, Case, int], tuple[Failure | None, Row]]
     probe: Callable[[Subject, Case, int], tuple[Failure | None, Row]]
+    under_mask: Callable[[Subject, Case, int], tuple[Failure | None, Row]]
     locate: Callable[[Subject, Sequence[Case], int, Failure], Failure]
     lacking: Callable[[Sequence[Row]], Failure | None]
 
@@ -71,6 +73,8 @@ def run_deck(
             runs.append(lambda: exact(way, subject, case, number))  # noqa: B023
         if "typed" in case.modes:
             runs.append(lambda: way.typed(subject, case, number))  # noqa: B023
+        if "under mask" in case.modes:
+            runs.append(lambda: way.under_mask(subject, case, number))  # noqa: B023
         if case.probe_keep:
             runs.append(lambda: way.probe(subject, case, number))  # noqa: B023
         for run in runs:
@@ -102,13 +106,16 @@ def exact(way: Way, subject: Subject, case: Case, seed: int) -> tuple[Failure | 
 def make_case(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
     sizes = case.sizes | subject.columns
     turn = seed if case.turn is None else case.turn
-    inputs = make_inputs(subject.recipe, sizes, seed, case.values, turn=turn)
+    kind: Kind = "random" if case.values in PATTERNS else case.values  # type: ignore[assignment]
+    inputs = make_inputs(subject.recipe, sizes, seed, kind, turn=turn)
     for scalar in subject.binding.scalars:
         if scalar.value != Name(scalar.field):  # what multiplies q.k: callers promise it positive
             for name in free_names(scalar.value) & inputs.keys():
                 inputs[name] = inputs[name].abs()
     if case.values == "bias-inf":
         _remove_tiles(subject.recipe, inputs)
+    elif case.values in PATTERNS:
+        inputs = at_extremes(subject.recipe, inputs, case.values, turn, subject.dtype)
     sizes |= _named_sizes(subject.recipe, inputs)
     if case.Nq and case.Nk:
         inputs |= derive_inputs(subject.spec, subject.recipe, inputs, subject.options)
@@ -117,7 +124,7 @@ def make_case(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], 
     return inputs, sizes
 
 
-def biases(recipe: Recipe) -> frozenset[str]:
+def removable(recipe: Recipe) -> frozenset[str]:
     """Float inputs with a value per key that a softmax's score reads: these may be -inf."""
     if recipe.weight is not None:
         return frozenset()
@@ -133,7 +140,7 @@ def biases(recipe: Recipe) -> frozenset[str]:
 def _remove_tiles(recipe: Recipe, inputs: Mapping[str, Any]) -> None:
     """-inf over whole tiles of keys: the first ones of some rows, the last ones of others."""
     for item in recipe.inputs:
-        if item.name in biases(recipe):
+        if item.name in removable(recipe):
             dims = list(item.dims)
             bias = inputs[item.name].movedim(dims.index("Nk"), -1)
             dims.append(dims.pop(dims.index("Nk")))

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from engine.gates.comparing import EXACT_TOLERANCE
+from engine.spec.extremes import PATTERNS
 from engine.spec.levels import EVEN, FAR, LEVEL
 
-UNUSUAL = frozenset({LEVEL, FAR, EVEN})  # values that a spec need not be made for
+UNUSUAL = frozenset({LEVEL, FAR, EVEN, *PATTERNS})  # values that a spec need not be made for
 UNSOUND = "the spec gives no finite numbers at such logits"
 _MOVES = EXACT_TOLERANCE / 10  # of a row's largest magnitude
 _SMALL = 2.0**-7

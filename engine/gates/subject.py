@@ -102,6 +102,16 @@ def is_element(recipe: Recipe, name: str) -> bool:
     return any(i.name == name and i.dtype == "T" for i in recipe.inputs)
 
 
+def as_typed(subject: Subject, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs in their declared types: PyTorch, as a yardstick, has no more digits than they."""
+    return {
+        n: t.to(subject.dtype if is_element(subject.recipe, n) else torch.float32)
+        if isinstance(t, Tensor) and t.is_floating_point()
+        else t
+        for n, t in inputs.items()
+    }
+
+
 def at_sight(subject: Subject) -> Failure | None:
     """What is wrong with the module before anything runs."""
     found = check(subject.module)

@@ -28,6 +28,7 @@ from engine.gpu.limits import RESULT
 NOT_CARRIED = ("work", RESULT)
 CONNECT_SECONDS = 60.0
 _ASK_AGAIN = 5.0  # seconds between two looks for a GPU
+_JOIN_AGAIN = (1.0, 2.0, 4.0)  # seconds before each further try to join
 _START = (
     "ray start --head (on the machine with GPUs), then --host ray://HOST:10001 or $RAY_ADDRESS; "
     "on a node of the cluster HOST:6379"
@@ -161,8 +162,7 @@ def connect(address: str) -> Any:
             words = error.strerror or str(error)
             raise Failed(f"there is no Ray cluster {where}: {words}", _START, True) from None
     try:
-        # "auto" never starts a cluster of its own.
-        ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
+        _join(ray, address)
     except ConnectionError as error:
         raise Failed(f"there is no Ray cluster {where}: {_first(error)}", _START, True) from None
     except Exception as error:
@@ -172,6 +172,28 @@ def connect(address: str) -> Any:
             f"ray {ray.__version__}, Python {sys.version.split()[0]}",
         ) from None
     return ray
+
+
+def _join(ray: Any, address: str) -> None:
+    """`ray.init`, tried again where a cluster that answers is not ready to take us.
+
+    A head that has just started, or that is busy, refuses its first clients: "Initialization
+    failure from server". A token that it does not take stays wrong.
+
+    Raises:
+        ConnectionError: it did not take us in any try.
+    """
+    for pause in (*_JOIN_AGAIN, None):
+        try:
+            # "auto" never starts a cluster of its own.
+            ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
+            return
+        except ConnectionError as error:
+            _quietly(ray.shutdown)
+            if pause is None or not address or "token" in str(error).lower():
+                raise
+            print(f"the Ray cluster is not ready ({_first(error)}): trying again", flush=True)
+            time.sleep(pause)
 
 
 def carry(ray: Any, order: dict[str, Any]) -> bytes:

@@ -38,9 +38,12 @@ from engine.lift.syntax import Node, NotAnExpression, parse_expression
 from engine.lift.tokens import Tokens
 from engine.resources import kernels_dir
 
-NUMBERS = ("bool", "i32", "i64", "f32")  # in the order of C++'s usual conversions
+# In the order of C++'s usual conversions. No variable is unsigned: `u32` and `u64` are what C++
+# makes of block numbers and sizes before they are stored.
+NUMBERS = ("bool", "i32", "u32", "i64", "u64", "f32")
+UNSIGNED = frozenset({"u32", "u64"})
 KINDS = frozenset({
-    "none", "i32", "i64", "f32", "bool", "same", "tile", "region", "shared", "stages",
+    "none", "i32", "u32", "i64", "u64", "f32", "bool", "same", "tile", "region", "shared", "stages",
     "barriers", "barrier", "words", "word", "layout", "type", "coordinates", "tensor",
     "tensor_map", "status", "kernel", "stream", "lambda",
 })  # fmt: skip
@@ -89,9 +92,11 @@ class Catalogue:
     by_head: Mapping[str, tuple[Pattern, ...]]
     asm: tuple[AsmPattern, ...]
     templates: frozenset[str]
+    names: frozenset[str]  # every C++ name that an entry gives a meaning, or says to have one
     pragmas: frozenset[str]
     attributes: frozenset[str]
     qualifiers: frozenset[str]
+    headers: frozenset[str]  # of the system, as `#include <...>` names them
 
     def candidates(self, node: Node, only_general: bool = False) -> tuple[Pattern, ...]:
         """The patterns that may match `node`.
@@ -281,7 +286,13 @@ class _Reader:
             {key: tuple(bucket) for key, bucket in by_head.items()},
             tuple(self.asm(entry) for entry in table.get("asm", [])),
             frozenset(templates),
-            *(frozenset(ignored.get(k, [])) for k in ("pragmas", "attributes", "qualifiers")),
+            frozenset(ignored.get("functions", [])).union(
+                types, constants, *(_names(p.tree) for p in patterns)
+            ),
+            *(
+                frozenset(ignored.get(k, []))
+                for k in ("pragmas", "attributes", "qualifiers", "headers")
+            ),
         )
 
     def symbol(self, name: str, value: Any) -> Symbol:
@@ -301,7 +312,7 @@ class _Reader:
         for name, value in table.items():
             match value:
                 case {"arity": int(arity), "type": str(kind)}:
-                    of = ":f32" if kind == "f32" else ""
+                    of = f":{kind}" if kind != "same" else ""
                     holes = ", ".join(f"{{x{i}{of}}}" for i in range(arity))
                     out.append({"cxx": f"{name}({holes})", "type": kind})
                 case _:
@@ -372,6 +383,13 @@ class _Reader:
                     raise self.fail(ptx, "the CuIR is a call with the holes of the instruction")
                 return AsmPattern(words, written, kinds)
         raise self.fail(str(entry), "an asm entry is ptx and cuir")
+
+
+def _names(tree: Node) -> set[str]:
+    """The names in a pattern's C++ that are no holes; of `std::is_same_v` also the end."""
+    own = tree.text if tree.kind in ("name", "template") else ""
+    found = {own, own.rpartition("::")[2]} if not own.startswith((_PREFIX, _LIST_PREFIX)) else set()
+    return (found - {""}).union(*map(_names, tree.kids))
 
 
 def asm_words(text: str) -> tuple[str, ...]:

@@ -86,7 +86,7 @@ _ORDER: dict[str, Callable[[object, object], bool]] = {
 }  # fmt: skip
 _FUNCTIONS: dict[str, Callable[..., int | float | bool]] = {
     "min": min, "max": max, "abs": abs, "i32": int, "i64": int, "f32": float, "bool": bool,
-    "ceil_div": lambda a, b: -(-a // b), "floor_div": lambda a, b: a // b,
+    "ceil_div": lambda a, b: _divide(a + b - 1, b), "floor_div": lambda a, b: a // b,
     "floor_mod": lambda a, b: a % b, "log2": math.log2, "sqrt": math.sqrt,
 }  # fmt: skip
 

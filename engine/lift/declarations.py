@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tree_sitter import Node as Tree
 
@@ -42,7 +43,7 @@ def check_static_assert(
     text = join(source.within(condition))
     try:
         node = parse_expression(source.within(condition), program.templates)
-        expr = translator.condition(node)
+        expr = replace(translator, compiles=True).condition(node)
         held = [evaluator.value(expr, known) for known in instantiations if UNKNOWN not in known]
     except (Unknown, NotAnExpression, NotConstant) as error:
         raise source.fail(

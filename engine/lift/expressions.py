@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from engine.cuir.counts import RING, never_negative
 from engine.cuir.nodes import (
     Attr,
     Binary,
@@ -20,14 +21,17 @@ from engine.cuir.nodes import (
     Unary,
     children,
 )
-from engine.lift.catalogue import NUMBERS, Pattern, fill, match
+from engine.lift.catalogue import NUMBERS, UNSIGNED, Pattern, fill, match
 from engine.lift.provenance import Range
-from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature, common, safe
+from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature, common, promoted, safe
 from engine.lift.syntax import Node
 
 _COMPARE = frozenset(["<", "<=", ">", ">=", "==", "!="])
 _INT_ONLY = frozenset(["%", "&", "|", "^", "<<", ">>"])
 _NAMED_ONLY = frozenset({"view", "stages", "barriers", "words", "stream"})  # always variables
+_UNSIGNED = (
+    "arithmetic without a sign: write static_cast<int>(..) around blockIdx, gridDim and sizeof"
+)
 _CASTS = {"i32": "i32", "i64": "i64", "f32": "f32", "bool": "bool"}
 
 
@@ -65,6 +69,8 @@ class Translator:
     scope: Scope
     ranges: dict[int, Range] = field(default_factory=dict)
     inner: dict[int, Range] = field(default_factory=dict)
+    # Where the compiler itself refuses what is false, numbers without a sign may be compared.
+    compiles: bool = False
     # id() names an object only while it lives.
     alive: list[Expr] = field(default_factory=list)
 
@@ -98,8 +104,7 @@ class Translator:
             if local.kind == "opaque":
                 raise Unknown(f"`{node.text}` comes from an opaque op")
             return Typed(replace(local.cuir), local.kind)
-        own = named(node)
-        hidden = own in self.program.defined or self.scope.find(own) is not None
+        hidden = self.scope.find(named(node)) is not None
         for pattern in self.program.catalogue.candidates(node, only_general=hidden):
             found = self.instance(pattern, node)
             if found is not None:
@@ -184,6 +189,8 @@ class Translator:
             kind = common(scalars)
             if kind is None:
                 raise Unknown(f"{pattern.cxx} takes scalars")
+            if UNSIGNED & set(scalars) and not self.compiles:
+                raise Unknown(_UNSIGNED)
             return kind
         if pattern.type.startswith("view:"):
             written = filled[pattern.type[6:-1]]
@@ -200,10 +207,6 @@ class Translator:
 
     def name(self, node: Node) -> Typed:
         catalogue = self.program.catalogue
-        if node.text in self.program.defined and node.text not in self.program.functions:
-            raise Unknown(
-                f"`{node.text}` is defined in this file in a way that has no meaning here"
-            )
         if node.text == self.scope.args:
             return Typed(Name("args"), "args")
         if node.text in ("true", "false"):
@@ -217,7 +220,7 @@ class Translator:
 
     def template(self, node: Node) -> Typed:
         known = self.program.catalogue.types.get(node.text)
-        if known is not None and node.text not in self.program.defined:
+        if known is not None:
             args = tuple(self.translate(kid).expr for kid in node.kids)
             return Typed(Index(replace(known.cuir), args), known.kind)
         signature = self.program.functions.get(node.text)
@@ -254,9 +257,18 @@ class Translator:
             raise Unknown(f"arithmetic on a {typed.kind.split(':')[0]}")
         return typed
 
+    def compared(self, *operands: Typed) -> None:
+        """Raises `Unknown` where C++ compares, divides or chooses without a sign and CuIR with one:
+        `n - blockIdx.x < 0` is never true. Counts alone are the same in both."""
+        if self.compiles or not UNSIGNED & {o.kind for o in operands}:
+            return
+        if not all(never_negative(o.expr) for o in operands):
+            raise Unknown(_UNSIGNED)
+
     def condition(self, node: Node) -> Expr:
         """`node` as a truth value: a number stands for `!= 0`."""
         typed = self.scalar(node)
+        self.compared(typed)
         if typed.kind == "bool":
             return typed.expr
         return Compare("!=", typed.expr, Num(0.0 if typed.kind == "f32" else 0))
@@ -287,6 +299,7 @@ class Translator:
                 return Typed(Compare(node.text, sides[0].expr, sides[1].expr), "bool")
         left_typed, right_typed = (self.scalar(kid) for kid in node.kids)
         if node.text in _COMPARE:
+            self.compared(left_typed, right_typed)
             return Typed(Compare(node.text, left_typed.expr, right_typed.expr), "bool")
         return self.arithmetic(node.text, left_typed, right_typed)
 
@@ -296,8 +309,24 @@ class Translator:
             raise Unknown(f"`{sign}` on what is no scalar")
         if kind == "f32" and sign in _INT_ONLY:
             raise Unknown(f"`{sign}` on floats")
+        if sign in ("<<", ">>"):
+            kind = promoted(left.kind)
+            self.compared(right)
+            if sign == ">>":
+                self.compared(left)
+        elif sign in RING:
+            self.widened((left, right), kind)
+        else:
+            self.compared(left, right)
         sign = "//" if sign == "/" and kind != "f32" else sign
         return Typed(Binary(sign, left.expr, right.expr), kind)
+
+    def widened(self, operands: tuple[Typed, ...], kind: str) -> None:
+        """Raises `Unknown` where a number without a sign is widened to `kind`: what is below 0 in
+        CuIR is a large one there."""
+        for operand in operands:
+            if operand.kind in UNSIGNED and operand.kind != kind:
+                self.compared(operand)
 
     def ternary(self, node: Node) -> Typed:
         cond = self.condition(node.kids[0])
@@ -305,6 +334,7 @@ class Translator:
         kind = then.kind if then.kind == other.kind else common([then.kind, other.kind])
         if kind is None or kind not in (*NUMBERS, "shared", "region", "barrier"):
             raise Unknown("`?:` chooses between scalars")
+        self.widened((then, other), kind)
         return Typed(Select(cond, then.expr, other.expr), kind)
 
     def cast(self, node: Node) -> Typed:
@@ -312,10 +342,11 @@ class Translator:
         value = self.translate(node.kids[1])
         if kind not in _CASTS or value.kind not in NUMBERS:
             raise Unknown(f"a cast to {node.kids[0].text}")
+        self.stored(value, kind)
         return Typed(Call(_CASTS[kind], (value.expr,)), kind)
 
     def type_kind(self, node: Node) -> str:
-        return C_TYPES.get(node.text, node.text)
+        return C_TYPES.get(node.text, "")
 
     def converted(self, value: Typed, kind: str) -> Typed:
         """`value` as C++ stores it in a variable of `kind`; implicit conversions become ops."""
@@ -323,6 +354,9 @@ class Translator:
             if kind in NUMBERS and value.kind not in NUMBERS:
                 raise Unknown(f"a {value.kind.split(':')[0]} where a number is declared")
             return value
+        self.stored(value, kind)
+        if kind == "i32" and value.kind in UNSIGNED:
+            return Typed(value.expr, kind)  # CuIR's own kind of it
         expr = value.expr
         if isinstance(expr, Num) and kind == "f32" and not isinstance(expr.value, bool):
             return Typed(Num(float(expr.value)), kind)
@@ -332,6 +366,12 @@ class Translator:
             zero = Num(0.0 if value.kind == "f32" else 0)
             return Typed(Compare("!=", expr, zero), kind)
         return Typed(Call(_CASTS[kind], (expr,)), kind)
+
+    def stored(self, value: Typed, kind: str) -> None:
+        """Raises `Unknown` where C++ stores another number than CuIR: an `int` takes what is right
+        modulo 2^32, everything else the number itself."""
+        if kind != "i32":
+            self.compared(value)
 
     # --- functions ---------------------------------------------------------------------------
 
@@ -352,8 +392,8 @@ class Translator:
             inside = self.translate(body)
         finally:
             self.scope.close()
-        if inside.kind not in NUMBERS:
-            raise Unknown("a lambda returns a scalar")
+        if inside.kind not in NUMBERS or inside.kind in UNSIGNED:
+            raise Unknown("a lambda returns a scalar with a sign")
         if shape is not None:
             if not shape.fits(kinds):
                 wanted = ", ".join((*shape.elements, *("i32",) * shape.coordinates))
@@ -419,8 +459,11 @@ def number(text: str) -> Typed:
         value = int(digits, 8) if octal else int(digits, 0)
     except ValueError:
         raise Unknown(f"the literal `{text}`") from None
-    wide = len(digits) < len(plain) or value > 2**31 - 1
-    return Typed(Num(value), "i64" if wide else "i32")
+    if value > 2**31 - 1:
+        return Typed(Num(value), "i64")
+    if len(digits) < len(plain):
+        return Typed(Call("i64", (Num(value),)), "i64")
+    return Typed(Num(value), "i32")
 
 
 def _floating(plain: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from engine.cuir.nodes import THEN, Binary, Call, Expr, Name, Num, Unary, next_of, walk_expr
 from engine.lift.asm import Parse
+from engine.lift.catalogue import UNSIGNED
 from engine.lift.effects import assigned
 from engine.lift.expressions import Translator, Unknown
 from engine.lift.scope import Local
@@ -65,7 +66,7 @@ def _step(var: Token, tokens: list[Token], parse: Parse, translator: Translator)
         return Call(THEN, (follows.expr,))
     if len(tokens) > 2 and texts[0] == var.text and texts[1] in ("+=", "-="):
         step = translator.scalar(parse(tokens[2:]))
-        if step.kind != "i32":
+        if step.kind not in ("i32", *UNSIGNED):
             raise Unknown("a loop's step is an int")
         if texts[1] == "+=":
             return step.expr

@@ -19,6 +19,7 @@ from engine.cuir.arch import archs as known_archs
 from engine.errors import InputError, Where
 from engine.files import SOURCE_LIMIT, read_file
 from engine.lift.constants import TYPE_BYTES
+from engine.lift.headers import bundled_headers
 from engine.lift.tokens import Tokens
 from engine.resources import KERNEL_SOURCE, include_dir, kernel_dir
 
@@ -296,6 +297,12 @@ def used_headers(
         data, name, place = pending.pop()
         for line, wanted in _includes(data):
             beside = place / wanted
+            if wanted in bundled_headers() and beside.is_file() and not _is_in(beside, include):
+                raise InputError(
+                    f'#include "{wanted}": {beside} would stand for the header of kernel text',
+                    where=Where(name, line),
+                    fix="remove or rename that file",
+                )
             path = beside if beside.is_file() else include / wanted
             if not path.is_file():
                 raise InputError(
@@ -308,6 +315,10 @@ def used_headers(
                 found[known] = read_file(path, "make it readable", SOURCE_LIMIT)
                 pending.append((found[known], str(path), path.parent))
     return tuple(sorted(found.items()))
+
+
+def _is_in(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def _header_name(path: Path, include: Path, folder: Path) -> str:

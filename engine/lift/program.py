@@ -5,9 +5,21 @@ from __future__ import annotations
 from tree_sitter import Node as Tree
 
 from engine.cuir.nodes import Field
-from engine.lift.catalogue import NUMBERS, Catalogue
+from engine.errors import LiftError
+from engine.lift.catalogue import NUMBERS, UNSIGNED, Catalogue
 from engine.lift.declarations import read_alias
 from engine.lift.expressions import Translator, Typed, Unknown
+from engine.lift.headers import (
+    NAMESPACE,
+    OUR_HEADERS,
+    aliases,
+    bundled_headers,
+    defined_macros,
+    header_words,
+    includes,
+    meant,
+    words,
+)
 from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature
 from engine.lift.source import Source
 from engine.lift.syntax import NotAnExpression, parse_expression
@@ -27,8 +39,6 @@ from engine.lift.toplevel import (
     read_function,
 )
 
-OUR_HEADERS = "cubridge/"
-
 
 class TopLevel:
     """The items of a source in order; `program` is what its functions may name."""
@@ -43,19 +53,51 @@ class TopLevel:
         self.asserts: list[Tree] = []
         self.numbers: dict[str, int] = {}
         self.find_macros()
+        self.check_includes()
         self.read(list(items(root)))
 
     def find_macros(self) -> None:
-        """Every name that a #define in this file gives a meaning of its own."""
+        """Every name that a #define in this file gives a meaning of its own. Raises `LiftError` for
+        one that has a meaning, and for a type by such a name."""
+        tokens, taken = self.source.tokens.all, words(self.catalogue)
+        macros = defined_macros(tokens)
+        for name, offset in (*macros.items(), *((t.text, t.start) for t in aliases(tokens))):
+            if name in taken:
+                raise self.meant_already(offset, name)
+        self.source.macros.update(macros)
+
+    def check_includes(self) -> None:
+        """Raises `LiftError` for a header that the catalogue does not know, and for one of ours of
+        which a macro before it changes a word."""
+        known = bundled_headers() | self.catalogue.headers
         tokens = self.source.tokens.all
-        for at in range(len(tokens) - 2):
-            if tokens[at].text == "#" and tokens[at + 1].text in ("define", "undef"):
-                self.source.macros.add(tokens[at + 2].text)
+        for token, name in includes(tokens):
+            if name not in known:
+                ours = ", ".join(sorted(bundled_headers()))
+                raise self.source.fail(
+                    token.start,
+                    f'what "{name}" defines is not known' if name else "an include by a macro",
+                    f"write what the kernel needs of it into the source, or include one of {ours}",
+                )
+            before = defined_macros([t for t in tokens if t.start < token.start])
+            changed = sorted(n for n in before if n in header_words() or n.startswith("_"))
+            if name.startswith(OUR_HEADERS) and changed:
+                raise self.source.fail(
+                    token.start, f"the macro `{changed[0]}` changes what {name} says",
+                    "include it before the first #define",
+                )  # fmt: skip
+
+    def meant_already(self, offset: int, name: str) -> LiftError:
+        return self.source.fail(
+            offset, f"`{name}` has a meaning already, which a second one would change",
+            "name it otherwise",
+        )  # fmt: skip
 
     def read(self, trees: list[Tree]) -> None:
         struct = next((t for t in trees if is_struct(t, ARGS)), None)
         if struct is not None:
             self.fields = read_args(self.source, struct)
+        self.check_names(trees)
         names = [function_name(d) for t in trees if (d := definition_of(t)) is not None]
         signatures: dict[str, Signature] = {}
         for tree in trees:
@@ -69,15 +111,29 @@ class TopLevel:
             elif not self.is_silent(tree, set(names)):
                 self.order.append(OtherItem(tree, "", ""))
         templates = self.catalogue.templates | {n for n, s in signatures.items() if s.consts}
-        defined = set(signatures) | self.source.macros
-        for entry in self.order:
-            if isinstance(entry, OtherItem):
-                defined |= defined_names(entry.tree)
         fields = {f.name: f.type for f in self.fields}
-        self.program = Program(
-            self.catalogue, fields, signatures, templates, frozenset(defined - {""})
-        )
+        self.program = Program(self.catalogue, fields, signatures, templates)
         self.name_others(set(names))
+
+    def check_names(self, trees: list[Tree]) -> None:
+        """Raises `LiftError` where the source declares a name that has a meaning already, or one
+        function twice: C++ would choose by the arguments' types."""
+        taken = meant(self.catalogue)
+        seen: set[str] = set()
+        for tree in trees:
+            if tree.type in ("preproc_include", "preproc_def", "preproc_function_def"):
+                continue
+            names, function = defined_names(tree), definition_of(tree) is not None
+            for name in sorted(names):
+                if name in taken or (function and name.startswith("_")):
+                    raise self.meant_already(tree.start_byte, name)
+            if not function:
+                continue
+            for name in sorted(names & seen):
+                raise self.source.fail(
+                    tree.start_byte, f"`{name}` is defined twice", "give each function its own name"
+                )
+            seen |= names
 
     def read_function(
         self,
@@ -89,8 +145,6 @@ class TopLevel:
         name = function_name(definition)
         try:
             item = read_function(self.source, self.catalogue, tree, definition)
-            if name in signatures:
-                raise Unsupported(f"`{name}` is defined twice")
         except Unsupported as error:
             taken = {o.name for o in self.order if isinstance(o, OtherItem)}
             taken |= {n for n in names if n != name or names.count(n) > 1}
@@ -108,15 +162,11 @@ class TopLevel:
         if tokens in ([], [";"]):
             return True
         if tree.type == "preproc_include":
-            # Headers of ours and of the system; what another one defines is unknown.
-            named = [t for t in tokens if t != "\n"][2:]
-            if named[:1] == ["<"]:
-                return named.index(">") == len(named) - 1 if ">" in named else False
-            return len(named) == 1 and named[0][1:].startswith(OUR_HEADERS)
+            return True
         if tree.type == "preproc_call":
             return tokens[1:2] == ["pragma"] and bool(self.catalogue.pragmas & {*tokens[2:3]})
         if tree.type == "using_declaration":
-            return tokens in (["using", "namespace", "cubridge", ";"],)
+            return tokens == ["using", "namespace", NAMESPACE, ";"]
         declaration = tree
         if tree.type == "template_declaration":
             declaration = next((c for c in tree.children if c.type == "declaration"), tree)
@@ -183,6 +233,6 @@ class TopLevel:
             if kind not in NUMBERS:
                 raise Unknown("a constant of another type")
             typed = translator.converted(typed, kind)
-        if typed.kind not in NUMBERS:
-            raise Unknown("a constant that is no number")
+        if typed.kind not in NUMBERS or typed.kind in UNSIGNED:
+            raise Unknown("a constant that is no number with a sign")
         return words[-1], typed

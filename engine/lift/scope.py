@@ -64,8 +64,6 @@ class Program:
     fields: Mapping[str, str]  # of the argument struct
     functions: Mapping[str, Signature]
     templates: frozenset[str]
-    # Every name that the file itself gives a meaning: it hides the catalogue's.
-    defined: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -115,8 +113,13 @@ def safe(name: str) -> str:
     return f"{name}_" if taken else name
 
 
+def promoted(kind: str) -> str:
+    """What C++ makes of one operand: bool counts as int. A shift has the kind of its left one."""
+    return "i32" if kind == "bool" else kind
+
+
 def common(kinds: list[str]) -> str | None:
     """C++'s common type of scalars, or None when one is no scalar. bool counts as int."""
     if not kinds or any(k not in NUMBERS for k in kinds):
         return None
-    return max((k if k != "bool" else "i32" for k in kinds), key=NUMBERS.index)
+    return max(map(promoted, kinds), key=NUMBERS.index)

@@ -27,7 +27,7 @@ from engine.cuir.nodes import (
     Stmt,
 )
 from engine.lift.asm import read_asm
-from engine.lift.catalogue import NUMBERS
+from engine.lift.catalogue import NUMBERS, UNSIGNED
 from engine.lift.constants import Evaluator, NotConstant
 from engine.lift.declarations import check_static_assert, read_alias
 from engine.lift.effects import effects
@@ -287,6 +287,8 @@ class FunctionLifter:
             raise Unknown("a declaration that does not parse")
         type_text = " ".join(w.text for w in words[:-1] if w.text not in _DECLARATION_WORDS)
         typed = self.value(tokens[equals + 1 :])
+        if type_text == "auto" and typed.kind in UNSIGNED:
+            raise Unknown("a variable without a sign: declare it int")
         if type_text != "auto":
             kind = C_TYPES.get(type_text)
             if kind is None:

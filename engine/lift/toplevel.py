@@ -348,19 +348,25 @@ def other_name(tree: Tree, taken: set[str], numbers: dict[str, int]) -> str:
     return chosen
 
 
+_INSIDE = frozenset({"parameters", "arguments", "value", "default_value", "size"})
+_BODIES = frozenset({"compound_statement", "field_declaration_list"})
+
+
 def defined_names(tree: Tree) -> set[str]:
-    """The names that an item without meaning may define: what stands where names are declared."""
+    """The names that a top-level item declares: of a function its own, not its parameters'; those
+    of everything in an item that cannot be read. Of a specialisation, what it specialises."""
     out: set[str] = set()
     pending = [tree]
     while pending:
         node = pending.pop()
-        if node.type == "compound_statement":
-            continue
-        for role in ("name", "declarator"):
-            for child in node.children_by_field_name(role):
-                if child.child_count == 0 and child.text is not None:
-                    out.add(child.text.decode("utf-8", "replace"))
-        pending += node.children
+        for at, child in enumerate(node.children):
+            role = node.field_name_for_child(at)
+            used = role == "type" and not child.type.endswith("_specifier")
+            if role in _INSIDE or used or child.type in _BODIES:
+                continue
+            if role in ("name", "declarator") and child.child_count == 0 and child.text:
+                out.add(child.text.decode("utf-8", "replace"))
+            pending.append(child)
     return out
 
 

@@ -1,8 +1,9 @@
 """The client: streaming Chat Completions of any OpenAI-compatible server, through `openai`.
 
 The package takes seconds to import, so it is imported in the thread that asks, never before. The
-SDK's own retries are off: ours count down where the person sees it. A stream that broke is never
-retried; what came of it is an incomplete draft.
+SDK's own retries are off: ours count down where the person sees it. The SDK sends and opens the
+stream; `engine.llm.events` reads it. A stream that broke is never retried; what came of it is an
+incomplete draft.
 """
 
 from __future__ import annotations
@@ -12,21 +13,23 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
-from engine.llm.errors import Exhausted, LlmError, Refused
-from engine.llm.quirks import Piece, drop, ending_of, read_chunk, read_event
+from engine.llm.errors import Exhausted, Refused
+from engine.llm.events import DONE, Event, EventReader
+from engine.llm.failures import caused_by, connection_words, retry_after, said_in
+from engine.llm.options import CAPS, Learnt, learn
+from engine.llm.quirks import Piece, ending_of, read_chunk, read_event
 from engine.llm.scrub import Scrubber
-from engine.llm.settings import Settings
+from engine.llm.settings import CONFIG, Settings
 from engine.llm.types import Ending, Heard, Kind, Listen, Reply, Request, Usage, deaf
 
 RETRIED = frozenset({408, 409, 425, 429})
 FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "script_exhausted"})
 PULSE_S = 10.0  # between words about a server that says nothing
 _TICK = 1.0
-# What the SDK raises where a chunk has another shape than it counts on; it validates none.
-_MISREAD = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _CLOSE_S = 1.0
 
 
@@ -38,8 +41,8 @@ class _Again(Exception):
         super().__init__(why)
 
 
-class _Drop(Exception):
-    """The server does not know an option."""
+class _Options(Exception):
+    """The server refuses the request as it was sent: other options may cure it."""
 
     def __init__(self, message: str) -> None:
         self.message = message
@@ -51,6 +54,7 @@ class _Draft:
     """What has come of an answer so far."""
 
     scrub: Scrubber
+    scrub_reasoning: Scrubber  # a stream of its own
     listen: Listen
     limit: int
     text: list[str] = field(default_factory=list)
@@ -68,10 +72,7 @@ class _Draft:
         if piece.text:
             self._hear(Kind.TEXT, self.scrub.feed(piece.text))
         if piece.reasoning:
-            shown = self.scrub.whole(piece.reasoning)
-            self.reasoning.append(shown)
-            self.size += len(shown)
-            self.listen(Heard(Kind.REASONING, shown))
+            self._hear(Kind.REASONING, self.scrub_reasoning.feed(piece.reasoning))
         self.refusal += piece.refusal
         self.finish = piece.finish or self.finish
         self.usage = piece.usage or self.usage
@@ -82,12 +83,13 @@ class _Draft:
 
     def _hear(self, kind: Kind, text: str) -> None:
         if text:
-            self.text.append(text)
+            (self.text if kind is Kind.TEXT else self.reasoning).append(text)
             self.size += len(text)
             self.listen(Heard(kind, text))
 
     def reply(self, ending: Ending, note: str, seconds: float, tries: int) -> Reply:
         self._hear(Kind.TEXT, self.scrub.rest())
+        self._hear(Kind.REASONING, self.scrub_reasoning.rest())
         return Reply(
             ending, self.scrub.whole("".join(self.text)),
             self.scrub.whole("".join(self.reasoning)), self.usage,
@@ -105,7 +107,7 @@ class ServerClient:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._dropped: tuple[str, ...] = ()
+        self._learnt = Learnt()
 
     @property
     def place(self) -> str:
@@ -123,6 +125,8 @@ class ServerClient:
             Exhausted: no answer within the tries.
         """
         limits = self.settings.limits
+        # What a prompt leaves for the answer is learnt anew for each.
+        self._learnt = replace(self._learnt, caps=())
         failures: list[str] = []
         for number in range(1, limits.retries + 2):
             listen(Heard(Kind.CONNECTING, self.place))
@@ -156,20 +160,22 @@ class ServerClient:
             await asyncio.sleep(min(_TICK, left))
 
     async def _try(self, request: Request, listen: Listen, number: int) -> Reply:
-        """One try, options that the server does not know left out one by one."""
+        """One try, with other options as long as the server's refusals teach some."""
         while True:
-            options = self._options(request)
+            options = self._learnt.applied(self._options(request))
             try:
                 return await self._send(request, options, listen, number)
-            except _Drop as error:
-                dropped = drop(options, error.message)
-                if dropped is None:
+            except _Options as error:
+                lesson = learn(options, self._learnt, error.message)
+                if lesson is None:
+                    cap = f"set max_tokens lower under [parameters] in {CONFIG}, then send again"
+                    other = "change what its words name, then send again"
                     raise Refused(
                         f"{self.place} refuses the request: {error.message}",
-                        fix="change what its words name, then send again",
+                        fix=cap if any(name in error.message for name in CAPS) else other,
                     ) from None
-                self._dropped = (*self._dropped, dropped[1])
-                listen(Heard(Kind.NOTE, f"the server does not take {dropped[1]}: sent without it"))
+                self._learnt = lesson.learnt
+                listen(Heard(Kind.NOTE, lesson.note))
 
     def _options(self, request: Request) -> dict[str, Any]:
         options: dict[str, Any] = {"stream_options": {"include_usage": True}}
@@ -179,13 +185,6 @@ class ServerClient:
             options.pop("seed", None)
             if "max_tokens" in options:
                 options["max_output_tokens"] = options.pop("max_tokens")
-        for name in self._dropped:
-            if name == "max_tokens" and name in options:
-                options["max_completion_tokens"] = options.pop(name)
-            elif name == "max_completion_tokens" and name in options:
-                options["max_tokens"] = options.pop(name)
-            else:
-                options.pop(name, None)
         return options
 
     async def _send(
@@ -196,7 +195,8 @@ class ServerClient:
 
         settings, limits = self.settings, self.settings.limits
         scrub = Scrubber(settings.key.reveal())
-        draft = _Draft(scrub, listen, limits.max_characters)
+        scrub_reasoning = Scrubber(settings.key.reveal())
+        draft = _Draft(scrub, scrub_reasoning, listen, limits.max_characters)
         begin = time.monotonic()
 
         def reply(ending: Ending, note: str) -> Reply:
@@ -208,8 +208,9 @@ class ServerClient:
         # A redirect would carry kernel and key to a host that the person has not seen. Proxy
         # variables are for the outside: with them a local server would be asked through a proxy.
         http = openai.DefaultAsyncHttpx2Client(
-            timeout=timeout, trust_env=not settings.loopback, follow_redirects=False
-        )
+            timeout=timeout, trust_env=not settings.loopback, follow_redirects=False,
+            verify=_certificates(),
+        )  # fmt: skip
         sdk = openai.AsyncOpenAI(
             api_key=settings.key.reveal(), base_url=settings.base_url, max_retries=0,
             timeout=timeout, http_client=http,
@@ -231,20 +232,19 @@ class ServerClient:
         except openai.APIStatusError as error:
             raise self._status(error, scrub) from None
         except (openai.APITimeoutError, httpx2.TimeoutException) as error:
-            connecting = _caused_by(error, httpx2.ConnectTimeout)
+            connecting = caused_by(error, httpx2.ConnectTimeout)
             if connecting and not draft.begun:
                 raise _Again(f"no connection within {limits.connect_s:g} s") from None
             return reply(Ending.STALLED, f"nothing came for {limits.first_s:g} s")
         except _Stalled:
-            return reply(Ending.STALLED, f"nothing came for {limits.chunk_s:g} s")
+            waited = limits.chunk_s if draft.begun else limits.first_s
+            return reply(Ending.STALLED, f"nothing came for {waited:g} s")
         except TimeoutError:
             return reply(Ending.OVERTIME, f"not done after {limits.total_s:g} s")
         except (openai.APIConnectionError, httpx2.TransportError) as error:
             if not draft.begun:
-                raise _Again(scrub.whole(_reason(error))) from None
+                raise _Again(scrub.whole(connection_words(error))) from None
             return reply(Ending.BROKEN, "the connection broke in the middle of the answer")
-        except openai.APIError as error:  # an error event inside the stream
-            return self._broken(draft, reply, scrub.whole(_words(error)))
         except _NoChunk:
             return reply(Ending.BROKEN, "the stream holds what is no JSON of an answer")
         finally:
@@ -292,48 +292,58 @@ class ServerClient:
             except (RecursionError, ValueError):
                 raise _NoChunk from None
             return draft.add(read(data)) if isinstance(data, dict) else True
-        async with contextlib.aclosing(self._chunks(raw.parse())) as chunks:
-            async for chunk in chunks:
-                if not draft.add(read(chunk)):
-                    return False
+        async for event in self._events(raw.http_response, draft):
+            try:
+                data = json.loads(event.data)
+            except (RecursionError, ValueError):
+                if event.name != "error":
+                    raise _NoChunk from None
+                data = event.data
+            if event.name == "error" and not (isinstance(data, dict) and data.get("error")):
+                data = {"error": data, "type": "error"}
+            if not isinstance(data, dict):
+                raise _NoChunk
+            if not draft.add(read(data)):
+                return False
         return True
 
-    async def _chunks(self, stream: Any) -> AsyncGenerator[dict[str, Any], None]:
-        """Chunks as plain JSON, each within the limit after the one before."""
-        iterator = stream.__aiter__()
-        limit: float | None = None  # the transport's own limit holds until the first chunk
-        while True:
+    async def _events(self, response: Any, draft: _Draft) -> AsyncGenerator[Event, None]:
+        """The body's events until it says that it is done.
+
+        Whatever comes is a sign of life, a comment too: the limit runs from the last byte. It is
+        the one on the first words until some have come, since servers send empty chunks (a role, a
+        filter's verdict) before they have read the prompt.
+        """
+        reader = EventReader()
+        parts = response.aiter_bytes().__aiter__()
+        limits, ended = self.settings.limits, False
+        while not ended:
             try:
+                limit = limits.chunk_s if draft.begun else limits.first_s
                 async with asyncio.timeout(limit) as timer:
-                    chunk = await anext(iterator)
+                    events = reader.feed(await anext(parts))
             except StopAsyncIteration:
-                return
+                events, ended = reader.end(), True
             except TimeoutError:
                 if timer.expired():
                     raise _Stalled from None
                 raise
-            except _MISREAD:
-                raise _NoChunk from None
-            limit = self.settings.limits.chunk_s
-            try:
-                made = chunk.to_dict(mode="json", warnings=False)
-            except _MISREAD:  # JSON that is no object, or is nested past any reader
-                raise _NoChunk from None
-            if not isinstance(made, dict):
-                raise _NoChunk
-            yield made
+            for event in events:
+                if event.data.strip() == DONE:
+                    return
+                yield event
 
     def _status(self, error: Any, scrub: Scrubber) -> Exception:
         """An HTTP error as what the person should do, or as a reason to try again."""
         code = int(error.status_code)
-        words = scrub.whole(_words(error))
+        words = scrub.whole(said_in(error))
         headers = error.response.headers
         if "html" in str(headers.get("content-type", "")):
             words = "a web page instead of an answer"
         again = headers.get("x-should-retry")
         final = str(getattr(error, "code", None)) in FINAL_CODES  # any JSON, not only a text
         if code in (400, 422) and not final:
-            return _Drop(words)
+            return _Options(words)
         final = final or again == "false"
         if not final and (code in RETRIED or code >= 500):
             name = "too many requests" if code == 429 else f"HTTP {code}"
@@ -361,55 +371,17 @@ class ServerClient:
         return f"no key was sent: export {settings.key_env}=..., then try again"
 
 
+@cache
+def _certificates() -> Any:
+    """The TLS context that httpx2 would make anew for each request, in a twelfth of a second."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
 class _NoChunk(Exception):
     """JSON that is no chunk of an answer."""
 
 
 class _Stalled(Exception):
     """No chunk within the limit."""
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks to wait; None where it does not say (0 says nothing)."""
-    for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
-        try:
-            value = float(headers.get(name, "")) / scale
-        except ValueError:
-            continue
-        if 0 < value < 1e6:
-            return value
-    return None
-
-
-def _words(error: Any) -> str:
-    """A server's own words, short, on one line, without markup."""
-    body = getattr(error, "body", None)
-    found = body.get("message") if isinstance(body, Mapping) else None
-    if found is None and isinstance(body, Mapping) and isinstance(body.get("error"), str):
-        found = body["error"]
-    text = str(found or getattr(error, "message", "") or error)
-    if "<html" in text.lower() or "<!doctype" in text.lower():
-        text = "a web page instead of an answer"
-    text = " ".join(text.split())
-    return text if len(text) <= 300 else text[:297] + "..."
-
-
-def _reason(error: BaseException) -> str:
-    """The innermost cause of a connection error in words."""
-    inner: BaseException = error
-    while (cause := inner.__cause__ or inner.__context__) is not None:
-        inner = cause
-    text = " ".join(str(inner).split()) or type(inner).__name__
-    return f"no connection ({text[:200]})"
-
-
-def _caused_by(error: BaseException, kind: type[BaseException]) -> bool:
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, kind):
-            return True
-        inner = inner.__cause__ or inner.__context__
-    return False
-
-
-__all__ = ["LlmError", "ServerClient", "retry_after"]

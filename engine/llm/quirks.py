@@ -1,13 +1,13 @@
-"""What real servers do differently, in one place: reading chunks, and which options to drop.
+"""What real servers do differently, in one place: reading chunks and their words about errors.
 
 Every branch here is a server that exists: a usage chunk with no choices at the end, a null delta,
-reasoning under two names, content as a list of parts, a refusal in its own field, options answered
-with 400.
+reasoning under two names, content as a list of parts, a refusal in its own field, errors under five
+names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,6 @@ _ENDINGS: Mapping[str, Ending] = {
     "content_filter": Ending.FILTERED,
     "safety": Ending.FILTERED,
 }
-# In this order an option that a server may not know is left out or spelled the older way.
-LADDER: Sequence[str] = (
-    "stream_options", "store", "seed", "max_completion_tokens", "max_output_tokens", "temperature"
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +42,8 @@ class Piece:
 def read_chunk(chunk: Mapping[str, Any]) -> Piece:
     """A chunk as plain JSON, read leniently: what is missing or null is nothing."""
     error = chunk.get("error")
+    if error is None and "choices" not in chunk:  # some say it beside, not under, a name
+        error = chunk.get("detail") or (chunk if chunk.get("object") == "error" else None)
     choices = chunk.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else {}
     first = first if isinstance(first, Mapping) else {}
@@ -147,30 +145,30 @@ def ending_of(finish: str | None, text: str, refused: bool) -> tuple[Ending, str
     return ending, ""
 
 
-def drop(options: Mapping[str, Any], message: str) -> tuple[dict[str, Any], str] | None:
-    """The options without the one that a 400 is about, and its name; None when none can go.
+# Where servers put their words about an error, the most telling first.
+_WORDS = ("message", "error", "detail", "msg", "error_message", "errors", "reason", "title", "code")
+_NESTED = 5
 
-    A message that names an option decides; one that names none costs the first of the ladder.
+
+def error_words(body: object, depth: int = _NESTED) -> str:
+    """A server's own words in the body of an error; empty where it has none.
+
+    They are a bare text, or stand under one of several names, or in a list (a validator's, each
+    with the place that it is about).
     """
-    present = [name for name in LADDER if name in options]
-    aliases = {"max_completion_tokens": "max_tokens"}
-    named = [n for n in present if n in message]
-    if "max_tokens" in options and "max_tokens" in message:
-        # Newer models know only the new name, older servers only the old one.
-        made = dict(options)
-        value = made.pop("max_tokens")
-        if "max_completion_tokens" in message:
-            made["max_completion_tokens"] = value
-        return made, "max_tokens"
-    vague = not any(word in message.lower() for word in ("context", "token", "model", "message"))
-    chosen = named[0] if named else (present[0] if present and vague else None)
-    if chosen is None:
-        return None
-    made = dict(options)
-    value = made.pop(chosen)
-    if chosen in aliases:
-        made[aliases[chosen]] = value
-    return made, chosen
+    if isinstance(body, str):
+        return body.strip()
+    if depth == 0:
+        return ""
+    if isinstance(body, list):
+        return "; ".join(filter(None, (error_words(item, depth - 1) for item in body)))
+    if not isinstance(body, Mapping):
+        return ""
+    words = next(filter(None, (error_words(body.get(name), depth - 1) for name in _WORDS)), "")
+    place = body.get("loc")
+    if words and isinstance(place, list):
+        return f"{'.'.join(part for part in place if isinstance(part, str))}: {words}"
+    return words
 
 
 def _text(value: object) -> str:
@@ -183,6 +181,4 @@ def _text(value: object) -> str:
 
 
 def _error_text(error: object) -> str:
-    if isinstance(error, Mapping):
-        return str(error.get("message") or error.get("code") or "an error without words")[:300]
-    return str(error)[:300] if error else ""
+    return (error_words(error) or "an error without words")[:300] if error else ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from engine.cuir.counts import COUNTED
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -31,14 +32,18 @@ from engine.cuir.nodes import (
     Select,
     Stmt,
     Unary,
+    rebuild,
     walk_block,
     walk_expr,
 )
 from engine.lower.templates import Holes, Template, Templates
 
 UNKNOWN = "?"
-NUMBERS = ("bool", "i32", "i64", "f32")  # in the order of C++'s usual conversions
-INTEGERS = ("bool", "i32", "i64")
+# In the order of C++'s usual conversions. No variable, parameter or result is unsigned: `u32` and
+# `u64` are what C++ makes of block numbers and sizes before they are stored.
+NUMBERS = ("bool", "i32", "u32", "i64", "u64", "f32")
+INTEGERS = NUMBERS[:-1]
+UNSIGNED = frozenset({"u32", "u64"})
 ARGS = "args"
 
 
@@ -46,7 +51,12 @@ def common(kinds: list[str]) -> str:
     """C++'s common type of scalars; bool counts as int."""
     if not kinds or any(k not in NUMBERS for k in kinds):
         return UNKNOWN
-    return max((k if k != "bool" else "i32" for k in kinds), key=NUMBERS.index)
+    return max(map(promoted, kinds), key=NUMBERS.index)
+
+
+def promoted(kind: str) -> str:
+    """What C++ makes of one operand: bool counts as int."""
+    return "i32" if kind == "bool" else kind
 
 
 @dataclass(slots=True)
@@ -84,6 +94,9 @@ class Kinds:
                 return common([self.of(operand)])
             case Binary("/", _, _):
                 return "f32"
+            case Binary("<<" | ">>", left, right):
+                kinds = (self.of(left), self.of(right))
+                return promoted(kinds[0]) if UNKNOWN not in kinds else UNKNOWN
             case Binary(_, left, right):
                 return common([self.of(left), self.of(right)])
             case Select(_, then, other):
@@ -96,6 +109,11 @@ class Kinds:
             case Call() | Index():
                 return self.op(expr)
         return UNKNOWN
+
+    def stored(self, expr: Expr) -> str:
+        """The kind of a variable or result that takes the value: CuIR's, which has a sign."""
+        kind = self.of(expr)
+        return self.of(_without_counts(expr)) if kind in UNSIGNED else kind
 
     def layout(self, id: str) -> bool:
         symbol = self.templates.names.get(id)
@@ -145,7 +163,7 @@ class Kinds:
         inside = self.inside(
             dict(zip(fn.params, self.lambda_kinds(template, holes, fn), strict=True))
         )
-        kind = inside.of(fn.body)
+        kind = inside.stored(fn.body)
         return kind if kind in NUMBERS else "f32"
 
     def inside(self, more: Mapping[str, str]) -> Kinds:
@@ -156,7 +174,7 @@ class Kinds:
         """Takes in what a statement (not its blocks) says about names."""
         match stmt:
             case Assign(target, value):
-                kind, known = self.of(value), self.locals.get(target, UNKNOWN)
+                kind, known = self.stored(value), self.locals.get(target, UNKNOWN)
                 if known == UNKNOWN:
                     self.locals[target] = kind
                 elif known != kind and known in NUMBERS and kind in NUMBERS:
@@ -166,6 +184,11 @@ class Kinds:
             case Opaque(_, reads, writes):
                 for name in (*reads, *writes):
                     self.locals.setdefault(name, UNKNOWN)
+
+
+def _without_counts(expr: Expr) -> Expr:
+    counts = isinstance(expr, Call) and expr.fn in COUNTED
+    return Num(0) if counts else rebuild(expr, _without_counts)
 
 
 def module_kinds(module: Module, templates: Templates) -> dict[str, Kinds]:
@@ -186,7 +209,7 @@ def module_kinds(module: Module, templates: Templates) -> dict[str, Kinds]:
                 kinds.learn(stmt)
         for _, stmt in walk_block(function.body, ()):
             if isinstance(stmt, Return) and stmt.value is not None:
-                kind = kinds.of(stmt.value)
+                kind = kinds.stored(stmt.value)
                 if returned == UNKNOWN:
                     returned = kind
                 elif kind != returned:

@@ -11,6 +11,9 @@ identity. The rules:
 5. `rcp(x)`, which C++ has not, is `1.0 / x`.
 6. An argument, a returned value and an assigned value have the kind of the parameter, the function
    and the variable.
+7. `block_id`, `grid_dim` and `sizeof`, which C++ counts without a sign, are `i32(..)` wherever it
+   would compare, divide, choose or widen without one: everywhere but in sums and products on their
+   way to an `int`, and among counts alone.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ from engine.cuir.nodes import (
     blocks,
     rebuild,
 )
-from engine.lower.kinds import INTEGERS, NUMBERS, Kinds, common, module_kinds
+from engine.lower.kinds import INTEGERS, NUMBERS, UNSIGNED, Kinds, common, module_kinds
+from engine.lower.signs import Signs
 from engine.lower.templates import Templates, default_templates
 
 _ALIASES = {"float": "f32", "int": "i32"}
@@ -59,6 +63,8 @@ def converted(expr: Expr, have: str, want: str | None) -> Expr:
     """`expr` of kind `have` as a `want`."""
     if want not in NUMBERS or have not in NUMBERS or have == want:
         return expr
+    if have in UNSIGNED and want == "i32":
+        return expr  # CuIR's own kind of it
     if isinstance(expr, Num) and not isinstance(expr.value, bool):
         if want == "f32":
             return Num(float(expr.value))
@@ -73,9 +79,12 @@ class _Legal:
     def __init__(self, kinds: Kinds, params: dict[str, tuple[str | None, ...]]) -> None:
         self.kinds = kinds
         self.params = params
+        self.signs = Signs(kinds, params)
 
     def function(self, function: Function) -> Function:
-        options = tuple((key, self.expr(value, self.kinds)) for key, value in function.options)
+        options = tuple(
+            (key, self.expr(self.signs.loose(value), self.kinds)) for key, value in function.options
+        )
         result = self.kinds.results.get(function.name)
         return replace(function, options=options, body=self.block(function.body, result))
 
@@ -88,20 +97,24 @@ class _Legal:
         kinds = self.kinds
         match stmt:
             case Assign(target, value):
-                value = self.expr(value, kinds)
                 want = kinds.locals.get(target)
+                value = self.expr(self.signs.stored(value, want), kinds)
                 return Assign(target, converted(value, kinds.of(value), want))
             case Do(call):
-                done = self.expr(call, kinds)
+                done = self.expr(self.signs.strict(call), kinds)
                 assert isinstance(done, Call)
                 return Do(done)
             case For(var, start, stop, step):
+                signs = self.signs
+                start, stop, step = signs.loose(start), signs.strict(stop), signs.loose(step)
                 start, stop, step = (self.expr(e, kinds) for e in (start, stop, step))
                 return For(var, start, stop, step, stmt.body)
             case If(cond):
-                return replace(stmt, cond=self.truth(self.expr(cond, kinds), kinds))
+                return replace(
+                    stmt, cond=self.truth(self.expr(self.signs.exact(cond), kinds), kinds)
+                )
             case Return(value) if value is not None:
-                value = self.expr(value, kinds)
+                value = self.expr(self.signs.stored(value, result), kinds)
                 return Return(converted(value, kinds.of(value), result))
         return stmt
 
@@ -136,7 +149,9 @@ class _Legal:
                 template, holes = found
                 own = dict(zip(node.params, kinds.lambda_kinds(template, holes, node), strict=True))
                 return Lambda(node.params, self.expr(node.body, kinds.inside(own)))
-            return self.expr(node, kinds)
+            value = self.expr(node, kinds)
+            want = None if found is None else found[0].wants(node, found[1])
+            return converted(value, kinds.of(value), want)
 
         done = rebuild(expr, child)
         if not isinstance(done, Call) or done.kwargs:
@@ -155,9 +170,17 @@ class _Legal:
         scalar = kinds.templates.scalars.get(done.fn)
         if scalar is None or len(scalar.takes) != len(done.args):
             return done
-        same = common([kinds.of(a) for a in done.args])
-        wanted = tuple(same if t == "same" else t if t == "f32" else None for t in scalar.takes)
-        return replace(done, args=self.arguments(done.args, wanted, kinds))
+        have = [kinds.of(a) for a in done.args]
+        same = common(have)
+        # An i64 given to an int would lose bits: it stays, and lifting does not give it back.
+        wanted = tuple(
+            same if t == "same" else None if t == "i32" and h == "i64" else t
+            for t, h in zip(scalar.takes, have, strict=True)
+        )
+        args = self.arguments(done.args, wanted, kinds)
+        if same == "i64":  # C++ chooses a function by its operands: a literal is an int
+            args = tuple(Call("i64", (a,)) if kinds.of(a) == "i32" else a for a in args)
+        return replace(done, args=args)
 
     @staticmethod
     def arguments(

@@ -20,8 +20,9 @@ from engine.cuir.parser import parse_expr
 from engine.errors import CuBridgeError, LowerError, Where
 from engine.resources import kernels_dir
 
-_HOLE = re.compile(r"\{([A-Za-z_]\w*)(\.\.\.)?(?::([a-z_]+))?\}")
+_HOLE = re.compile(r"\{([A-Za-z_]\w*)(\.\.\.)?(?::([a-z_0-9]+))?\}")
 _ONE, _MANY = "hole__", "holes__"
+_NUMBERS = frozenset({"bool", "i32", "i64", "f32"})
 
 Holes = dict[str, Expr | tuple[Expr, ...]]
 HasKind = Callable[[Expr, str], bool]
@@ -47,8 +48,14 @@ class Template:
     cuir: Expr
     pieces: tuple[Piece, ...]
     type: str
-    kinds: Mapping[str, str]
+    kinds: Mapping[str, str]  # of a hole, where the entry is for values of that kind alone
     elements: tuple[str, ...] | None
+    numbers: Mapping[str, str]  # what C++ converts a hole's number to
+
+    def wants(self, operand: Expr, holes: Holes) -> str | None:
+        """The number that C++ converts an operand to, where the table says one."""
+        hole = next((h for h, value in holes.items() if value is operand), "")
+        return self.numbers.get(hole)
 
     def holes(self, expr: Expr, has_kind: HasKind) -> Holes | None:
         """What the holes stand for when `expr` is an instance of this op."""
@@ -260,14 +267,17 @@ class _Reader:
             names = ", ".join(sorted(unknown | missing))
             raise self.fail(cuir, f"the holes of CuIR and C++ are not the same: {names}")
         elements = entry.get("elements")
-        return Template(tree, pieces, kind, kinds, None if elements is None else tuple(elements))
+        numbers = {hole: wanted for hole, wanted in kinds.items() if wanted in _NUMBERS}
+        kinds = {hole: wanted for hole, wanted in kinds.items() if wanted not in _NUMBERS}
+        given = None if elements is None else tuple(elements)
+        return Template(tree, pieces, kind, kinds, given, numbers)
 
     def plain(self, cuir: str, tree: Call | Index) -> tuple[Piece, ...]:
         """`f[A](x)` as `f<A>(x)`."""
         if not isinstance(tree, Call) or tree.kwargs:
             raise self.fail(cuir, "only a call without keywords is written as it is")
         cxx = cuir.replace("[", "<", 1).replace("](", ">(", 1) if tree.params else cuir
-        return self.pieces(cuir, re.sub(r":[a-z_]+\}", "}", cxx))
+        return self.pieces(cuir, re.sub(r":[a-z_0-9]+\}", "}", cxx))
 
     def pieces(self, entry: str, cxx: Any) -> tuple[Piece, ...]:
         if not isinstance(cxx, str) or "\n" in cxx:

@@ -26,7 +26,6 @@ from engine.service.decisions import redo_group, undo_group
 from engine.service.export import package_archive
 from engine.service.inputs import inputs_of, modules_text, spec_modules
 from engine.service.options import Options
-from engine.service.spec_names import refuse_taken_names
 from engine.service.work import Work
 from engine.spec.text import recipe_to_json
 from engine.transfer.review import propose
@@ -139,7 +138,6 @@ class Adaptation(Work):
         self.bench.progress("reading the spec")
         recipe = self.read_recipe(self.spec, self.options.spec)
         base = self.lifted.module
-        refuse_taken_names(base, recipe, self.spec, self.options.spec)
         planned = plan(base, recipe)
         trail = list(apply(base, planned.steps))
         proposed = released(base, legal(trail[-1][1] if trail else base))

@@ -20,9 +20,10 @@ from engine.spec.oracle import (
 from engine.spec.program import Program
 from engine.spec.reading import random_inputs
 from engine.spec.recipe import EmptyRows, Recipe
+from engine.spec.size_values import SizesByName
 from engine.spec.sizes import dimension_values, slots
-from engine.spec.trace import Widen
-from engine.spec.watch import Watch, WatchSizes
+from engine.spec.modes import Widen
+from engine.spec.watch import Watch
 
 TOLERANCE = 1e-10  # of the largest magnitude in the row
 
@@ -76,7 +77,8 @@ def _run(
         return run_wide(program, inputs)
     before = {n: t.clone() for n, t in inputs.items()}
     try:
-        with WatchSizes(program, inputs, dims, watch), Widen():  # type: ignore[no-untyped-call]
+        named = SizesByName(program.tensors, inputs, dims, watch)
+        with named, Widen():  # type: ignore[no-untyped-call]
             return program.run(inputs, vmapped_mods)
     except SpecError:
         if watch.forced:

@@ -16,7 +16,7 @@ from engine.spec.program import Program
 from engine.spec.reading import random_inputs
 from engine.spec.recipe import Recipe
 from engine.spec.sizes import Domain
-from engine.spec.trace import OnCpu, Widen
+from engine.spec.modes import OnCpu, Widen
 
 HEAD_SIZES = ((64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256))
 """(D, Dv) that attention kernels are built for."""

@@ -13,7 +13,7 @@ from engine.errors import SpecError
 from engine.spec.recipe import Clause, Input, Recipe, Role
 from engine.spec.sizes import slots
 from engine.spec.source import SpecSource
-from engine.spec.taken import check_names
+from engine.spec.taken import check_dims
 
 _FLEX = (
     Input("q", "q", "T", ("B", "Hq", "Nq", "D")),
@@ -46,7 +46,7 @@ def declared(source: SpecSource) -> Declared:
     scalars = tuple((s.name, s.value) for s in source.scalars if isinstance(s.value, int | float))
     if source.kind == "flex":
         for t in source.tensors:
-            check_names(source, t.name, t.dims, t.line)
+            check_dims(source, t.name, t.dims, t.line)
         extra = tuple(Input(t.name, "extra", t.dtype, t.dims) for t in source.tensors)
         return Declared((*_FLEX, *extra), ("B", "Hq", "Nq", "D"), (), scalars, True)
     if len(source.tensors) < 3:
@@ -63,7 +63,7 @@ def declared(source: SpecSource) -> Declared:
         role: Role = named.get(tensor.name, "extra")  # type: ignore[assignment]
         dims = tuple(usual.get(d, d) for d in tensor.dims)
         if role == "extra":
-            check_names(source, tensor.name, dims, tensor.line)
+            check_dims(source, tensor.name, dims, tensor.line)
         inputs.append(Input(tensor.name, role, tensor.dtype, dims))
     by_role = {i.role: i for i in inputs}
     for role in ("q", "k", "v"):

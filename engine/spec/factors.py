@@ -234,14 +234,23 @@ def over(body: Expr, var: str, other: str) -> Counter[Factor]:
 # --- removed pairs -------------------------------------------------------------------------------
 
 
-def split_mask(score: Expr) -> tuple[Expr, Expr]:
-    """(keep, value): where a score is not removed, and what it is there."""
+def split_mask(score: Expr, chosen: bool = False) -> tuple[Expr, Expr]:
+    """(keep, value): where a score is not removed, and what it is there.
+
+    `chosen` says that some pairs alone have this score: a number that all pairs have added removes
+    none of them, however far below 0 it is.
+    """
+    if not chosen and isinstance(score, Binary) and score.op in ("+", "-"):
+        number = value_of(score.right)
+        if number is not None and math.isfinite(number):
+            keep, inner = split_mask(score.left)
+            return keep, Binary(score.op, inner, score.right)
     if is_removed(score):
         return FALSE, Num(0.0)
     match score:
         case Select(cond, then, other):
-            k1, s1 = split_mask(then)
-            k2, s2 = split_mask(other)
+            k1, s1 = split_mask(then, True)
+            k2, s2 = split_mask(other, True)
             if k1 == k2 == TRUE:
                 return TRUE, Select(cond, s1, s2)
             keep = build.either(build.both(cond, k1), build.both(build.negate(cond), k2))
@@ -251,27 +260,27 @@ def split_mask(score: Expr) -> tuple[Expr, Expr]:
                 return keep, s1
             return keep, build.select(cond, s1, s2)
         case Binary("+", left, right):
-            k1, s1 = split_mask(left)
-            k2, s2 = split_mask(right)
+            k1, s1 = split_mask(left, chosen)
+            k2, s2 = split_mask(right, chosen)
             return build.both(k1, k2), build.add(s1, s2)
         case Binary("-", left, right):
-            k1, s1 = split_mask(left)
-            k2, s2 = split_mask(build.neg(right))
+            k1, s1 = split_mask(left, chosen)
+            k2, s2 = split_mask(build.neg(right), chosen)
             if k2 == TRUE:
                 return k1, build.sub(s1, right)
             return build.both(k1, k2), build.add(s1, s2)
         case Binary("*", left, Num(value)) if value > 0:
-            keep, inner = split_mask(left)
+            keep, inner = split_mask(left, chosen)
             return keep, build.mul(inner, Num(value))
         case Binary("*", Num(value), right) if value > 0:
-            keep, inner = split_mask(right)
+            keep, inner = split_mask(right, chosen)
             return keep, build.mul(Num(value), inner)
         case Binary("/", left, Num(value)) if value > 0:
-            keep, inner = split_mask(left)
+            keep, inner = split_mask(left, chosen)
             return keep, build.div(inner, Num(value))
         case Call("min", (a, b)):
-            k1, s1 = split_mask(a)
-            k2, s2 = split_mask(b)
+            k1, s1 = split_mask(a, chosen)
+            k2, s2 = split_mask(b, chosen)
             if s1 == Num(0.0) or s2 == Num(0.0):
                 pass
             elif k1 == TRUE == k2:
@@ -285,7 +294,7 @@ def split_mask(score: Expr) -> tuple[Expr, Expr]:
         case Call("max", (inner, Num(value))) | Call("max", (Num(value), inner)) if (
             value <= NEGATIVE
         ):
-            return split_mask(inner)
+            return split_mask(inner, chosen)
         case Call("log", (Select(cond, then, other),)) if value_of(then) == 1 and is_zero(other):
             return cond, Num(0.0)
         case Call("log", (Select(cond, then, other),)) if is_zero(then) and value_of(other) == 1:

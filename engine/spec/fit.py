@@ -19,8 +19,10 @@ from engine.cuir.nodes import (
     Select,
     Unary,
     children,
+    walk_expr,
 )  # fmt: skip
 from engine.cuir.printer import print_expr
+from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.polynomial import nice
 from engine.scalar_algebra.rewrite import free_names, rename
 from engine.spec import build
@@ -52,16 +54,32 @@ def unify(forms: Sequence[Expr], sizes: Sequence[Sizes]) -> Expr:
     if all(f == first for f in forms[1:]):
         return first
     if all(isinstance(f, Num) for f in forms):
-        values = [f.value for f in forms if isinstance(f, Num)]
-        if any(isinstance(v, bool) or not math.isfinite(v) for v in values):
-            raise Mismatch(forms)
-        return fit(values, sizes)
+        return _fitted(forms, [f.value for f in forms if isinstance(f, Num)], sizes)
     if all(isinstance(f, Lambda) for f in forms):
         return _under_one_variable([f for f in forms if isinstance(f, Lambda)], sizes)
     if len({_head(f) for f in forms}) != 1 or len({len(children(f)) for f in forms}) != 1:
+        values = [_of_sizes(f, s) for f, s in zip(forms, sizes, strict=True)]
+        known = [v for v in values if v is not None]
+        if len(known) == len(forms):  # such as `min(Nk, 64)` in Python, known where it is Nk
+            return _fitted(forms, known, sizes)
         return _by_value(forms, sizes)
     parts = [unify(column, sizes) for column in zip(*map(_parts, forms), strict=True)]
     return _rebuilt(first, parts)
+
+
+def _fitted(forms: Sequence[Expr], values: Sequence[float], sizes: Sequence[Sizes]) -> Expr:
+    if any(isinstance(v, bool) or not math.isfinite(v) for v in values):
+        raise Mismatch(forms)
+    return fit(values, sizes)
+
+
+def _of_sizes(expr: Expr, at: Sizes) -> float | None:
+    """The number that an expression over sizes alone is; None for any other."""
+    names = {e.id for e in walk_expr(expr) if isinstance(e, Name)}
+    if not names <= set(at) or any(isinstance(e, Index | Lambda) for e in walk_expr(expr)):
+        return None
+    value = evaluate(expr, dict(at))
+    return value if type(value) in (int, float) else None
 
 
 def _under_one_variable(forms: Sequence[Lambda], sizes: Sequence[Sizes]) -> Expr:

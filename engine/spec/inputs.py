@@ -14,6 +14,7 @@ from engine.cuir.printer import print_expr
 from engine.errors import InputError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.draws import ANY_IDS, FLAGS, IDS, Draw, in_turn
+from engine.spec.extremes import masks_as_floats
 from engine.spec.levels import at_levels
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, Described, recipe_of
@@ -124,6 +125,9 @@ def _values(
         dtype if item.dtype == "T" else torch.float64 if dtype == torch.float64 else torch.float32
     )
     value = torch.randn(shape, generator=generator, dtype=torch.float64)
+    recipe = recipe_of(asked)
+    if recipe is not None and item.name in masks_as_floats(recipe):
+        value = (value < 1.0).to(torch.float64)
     if item.role == "q" and kind == "peaked":
         value = value * PEAK
     value = at_levels(item.role, value, item.dims, kind)

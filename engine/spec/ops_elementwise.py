@@ -64,6 +64,7 @@ def _scaled_sum(sign: Rule, reverse: bool = False) -> Handler:
 
     def handle(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
         alpha = argument(args, kwargs, 2, "alpha", 1)
+        by = trace.number(alpha)
         truth = out.dtype == torch.bool
 
         def apply(a: Expr, b: Expr) -> Expr:
@@ -72,8 +73,8 @@ def _scaled_sum(sign: Rule, reverse: bool = False) -> Handler:
             a, b = build.as_number(a, trace.kinds), build.as_number(b, trace.kinds)
             if reverse:
                 a, b = b, a
-                return sign(a, b) if alpha == 1 else sign(a, build.mul(b, Num(alpha)))
-            return sign(a, b if alpha == 1 else build.mul(b, Num(alpha)))
+                return sign(a, b) if alpha == 1 else sign(a, build.mul(b, by))
+            return sign(a, b if alpha == 1 else build.mul(b, by))
 
         return elementwise(trace, out, [args[0], args[1]], apply)
 

@@ -21,7 +21,7 @@ def _uniform(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     if not out.numel() or out.is_meta:
         return constant(tuple(out.shape), Num(0))
     value = out.reshape(-1)[0].item()
-    return constant(tuple(out.shape), Num(value))
+    return constant(tuple(out.shape), trace.number(value))
 
 
 def _arange(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
@@ -29,10 +29,11 @@ def _arange(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
         start, step = 0, kwargs.get("step", 1)
     else:
         start, step = args[0], argument(args, kwargs, 2, "step", 1)
+    first, by = trace.number(start), trace.number(step)
 
     def read(index: Indices) -> Expr:
-        value = index[0] if step == 1 else build.mul(index[0], Num(step))
-        return value if start == 0 else build.add(value, Num(start))
+        value = index[0] if step == 1 else build.mul(index[0], by)
+        return value if start == 0 else build.add(value, first)
 
     return Sym(tuple(out.shape), read, frozenset())
 

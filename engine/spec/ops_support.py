@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from engine.cuir.nodes import Expr, Num
+from engine.cuir.nodes import Expr
 from engine.spec.symbolic import Indices, Sym
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def operand(trace: Trace, value: Any) -> Sym:
     if isinstance(value, torch.Tensor):
         return trace.sym(value)
     if isinstance(value, (bool, int, float)):
-        number = Num(value)
+        number = trace.number(value)
         return Sym((), lambda index: number, frozenset())
     raise Unreadable
 

@@ -271,7 +271,7 @@ def _flip(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
 def _triangle(lower: bool) -> Handler:
     def handle(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
         sym = trace.sym(args[0])
-        diagonal = argument(args, kwargs, 1, "diagonal", 0)
+        diagonal = trace.number(argument(args, kwargs, 1, "diagonal", 0))
         zero = (
             FALSE
             if out.dtype == torch.bool
@@ -280,7 +280,7 @@ def _triangle(lower: bool) -> Handler:
 
         def read(index: Indices) -> Expr:
             row, column = index[-2], index[-1]
-            kept = build.compare("<=" if lower else ">=", column, build.add(row, Num(diagonal)))
+            kept = build.compare("<=" if lower else ">=", column, build.add(row, diagonal))
             return build.select(kept, sym.read(index), zero)
 
         return Sym(tuple(out.shape), read, sym.deps)

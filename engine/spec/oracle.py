@@ -21,7 +21,7 @@ from engine.spec.program import Program, index_grid, program_of
 from engine.spec.recipe import Input, Recipe
 from engine.spec.signature import Described
 from engine.spec.source import read_source
-from engine.spec.trace import OnCpu, Widen
+from engine.spec.modes import OnCpu, Widen
 
 
 def oracle(

@@ -52,11 +52,11 @@ class Program:
         }
         with explained(self.source):
             if self.source.kind == "eager":
-                out = function(**{t.name: inputs[t.name] for t in self.tensors}, **scalars)
+                out = function(**{t.keyword: inputs[t.name] for t in self.tensors}, **scalars)
             else:
                 sizes = size_arguments(inputs)
                 scalars |= {s.name: sizes[s.name] for s in self.source.scalars if s.size}
-                extras = {t.name: inputs[t.name] for t in self.source.tensors}
+                extras = {t.keyword: inputs[t.name] for t in self.source.tensors}
                 mods = sorted_mods(self.source, function(**extras, **scalars))
                 out = mods_runner(inputs["q"], inputs["k"], inputs["v"], *mods)
         if not isinstance(out, torch.Tensor):

@@ -16,24 +16,22 @@ from engine.cuir.printer import print_expr
 from engine.errors import SpecError
 from engine.scalar_algebra.canonical import canonical, canonical_predicate
 from engine.scalar_algebra.given import simplified_where
-from engine.scalar_algebra.kinds import INDEX_NAMES, SIZE_NAMES, Kinds
+from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
 from engine.spec.fit import NoForm, fit
+from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
-from engine.spec.reading import Read, output_names, read_all, role_names
+from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
 from engine.spec.recipe import Input, Recipe
 from engine.spec.sizes import Domain
-from engine.spec.source import EXAMPLE, TensorParameter, read_source
+from engine.spec.source import EXAMPLE, OWN_NAMES, TensorParameter, read_source
 from engine.spec.tables import Form, closed_form, with_forms
-from engine.spec.taken import check_names, meaning
+from engine.spec.taken import check_dims, meaning
 from engine.spec.trace import Leaf
 from engine.spec.validate import validate_recipe
-
-OWN_NAMES = ("x", "s", *INDEX_NAMES, *SIZE_NAMES)
-"""What the expressions of a recipe mean by themselves: dot product, score, places, sizes."""
 
 _OUTPUT_NAMES = {"b": "B", "h": "Hq", "i": "Nq"}
 HeadSizes = Sequence[tuple[int, int]]
@@ -122,7 +120,7 @@ def _recipe(program: Program, read: Read, domain: Domain) -> Recipe:
                 "mask the scores before the softmax, or use --transfer llm",
             )  # fmt: skip
     factor = clean(read.output_factor)
-    score = canonical(simplified_where(keep, clean(read.score), kinds), kinds)
+    score = grouped(canonical(simplified_where(keep, clean(read.score), kinds), kinds))
     weight = None if read.weight is None else clean(read.weight)
     kv_head = clean(read.kv_head)
     used = frozenset().union(*(load_names(e) for e in (keep, score, factor, kv_head)))
@@ -212,19 +210,14 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     """The spec's tensors with their roles, and dimension names by role."""
     reading = read.traced[0].reading
     roles = {reading.q.base: "q", reading.k.base: "k", reading.v.base: "v"}
-    renamed = _renamed(program, read)
+    renamed = roles_by_name(program, read.traced[0].reading)
     outputs = dict(zip(reading.output, output_names(len(reading.output)), strict=True))
     out = []
     for t in program.tensors:
         role = roles.get(Name(t.name), "extra")
-        if role == "extra" and t.name in OWN_NAMES:
-            raise program.source.error(
-                f"input {t.name} has a name that recipes use themselves", t.line,
-                f"rename it: {', '.join(OWN_NAMES)} are taken",
-            )  # fmt: skip
         dims = [renamed.get(d, d) for d in t.dims]
         if role == "extra":
-            check_names(program.source, t.name, dims, t.line)
+            check_dims(program.source, t.name, dims, t.line)
         else:
             _check_dims(program, t)
         if role == "q":
@@ -247,16 +240,6 @@ def _check_dims(program: Program, tensor: TensorParameter) -> None:
         )  # fmt: skip
 
 
-def _renamed(program: Program, read: Read) -> dict[str, str]:
-    """Annotated names as roles; of two roles for one name, rows are keys and heads are q's."""
-    out: dict[str, str] = {}
-    for name, role in role_names(program, read.traced[0].reading):
-        if name in out and (out[name], role) in (("D", "Dv"), ("Hq", "Hkv")):
-            continue
-        out[name] = role
-    return out
-
-
 def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ...]:
     """Sizes that share one name are equal; and the lengths that the spec runs at."""
     roles: dict[str, list[str]] = {}
@@ -276,7 +259,7 @@ def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ..
 
 def _output_dims(program: Program, read: Read) -> tuple[str, ...]:
     columns = next(n for n, role in role_names(program, read.traced[0].reading) if role == "Dv")
-    last = _renamed(program, read)[columns]
+    last = roles_by_name(program, read.traced[0].reading)[columns]
     return tuple(_OUTPUT_NAMES.get(role, last) for role in read.traced[0].reading.output)
 
 

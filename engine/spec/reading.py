@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -15,8 +16,10 @@ from engine.spec.clauses import lines_by_kind
 from engine.spec.fit import Mismatch, NoForm, unify
 from engine.spec.program import Program, broadcast_mods, varied_name
 from engine.spec.roles import Reading, read_output
+from engine.spec.size_values import SizesByName
 from engine.spec.sizes import TRACE_SIZES, Domain, dimension_values, slots
 from engine.spec.source import TensorParameter
+from engine.spec.symbolic import size_name
 from engine.spec.trace import AtenMode, PythonMode, Trace, kind_of_dtype
 from engine.spec.weights import NotAttention
 
@@ -61,8 +64,13 @@ def random_inputs(
     return out
 
 
-def trace_once(program: Program, sizes: Mapping[str, int], seed: int) -> Traced:
-    """Run and read the spec at one size. Call it inside `load.surroundings`."""
+def trace_once(
+    program: Program, sizes: Mapping[str, int], seed: int, *, symbolic: bool = True
+) -> Traced:
+    """Run and read the spec at one size. Call it inside `load.surroundings`.
+
+    With `symbolic`, what the spec computes from sizes in Python stays an expression of them.
+    """
     slot = slots(program.tensors)
     dims = dimension_values(list(slot), slot, sizes)
     kinds: dict[str, Kind] = {t.name: kind_of_dtype(_DTYPE[t.dtype]) for t in program.tensors}
@@ -70,10 +78,21 @@ def trace_once(program: Program, sizes: Mapping[str, int], seed: int) -> Traced:
     inputs = random_inputs(program.tensors, dims, seed)
     for name, tensor in inputs.items():
         trace.input(name, tensor)
-    with PythonMode(trace), AtenMode(trace):
-        out = program.run(inputs, broadcast_mods)
+    sizes_known: AbstractContextManager[object] = nullcontext()
+    if symbolic:
+        sizes_known = SizesByName(program.tensors, inputs, dims, None, size_name)
+        trace.kinds |= {size_name(d): "int" for d in dims}
+    try:
+        with sizes_known, PythonMode(trace), AtenMode(trace):
+            out = program.run(inputs, broadcast_mods)
+    except SpecError as error:
+        if symbolic and error.__cause__ is not None:
+            # A library may refuse integers that are not plain.
+            return trace_once(program, sizes, seed, symbolic=False)
+        raise
     _check_declared(program, tuple(out.shape), dims)
     sym = trace.sym(out)
+    trace.refuse_random(sym.deps)
     outputs = output_names(len(sym.shape))
     for name, extent in zip(outputs, sym.shape, strict=True):
         trace.ranged(name, extent)
@@ -86,7 +105,37 @@ def trace_once(program: Program, sizes: Mapping[str, int], seed: int) -> Traced:
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
     lines = lines_by_kind(expr, trace.lines, floats)
+    reading = _by_roles(program, reading, dims)
     return Traced(trace, reading, dims, role_sizes(program, reading, dims), lines)
+
+
+def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Reading:
+    """The reading with the sizes of dimensions called by their roles."""
+    roles = roles_by_name(program, reading)
+    known = {size_name(d): Name(roles.get(d, d)) for d in dims}
+
+    def called(expr: Expr) -> Expr:
+        return rename(expr, known)
+
+    return replace(
+        reading,
+        score=called(reading.score),
+        keep=called(reading.keep),
+        late_masks=tuple(map(called, reading.late_masks)),
+        weight=None if reading.weight is None else called(reading.weight),
+        output_factor=called(reading.output_factor),
+        kv_head=called(reading.kv_head),
+    )
+
+
+def roles_by_name(program: Program, reading: Reading) -> dict[str, str]:
+    """Annotated names as roles; of two roles for one name, rows are keys and heads are q's."""
+    out: dict[str, str] = {}
+    for name, role in role_names(program, reading):
+        if name in out and (out[name], role) in (("D", "Dv"), ("Hq", "Hkv")):
+            continue
+        out[name] = role
+    return out
 
 
 def _check_declared(program: Program, shape: tuple[int, ...], dims: Mapping[str, int]) -> None:

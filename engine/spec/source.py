@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from engine.cuir.functions import CASTS, CONSTANTS, FUNCTIONS
 from engine.errors import InputError, SpecError, Where, advice, nearest
 from engine.files import read_spec
+from engine.scalar_algebra.kinds import INDEX_NAMES, SIZE_NAMES
 
 EAGER, FLEX = "attention", "attention_mods"
 SIZE_PARAMETERS = ("Nq", "Nk", "D", "Hq", "Hkv", "B")
+OWN_NAMES = frozenset(("x", "s", *INDEX_NAMES, *SIZE_NAMES))
+"""What the expressions of a recipe mean by themselves: dot product, score, places, sizes."""
 _DTYPES = {
     "Float": "T", "Float16": "T", "BFloat16": "T", "Float32": "f32", "Float64": "f32",
     "Int": "i32", "Int32": "i32", "Int64": "i64", "Int16": "i32", "Int8": "i32", "UInt8": "i32",
@@ -24,12 +28,21 @@ EXAMPLE = 'q: Float[Tensor, "B Hq Nq D"]'
 
 @dataclass(frozen=True, slots=True)
 class TensorParameter:
-    """A tensor input: `dims` are the annotation's words, `dtype` as in `recipe.Input`."""
+    """A tensor input: `dims` are the annotation's words, `dtype` as in `recipe.Input`.
+
+    `parameter` is what the spec's function calls it, where expressions cannot.
+    """
 
     name: str
     dtype: str
     dims: tuple[str, ...]
     line: int
+    parameter: str = ""
+
+    @property
+    def keyword(self) -> str:
+        """The name of the function's parameter."""
+        return self.parameter or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +135,8 @@ class _Reader:
 
     def read(self) -> SpecSource:
         a = self.node.args
-        if a.vararg or a.kwarg:
-            raise self.fail(
-                "a spec has named parameters only", self.node, "remove *args and **kwargs"
-            )
+        if a.vararg:  # **kwargs is never given anything
+            raise self.fail("a spec has named parameters only", self.node, "remove *args")
         kind: Literal["eager", "flex"] = "eager" if self.node.name == EAGER else "flex"
         plain = [*a.posonlyargs, *a.args]
         defaults: dict[str, ast.expr] = dict(
@@ -146,7 +157,10 @@ class _Reader:
                             f"tensor input {parameter.arg} may be None", parameter,
                             "a spec states one variant: remove the default, or the parameter",
                         )  # fmt: skip
-                tensors.append(TensorParameter(parameter.arg, *declared, parameter.lineno))
+                name = self.free_name(parameter.arg, {p.arg for p in [*plain, *a.kwonlyargs]})
+                tensors.append(
+                    TensorParameter(name, *declared, parameter.lineno, parameter.arg)
+                )
             else:
                 scalars.append(
                     self.scalar(parameter, defaults.get(parameter.arg), kind, len(tensors))
@@ -164,6 +178,18 @@ class _Reader:
             self.path, self.text, self.tree, kind, self.node.name, self.node.lineno, tuple(tensors),
             tuple(scalars), None if returned is None else returned[1],
         )  # fmt: skip
+
+    def free_name(self, parameter: str, taken: set[str]) -> str:
+        """What expressions call an input: its own name, unless that means something in them."""
+        means = parameter in OWN_NAMES or parameter in FUNCTIONS or parameter in CONSTANTS
+        if not means and parameter not in CASTS and parameter.isascii():
+            return parameter
+        name = f"{parameter}_input" if parameter.isascii() else "input"
+        number = 2
+        while name in taken:
+            name, number = f"{name}_{number}", number + 1
+        taken.add(name)
+        return name
 
     def scalar(
         self, parameter: ast.arg, default: ast.expr | None, kind: str, tensors: int

@@ -65,6 +65,15 @@ class Tracked:
     view: View | None = None
 
 
+def size_name(dimension: str) -> str:
+    """The size of a dimension as a name in a trace; no Python name can clash with it."""
+    return f"%size {dimension}"
+
+
+def is_size_name(name: str) -> bool:
+    return name.startswith("%size ")
+
+
 def constant(shape: tuple[int, ...], value: Expr) -> Sym:
     return Sym(shape, lambda index: value, frozenset())
 

@@ -1,4 +1,4 @@
-"""Extra inputs become fields and variables of a kernel: names that mean something there already."""
+"""Dimensions become fields and variables of a kernel: names that mean something there already."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def meaning(name: str) -> str | None:
     return meaning_of(name)
 
 
-def check_names(source: SpecSource, name: str, dims: Iterable[str], line: int) -> None:
-    """Raises `SpecError` for an extra input, or a dimension of it, that cannot bear its name."""
-    for each in (name, *dims):
+def check_dims(source: SpecSource, name: str, dims: Iterable[str], line: int) -> None:
+    """Raises `SpecError` for a dimension of an extra input that cannot bear its name."""
+    for each in dims:
         found = None if each.isdigit() or each in ("D", "Dv") else meaning(each)
         if found is not None:
-            kind = "input" if each == name else f"dimension of {name},"
             raise source.error(
-                f"the {kind} {each} cannot be called so in a kernel: it is {found}", line, RENAME
-            )
+                f"the dimension of {name}, {each} cannot be called so in a kernel: it is {found}",
+                line, RENAME,
+            )  # fmt: skip

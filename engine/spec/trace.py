@@ -9,39 +9,29 @@ result its symbolic twin. Nothing is guessed from names or source text.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from engine.cuir.nodes import Expr, Num
 from engine.errors import SpecError, Where
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import FALSE, TRUE
 from engine.spec import build
+from engine.spec.modes import DispatchMode, OnCpu, neutral
 from engine.spec.ops import HANDLERS, RANDOM, VIEWS, Unreadable
 from engine.spec.sdpa import written_out
+from engine.spec.size_values import expression_of
 from engine.spec.symbolic import Indices, Sym, Tracked, View, constant
 
-LOW_FLOATS = frozenset(
-    getattr(torch, name)
-    for name in ("float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2")
-    if hasattr(torch, name)
-)
 TO_PYTHON = frozenset((
     "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__array__",
     "__contains__", "is_nonzero",
 ))  # fmt: skip
 MAX_WRITES = 4  # in place through views of one constant tensor, before it counts as a loop's
 FIX_FLOW = "write the choice per element, with torch.where or masked_fill"
-
-
-def neutral(value: Any) -> Any:
-    """A dtype with every float widened to float64; other values unchanged."""
-    return torch.float64 if isinstance(value, torch.dtype) and value in LOW_FLOATS else value
 
 
 class Lines:
@@ -79,6 +69,10 @@ class Trace:
         self.counts: dict[tuple[int | None, str], int] = {}
         self.writes: dict[int, int] = {}
         self.fresh = 0
+        # Where random numbers were drawn, by the name that what depends on them depends on.
+        self.draws: dict[str, tuple[str, int | None]] = {}
+        # What the numbers of the running Python call are of the sizes, by value.
+        self.numbers: dict[float, Expr] = {}
 
     # --- variables and lines ---------------------------------------------------------------------
 
@@ -93,6 +87,26 @@ class Trace:
         """`name` is an index variable over 0..extent-1."""
         self.extents[name] = extent
         self.kinds[name] = "int"
+
+    def number(self, value: float) -> Expr:
+        """An argument of an op: the expression that Python computed it by, where it is known."""
+        known = None if isinstance(value, bool) else self.numbers.get(value)
+        return Num(value) if known is None else known
+
+    def drawn(self, name: str, line: int | None) -> str:
+        """A dependency on random numbers: harmless where nothing of it reaches the output."""
+        dependency = f"%random {len(self.draws)}"
+        self.draws[dependency] = (name, line)
+        return dependency
+
+    def refuse_random(self, deps: Iterable[str]) -> None:
+        """Raises `SpecError` at the draw where `deps` hold one."""
+        for name, line in (self.draws[d] for d in sorted(deps) if d in self.draws):
+            raise self.error(
+                f"{name} draws random numbers, and a spec must be a function of its inputs",
+                line,
+                "remove dropout and random tensors",
+            )
 
     def error(self, message: str, line: int | None, fix: str | None = None) -> SpecError:
         return SpecError(message, where=Where(str(self.path), line), fix=fix)
@@ -183,7 +197,7 @@ class Trace:
             if len(self.captured) == len(self.wanted):
                 raise AllCaptured
         if not deps and not value.is_meta and value.numel() and _uniform(value):
-            return constant(tuple(value.shape), Num(value.reshape(-1)[0].item()))
+            return constant(tuple(value.shape), self.number(value.reshape(-1)[0].item()))
         made = Leaf(value, op, deps, line, key)
         name: list[str] = []
 
@@ -220,29 +234,6 @@ def kind_of_dtype(dtype: torch.dtype) -> Kind:
     return "float" if dtype.is_floating_point else "int"
 
 
-class OnCpu(TorchFunctionMode):
-    """Places every tensor on the CPU, whatever device the spec names."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # fmt: skip
-        kwargs = dict(kwargs or {})
-        name = getattr(func, "__name__", "")
-        if kwargs.get("device") is not None:
-            kwargs["device"] = "cpu"
-        if name == "cuda":
-            return args[0]
-        if name == "to":
-            args = tuple("cpu" if _is_device(a) else a for a in args)
-        return self.called(func, name, args, kwargs)
-
-    def called(
-        self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        return func(*args, **kwargs)
-
-
 class PythonMode(OnCpu):
     """Sees Python-level calls: data leaving for Python, the fused attention function."""
 
@@ -255,6 +246,7 @@ class PythonMode(OnCpu):
     ) -> Any:
         if name in TO_PYTHON and args and isinstance(args[0], torch.Tensor):
             deps = self.trace.sym(args[0]).deps
+            self.trace.refuse_random(deps)
             if deps:
                 line = self.trace.where.here()
                 raise self.trace.error(
@@ -263,34 +255,12 @@ class PythonMode(OnCpu):
                 )  # fmt: skip
         if name == "scaled_dot_product_attention":
             return written_out(*args, **kwargs)
-        return func(*args, **kwargs)
-
-
-def _is_device(value: Any) -> bool:
-    if isinstance(value, torch.device):
-        return True
-    return isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu", "mps", "xpu")
-
-
-class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A dispatch mode that nothing compiles, so that the compiler need not be loaded (a second)."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
-
-
-class Widen(DispatchMode):  # type: ignore[no-untyped-call]
-    """Runs every op with floats kept in float64."""
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        return func(*map(neutral, args), **{k: neutral(v) for k, v in (kwargs or {}).items()})
+        outer = self.trace.numbers
+        self.trace.numbers = _expressions((args, kwargs))
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.trace.numbers = outer
 
 
 class AtenMode(DispatchMode):
@@ -334,12 +304,8 @@ class AtenMode(DispatchMode):
             return out
         deps = frozenset().union(*(s.deps for s in before.values()))
         if name in RANDOM:
-            raise trace.error(
-                f"{name} draws random numbers, and a spec must be a function of its inputs",
-                line,
-                "remove dropout and random tensors",
-            )
-        made = self._read(name, args, kwargs, out)
+            deps |= {trace.drawn(name, line)}
+        made = None if name in RANDOM else self._read(name, args, kwargs, out)
         outs = (
             [out]
             if isinstance(out, torch.Tensor)
@@ -361,6 +327,7 @@ class AtenMode(DispatchMode):
             else:
                 trace.give(tensor, sym)
         if name in ("_local_scalar_dense", "item", "equal", "is_nonzero") and deps:
+            trace.refuse_random(deps)
             raise trace.error(
                 f"Python control flow needs the values of {', '.join(sorted(deps))}", line, FIX_FLOW
             )
@@ -408,6 +375,20 @@ def _valueless(value: Any) -> Any:
 
 def _is_view(out: Any, base: Any) -> bool:
     return isinstance(base, torch.Tensor) and out is not base
+
+
+def _expressions(value: Any) -> dict[float, Expr]:
+    """The numbers among a call's arguments whose expression is known."""
+    expr = expression_of(value)
+    if expr is not None:
+        return {float(value): expr}
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, slice):
+        value = [value.start, value.stop, value.step]
+    if isinstance(value, (list, tuple)) and not isinstance(value, torch.Size):
+        return {number: e for item in value for number, e in _expressions(item).items()}
+    return {}
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

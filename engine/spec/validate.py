@@ -11,7 +11,7 @@ from engine.spec.compare import Misread, compare
 from engine.spec.conditions import check_calls, check_head_sizes, check_types
 from engine.spec.program import Program, large_integers
 from engine.spec.recipe import EmptyRows, Recipe
-from engine.spec.sizes import CHECK_SIZES, Domain
+from engine.spec.sizes import CHECK_SIZES, REMAINDER_SIZES, Domain
 
 LARGEST_STRETCH = 8_300  # a spec may build masks of Nk times Nk
 LARGEST_SQUARE = 600
@@ -42,6 +42,7 @@ def validate_recipe(
     fills: set[EmptyRows] = set()
     tried = Tried({}, {})
     runs = [(sizes, peak) for sizes in CHECK_SIZES for peak in (1.0, 10.0)]
+    runs += [(sizes, 1.0) for sizes in REMAINDER_SIZES]
     for seed, (sizes, peak) in enumerate(runs):
         watch = new_watch(program) if peak == 1.0 else None
         at = domain.within(sizes)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 
-from engine.cuir.nodes import Binary, Call, Expr, Lambda, Name, Num, Select, Unary, walk_expr
+from engine.cuir.nodes import Binary, Call, Expr, Index, Lambda, Name, Num, Select, Unary, walk_expr
 from engine.scalar_algebra.canonical import polynomial
 from engine.scalar_algebra.polynomial import Poly, nice, to_expr
 from engine.scalar_algebra.rewrite import TRUE, contains, map_children, substitute
 from engine.spec import build
 from engine.spec.factors import Factor, mentions, over, split_mask
+from engine.spec.symbolic import is_size_name
 
 X, S = Name("x"), Name("s")
 LLM = "rewrite this part of the spec, or use --transfer llm"
@@ -83,28 +84,41 @@ def elementwise(weight: Expr, numbers: Expr) -> tuple[Expr, Expr, Expr, bool]:
 
 
 def _solved(value: Expr, score: Expr) -> Expr | None:
-    """`value` over s instead of x, where s = `score` is c * x + b with numbers c and b."""
+    """`value` over s instead of x, where s = `score` is c * x + b; c and b vary with sizes alone."""
     line = polynomial(score, {})
-    slope = line.terms.get(((X, Fraction(1)),))
-    rest = Poly({m: c for m, c in line.terms.items() if m != ((X, Fraction(1)),)})
-    if slope is None or not rest.is_number:
+    steep = [m for m in line.terms if (X, Fraction(1)) in m]
+    rest = Poly({m: c for m, c in line.terms.items() if m not in steep})
+    if len(steep) != 1 or not all(of_sizes(atom) for atom in rest.atoms()):
         return None
-    x = (Poly.atom(S) - rest).scaled(1 / slope)
+    slope = [(atom, power) for atom, power in steep[0] if atom != X]
+    if not all(of_sizes(atom) for atom, _ in slope):
+        return None
+    x = (Poly.atom(S) - rest).scaled(1 / line.terms[steep[0]])
+    for atom, power in slope:
+        x = x * Poly.atom(atom, -power)
     # The rounding of c and 1 / c cancels to a simple number.
     solved = polynomial(substitute(value, {X: to_expr(x, {})}), {})
     return to_expr(Poly({m: nice(float(c)) for m, c in solved.terms.items()}), {})
 
 
 def split_numbers(parts: list[Factor]) -> tuple[list[Factor], list[Factor]]:
-    """(other factors, plain numbers)."""
-    plain = [f for f in parts if build.value_of(f.base) is not None]
+    """(other factors, numbers and what varies with sizes alone)."""
+    plain = [f for f in parts if of_sizes(f.base)]
     return [f for f in parts if f not in plain], plain
 
 
 def _alone(weight: Expr) -> bool:
-    """Whether a weight depends on s alone."""
+    """Whether a weight depends on s and on sizes alone."""
     names = {e.id for e in walk_expr(weight) if isinstance(e, Name)}
-    return names <= {"s"}
+    return all(n == "s" or is_size_name(n) for n in names)
+
+
+def of_sizes(expr: Expr) -> bool:
+    """Whether `expr` is a number, or computed from sizes alone."""
+    return not any(
+        isinstance(e, Index) or (isinstance(e, Name) and not is_size_name(e.id))
+        for e in walk_expr(expr)
+    )
 
 
 def _sigmoids(expr: Expr) -> Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib import metadata
 from pathlib import Path
 
@@ -56,6 +57,14 @@ def test_git_versions(bare: dict[str, str], tmp_path: Path, version: str, status
 def test_a_git_that_does_not_run_is_missing(bare: dict[str, str], tmp_path: Path) -> None:
     put(tmp_path / "bin" / "git", "exit 1")
     assert examine(bare, tmp_path)["git"].status is Status.MISSING
+
+
+def test_a_configuration_that_git_cannot_read_is_no_missing_git(tmp_path: Path) -> None:
+    (tmp_path / ".gitconfig").write_text("[core\nbroken")
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    found = examine(environ, tmp_path)["git"]
+    assert found.status is Status.ABSENT and "configuration" in found.detail
+    assert found.fix.startswith("git version")
 
 
 class FakeTorch:

@@ -424,10 +424,37 @@ def test_without_a_terminal_it_is_one_headless_adaptation(installed: Workshop) -
 
 
 def test_test_runs_pytest_in_the_checkout(installed: Workshop) -> None:
-    code, lines = dev(installed, "test", "-k", "swizzle", cwd=Path("/"))
-    assert (code, lines) == (7, ["python -m pytest -k swizzle", str(installed.root)])
+    code, lines = dev(installed, "test", "dev", cwd=Path("/"))
+    assert (code, lines) == (7, ["python -m pytest dev", str(installed.root)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parallel"),
+    [
+        ([], True),
+        (["-q"], True),
+        (["-q", "--durations", "30", "-x"], True),
+        (["-k", "swizzle"], True),
+        (["-m", "engine"], True),
+        (["-n", "0"], True),  # pytest takes the last -n
+        (["--ignore=engine"], True),
+        (["engine"], False),
+        (["-q", "engine/test_it.py::test_one[a/b]"], False),
+        (["-k", "engine", "engine/test_it.py"], False),
+        (["-x", "engine/test_it.py"], False),
+        (["--pdb"], False),
+        (["-s", "-q"], False),
+    ],
+)
+def test_only_a_path_or_a_terminal_makes_the_suite_one_process(
+    installed: Workshop, arguments: list[str], parallel: bool
+) -> None:
+    (installed.root / "engine").mkdir()
+    (installed.root / "engine" / "test_it.py").write_text("")
     workers = len(os.sched_getaffinity(0)) * 3 // 2
-    assert dev(installed, "test")[1][0] == f"python -m pytest -n {workers} --dist loadgroup"
+    spread = ["-n", str(workers), "--dist", "loadgroup"] if parallel else []
+    ran = " ".join(["python -m pytest", *spread, *arguments])
+    assert dev(installed, "test", *arguments)[1][0] == ran
 
 
 def test_lint_runs_all_checks_also_after_one_failed(installed: Workshop) -> None:
@@ -496,19 +523,16 @@ def ci(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
 
 
 @pytest.mark.parametrize(
-    ("failing", "code", "ran"),
+    ("failing", "code"),
     [
-        ((), 0, ["setup --cuda", "lint", "test"]),
-        (("setup --cuda",), 0, ["setup --cuda", "setup", "lint", "test"]),
-        (("setup --cuda", "setup"), 5, ["setup --cuda", "setup"]),
-        (("lint",), 5, ["setup --cuda", "lint", "test"]),
-        (("test",), 5, ["setup --cuda", "lint", "test"]),
+        ((), 0),
+        (("setup --cuda",), 0),
+        (("lint",), 5),
+        (("test",), 5),
+        (("test -m extras",), 5),
     ],
 )
-def test_ci_sets_up_lints_and_tests_and_fails_when_either_fails(
-    ci: Callable[..., tuple[int, list[str]]],
-    failing: tuple[str, ...],
-    code: int,
-    ran: list[str],
+def test_ci_tests_what_the_readme_says_then_the_extras_and_fails_when_any_fails(
+    ci: Callable[..., tuple[int, list[str]]], failing: tuple[str, ...], code: int
 ) -> None:
-    assert ci(*failing) == (code, ran)
+    assert ci(*failing) == (code, ["test", "lint", "setup --cuda", "test -m extras"])

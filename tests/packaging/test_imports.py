@@ -121,6 +121,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "report": (),
     "llm": (),
     "scalar_algebra": ("cuir",),
+    "prove": ("cuir",),
     "lift": ("cuir",),
     "lower": ("cuir", "lift"),
     "build": ("cuir", "lift"),

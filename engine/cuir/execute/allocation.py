@@ -34,7 +34,7 @@ def lower_registers(part: Any, out: Any, n: int) -> None:
 
 def _registers(part: Any, tile: RegTile) -> int:
     """Registers of each thread that hold the tile."""
-    bits = {"f32": 32, "i32": 32, "bool": 1}.get(tile.type.dtype, 16)
+    bits = {"f32": 32, "i32": 32, "bits": 1}.get(tile.type.dtype, 16)
     return int(tile.data.numel() * part.parts * bits // (32 * part.machine.unit_threads))
 
 

@@ -98,8 +98,9 @@ def _mbarrier(machine: Any, part: Any, barrier: Mbarrier, parity: int) -> tuple[
         "bytes missing"
     )
     if barrier.tx != 0 and barrier.pending == 0:
+        more = "more" if barrier.tx > 0 else "less"
         return "wrong_byte_count", (
-            f"the phase was told to expect {barrier.tx} bytes more than its copies bring"
+            f"the phase was told to expect {abs(barrier.tx)} bytes {more} than its copies bring"
         )
     if 0 < barrier.pending < barrier.count:
         return "lost_arrival", f"the barrier never completes: {state}"

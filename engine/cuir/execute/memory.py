@@ -93,7 +93,7 @@ def _region(
         lines = codes.reshape(type.rows, -1, LINE).swapaxes(0, 1)
         shape = lines.shape if step > 1 else (len(lines), type.rows * LINE)
         codes = lines.reshape(shape)
-        pick = [pick[0]] if step > 1 else [slice(first * LINE, last * LINE)]
+        pick = [pick[0], slice(None)] if step > 1 else [slice(first * LINE, last * LINE)]
         pick.insert(0, slice(-(-taken // LINE)))
     stop = start + type.rows * width
     picked = np.ascontiguousarray(codes[tuple(pick)])

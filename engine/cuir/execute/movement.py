@@ -129,6 +129,20 @@ def copy_out(part: Any, out: Any, dst: GmemTile, src: Shared) -> None:
     put(part, dst.view, dst.index, place, data[: place.shape[0]], slice(low, max(stop, low), step))
 
 
+def clear_rows(part: Any, out: Any, tile: Shared, first: int, last: int) -> None:
+    memory = part.machine.shared
+    own, step = share(part)
+    count = tile.type.rows
+    kept = (min(max(first, 0), count), min(max(last, first, 0), count))
+    for start, stop in ((0, kept[0]), (kept[1], count)):
+        begin = start + (own - start) % step
+        if begin < stop:
+            region = memory.region(tile.type, tile.offset, rows=(begin, stop), every=(begin, step))
+            memory.write(region, part.access(), tile.type.dtype,
+                         fenced=not part.machine.async_proxy)  # fmt: skip
+            memory.tile(tile.type, tile.offset)[begin:stop:step] = 0.0
+
+
 def store_rows(part: Any, out: Any, dst: GmemTile, row: RegTile) -> None:
     first, count = rows_of(part, row.type.layout)
     data = free(part, row)[:, 0]

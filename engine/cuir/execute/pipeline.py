@@ -16,6 +16,9 @@ from engine.cuir.types import SharedType
 class Mbarrier:
     """A hardware mbarrier: pending arrivals and bytes of the current phase, phases completed.
 
+    `tx` is below 0 while bytes have landed that the phase is not told of yet: legal as long as an
+    arrival is pending, which may still tell it (PTX ISA: "Tracking asynchronous operations by the
+    mbarrier object").
     `clock` gathers what arrivals release, `done` what completed phases released. `agent` writes
     for the bulk loads that complete on it, one epoch per phase.
     """
@@ -53,6 +56,14 @@ class Mbarrier:
             self.arrived = []
             if len(self.patterns) > 1:
                 self.tell_repeated(machine)
+
+    def tell_surplus(self, machine: Any, load: int) -> None:
+        """Reports bytes that nobody can tell the phase of any more; `load` brought the last."""
+        if self.pending == 0 and self.tx < 0:
+            machine.program.report(
+                "wrong_byte_count", self.expected_at if self.expected_at >= 0 else load,
+                f"{-self.tx} bytes more arrive in the phase than it was told to expect", -1,
+            )  # fmt: skip
 
     def tell_repeated(self, machine: Any) -> None:
         if self.repeated is not None:
@@ -150,6 +161,7 @@ def _arrive(part: Any, barrier: Mbarrier, count: int) -> None:
             f"more arrivals than the {barrier.count} that the phase was set up for", part.index,
         )  # fmt: skip
         barrier.pending = 0
+    barrier.tell_surplus(machine, barrier.loads[1])
     barrier.settle(machine)
 
 
@@ -290,17 +302,18 @@ def tma_load(
     memory.write(memory.region(dst.type, dst.offset), access, dst.type.dtype, fenced=True)
     barrier.loads = (barrier.phase + 1, part.path)
     place, count, path = memory.tile(dst.type, dst.offset), dst.type.tile_bytes, part.path
-    machine = part.machine
+    machine, phase = part.machine, barrier.phase
 
     def land() -> None:
         place.copy_(data)
         barrier.tx -= count
-        if barrier.tx < 0:
-            at = barrier.expected_at if barrier.expected_at >= 0 else path
+        if barrier.phase != phase:
             program.report(
-                "wrong_byte_count", at,
-                f"{-barrier.tx} bytes more arrive in the phase than it was told to expect", -1,
+                "wrong_byte_count", path,
+                f"the phase completes before the load's {count} bytes have landed: it was not told "
+                "to expect them", -1,
             )  # fmt: skip
+        barrier.tell_surplus(machine, path)
         barrier.settle(machine)
 
     machine.transfers.append(land)

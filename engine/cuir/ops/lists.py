@@ -63,7 +63,7 @@ def _load_bits(context: RuleContext, layout: Type, src: Type) -> Type:
         mismatch(f"{context.arch.name} has no {needs}, which {made} is for", "not_on_arch")
     _fits_words("load_bits", made.cols)
     _integers("load_bits", src)
-    return TileType(made, "bool")
+    return TileType(made, "bits")
 
 
 def _keep_bits(context: RuleContext, tile: Type, bits: Type) -> Type:
@@ -71,7 +71,7 @@ def _keep_bits(context: RuleContext, tile: Type, bits: Type) -> Type:
         return Unknown()
     if tile.layout.role != "acc" or tile.dtype != "f32":
         mismatch(f"keep_bits masks f32 scores in an accumulator layout, not {tile}")
-    if isinstance(bits, TileType) and (bits.dtype, bits.layout) != ("bool", tile.layout):
+    if isinstance(bits, TileType) and (bits.dtype, bits.layout) != ("bits", tile.layout):
         mismatch(
             f"keep_bits takes what load_bits[{tile.layout}] loaded, not {bits}", "layout_mismatch"
         )

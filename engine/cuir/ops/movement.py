@@ -92,6 +92,14 @@ OPS = (
             "copies other rows than its warp stored, so a sync comes first.",
     ),
     op(
+        "clear_rows(tile: shared, first: int, last: int)", "movement", rule=nothing,
+        execute="movement:clear_rows", who=Who.PART, proxy=Proxy.GENERIC,
+        effects=(Effect.WRITES_SHARED,),
+        doc="Zeros in the rows of a shared tile before `first` and from `last` on, which may lie "
+            "outside the tile: a weight of 0 times whatever lies there is 0. Others see them after "
+            "a barrier, asynchronous matmuls after fence_async and a barrier.",
+    ),
+    op(
         "store_rows(dst: tile, row: reg)", "movement", rule=_store_rows,
         execute="movement:store_rows", who=Who.PART, effects=(Effect.WRITES_GLOBAL,),
         doc="A row vector to global memory; rows outside the tensor are dropped.",

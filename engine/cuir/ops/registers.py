@@ -80,7 +80,7 @@ def is_linear(body: Expr, name: str, free: frozenset[str] = frozenset()) -> bool
 
 def no_bits(op_name: str, tile: TileType) -> None:
     """A tile's bits are packed words: no op but keep_bits sees their elements."""
-    if tile.dtype == "bool":
+    if tile.dtype == "bits":
         mismatch(f"{op_name} takes values, and only keep_bits takes a tile's bits")
 
 
@@ -234,6 +234,11 @@ def _convert(context: RuleContext, tile: Type, dtype: Type, layout: Type) -> Typ
     return _fits_thread(context, TileType(tile.layout.operand(), dtype.dtype.name))
 
 
+def loaded_as(dtype: str) -> str:
+    """What an element of this type is in registers: floats are widened, the others stay."""
+    return dtype if dtype in ("i32", "i64", "bool") else "f32"
+
+
 def _load_vector(context: RuleContext, kind: str, layout: Type, tile: Type) -> Type:
     if not isinstance(layout, LayoutValue) or not isinstance(tile, GmemTileType):
         return Unknown()
@@ -247,8 +252,7 @@ def _load_vector(context: RuleContext, kind: str, layout: Type, tile: Type) -> T
         made = vector_layout("row_of" if kind == "rows" else "col_of", made)
     if made.role != kind[:-1]:
         mismatch(f"load_{kind} cannot fill {made}", "layout_mismatch")
-    dtype = tile.view.dtype
-    return TileType(made, dtype if dtype in ("i32", "i64") else "f32")
+    return TileType(made, loaded_as(tile.view.dtype))
 
 
 def _load_rows(context: RuleContext, layout: Type, tile: Type) -> Type:
@@ -272,8 +276,7 @@ def _load_tile(context: RuleContext, layout: Type, tile: Type, column: Type) -> 
         mismatch(f"load_tile fills an accumulator, not {made}", "layout_mismatch")
     if not context.arch.has(needs_of(made)):
         mismatch(f"{context.arch.name} has no {needs_of(made)}, which {made} is for", "not_on_arch")
-    dtype = tile.view.dtype
-    return TileType(made, dtype if dtype in ("i32", "i64") else "f32")
+    return TileType(made, loaded_as(tile.view.dtype))
 
 
 OPS = (

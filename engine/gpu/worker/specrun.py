@@ -37,7 +37,7 @@ from engine.spec.program import (
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, recipe_of, signature_of
 from engine.spec.source import read_source
-from engine.spec.trace import Widen
+from engine.spec.modes import Widen
 from engine.spec.unread import DRAWS, documents, integers_of, integers_redrawn, saturates
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
@@ -242,7 +242,7 @@ class SpecRun:
         scalars = {s.name: s.value for s in self.source.scalars if not s.size}
 
         def call(inputs: Mapping[str, Tensor]) -> Tensor:
-            given = {t.name: inputs[t.name] for t in self.source.tensors}
+            given = {t.keyword: inputs[t.name] for t in self.source.tensors}
             if self.source.kind == "eager":
                 out = function(**given, **scalars)
             else:

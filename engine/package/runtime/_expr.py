@@ -53,7 +53,7 @@ _FUNCTIONS: dict[str, Any] = {
     **dict.fromkeys(("float", "f32", "f16", "bf16"), float),
     **dict.fromkeys(("int", "i32", "i64"), int),
     "bool": bool,
-    "ceil_div": lambda a, b: -(-a // b),
+    "ceil_div": lambda a, b: _truncated(a + b - 1, b),
     "floor_div": operator.floordiv,
     "floor_mod": operator.mod,
 }

@@ -146,13 +146,13 @@ def in_low_precision(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     with _vendor():
         oracle = importlib.import_module("engine.spec.oracle")
         load = importlib.import_module("engine.spec.load")
-        trace = importlib.import_module("engine.spec.trace")
+        modes = importlib.import_module("engine.spec.modes")
         source = importlib.import_module("engine.spec.source").read_source(
             spec_path(), package()["spec_options"]
         )
         program = importlib.import_module("engine.spec.program").program_of(source)
         given = {name: t.detach().cpu() for name, t in inputs.items()}
-        with load.surroundings(source), trace.OnCpu():
+        with load.surroundings(source), modes.OnCpu():
             torch.set_default_dtype(torch.float32)
             out: torch.Tensor = program.run(given, oracle.vmapped_mods)
             return out

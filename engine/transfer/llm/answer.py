@@ -18,6 +18,18 @@ Place = Literal["at", "before", "after"]
 ARGS = "Args"
 MAX_BLOCKS = 200
 MAX_REASON = 500
+_OPENS = r"^[ \t]*(?:<(?:think|thinking|thought|reasoning)>|\[THINK\])"
+_CLOSES = r"(?:</(?:think|thinking|thought|reasoning)>|\[/THINK\])"
+# Whole thoughts, the end of one, the start of one, and all before the channel of the answer.
+_THOUGHTS = tuple(
+    re.compile(pattern, re.IGNORECASE | re.MULTILINE | re.DOTALL)
+    for pattern in (
+        rf"{_OPENS}.*?{_CLOSES}",
+        rf"\A.*{_CLOSES}",
+        rf"{_OPENS}.*\Z",
+        r"\A.*<\|channel\|>final<\|message\|>",
+    )
+)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[ \t]*([^`]*)$")
 _HEAD = re.compile(r"^<{7}\s+(?:(before|after|at)\s+)?(?:#@)?(\S+)\s*$")
 MARK = re.compile(r"\s*#@[sf]\d+\s*$")
@@ -190,14 +202,29 @@ def _no_hidden(block: _Fenced) -> None:
 
 
 def _unwrapped(text: str) -> tuple[list[_Fenced], str]:
-    """The fenced blocks and the prose; a whole answer inside one fence, as some models write it,
-    is read as if the fence were not there."""
-    fenced, prose = _blocks(text)
+    """The fenced blocks and the prose, without what the model thought before it answered; a whole
+    answer inside one fence, as some models write it, is read as if the fence were not there."""
+    fenced, prose = _blocks(_without_thoughts(text))
     if len(fenced) == 1 and fenced[0].kind in _WRAPPERS:
         inner, inner_prose = _blocks(fenced[0].text)
         if inner:
             return inner, f"{prose}\n\n{inner_prose}"
     return fenced, prose
+
+
+def _without_thoughts(text: str) -> str:
+    """`text` with thoughts as empty lines, so that what is left keeps its line numbers.
+
+    A server that is not told of a model's way to mark them leaves them in the answer: whole, or
+    without the mark that opens them (a template wrote it), or without their end (cut off).
+    """
+
+    def blank(found: re.Match[str]) -> str:
+        return "\n" * found[0].count("\n")
+
+    for pattern in _THOUGHTS:
+        text = pattern.sub(blank, text)
+    return text
 
 
 def _blocks(text: str) -> tuple[list[_Fenced], str]:

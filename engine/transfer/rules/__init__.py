@@ -12,12 +12,15 @@ from engine.spec.recipe import Recipe
 from engine.transfer.match import find_attention
 from engine.transfer.rules.arithmetic import hoist_shared
 from engine.transfer.rules.bind import binding_of
+from engine.transfer.rules.free_names import with_free_names
 from engine.transfer.rules.branches import look_at_all
-from engine.transfer.rules.dense import narrow_tiles
+from engine.transfer.rules.dense import narrow_tiles, take_smaller_tiles
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
+from engine.transfer.rules.exponent import subtract_first, unbounded
 from engine.transfer.rules.grid import begin_with_the_longest, spread_uneven_rows
 from engine.transfer.rules.heads import check_heads
-from engine.transfer.rules.inputs import add_inputs
+from engine.transfer.logic import factored
+from engine.transfer.rules.inputs import add_inputs, scalar_inputs
 from engine.transfer.rules.lists import lists_of, mask_by_bits
 from engine.transfer.rules.mask import mask_steps
 from engine.transfer.rules.next_tile import load_next
@@ -28,6 +31,7 @@ from engine.transfer.rules.sites import X
 from engine.transfer.rules.stage import BYTES, stage_inputs
 from engine.transfer.rules.steps import Plan, Step
 from engine.transfer.rules.ticket import hand_out
+from engine.transfer.rules.under_mask import Kept, clear_under_mask, kept_range, listed_range
 from engine.transfer.rules.words import Words
 
 
@@ -35,6 +39,7 @@ def plan(module: Module, recipe: Recipe) -> Plan:
     """The steps that carry `recipe` to `module`. Raises `TransferError` when no rule does."""
     found = find_attention(module)
     check_heads(module, found, recipe)
+    recipe, theirs = with_free_names(module, found, recipe)
     words = Words(module, found, recipe)
     lists = lists_of(module, found, recipe)
     steps: list[Step] = []
@@ -44,7 +49,7 @@ def plan(module: Module, recipe: Recipe) -> Plan:
     if used:
         steps.append(
             Step(
-                "Pass " + ", ".join(i.name for i in used) + " to the kernel",
+                "Pass " + ", ".join(theirs.get(i.name, i.name) for i in used) + " to the kernel",
                 "the spec reads extra inputs: each gets a field in the argument struct and a view",
                 "inputs",
                 lambda m: add_inputs(m, found, used),
@@ -52,6 +57,16 @@ def plan(module: Module, recipe: Recipe) -> Plan:
         )
     if rest is not None and recipe.weight is None:
         steps += score_steps(found, recipe, words, rest)
+    if recipe.weight is None and unbounded(recipe.score, recipe):
+        steps.append(
+            Step(
+                "Subtract the row maximum before the factor",
+                "a part of the score may be any float: at the ends of its range the row maximum "
+                "times log2(e) overflows, and far before that its rounding is a large exponent",
+                "score",
+                lambda m: subtract_first(m, found),
+            )
+        )
     if recipe.keep != Num(True):
         steps += mask_steps(found, recipe, words, lists)
         steps.append(
@@ -123,6 +138,16 @@ def plan(module: Module, recipe: Recipe) -> Plan:
         )
         steps.append(
             Step(
+                "Take tiles that leave registers for what is read",
+                "all that the score and the mask read at once would spill beside a whole tile; the "
+                "price is more tiles, each with its barriers and row maxima: of 16 keys fewer a "
+                "third more than of 64, half as many again as of 48, twice as many as of 32",
+                "inputs",
+                lambda m: take_smaller_tiles(m, found),
+            )
+        )
+        steps.append(
+            Step(
                 "Load the next dense tile while this one is worked on",
                 "memory takes longer than the score's matmul: the next loads start when "
                 "the weights are summed, and pass under both matmuls",
@@ -180,8 +205,25 @@ def plan(module: Module, recipe: Recipe) -> Plan:
                 lambda m: hand_out(m, found, lists),
             )
         )
+    if recipe.keep != Num(True):
+        mask = factored(scalar_inputs(recipe.keep, recipe))
+        kept = (
+            kept_range(module, found, words, mask)
+            if lists is None
+            else listed_range(module, found, lists)
+        )
+        if kept != Kept(None, None):
+            steps.append(
+                Step(
+                    "Clear what lies under the mask",
+                    "a weight of 0 times NaN is NaN: the rows of V outside of the keys that a block "
+                    "of rows keeps are zeros, whatever a cache holds there",
+                    "mask",
+                    lambda m: clear_under_mask(m, found, kept),
+                )
+            )
     workspace = lists.workspace if lists is not None else None
-    return Plan(tuple(steps), binding_of(module, found, recipe, used, factor, workspace))
+    return Plan(tuple(steps), binding_of(module, found, recipe, used, factor, workspace, theirs))
 
 
 def _is_read(name: str, exprs: list[Expr | None]) -> bool:

@@ -50,6 +50,8 @@ LOG2E = math.log2(math.e)
 # Up to this factor an absolute error of 2^-21 is below what rounding a score of that size to bf16
 # or f16 costs by far; beyond it tanh stays exact, which keeps the relative error of small values.
 MOST_TANH = 1024.0
+FLOAT32 = (2.0**-126, (2.0 - 2.0**-23) * 2.0**127)
+"""The smallest normal number and the largest one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class _Product:
     own: tuple[Expr, ...]
 
     def times(self, number: float) -> _Product:
+        if not _fits(self.number * number):
+            return _Product(number, (), (self.to_expr(),))
         return replace(self, number=self.number * number)
 
     def of_shared(self) -> Expr | None:
@@ -123,6 +127,11 @@ class _Product:
     def to_expr(self) -> Expr:
         shared = self.of_shared()
         return _times([*self.own, *([] if shared is None else [shared])])
+
+
+def _fits(number: float) -> bool:
+    """Whether float32 holds it with all its digits: what overflows is not folded into another."""
+    return number == 0.0 or FLOAT32[0] <= abs(number) <= FLOAT32[1]
 
 
 def _times(parts: list[Expr]) -> Expr:
@@ -146,10 +155,12 @@ def _product(expr: Expr) -> _Product:
             return _product(inner).times(-1.0)
         case Binary("*", left, right) if not (_is_whole(left) and _is_whole(right)):
             a, b = _product(left), _product(right)
+            if not _fits(a.number * b.number):
+                return _Product(1.0, (), (expr,))
             return _Product(a.number * b.number, a.shared + b.shared, a.own + b.own)
         case Binary("/", left, right) if is_shared(right):
             a, b = _product(left), _product(right)
-            if b.number == 0.0 or not math.isfinite(1.0 / b.number):
+            if b.number == 0.0 or not _fits(1.0 / b.number) or not _fits(a.number / b.number):
                 return _Product(1.0, (), (expr,))
             over = () if not b.shared else (Binary("/", Num(1.0), _times(list(b.shared))),)
             return _Product(a.number / b.number, a.shared + over, a.own)
@@ -191,7 +202,7 @@ def _scaled(expr: Expr, number: float) -> Expr:
     terms = _terms(expr, 1.0)
     own = [t.times(number).to_expr() for t in terms if t.own]
     shared = [t.times(number).to_expr() for t in terms if not t.own]
-    if len(own) != 1:
+    if len(own) != 1 or not all(_fits(t.number * number) for t in terms):
         return _product(expr).times(number).to_expr()
     return Binary("+", own[0], _sum(shared)) if shared else own[0]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from engine.cuir.device_scalars import head_sizes
 from engine.cuir.nodes import Expr, Module, Name
 from engine.errors import InputError
@@ -29,7 +31,10 @@ def binding_of(
     used: list[Input],
     factor: Expr,
     workspace: Workspace | None = None,
+    theirs: Mapping[str, str] | None = None,
 ) -> Binding:
+    """`theirs` are the spec's names of inputs that `recipe` calls otherwise."""
+    theirs = theirs or {}
     _columns_fit(module, recipe)
     dims = {
         "q": ("B", "Hq", "Nq", "D"),
@@ -59,12 +64,13 @@ def binding_of(
     new_sizes: list[str] = []
     for item in used:
         if item.dims:
-            tensors.append(TensorField(item.name, item.name, item.dims, item.dims, item.dtype))
+            source = theirs.get(item.name, item.name)
+            tensors.append(TensorField(item.name, source, item.dims, item.dims, item.dtype))
             new_sizes += [
                 d for d in item.dims if not d.isdigit() and d not in own and d not in new_sizes
             ]
         else:
-            scalars.append(ScalarField(item.name, Name(item.name)))
+            scalars.append(ScalarField(item.name, Name(theirs.get(item.name, item.name))))
     sizes = [
         SizeField(f.name, f.name) for f in module.fields if f.type == "i32" and f.name in SIZES
     ]

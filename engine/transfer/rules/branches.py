@@ -40,10 +40,17 @@ def unbranched(predicate: Expr) -> Expr:
 
 
 def _bitwise(expr: Expr) -> Expr:
-    if not isinstance(expr, Bool):
-        return expr
-    op = "&" if expr.op == "and" else "|"
-    return Binary(op, _bitwise(expr.left), _bitwise(expr.right))
+    """A condition as a whole number, 0 or 1: bits of other numbers would say something else."""
+    match expr:
+        case Bool(op, left, right):
+            return Binary("&" if op == "and" else "|", _bitwise(left), _bitwise(right))
+        case Compare():
+            return expr
+        case Unary("not", Compare() | Bool() | Unary("not", _) as inner):
+            return Compare("==", _bitwise(inner), Num(0))
+        case Unary("not", inner):
+            return Compare("==", inner, Num(0))
+    return Compare("!=", expr, Num(0))
 
 
 def look_at_all(module: Module, found: Attention) -> Module:
@@ -86,7 +93,7 @@ def _pays(predicate: Expr) -> bool:
 def _guarded(node: Expr) -> bool:
     """True for what may fail, or may be costly, where the conditions before it do not hold."""
     match node:
-        case Index() | Select() | Unary("not", _):
+        case Index() | Select():
             return True
         case Binary("//" | "%" | "/", _, divisor):
             return not _nonzero(divisor)

@@ -4,11 +4,17 @@ Beside asynchronous matmuls a dense tile is loaded before the score's matmul is 
 until the score is there. A thread has a register of the score for every two keys, and one for every
 four of a tile of 16 bits: with more than 80 keys both do not fit beside the output's accumulator,
 and with more than 64 not beside a mask, a second tile or elements of 32 bits either.
+
+Where matmuls are waited for at once, operands are loaded when they are taken up, and all of them
+are in registers then. What the whole tile leaves of those is too little for a dense mask or for
+many vectors beside a wide accumulator, and for a dense mask and a bias, or three biases, anywhere:
+such kernels take 16 keys fewer. With asynchronous matmuls three dense tiles do not fit beside the
+rows of a warpgroup that shares its multiprocessor with two others: there the fewest rows are taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from engine.cuir.nodes import (
@@ -17,10 +23,12 @@ from engine.cuir.nodes import (
     Expr,
     Function,
     Index,
+    Lambda,
     Module,
     Name,
     Num,
     Select,
+    Stmt,
     blocks,
     walk_block,
     walk_expr,
@@ -31,6 +39,10 @@ from engine.transfer.rules.stage import starts_matmul
 
 KEYS_ALONE = 80
 KEYS = 64
+STEP = 16  # keys: what a tile's width is a multiple of
+VECTORS = 4  # operands of a mask that fit beside the widest accumulators
+MANY_TILES = 3  # dense tiles, a mask's counted twice
+FEW_KEYS = 48  # a launcher that takes no more of them has wide accumulators
 
 
 def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], plain: bool) -> Module:
@@ -40,13 +52,103 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
     without a mask. The module stays as it is where no tile is held so, and where the launcher's
     tiles are narrower or no numbers known at compile time.
     """
-    kernel, host = module.function(found.kernel), module.function(found.host)
-    keys = _keys(kernel, found)
+    kernel = module.function(found.kernel)
+    keys = _tile(kernel, found, 1)
     held = list(_held(kernel.body))
-    if keys is None or not held:
+    if keys is None or not held or len(_dense(kernel)) >= MANY_TILES:
         return module
     alone = plain and held_alone(module, found, sizes)
-    place, wanted = kernel.consts.index(keys), KEYS_ALONE if alone else KEYS
+    wanted = KEYS_ALONE if alone else KEYS
+
+    def fewer(value: Expr) -> Expr:
+        if not _wider(value, wanted):
+            return value
+        return _fewer(value) if alone else Num(wanted)
+
+    return _with_tile(module, found, keys, fewer)
+
+
+def take_smaller_tiles(module: Module, found: Attention) -> Module:
+    """Tiles that leave registers for all operands of a mask or a score, where whole ones do not.
+
+    Without asynchronous matmuls 16 keys fewer, in all specialisations or in those with few keys and
+    wide accumulators; with them, for three dense tiles, the launcher's fewest rows and 64 or 48
+    keys.
+    """
+    kernel = module.function(found.kernel)
+    keys, rows = _tile(kernel, found, 1), _tile(kernel, found, 0)
+    statements = [s for _, s in walk_block(kernel.body, (kernel.name,))]
+    if keys is None:
+        return module
+    dense = _dense(kernel)
+    masks = [set(_operands(s, "keep")) for s in statements]
+    masked = any(dense & operands for operands in masks)
+    taken = [*masks, *(set(_operands(s, "map")) for s in statements)]
+    vectors = max(len(operands - dense) for operands in taken)
+    if any(map(starts_matmul, statements)):
+        if len(dense) < MANY_TILES or rows is None:
+            return module
+        module = _with_tile(module, found, rows, _least)
+        return _with_tile(module, found, keys, _narrow)
+    everywhere = len(dense) + masked >= MANY_TILES or vectors > VECTORS + 2
+    if not (everywhere or masked or vectors > VECTORS):
+        return module
+
+    def fewer(number: int) -> int:
+        return number - STEP if number > STEP and (everywhere or number <= FEW_KEYS) else number
+
+    return _with_tile(module, found, keys, lambda value: _chosen(value, fewer))
+
+
+def _least(value: Expr) -> Expr:
+    """The least of a choice among numbers."""
+    numbers = [n for n in _choices(value) if n is not None]
+    return Num(min(numbers)) if numbers else value
+
+
+def _narrow(value: Expr) -> Expr:
+    """A choice among numbers of keys with those that leave registers for three dense tiles."""
+    return _chosen(
+        value, lambda n: KEYS if n > KEYS_ALONE else min(n, FEW_KEYS) if n != KEYS else n
+    )
+
+
+def _chosen(value: Expr, change: Callable[[int], int]) -> Expr:
+    """A choice among numbers, each of them changed."""
+    match value:
+        case Select(cond, then, other):
+            return Select(cond, _chosen(then, change), _chosen(other, change))
+        case Num(int() as number):
+            return Num(change(number))
+    return value
+
+
+def _operands(stmt: Stmt, op: str) -> tuple[str, ...]:
+    """The names of what a keep or a map takes beside its first tile."""
+    match stmt:
+        case Assign(_, Call(name, (_, *operands, Lambda()))) if name == op:
+            return tuple(o.id for o in operands if isinstance(o, Name))
+    return ()
+
+
+def _dense(kernel: Function) -> set[str]:
+    """The names of the dense tiles that a kernel loads."""
+    return {
+        stmt.target
+        for _, stmt in walk_block(kernel.body, (kernel.name,))
+        if isinstance(stmt, Assign)
+        and isinstance(stmt.value, Call)
+        and stmt.value.fn == "load_tile"
+    }
+
+
+def _with_tile(
+    module: Module, found: Attention, const: str, change: Callable[[Expr], Expr]
+) -> Module:
+    """The module whose launcher gives the kernel another value of `const`: what `change` makes of
+    its own."""
+    kernel, host = module.function(found.kernel), module.function(found.host)
+    place = kernel.consts.index(const)
     given = {
         node.index[place]
         for _, stmt in walk_block(host.body, (host.name,))
@@ -57,8 +159,8 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
 
     def edit(stmts: Block) -> Block:
         return tuple(
-            replace(s, value=_fewer(s.value) if alone else Num(wanted))
-            if isinstance(s, Assign) and Name(s.target) in given and _wider(s.value, wanted)
+            replace(s, value=change(s.value))
+            if isinstance(s, Assign) and Name(s.target) in given
             else s
             for s in stmts
         )
@@ -71,14 +173,17 @@ def held_alone(module: Module, found: Attention, sizes: Mapping[str, int]) -> bo
     return [sizes.get(name) for name in _held(module.function(found.kernel).body)] == [2]
 
 
-def _keys(kernel: Function, found: Attention) -> str | None:
-    """The kernel's constant that says how many keys a tile has."""
+def _tile(kernel: Function, found: Attention, place: int) -> str | None:
+    """The kernel's constant that says how many rows (0) or keys (1) a tile has."""
     for _, stmt in walk_block(kernel.body, (kernel.name,)):
         for expr in stmt_exprs(stmt):
             for node in walk_expr(expr):
                 match node:
-                    case Call(fn, _, _, (_, Name(keys), *_)) if fn == found.schedule.count:
-                        return keys if keys in kernel.consts else None
+                    case Call(fn, _, _, (*sizes,)) if fn == found.schedule.count:
+                        size = sizes[place] if len(sizes) > place else None
+                        return (
+                            size.id if isinstance(size, Name) and size.id in kernel.consts else None
+                        )
     return None
 
 
@@ -104,12 +209,7 @@ def _wider(value: Expr, keys: int) -> bool:
 def _fewer(value: Expr) -> Expr:
     """A choice among numbers with those for a tile held alone, one step ahead: where the kernel's
     own are as few, wide accumulators leave fewer registers."""
-    match value:
-        case Select(cond, then, other):
-            return Select(cond, _fewer(then), _fewer(other))
-        case Num(int() as number):
-            return Num(KEYS_ALONE if number > KEYS_ALONE else KEYS)
-    return value
+    return _chosen(value, lambda n: KEYS_ALONE if n > KEYS_ALONE else KEYS)
 
 
 def _choices(value: Expr) -> list[int | None]:

@@ -23,35 +23,26 @@ from engine.transfer.match import Attention
 from engine.transfer.rewrite import map_function, stmt_reads, substitute
 from engine.transfer.rules.names import meaning_of, own_names
 
-RENAME = "rename the input, or the variable that makes it, in the spec"
+RENAME = "rename the dimension in the spec"
 
 
 def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
     have = {f.name for f in module.fields}
-    taken = names_in(module, found)
     fields = list(module.fields)
     views: list[Stmt] = []
     for item in used:
-        for name in (item.name, *item.dims):
+        for name in item.dims:
             meaning = None if name.isdigit() else meaning_of(name)
             if meaning is not None and name not in ("D", "Dv"):
-                kind = "input" if name == item.name else f"dimension of {item.name},"
                 raise TransferError(
-                    f"the spec's {kind} {name} cannot be called so in a kernel: it is {meaning}",
+                    f"the dimension {name} of the spec's {item.name} cannot be called so in a "
+                    f"kernel: it is {meaning}",
                     fix=RENAME,
                 )
         for dim in item.dims:
             if not dim.isdigit() and dim not in have and dim not in ("D", "Dv"):
                 fields.append(Field(dim, "i32"))
                 have.add(dim)
-        if item.name in have:
-            raise TransferError(
-                f"the spec's input {item.name} has the name of a field of Args", fix=RENAME
-            )
-        if item.dims and item.name in taken:
-            raise TransferError(
-                f"the kernel uses the name {item.name} of the spec's input itself", fix=RENAME
-            )
         fields.append(Field(item.name, _field_type(item)))
         have.add(item.name)
         if item.dims:

@@ -288,13 +288,64 @@ def _masks(
     )
     held = Call("min", (place.read(Area.PARTIAL_COUNT, Num(0)), Attr(ARGS, place.lists.slots)))
     first, lanes = (Call(fn, (Num(1),)) for fn in ("block_id", "grid_dim"))
+    last = Name(fresh("last"))
+    begins = _end_of_range(place, fresh, predicate, last, True)
+    ends = _end_of_range(place, fresh, predicate, last, False)
+    others = (If(Compare("==", piece, pieces), begins, ends),)
+    both = Binary("+", pieces, Num(2))
     statements: Block = (
         *_views(words, predicate),
         *_block(place, fresh),
+        Assign(last.id, _before(Binary("+", place.first, place.rows), QUERIES)),
         Assign(pieces.id, Binary("*", held, parts)),
-        For(piece.id, first, pieces, lanes, body),
+        For(piece.id, first, both, lanes, (If(Compare("<", piece, pieces), body, others),)),
     )
     return _kernel(module, found, place.lists.masks, place.consts, statements)
+
+
+def _end_of_range(
+    place: _Place, fresh: Fresh, predicate: Expr, last: Name, first: bool
+) -> Block:
+    """The first key that some row of the block keeps, or the one past the last: looked for from
+    the end of the list's tile on that side, a key at a time."""
+    names = ("begin" if first else "end", "tile", "step", "kept", "next")
+    end, tile, step, kept, after = (Name(fresh(n)) for n in names)
+    count = place.read(Area.COUNT, Num(0))
+    ends = tuple(
+        place.read(Area.TILES, at) for at in (Num(0), Binary("-", count, Num(1)))
+    )
+    key = end if first else Binary("-", end, Num(1))
+    pairs = substitute(predicate, {ROW.id: Call("min", (ROW, last))})
+    looked = Call(
+        "class_of",
+        (Lambda(("i", "j"), unbranched(Bool("and", pairs, Compare("<", KEY, KEYS)))),),
+        (("at", Tuple((place.first, key))),),
+        (place.rows, Num(1)),
+    )
+    start = Binary("*", Name(tile.id), place.keys)
+    if not first:
+        start = Call("min", (Binary("+", start, place.keys), KEYS))
+    inward = Binary("+" if first else "-", end, Num(1))
+    none = Compare("==", kept, Num(SKIP))
+    search: Block = (
+        Assign(tile.id, Call("min" if first else "max", ends)),
+        Assign(end.id, start),
+        Assign(after.id, Num(0)),
+        For(
+            step.id, Num(0), place.keys, Call("then", (after,)),
+            (
+                Assign(kept.id, looked),
+                Assign(end.id, Select(none, inward, end)),
+                Assign(after.id, Select(none, Binary("+", step, Num(1)), place.keys)),
+            ),
+        ),
+    )  # fmt: skip
+    word = place.write(Area.KEY_BEGIN if first else Area.KEY_END, Num(0))
+    return (
+        Assign(end.id, Num(0)),
+        If(Compare(">", count, Num(0)), search),
+        Do(Call("put", (word, end))),
+    )
 
 
 _OPTIONS: tuple[tuple[str, Expr], ...] = (("threads", Num(WARP)),)

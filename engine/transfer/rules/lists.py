@@ -72,15 +72,18 @@ SKIP, PARTIAL, FULL, BITS = 0, 1, 2, 3
 class Area(Enum):
     """What the words of a block of rows are, in their order, as (words before it) = a + b * tiles:
     how many tiles hold a kept pair, which, the class of every tile, how many are partial, which,
-    the queue that blocks claim their work from (where they do), the bits."""
+    the first key that is kept and the one past the last, the queue that blocks claim their work
+    from (where they do), the bits."""
 
     COUNT = (0, 0)
     TILES = (1, 0)
     CLASSES = (1, 1)
     PARTIAL_COUNT = (1, 2)
     PARTIALS = (2, 2)
-    QUEUE = (2, 3)
-    BITS = (3, 3)
+    KEY_BEGIN = (2, 3)
+    KEY_END = (3, 3)
+    QUEUE = (4, 3)
+    BITS = (5, 3)
 
     def begin(self, tiles: Expr) -> Expr:
         """The place of its first word. `tiles` is the number of tiles in a row of keys."""
@@ -203,27 +206,29 @@ def from_lists(module: Module, found: Attention, lists: Lists) -> dict[str, Func
     names = found.schedule
     count, index, full = (module.function(n) for n in (names.count, names.index, names.full))
 
-    def at(function: Function, area: Area, place: Expr) -> Block:
-        rows, _ = (Name(c) for c in function.consts[:2])
-        b, h, q0 = (Name(p.name) for p in function.params[1:4])
-        block = Binary("//", q0, rows)
-        view = Assign(lists.field, view_of_lists(lists, function.consts))
-        lead = (b, h, block) if lists.per_head else (b, block)
-        begin = area.begin(Call("ceil_div", (KEYS, Name(function.consts[1]))))
-        item = tidy(begin) if place == Num(0) else Binary("+", begin, place)
-        return view, Return(Index(Name(lists.field), (*lead, item)))
-
     step, tile = Name(index.params[4].name), Name(full.params[4].name)
-    view, last = at(full, Area.CLASSES, tile)
+    view, last = word_of(full, lists, Area.CLASSES, tile)
     assert isinstance(last, Return) and last.value is not None
     kept = Return(Compare("==", last.value, Num(FULL)))
     slot = Return(Binary("-", last.value, Num(BITS)))
     return _passed(module, found, lists) | {
-        count.name: replace(count, body=at(count, Area.COUNT, Num(0))),
-        index.name: replace(index, body=at(index, Area.TILES, step)),
+        count.name: replace(count, body=word_of(count, lists, Area.COUNT, Num(0))),
+        index.name: replace(index, body=word_of(index, lists, Area.TILES, step)),
         full.name: replace(full, body=(view, kept)),
         lists.slot: replace(full, name=lists.slot, consts=full.consts[:2], body=(view, slot)),
     }
+
+
+def word_of(function: Function, lists: Lists, area: Area, place: Expr) -> tuple[Stmt, Stmt]:
+    """The body of a function of the schedule that gives a word of its block of rows."""
+    rows, _ = (Name(c) for c in function.consts[:2])
+    b, h, q0 = (Name(p.name) for p in function.params[1:4])
+    block = Binary("//", q0, rows)
+    view = Assign(lists.field, view_of_lists(lists, function.consts))
+    lead = (b, h, block) if lists.per_head else (b, block)
+    begin = area.begin(Call("ceil_div", (KEYS, Name(function.consts[1]))))
+    item = tidy(begin) if place == Num(0) else Binary("+", begin, place)
+    return view, Return(Index(Name(lists.field), (*lead, item)))
 
 
 def _passed(module: Module, found: Attention, lists: Lists) -> dict[str, Function]:

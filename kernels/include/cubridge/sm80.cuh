@@ -354,6 +354,16 @@ __device__ __forceinline__ void copy(const GmemTile<T>& dst, const Shared<T, ROW
   });
 }
 
+// Zeros in the rows of a tile before `first` and from `last` on, by all threads of the block: what lies
+// there is multiplied by weights of 0, and may be NaN.
+template <typename T, int ROWS, int COLS>
+__device__ __forceinline__ void clear_rows(const Shared<T, ROWS, COLS>& tile, int first, int last) {
+  detail::for_chunks<ROWS, Shared<T, ROWS, COLS>::CHUNKS>([&](int row, int chunk) {
+    if (row >= first && row < last) return;
+    detail::store_chunk(tile.chunk(row, chunk), make_uint4(0, 0, 0, 0));
+  });
+}
+
 // --- matmul -----------------------------------------------------------------------------------
 
 // An accumulator rounded to T, as the left operand of the next matmul. The accumulator's fragments

@@ -97,6 +97,19 @@ __device__ __forceinline__ SharedTile<T, ROWS, C, COLS> columns(SharedTile<T, RO
   return {tile.address};
 }
 
+// Zeros in the rows of a tile before `first` and from `last` on, by the threads of a warpgroup: what
+// lies there is multiplied by weights of 0, and may be NaN. Whole rows, so that their swizzle is none.
+template <typename T, int ROWS, int COLS>
+__device__ __forceinline__ void clear_rows(SharedTile<T, ROWS, COLS> tile, int first, int last) {
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) % 128; i < tile.BYTES / 16; i += 128) {
+    const int row = i / 8 % ROWS;
+    if (row >= first && row < last) continue;
+    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(tile.address + i * 16), "r"(0)
+                 : "memory");
+  }
+}
+
 // The transposed view of a shared tile: the same bytes, read as COLS x ROWS.
 template <typename Tile>
 struct Transposed {

@@ -212,54 +212,29 @@ __device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const Tile<WgmmaRo
   detail::settle(result);
   return result;
 }
-template <int N, typename F>
-__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, F f) {
-  return detail::map_in_blocks(x, f);
-}
-template <int N, typename F>
-__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, At at, F f) {
-  return detail::map_in_blocks_at(x, at, f);
-}
-template <int N, typename A, typename F>
-__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, F f) {
-  return detail::map_in_blocks(x, f, a);
-}
-template <int N, typename A, typename F>
-__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, At at, F f) {
-  return detail::map_in_blocks_at(x, at, f, a);
-}
-template <int N, typename A, typename B, typename F>
-__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const B& b, F f) {
-  return detail::map_in_blocks(x, f, a, b);
-}
-template <int N, typename A, typename B, typename F>
-__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const B& b, At at, F f) {
-  return detail::map_in_blocks_at(x, at, f, a, b);
-}
-
-template <int N, typename A, typename B, typename C, typename F>
-__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const B& b, const C& c,
-                                    F f) {
-  return detail::map_in_blocks(x, f, a, b, c);
-}
-template <int N, typename A, typename B, typename C, typename F>
-__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A& a, const B& b, const C& c,
-                                    At at, F f) {
-  return detail::map_in_blocks_at(x, at, f, a, b, c);
+template <int N, typename... A>
+__device__ __forceinline__ auto map(Tile<WgmmaAcc<64, N>>& x, const A&... a) {
+  if constexpr (detail::HasAt<A...>::value) {
+    const auto run = [&](At at, const auto& f, const auto&... operand) {
+      return detail::map_in_blocks_at(x, at, f, operand...);
+    };
+    return detail::last_first<2>(run, a...);
+  } else {
+    const auto run = [&](const auto& f, const auto&... operand) {
+      return detail::map_in_blocks(x, f, operand...);
+    };
+    return detail::last_first<1>(run, a...);
+  }
 }
 
 // keep (tile.cuh) on an accumulator of wgmma.
-template <int N, typename F>
-__device__ __forceinline__ auto keep(Tile<WgmmaAcc<64, N>>& s, At at, F f) {
-  return detail::keep_in_blocks(s, at, f);
-}
-template <int N, typename A, typename F>
-__device__ __forceinline__ auto keep(Tile<WgmmaAcc<64, N>>& s, const A& a, At at, F f) {
-  return detail::keep_in_blocks(s, at, f, a);
-}
-template <int N, typename A, typename B, typename F>
-__device__ __forceinline__ auto keep(Tile<WgmmaAcc<64, N>>& s, const A& a, const B& b, At at, F f) {
-  return detail::keep_in_blocks(s, at, f, a, b);
+template <int N, typename... A>
+__device__ __forceinline__ auto keep(Tile<WgmmaAcc<64, N>>& s, const A&... a) {
+  static_assert(detail::HasAt<A...>::value, "keep takes at(row, column) and a predicate last");
+  const auto run = [&](At at, const auto& f, const auto&... operand) {
+    return detail::keep_in_blocks(s, at, f, operand...);
+  };
+  return detail::last_first<2>(run, a...);
 }
 
 // The accumulator rounded to T (to nearest even) in the layout of operand a: both hold the same

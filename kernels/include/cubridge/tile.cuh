@@ -94,61 +94,61 @@ __device__ __forceinline__ Tile<Layout> zeros() {
   return fill<Layout>(0.0f);
 }
 
-// map(x, a.., [at(r0, c0)], f): element by element over x; row and column vectors of x's layout are
-// broadcast. f receives an element of each operand and then, if `at` is given, the coordinates.
-template <typename L, typename E, typename F>
-__device__ __forceinline__ auto map(const Tile<L, E>& x, F f) {
-  return detail::map<L>(f, x);
+namespace detail {
+
+// g with the last COUNT of its arguments first: an operation takes any number of operands, and what is
+// done with them stands behind them.
+template <int STEPS, typename G, typename First, typename... Rest>
+__device__ __forceinline__ auto turned(G& g, const First& first, const Rest&... rest) {
+  if constexpr (STEPS == 0) {
+    return g(first, rest...);
+  } else {
+    return turned<STEPS - 1>(g, rest..., first);
+  }
 }
-template <typename L, typename E, typename F>
-__device__ __forceinline__ auto map(const Tile<L, E>& x, At at, F f) {
-  return detail::map_at<L>(f, at, x);
-}
-template <typename L, typename E, typename A, typename F>
-__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, F f) {
-  return detail::map<L>(f, x, detail::taken<L>(a));
-}
-template <typename L, typename E, typename A, typename F>
-__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, At at, F f) {
-  return detail::map_at<L>(f, at, x, detail::taken<L>(a));
-}
-template <typename L, typename E, typename A, typename B, typename F>
-__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, const B& b, F f) {
-  return detail::map<L>(f, x, detail::taken<L>(a), detail::taken<L>(b));
-}
-template <typename L, typename E, typename A, typename B, typename F>
-__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, const B& b, At at, F f) {
-  return detail::map_at<L>(f, at, x, detail::taken<L>(a), detail::taken<L>(b));
+template <int COUNT, typename G, typename... A>
+__device__ __forceinline__ auto last_first(G& g, const A&... a) {
+  return turned<sizeof...(A) - COUNT>(g, a...);
 }
 
-template <typename L, typename E, typename A, typename B, typename C, typename F>
-__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, const B& b, const C& c, F f) {
-  return detail::map<L>(f, x, detail::taken<L>(a), detail::taken<L>(b), detail::taken<L>(c));
-}
-template <typename L, typename E, typename A, typename B, typename C, typename F>
-__device__ __forceinline__ auto map(const Tile<L, E>& x, const A& a, const B& b, const C& c, At at,
-                                    F f) {
-  return detail::map_at<L>(f, at, x, detail::taken<L>(a), detail::taken<L>(b), detail::taken<L>(c));
+// Whether the last but one of the types is At: coordinates are asked for.
+template <typename... A>
+struct HasAt : std::false_type {};
+template <typename A, typename B, typename C, typename... Rest>
+struct HasAt<A, B, C, Rest...> : HasAt<B, C, Rest...> {};
+template <typename F>
+struct HasAt<At, F> : std::true_type {};
+
+}  // namespace detail
+
+// map(x, a.., [at(r0, c0)], f): element by element over x; row and column vectors of x's layout, and
+// tiles of it, are the operands a, of which there may be any number. f receives an element of each
+// operand and then, if `at` is given, the coordinates.
+template <typename L, typename E, typename... A>
+__device__ __forceinline__ auto map(const Tile<L, E>& x, const A&... a) {
+  if constexpr (detail::HasAt<A...>::value) {
+    const auto run = [&](At at, const auto& f, const auto&... operand) {
+      return detail::map_at<L>(f, at, x, detail::taken<L>(operand)...);
+    };
+    return detail::last_first<2>(run, a...);
+  } else {
+    const auto run = [&](const auto& f, const auto&... operand) {
+      return detail::map<L>(f, x, detail::taken<L>(operand)...);
+    };
+    return detail::last_first<1>(run, a...);
+  }
 }
 
-// keep(s, [a, b], at(r0, c0), f): s where f holds, minus infinity elsewhere. f receives an element
-// of a and b (row or column vectors, where given) and the coordinates.
-template <typename L, typename F>
-__device__ __forceinline__ Tile<L> keep(const Tile<L>& s, At at, F f) {
-  const auto kept = [&](float x, int i, int j) { return f(i, j) ? x : -INFINITY; };
-  return detail::map_at<L>(kept, at, s);
-}
-template <typename L, typename A, typename F>
-__device__ __forceinline__ Tile<L> keep(const Tile<L>& s, const A& a, At at, F f) {
-  const auto kept = [&](float x, auto u, int i, int j) { return f(u, i, j) ? x : -INFINITY; };
-  return detail::map_at<L>(kept, at, s, detail::taken<L>(a));
-}
-template <typename L, typename A, typename B, typename F>
-__device__ __forceinline__ Tile<L> keep(const Tile<L>& s, const A& a, const B& b, At at, F f) {
-  const auto kept = [&](float x, auto u, auto v, int i, int j) {
-    return f(u, v, i, j) ? x : -INFINITY;
+// keep(s, a.., at(r0, c0), f): s where f holds, minus infinity elsewhere. f receives an element of each
+// of the operands a (row or column vectors, or tiles; any number) and the coordinates.
+template <typename L, typename... A>
+__device__ __forceinline__ Tile<L> keep(const Tile<L>& s, const A&... a) {
+  static_assert(detail::HasAt<A...>::value, "keep takes at(row, column) and a predicate last");
+  const auto run = [&](At at, const auto& f, const auto&... operand) {
+    const auto kept = [&](float x, auto... rest) { return f(rest...) ? x : -INFINITY; };
+    return detail::map_at<L>(kept, at, s, detail::taken<L>(operand)...);
   };
-  return detail::map_at<L>(kept, at, s, detail::taken<L>(a), detail::taken<L>(b));
+  return detail::last_first<2>(run, a...);
 }
 
 // The largest of `previous` and each row of s. NaN elements are passed over, as fmaxf does.

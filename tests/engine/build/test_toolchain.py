@@ -188,6 +188,7 @@ def has_cuda_extra() -> bool:
         return False
 
 
+@pytest.mark.extras
 @pytest.mark.skipif(not has_cuda_extra(), reason="the cuda extra is not installed here")
 def test_the_wheels_build_with_path_and_cuda_home_emptied(tmp_path: Path) -> None:
     environ = {**os.environ, "PATH": "", "CUDA_HOME": ""}

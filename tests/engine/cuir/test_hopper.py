@@ -187,6 +187,48 @@ def test_broken(name):
         assert any((kind, path) in found for path in path_of(module, statement)), outcome.findings
 
 
+def _expected_after(text: str) -> str:
+    """Each load before the arrival that tells its barrier of the bytes."""
+    lines = text.splitlines(keepends=True)
+    for at in range(len(lines) - 1):
+        if "arrive_expect(" in lines[at] and "tma_load(" in lines[at + 1]:
+            lines[at], lines[at + 1] = lines[at + 1], lines[at]
+    return "".join(lines)
+
+
+AFTER = _expected_after(TEXT)
+
+
+def test_bytes_may_be_expected_after_the_load():
+    """The arrival is pending until then, so the phase cannot complete before it is told."""
+    assert AFTER.count("arrive_expect(") == 3 and AFTER != TEXT
+    for seed in (0, 1, 2):
+        inputs = make_inputs(**ROWS)
+        outcome = run_program(parse_module(AFTER), inputs, "exact", Schedule(seed), FEW)
+        assert outcome.clean, outcome.findings
+        assert exact_error(outcome.outputs, inputs)[0] < 1e-10
+
+
+# The same faults with the load first, and loads that no arrival tells of: (text, old, new)
+MISCOUNTED = {
+    "too many": (AFTER, K_EXPECT, "arrive_expect(k_full[stage], 2 * BN * D * sizeof(T))"),
+    "too few": (AFTER, K_EXPECT, "arrive_expect(k_full[stage], BN * D)"),
+    "none": (AFTER, K_EXPECT, "arrive(k_full[stage])"),
+    "none, before the load": (TEXT, K_EXPECT, "arrive(k_full[stage])"),
+    "none of Q's": (TEXT, "arrive_expect(q_full[g], 64 * D * sizeof(T))", "arrive(q_full[g])"),
+}
+
+
+@pytest.mark.parametrize("name", MISCOUNTED)
+def test_bytes_that_no_arrival_tells_of(name):
+    text, old, new = MISCOUNTED[name]
+    assert text.count(old) == 1
+    module = parse_module(text.replace(old, new))
+    for seed in (0, 1, 2):
+        outcome = run_program(module, make_inputs(**ROWS), "exact", Schedule(seed), FEW)
+        assert "wrong_byte_count" in {f.kind for f in outcome.findings}, outcome.findings
+
+
 # A block of rows that visits no tile must leave every barrier balanced.
 EMPTY_ROWS = {
     "keys are waited for although there are none": (

@@ -115,10 +115,22 @@ def test_integer_division_is_c(a, b):
 
 
 @given(st.floats(-1e6, 1e6), st.floats(-1e6, 1e6), st.floats(-1e6, 1e6))
-def test_typed_numbers_round_after_each_step(a, b, c):
+def test_a_typed_product_beside_a_sum_is_rounded_once(a, b, c):
     a32, b32, c32 = (float(np.float32(v)) for v in (a, b, c))
-    want = np.float32(a32) * np.float32(b32) + np.float32(c32)
-    assert evaluate(parse_expr("a * b + c"), {"a": a32, "b": b32, "c": c32}, "typed") == want
+    names = {"a": a32, "b": b32, "c": c32}
+    for text, want in (("a * b + c", a32 * b32 + c32), ("c - a * b", c32 - a32 * b32)):
+        assert evaluate(parse_expr(text), names, "typed") == np.float32(want)
+        tensors = {n: torch.tensor([v]) for n, v in names.items()}
+        assert evaluate(parse_expr(text), tensors, "typed").item() == np.float32(want)
+    assert evaluate(parse_expr("a * b"), names, "typed") == np.float32(a32) * np.float32(b32)
+
+
+def test_a_scale_inside_a_difference_leaves_what_its_rounding_left():
+    """-1e30 twice: 0 where the maximum is subtracted first, and far from it where nvcc fuses."""
+    names = {"x": torch.tensor([-1e30]), "top": torch.tensor([-1e30])}
+    apart, first = ("x * LOG2E - top * LOG2E", "(x - top) * LOG2E")
+    assert abs(evaluate(parse_expr(apart), names, "typed").item()) > 2**70
+    assert evaluate(parse_expr(first), names, "typed").item() == 0.0
 
 
 def test_whole_numbers_beside_floats_keep_the_modes_precision():

@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ import pytest
 
 from engine.build import watchdog
 from engine.errors import InputError, Interrupted, MissingTool
-from engine.gpu import ray_runner
+from engine.gpu import ray_driver, ray_runner
 from engine.gpu.ray_runner import Ray
 from engine.gpu.runners import choose_runner
 
@@ -48,6 +48,7 @@ time.sleep(600)
 """
 
 
+pytestmark = pytest.mark.extras
 SKIPPED = "Ray is not installed: pip install -e '.[ray]'"
 
 
@@ -88,6 +89,7 @@ def cluster_of(gpus: int) -> Iterator[Cluster]:
             process = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
         for port in (head, client):
             until_heard(port, process, folder / "log")
+        until_served(client)
         yield Cluster(f"127.0.0.1:{head}", f"ray://127.0.0.1:{client}", folder, mark)
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -112,6 +114,14 @@ def until_heard(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
             return
         assert process.poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.1)
+
+
+def until_served(port: int) -> None:
+    """Wait for the client server itself: its port is open before it answers."""
+    import grpc
+
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        grpc.channel_ready_future(channel).result(timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -287,6 +297,47 @@ def test_a_run_past_its_limit_says_that_it_is_the_limit(
         Ray(address, limit=12.0).run(job_of(tmp_path / "job", HANGS), [], None, see)
     assert "--pack" in str(found.value.fix)
     until_gone(cluster, pids)
+
+
+class NotReady:
+    """Stands for the module `ray` of a cluster that does not take its first clients."""
+
+    def __init__(self, *refusals: Exception) -> None:
+        self.refusals = list(refusals)
+        self.asked = self.left = 0
+
+    def init(self, **_: object) -> None:
+        self.asked += 1
+        if self.refusals:
+            raise self.refusals.pop(0)
+
+    def shutdown(self) -> None:
+        self.left += 1
+
+
+BUSY = "Initialization failure from server:\nTraceback (most recent call last)"
+
+
+@pytest.mark.parametrize(
+    ("refusals", "asked", "joined"),
+    [
+        ([], 1, True),
+        ([ConnectionError(BUSY)], 2, True),
+        ([ConnectionError(BUSY)] * 3, 4, True),
+        ([ConnectionError(BUSY)] * 9, 4, False),
+        ([ConnectionError("InvalidAuthToken: wrong")], 1, False),
+        ([RuntimeError("another version")], 1, False),
+    ],
+)
+def test_a_cluster_that_is_not_ready_is_asked_again_within_a_limit(
+    monkeypatch: pytest.MonkeyPatch, refusals: list[Exception], asked: int, joined: bool
+) -> None:
+    monkeypatch.setattr(ray_driver, "_JOIN_AGAIN", (0.0, 0.0, 0.0))
+    ray = NotReady(*refusals)
+    with nullcontext() if joined else pytest.raises(type(refusals[0])):
+        ray_driver._join(ray, "ray://head:10001")
+    assert ray.asked == asked
+    assert ray.left >= asked - 1, "each failed try leaves nothing half joined"
 
 
 def test_no_cluster(tmp_path: Path) -> None:

@@ -160,6 +160,15 @@ def test_headers_beside_the_source_and_nested_ones(package: Path):
     assert {"own.cuh", "deeper.cuh", "cubridge/sm80.cuh"} <= set(names)
 
 
+def test_no_file_beside_the_source_stands_for_a_header_of_kernel_text(package: Path):
+    (package / "cubridge").mkdir()
+    (package / "cubridge" / "scalar.cuh").write_text("")
+    load_package(package)
+    (package / "cubridge" / "sm80.cuh").write_text("")
+    with pytest.raises(InputError, match="would stand for the header"):
+        load_package(package)
+
+
 def test_a_missing_header_names_its_line(package: Path):
     (package / "kernel.cu").write_bytes(b'// a\n#include "nowhere.cuh"\n' + CONTRACT)
     with pytest.raises(InputError, match=r"nowhere\.cuh") as caught:

@@ -211,6 +211,47 @@ def test_unknown_options_are_left_out_one_by_one(serve: Serve) -> None:
     assert ask(client, REQUEST).complete and len(server.asked) == 5  # learnt
 
 
+TOO_LARGE = "max_tokens or max_completion_tokens is too large: {}. {}"
+
+
+def test_a_cap_that_is_too_large_is_lowered_to_what_the_server_allows(serve: Serve) -> None:
+    server, client = serve(
+        acts.status(400, "Use 'max_completion_tokens' instead of 'max_tokens'"),
+        acts.status(400, TOO_LARGE.format(16_000, "This model supports at most 4096 tokens")),
+        acts.status(400, TOO_LARGE.format(4096, "maximum context length is 8192 tokens and your "
+                    "request has 5000 input tokens")),
+        acts.answer("yes"),
+        acts.answer("shorter"),
+    )  # fmt: skip
+    ears = Ears()
+    assert ask(client, REQUEST, ears).complete
+    assert ears.kinds().count("note") == 3
+    caps = [asked.body.get("max_completion_tokens") for asked in server.asked]
+    assert caps == [None, 16_000, 4096, 3192]
+    assert ask(client, REQUEST).complete
+    assert server.asked[-1].body["max_completion_tokens"] == 16_000, "the prompt decided that"
+
+
+@pytest.mark.parametrize("words", ["", "It must be at most 16000", "never"])
+def test_a_cap_that_is_always_too_large_ends_the_asking(serve: Serve, words: str) -> None:
+    server, client = serve(*[acts.status(400, TOO_LARGE.format(16_000, words))] * 50)
+    with pytest.raises(Refused, match="too large") as refused:
+        ask(client, REQUEST)
+    assert len(server.asked) == 1
+    assert "max_tokens" in str(refused.value.fix) and "llm.toml" in str(refused.value.fix)
+
+
+@pytest.mark.parametrize("message", ["max_tokens, max_completion_tokens", "no", "temperature seed"])
+def test_a_server_that_refuses_all_options_is_asked_a_few_times(
+    serve: Serve, message: str
+) -> None:
+    server, client = serve(*[acts.status(400, message)] * 50)
+    for _ in range(2):
+        with pytest.raises(Refused):
+            ask(client, REQUEST)
+    assert len(server.asked) <= 8
+
+
 def test_a_400_about_the_prompt_is_final(serve: Serve) -> None:
     server, client = serve(acts.status(400, "maximum context length is 8192 tokens"))
     with pytest.raises(Refused, match="context length"):
@@ -306,6 +347,125 @@ def test_an_error_inside_the_stream(serve: Serve) -> None:
     _, client = serve(acts.raw(error))
     reply = ask(client, REQUEST)
     assert reply.ending is Ending.BROKEN and "out of memory" in reply.note
+
+
+WORDS = [
+    '{"error": {"message": "out of memory"}}',
+    '{"error": "out of memory"}',
+    '{"detail": "out of memory"}',
+    '{"detail": [{"loc": ["body", "messages", 0], "msg": "out of memory", "type": "t"}]}',
+    '{"object": "error", "message": "out of memory", "code": 400}',
+    '[{"error": {"code": 400, "message": "out of memory"}}]',
+    '{"error": {"error": {"message": "out of memory"}}}',
+    '{"errors": ["out of memory", "twice"]}',
+    '"out of memory"',
+    "out of memory",
+]
+
+
+@pytest.mark.parametrize("body", WORDS)
+def test_a_servers_own_words_are_kept(serve: Serve, body: str) -> None:
+    def refuse(to: acts.Handler) -> None:
+        to.start(403, "application/json")
+        to.send(body)
+
+    whole = body if body.startswith("{") else f'{{"error": {json.dumps(body)}}}'
+    named = f"event: error\ndata: {body}\n\n"
+    _, client = serve(refuse, acts.raw(named), acts.raw(whole, kind="application/json"))
+    with pytest.raises(Refused, match=r"HTTP 403: .*out of memory") as refused:
+        ask(client, REQUEST)
+    assert "{" not in refused.value.message and "'" not in refused.value.message
+    assert "out of memory" in ask(client, REQUEST).note
+    if '"errors"' not in body:
+        assert "out of memory" in ask(client, REQUEST).note
+
+
+def test_a_character_in_two_halves_is_one(serve: Serve) -> None:
+    def act(to: acts.Handler) -> None:
+        to.start()
+        for half in ("\\ud83d", "\\ude00 \\ud800 end"):
+            delta = f'{{"content": "{half}", "reasoning_content": "{half}"}}'
+            to.send(f'data: {{"choices": [{{"delta": {delta}}}]}}\n\n')
+        to.chunk({}, "stop")
+        to.done()
+
+    lone = '{"model": "\\udfff", "choices": [{"message": {"content": "x\\ud800"}, "finish_reason": "stop"}]}'  # noqa: E501
+    _, client = serve(
+        act, acts.raw(lone, kind="application/json"), acts.status(401, "no \ud83d"),
+        acts.raw('data: {"error": "no \\ud83d"}\n\n'),
+    )  # fmt: skip
+    ears = Ears()
+    reply = ask(client, REQUEST, ears)
+    assert reply.complete and reply.text == reply.reasoning == "\U0001f600 \ufffd end" == ears.text
+    reply = ask(client, REQUEST)
+    assert (reply.text, reply.model) == ("x\ufffd", "\ufffd")
+    with pytest.raises(Refused, match="no \ufffd"):
+        ask(client, REQUEST)
+    assert ask(client, REQUEST).note == "the server reported: no \ufffd"
+
+
+def test_a_key_split_over_reasoning_is_not_shown(serve: Serve) -> None:
+    def act(to: acts.Handler) -> None:
+        to.start()
+        to.chunk({"reasoning": KEY[:9]})
+        to.chunk({"reasoning": KEY[9:] + " it is"})
+        to.chunk({"content": "x"}, "stop")
+        to.done()
+
+    _, client = serve(act)
+    ears = Ears()
+    assert ask(client, REQUEST, ears).reasoning == "*** it is"
+    assert "".join(h.text for h in ears.heard if h.kind is Kind.REASONING) == "*** it is"
+
+
+EMPTY = {
+    "a role": {"delta": {"role": "assistant", "content": ""}},
+    "a null": {"delta": {"content": None}},
+    "filters": None,
+}
+
+
+@pytest.mark.parametrize("first", sorted(EMPTY))
+def test_an_empty_first_chunk_is_no_first_word(serve: Serve, first: str) -> None:
+    """Servers send it before they have read the prompt: the limit on first words holds on."""
+
+    def act(to: acts.Handler) -> None:
+        to.start()
+        to.chunk(choices=[EMPTY[first]] if EMPTY[first] else [], prompt_filter_results=[])
+        time.sleep(0.7)
+        to.chunk({"content": "late"}, "stop")
+        to.done()
+
+    limits = replace(SHORT, first_s=3, chunk_s=0.3)
+    _, client = serve(act, limits=limits)
+    assert ask(client, REQUEST).text == "late"
+
+
+def test_keep_alive_comments_are_life(serve: Serve) -> None:
+    def act(to: acts.Handler) -> None:
+        to.start()
+        for sign in (": alive\n\n", "id: 1\n\n", "data: : ALIVE\n\n", "event: ping\ndata: x\n\n"):
+            time.sleep(0.35)
+            to.send(sign)
+        to.chunk({"content": "some"})
+        for _ in range(3):
+            time.sleep(0.35)
+            to.send(": alive\n\n")
+        to.chunk({"content": " more"}, "stop")
+        to.done()
+
+    _, client = serve(act, limits=replace(SHORT, first_s=0.7, chunk_s=0.7))
+    assert ask(client, REQUEST).text == "some more"
+
+
+def test_comments_alone_end_at_the_limit_on_all(serve: Serve) -> None:
+    def act(to: acts.Handler) -> None:
+        to.start()
+        while not to.server.stopping.wait(0.05):
+            to.send(": alive\n\n")
+
+    _, client = serve(act, limits=replace(SHORT, total_s=0.6))
+    assert ask(client, REQUEST).ending is Ending.OVERTIME
 
 
 def test_web_pages(serve: Serve) -> None:

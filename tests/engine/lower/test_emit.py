@@ -56,7 +56,7 @@ def emit(expr: Expr) -> str:
 
 def lift(text: str) -> Expr:
     catalogue = default_catalogue()
-    program = Program(catalogue, FIELDS, {}, catalogue.templates, "Args")
+    program = Program(catalogue, FIELDS, {}, catalogue.templates)
     scope = Scope([{n: Local(Name(n), k) for n, k in VARIABLES.items()}])
     tree = parse_expression(Tokens(text.encode()).all, catalogue.templates)
     return Translator(program, scope).translate(tree).expr

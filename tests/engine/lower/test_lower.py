@@ -44,6 +44,24 @@ def test_a_change_below_a_weaker_operator_gets_parentheses() -> None:
     assert "(blockIdx.x + 1)*BM" in text
 
 
+@pytest.mark.parametrize(
+    ("cuir", "cxx"),
+    [
+        ("max(0, block_id(0) - 1)", "max(0, static_cast<int>(blockIdx.x) - 1)"),
+        ("block_id(0) % args.Nq", "static_cast<int>(blockIdx.x) % a.Nq"),
+        ("(block_id(0) - 9) // 2", "(static_cast<int>(blockIdx.x) - 9) / 2"),
+        ("(1 if block_id(0) < args.Nq else 0)", "(static_cast<int>(blockIdx.x) < a.Nq ? 1 : 0)"),
+        ("abs(block_id(0) - BM)", "abs(static_cast<int>(blockIdx.x) - BM)"),
+        ("i32(f32(block_id(0) - BM))", "(static_cast<float>(static_cast<int>(blockIdx.x) - BM))"),
+        ("(BM - sizeof(T)) // 3", "(BM - static_cast<int>(sizeof(T))) / 3"),
+        ("(block_id(0) + grid_dim(0) * 2)", "(blockIdx.x + gridDim.x * 2)"),
+        ("block_id(0) // 4", "blockIdx.x / 4"),
+    ],
+)
+def test_counts_get_a_sign_where_cpp_would_compute_without(cuir: str, cxx: str) -> None:
+    assert cxx in lowered("odd", ("block_id(0) * BM", f"{cuir} * BM"))
+
+
 def test_a_compound_assignment_stays_one() -> None:
     assert "seen += n + 2;" in lowered("odd", ("seen + (n_1 + 1)", "seen + (n_1 + 2)"))
     assert "seen = seen * 2;" in lowered("odd", ("seen + (n_1 + 1)", "seen * 2"))

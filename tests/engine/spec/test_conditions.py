@@ -37,9 +37,9 @@ BRANCHES = [
     ("an uncommon head size", "s = s * (0.5 if q.shape[-1] == 80 else 1.0)", "D == 80"),
     ("a table of head sizes", "s = s * {64: 0.9, 128: 0.7}.get(q.size(-1), 1.0)", "D == 64"),
     ("head sizes from one on", "s = s * (2 if q.size(3) > 192 else 1)", "D > 192"),
-    ("a divisor", "s = s * (2 if q.size(-1) % 11 == 0 else 1)", "floor_mod(D, 11) == 0"),
+    ("a divisor", "s = s * (2 if q.size(-1) % 13 == 0 else 1)", "floor_mod(D, 13) == 0"),
     ("heads", "s = s * 2 if q.size(1) == 32 else s", "H == 32"),
-    ("batch", "s = s * 2 if q.size(0) >= 7 else s", "B >= 7"),
+    ("batch", "s = s * 2 if q.size(0) >= 9 else s", "B >= 9"),
     ("batch and heads", "s = s * 2 if q.size(0) == 3 and q.size(1) == 9 else s", "H == 9"),
     ("a length that no literal gives", 's = s * 2 if nk > len("a" * 3000) else s', "Nk > 3000"),
     ("the size of a tensor on the way", "s = s * 2 if s.size(-1) == 301 else s", "Nk == 301"),
@@ -110,9 +110,10 @@ def test_a_count_of_calls_is_refused(read: Read) -> None:
 
 
 def test_the_head_sizes_of_a_kernel_are_tried(write: Callable[[str], Path]) -> None:
-    # A tensor decides, so no comparison of Python's shows it.
+    # What leaves no trace of the size it came from decides: a text's length.
     path = write(
-        f"{HEAD}    s = s * torch.where(torch.tensor(q.size(-1) / 1.0) == 80.0, 2.0, 1.0)\n{TAIL}"
+        f"{HEAD}    d = len('d' * q.size(-1))\n"
+        f"    s = s * torch.where(torch.tensor(float(d)) == 80.0, 2.0, 1.0)\n{TAIL}"
     )
     read_recipe(path)
     with pytest.raises(SpecError, match=r"at .*D 80"):

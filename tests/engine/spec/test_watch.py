@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from engine.cuir.nodes import Compare, Name, Num
 from engine.scalar_algebra.evaluate import evaluate
-from engine.spec.watch import MAX_NODES, MAX_PER_LINE, Branch, Size, Watch
+from engine.spec.size_values import MAX_NODES, Size
+from engine.spec.watch import MAX_PER_LINE, Branch, Watch
 
 DIMS = {"Nq": 21, "Nk": 47, "D": 16}
 ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)

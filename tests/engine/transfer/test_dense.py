@@ -6,7 +6,20 @@ import re
 
 import pytest
 
-from engine.cuir.nodes import Assign, Call, Do, Expr, For, If, Index, Name, Num, Stmt, walk_block
+from engine.cuir.nodes import (
+    Assign,
+    Call,
+    Do,
+    Expr,
+    For,
+    If,
+    Index,
+    Name,
+    Num,
+    Select,
+    Stmt,
+    walk_block,
+)
 from engine.cuir.printer import print_expr
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.match import find_attention
@@ -80,12 +93,63 @@ def test_what_registers_hold_is_loaded_before_the_matmul(case: str) -> None:
         assert given == (own if keys is None else Num(keys))
 
 
+SYNCHRONOUS = "flash_fwd_sm80"
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_matmuls_that_are_waited_for_at_once_leave_loads_and_tiles(case: str) -> None:
-    wanted, _, _ = CASES[case]
-    ahead, _ = loads("flash_fwd_sm80", wanted)
+def test_matmuls_that_are_waited_for_at_once_leave_loads(case: str) -> None:
+    ahead, _ = loads(SYNCHRONOUS, CASES[case][0])
     assert ahead == []
-    assert keys_of("flash_fwd_sm80", wanted) == keys_of("flash_fwd_sm80", recipe(keep=CAUSAL))
+
+
+FAR, LAST = table("far", "T"), table("last", "T")
+THREE = f"{BOTH} + last[b, h, i, j]"
+KEYWISE = " or ".join(f"{a}[b, i] == {a}[b, j]" for a in ("one", "two", "three", "four"))
+IDS = tuple(Input(n, "extra", "i32", ("B", "Nk")) for n in ("one", "two", "three", "four"))
+OWN, WIDE_ONLY, ALL = (64, 48, 32), (64, 32, 16), (48, 32, 16)
+# Keys for 64 columns, and for 128 with much shared memory and with little.
+SMALLER: dict[str, tuple[Recipe, tuple[int, int, int]]] = {
+    "a bias": (recipe(SUM, extra=(NEAR,)), OWN),
+    "two biases": (recipe(BOTH, extra=(NEAR, FAR)), OWN),
+    "a dense mask": (recipe(keep="flags[b, h, i, j]", extra=(FLAGS,)), WIDE_ONLY),
+    "a bias and a dense mask": (recipe(SUM, "flags[b, h, i, j]", (NEAR, FLAGS)), ALL),
+    "two biases and a dense mask": (recipe(BOTH, "flags[b, h, i, j]", (NEAR, FAR, FLAGS)), ALL),
+    "three biases": (recipe(THREE, extra=(NEAR, FAR, LAST)), ALL),
+    "four vectors": (recipe(keep=KEYWISE[: KEYWISE.index(" or three")], extra=IDS[:2]), OWN),
+    "six vectors": (recipe(keep=KEYWISE[: KEYWISE.index(" or four")], extra=IDS[:3]), WIDE_ONLY),
+    "eight vectors": (recipe(keep=KEYWISE, extra=IDS), ALL),
+}
+
+
+@pytest.mark.parametrize("case", SMALLER)
+def test_tiles_leave_registers_for_all_that_is_read_at_once(case: str) -> None:
+    wanted, (narrow, much, little) = SMALLER[case]
+    own = print_expr(keys_of(SYNCHRONOUS, recipe(keep=CAUSAL)))
+    for was, now in zip(("64 if", "48 if", "else 32"), (narrow, much, little), strict=True):
+        assert own.count(was) == 1
+        own = own.replace(was, re.sub(r"\d+", f"<{now}>", was))
+    assert print_expr(keys_of(SYNCHRONOUS, wanted)) == re.sub(r"<(\d+)>", r"\1", own)
+
+
+@pytest.mark.parametrize(
+    ("case", "rows", "keys"),
+    [("two biases", None, {64}), ("three biases", 128, {64, 48}),
+     ("two biases and a dense mask", 128, {64, 48})],
+)  # fmt: skip
+def test_three_dense_tiles_take_the_fewest_rows(
+    case: str, rows: int | None, keys: set[int]
+) -> None:
+    host = target_of(HOPPER, SMALLER[case][0]).functions[-1]
+    given = {s.target: s.value for s in host.body if isinstance(s, Assign)}
+    assert (given["BM"] == Num(128)) == (rows == 128)
+    assert {n.value for n in _numbers(given["BN"])} == keys
+
+
+def _numbers(value: Expr) -> list[Num]:
+    """The numbers that a choice chooses among."""
+    if isinstance(value, Select):
+        return [*_numbers(value.then), *_numbers(value.other)]
+    return [value] if isinstance(value, Num) else []
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -31,9 +31,10 @@ __global__ void __launch_bounds__(WARPS * 32, 1) flash_fwd(const __grid_constant
   using Acc = MmaAcc<BM, D, WARPS>;
 
   const int q_tiles = ceil_div(args.Nq, BM);
-  const int q0 = blockIdx.x % q_tiles * BM;
-  const int h = blockIdx.x / q_tiles % args.Hq;
-  const int b = blockIdx.x / q_tiles / args.Hq;
+  const int block = blockIdx.x;
+  const int q0 = block % q_tiles * BM;
+  const int h = block / q_tiles % args.Hq;
+  const int b = block / q_tiles / args.Hq;
   const int h_kv = h / (args.Hq / args.Hkv);
   const int tiles = tile_count<BM, BN>(args, b, h, q0);
   const float scale_log2 = args.scale * LOG2E;

@@ -197,3 +197,33 @@ def test_a_line_of_any_length_is_not_echoed_whole(base: Module, answer: str) -> 
         edited(answer, base)
     assert len(error.value.message) < 2000 and len(str(error.value)) < 2000
     assert "characters ..." in error.value.message
+
+
+BLOCK = "```edit\n<<<<<<< s4\na\n=======\nb\n>>>>>>> x\n```"
+TRIED = BLOCK.replace("s4", "s9")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<think>\nperhaps\n{TRIED}\n</think>\n\nit is so\n\n{BLOCK}",
+        f"perhaps {TRIED}\n</think>\nit is so\n\n{BLOCK}",  # the template opened it
+        f"it is so\n\n{BLOCK}\n\n<think>or\n{TRIED}",  # cut off
+        f"<thinking>\n```edit\nopen\n</thinking>\nit is so\n\n{BLOCK}",
+        f"[THINK]{TRIED}[/THINK]\nit is so\n\n{BLOCK}",
+        f"<think>a</think>\n<Think>\n{TRIED}\n</Think>\nit is so\n\n{BLOCK}",
+        f"<|channel|>analysis<|message|>{TRIED}\n<|end|><|start|>assistant<|channel|>final<|message|>"
+        f"it is so\n\n{BLOCK}",
+    ],
+)
+def test_what_a_model_thought_is_no_answer(text: str) -> None:
+    answer = read_answer(text)
+    assert [(b.op, b.replace) for b in answer.blocks] == [("s4", ("b",))]
+    assert answer.reason == "it is so"
+
+
+def test_thoughts_alone_are_no_answer_and_lines_keep_their_numbers() -> None:
+    with pytest.raises(AnswerError, match="holds no"):
+        read_answer(f"<think>\n{BLOCK}")
+    with pytest.raises(AnswerError, match="line 4"):
+        read_answer("<think>\na\n</think>\n```edit\n```")

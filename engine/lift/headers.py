@@ -1,0 +1,98 @@
+"""What a source may include, and which names mean something before its first line.
+
+A call means what the catalogue says only while the headers are the bundled ones and the source
+gives their names no second meaning: C++ would overload `floor_div` by the types of its arguments,
+specialise it, or replace it by a macro.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from engine.lift.catalogue import Catalogue
+from engine.lift.scope import C_TYPES
+from engine.lift.syntax import KEYWORDS, SCALAR_TYPES
+from engine.lift.tokens import Token
+from engine.resources import include_dir
+
+NAMESPACE = "cubridge"
+OUR_HEADERS = f"{NAMESPACE}/"
+# What the headers declare outside of classes begins in the first column.
+_DECLARED = re.compile(
+    r"^(?! )(?:[a-zA-Z_][^\n=;()]*?\b(\w+)\(|(?:enum class|struct|using) (\w+)"
+    r"|[\w ]*\b(?:const|constexpr) [\w ]*?(\w+) =)",
+    re.MULTILINE,
+)
+
+
+@cache
+def bundled_headers() -> frozenset[str]:
+    """The headers of kernel text, as a source includes them: `cubridge/sm80.cuh`."""
+    folder = include_dir()
+    return frozenset(p.relative_to(folder).as_posix() for p in folder.rglob("*.cuh"))
+
+
+@cache
+def header_words() -> frozenset[str]:
+    """Every word that the bundled headers write: a macro of that name changes what they say."""
+    texts = ((include_dir() / header).read_text("utf-8") for header in bundled_headers())
+    return frozenset(word for text in texts for word in re.findall(r"[A-Za-z_]\w*", text))
+
+
+@cache
+def header_names() -> frozenset[str]:
+    """The functions, types and constants that the bundled headers declare outside of classes."""
+    texts = ((include_dir() / header).read_text("utf-8") for header in bundled_headers())
+    return frozenset(n for text in texts for found in _DECLARED.findall(text) for n in found) - {
+        "", "decltype",
+    }  # fmt: skip
+
+
+def meant(catalogue: Catalogue) -> frozenset[str]:
+    """The names that a source may not give a second meaning."""
+    return catalogue.names | header_names() | {NAMESPACE}
+
+
+def words(catalogue: Catalogue) -> frozenset[str]:
+    """The names that no macro may have: those, and the words of the language."""
+    return meant(catalogue) | KEYWORDS | SCALAR_TYPES | C_TYPES.keys()
+
+
+def defined_macros(tokens: Sequence[Token]) -> dict[str, int]:
+    """The names that a `#define` or `#undef` changes, and where the first one does."""
+    out: dict[str, int] = {}
+    for sign, word, name in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if sign.text == "#" and word.text in ("define", "undef"):
+            out.setdefault(name.text, name.start)
+    return out
+
+
+def aliases(tokens: Sequence[Token]) -> Iterable[Token]:
+    """The names that a `using` or `typedef` gives a type, wherever it stands."""
+    for at, token in enumerate(tokens[:-2]):
+        if token.text == "using" and tokens[at + 2].text == "=":
+            yield tokens[at + 1]
+        elif token.text == "typedef":
+            end = next((n for n in range(at, len(tokens)) if tokens[n].text == ";"), at + 2)
+            yield from (t for t in tokens[end - 1 : end] if t.kind == "word")
+
+
+def includes(tokens: Sequence[Token]) -> Iterable[tuple[Token, str]]:
+    """Each `#include`, with its name as it is written between the quotes or brackets; "" where a
+    macro stands for it."""
+    for at in range(len(tokens) - 2):
+        if tokens[at].text == "#" and tokens[at + 1].text in ("include", "include_next", "import"):
+            first = tokens[at + 2]
+            line: list[Token] = []
+            for token in tokens[at + 2 :]:
+                if token.text == "\n":
+                    break
+                line.append(token)
+            if first.kind == "string" and len(line) == 1:
+                yield tokens[at], first.text[1:-1]
+            elif first.text == "<" and line[-1].text == ">":
+                yield tokens[at], "".join(t.text for t in line[1:-1])
+            else:
+                yield tokens[at], ""

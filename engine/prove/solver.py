@@ -1,0 +1,159 @@
+"""The solver: a claim about whole numbers is proven, refuted by a smallest witness, or unknown.
+
+Proven means something only where the assumptions can hold and the claim could have failed. So each
+goal brings a false twin, the claim with a seeded fault: a goal is proven only after its assumptions
+are satisfied by an example and its twin is refuted.
+
+Budgets are z3's own steps (rlimit), never seconds, and each goal is solved in a context of its own:
+the same goal gets the same answer on a fast machine and a slow one, whatever was asked before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import z3
+
+VERSION = f"z3 {z3.get_version_string()}"
+ARITHMETIC = (2, 6)  # z3's smt.arith.solver: simplex with cuts; the newer one, for products
+BUDGET = 4_000_000  # z3's steps for one question to one solver: some 2 s
+STEP = 1_000_000  # and for one step towards a smaller witness
+
+# z3 comes without types.
+Condition: TypeAlias = Any  # z3.BoolRef
+Whole: TypeAlias = Any  # z3.ArithRef
+Model: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Proven:
+    """It holds at every legal size. `solver` is the setting that proved it."""
+
+    solver: str
+    seconds: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """Values at which it fails (or, where a point was looked for, is so). `minimal`: whether the
+    solver showed that none is smaller, in the order that the goal gives."""
+
+    values: Mapping[str, int]
+    minimal: bool = True
+    seconds: float = field(default=0.0, compare=False)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.values.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The solver did not decide it within its budget, or the goal could prove nothing."""
+
+    reason: str
+    seconds: float = field(default=0.0, compare=False)
+
+
+Answer = Proven | Witness | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`given` implies `claim`, for all values of the names in both.
+
+    `twin` is the claim with a seeded fault: it must be refuted. A witness gives the values of
+    `shown` by name, and is the smallest by `smallest`, term after term (each is at
+    least 0 under `given`).
+    """
+
+    name: str
+    given: tuple[Condition, ...]
+    claim: Condition
+    twin: Condition
+    shown: Mapping[str, Whole]
+    smallest: tuple[Whole, ...] = ()
+
+
+def prove(goal: Goal, budget: int = BUDGET) -> Answer:
+    """Whether the claim holds wherever its assumptions do."""
+    begin = time.monotonic()
+
+    def seconds() -> float:
+        return time.monotonic() - begin
+
+    wrong = find((*goal.given, z3.Not(goal.claim)), goal.shown, goal.smallest, budget)
+    if not isinstance(wrong, Proven):
+        return wrong
+    for conditions, fault in (
+        (goal.given, "no legal size satisfies its assumptions"),
+        ((*goal.given, z3.Not(goal.twin)), "its false twin is not refuted"),
+    ):
+        if not isinstance(find(conditions, {}, (), budget), Witness):
+            return Unknown(fault, seconds())
+    return Proven(wrong.solver, seconds())
+
+
+def find(
+    conditions: Sequence[Condition],
+    shown: Mapping[str, Whole],
+    smallest: Sequence[Whole] = (),
+    budget: int = BUDGET,
+) -> Answer:
+    """The smallest values that satisfy the conditions; proven: that there are none."""
+    begin = time.monotonic()
+    context = z3.Context()
+    asked = [c.translate(context) for c in conditions]
+    names = {name: term.translate(context) for name, term in shown.items()}
+    sizes = [term.translate(context) for term in smallest]
+    reason = ""
+    for arithmetic in ARITHMETIC:
+        solver = _solver(context, arithmetic, budget, asked)
+        result = solver.check()
+        if result == z3.unsat:
+            return Proven(f"{VERSION}, arith.solver {arithmetic}", time.monotonic() - begin)
+        if result == z3.sat:
+            model, minimal = _smaller(context, arithmetic, asked, sizes, solver.model())
+            values = {name: _value(model, term) for name, term in names.items()}
+            return Witness(values, minimal, time.monotonic() - begin)
+        reason = solver.reason_unknown()
+    spent = "canceled" in reason or "resource limit" in reason
+    return Unknown("the solver's budget is spent" if spent else reason, time.monotonic() - begin)
+
+
+def _smaller(
+    context: Any, arithmetic: int, asked: list[Condition], sizes: list[Whole],
+    model: Model,
+) -> tuple[Model, bool]:  # fmt: skip
+    """The model that is the smallest by one term after another, and whether all smaller ones were
+    ruled out. Witnesses are mostly small: the search goes up from 0 in growing steps."""
+    minimal, held = True, list(asked)
+    for size in sizes:
+        low, high, step = -1, _value(model, size), 1  # none is at `low` or below
+        while low + 1 < high:
+            middle = min(low + step, (low + high) // 2)
+            solver = _solver(context, arithmetic, STEP, [*held, size <= middle])
+            result = solver.check()
+            if result == z3.sat:
+                model = solver.model()
+                high = _value(model, size)
+            else:
+                minimal = minimal and result == z3.unsat
+                low, step = middle, 4 * step
+        held.append(size == high)
+    return model, minimal
+
+
+def _solver(context: Any, arithmetic: int, budget: int, conditions: Sequence[Condition]) -> Any:
+    solver = z3.Solver(ctx=context)
+    solver.set("arith.solver", arithmetic)
+    solver.set("rlimit", budget)
+    solver.add(*conditions)
+    return solver
+
+
+def _value(model: Model, term: Whole) -> int:
+    value = model.eval(term, model_completion=True)
+    return int(z3.is_true(value) if z3.is_bool(value) else value.as_long())

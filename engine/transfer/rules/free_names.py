@@ -1,0 +1,54 @@
+"""Extra inputs whose names a kernel uses itself get names of ours in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from engine.cuir.nodes import Expr, Index, Module, Name
+from engine.scalar_algebra.rewrite import map_children
+from engine.spec.recipe import Recipe
+from engine.transfer.match import Attention
+from engine.transfer.rules.inputs import names_in
+from engine.transfer.rules.names import Fresh, meaning_of
+
+
+def with_free_names(
+    module: Module, found: Attention, recipe: Recipe
+) -> tuple[Recipe, Mapping[str, str]]:
+    """The recipe with such inputs renamed, and the spec's own name of each by the new one."""
+    fields = {f.name for f in module.fields}
+    inside = names_in(module, found)
+    ours: dict[str, str] = {}
+    spoken_for = {n for i in recipe.inputs for n in (i.name, *i.dims)}
+    fresh = Fresh(fields | inside | spoken_for)
+    for item in recipe.extra():
+        hidden = item.name in fields or (bool(item.dims) and item.name in inside)
+        if hidden or meaning_of(item.name) is not None:
+            plain = item.name if item.name.isascii() and item.name[0] != "_" else ""
+            ours[item.name] = fresh(f"{plain}_input" if plain else "input")
+    if not ours:
+        return recipe, {}
+
+    def renamed(expr: Expr) -> Expr:
+        expr = map_children(expr, renamed)
+        match expr:
+            case Name(id) if id in ours:
+                return Name(ours[id])
+            case Index(Name(id), index) if id in ours:
+                return Index(Name(ours[id]), index)
+        return expr
+
+    def optional(expr: Expr | None) -> Expr | None:
+        return None if expr is None else renamed(expr)
+
+    changed = replace(
+        recipe,
+        inputs=tuple(replace(i, name=ours.get(i.name, i.name)) for i in recipe.inputs),
+        score=renamed(recipe.score),
+        keep=renamed(recipe.keep),
+        weight=optional(recipe.weight),
+        kv_head=renamed(recipe.kv_head),
+        output_factor=optional(recipe.output_factor),
+    )
+    return changed, {new: old for old, new in ours.items()}

@@ -1,0 +1,60 @@
+"""The terminal's bytes: none of them ends the reading, and what follows them is heard."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual import events
+
+from benchmarks.app_bytes import measure, sequence
+from cubridge_tui.keyboard import Keystrokes
+
+
+def keys(text: str) -> list[str]:
+    return [m.key for m in Keystrokes().read(text) if isinstance(m, events.Key)]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"\xff", b"\x1b[M\xff\xfe\xfd", b"\x1b[M \x80\x80", b"\xc3", b"\xf0\x9f\x98",
+        b"\x1b[1114112u", b"\x1b[99999999999999u", b"\x1b[97;99999999999999u",
+        b"\x1b[97;1:99999999999u", b"\x1b[48;1;1;1;1t", b"\x1b[<0;99999999999999;1M",
+    ],
+)  # fmt: skip
+def test_a_key_after_broken_bytes_is_heard(broken: bytes) -> None:
+    assert keys(broken.decode("utf-8", "replace") + "xj")[-2:] == ["x", "j"]
+
+
+@pytest.mark.parametrize(
+    ("report", "size"),
+    [
+        ("\x1b[48;40;120;800;1200t", (120, 40)),
+        ("\x1b[48;1000000000;120;800;1200t", None),
+        ("\x1b[48;40;1000000000;800;1200t", None),
+        ("\x1b[48;0;120;0;0t", None),
+    ],
+)
+def test_a_size_that_no_terminal_has_is_passed_over(
+    report: str, size: tuple[int, int] | None
+) -> None:
+    sizes = [tuple(m.size) for m in Keystrokes().read(report) if isinstance(m, events.Resize)]
+    assert sizes == ([size] if size else [])
+
+
+@given(st.lists(st.integers(0, 2**32)))
+def test_no_bytes_end_the_reading(seeds: list[int]) -> None:
+    keystrokes = Keystrokes()
+    for seed in seeds:
+        keystrokes.read(sequence(random.Random(seed)).decode("utf-8", "replace"))
+    keystrokes.read("\x1b[201~")
+    assert isinstance(keystrokes.read("  x")[-1], events.Key)
+
+
+@pytest.mark.xdist_group("terminal")
+def test_random_bytes_leave_the_app_alive_or_cleanly_ended() -> None:
+    """A hundredth of what benchmarks/app_bytes.py types."""
+    assert measure(100, 100, seed=7)["failures"] == []
