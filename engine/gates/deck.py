@@ -84,11 +84,12 @@ def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
 
 def sections(tiles: Tiles) -> tuple[Case, ...]:
     """More heads than a section holds, in two batches, two to each head of keys: the second section
-    begins at a multiple of its heads, and is not full. Each head has two blocks of rows."""
+    begins at a multiple of its heads, and is not full. Each head has two blocks of rows, which are
+    no two tiles of keys long, and both keep something where a mask is aligned at the ends."""
     if tiles.heads > MOST_IN_TURN:
         return ()
     kv = max(2, tiles.heads // 4 + 1)
-    rows, keys = tiles.rows + 9, tiles.keys // 2 + 9
+    rows, keys = 2 * tiles.rows - 3, tiles.rows + 6
     return (Case(2, 2 * kv, kv, rows, keys, modes=("exact",)),)
 
 
@@ -123,18 +124,20 @@ def past(found: Iterable[int], tiles: Tiles | None = None) -> tuple[Case, ...]:
     """Cases past the constants: many keys for masks aligned at the ends, many rows for those
     aligned at the beginnings (a window over i - j has no effect on rows before its end), and both,
     for blocks and prefixes that a row and a key must be past together. The last block of rows
-    begins past the constant too: a schedule counts from a block's first row."""
+    begins past the constant too: a schedule counts from a block's first row. Beyond a window's
+    width lie a block of rows and two tiles of keys, so that two blocks of rows begin at a tile
+    other than the first, and at different ones."""
     within = [c for c in found if c <= MAX_CONSTANT]
-    reach = max(within, default=0)
-    if reach + 3 <= REACH:
+    if not within:
         return ()
-    rows = (tiles or Tiles(64, 64)).rows
-    long = max(reach + 70, _begun(rows, reach))
-    both = max((c for c in within if c <= MAX_SQUARE), default=0)
-    square = max(both + 70, _begun(rows, both))
+    at = tiles or Tiles(64, 64)
+    reach, both = max(within), max((c for c in within if c <= MAX_SQUARE), default=0)
+    wide = reach + at.rows + 2 * at.keys + 9
+    band = at.rows + at.keys + 9
+    square = max(both + 70, _begun(at.rows, both))
     return (
-        Case(1, 1, 1, 70, long, modes=("exact",)),
-        Case(1, 1, 1, long, 70, modes=("exact",)),
+        Case(1, 1, 1, at.rows + 9, wide, modes=("exact",)),
+        Case(1, 1, 1, reach + at.rows + band, band, modes=("exact",)),
         *((Case(1, 1, 1, square, square, modes=("exact",)),) if both + 3 > REACH else ()),
     )
 

@@ -21,8 +21,8 @@ from engine.cuir.scalar import evaluate
 from engine.gates.comparing import lse_equal, rows_equal
 from engine.gates.deck import Case, Tiles
 from engine.gates.running import Row, execute, make_case
-from engine.gates.sizes import tiles_of
 from engine.gates.subject import Failure, Subject
+from engine.gates.tile_sizes import tiles_of
 from engine.spec import Recipe
 from engine.spec.oracle import Expected, as_bhnd, expected, output_as_bhnd
 
