@@ -243,7 +243,7 @@ def known_constants(module: Module) -> Mapping[str, Mapping[str, int]]:
     """The whole numbers that names stand for at compile time, by function."""
     arch = next((v for k, v in module.spec if k == "arch"), None)
     name = arch.value if isinstance(arch, Str) else arch.id if isinstance(arch, Name) else ""
-    of_host = host_constants(module, arch_facts(name))
+    of_host = host_constants(module, arch_facts(name)) if name else {}
     out = {f.name: dict(of_host) if f.kind == "host" else {} for f in module.functions}
     functions = {f.name: f for f in module.functions}
     for _ in range(3):  # the launcher binds kernels, kernels bind device functions

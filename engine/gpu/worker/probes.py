@@ -37,7 +37,7 @@ def check_keep_sets(subject: Subject) -> None:
     if not subject.linear:
         subject.tallies["keep sets"].note(reason=NOT_LINEAR)
         return
-    for case in deck.probe_deck(subject.expressions, subject.short):
+    for case in deck.probe_deck(subject.expressions, subject.short, subject.section):
         if not subject.fits(case):
             subject.tallies["keep sets"].count("sizes that the spec excludes", 1)
             continue

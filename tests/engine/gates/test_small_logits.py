@@ -39,7 +39,6 @@ SCORES = {
     "a bias times much": (BIASED, "(x + bias) * 300", SOFTMAX),
     "a slope": ("", "x * 64 - 0.5 * (i - j)", SOFTMAX),
     "a gain": (GAIN, "x * gain * 500", SOFTMAX),
-    "sigmoid": ("", "x * 3750", "torch.where(j <= i, torch.sigmoid(s), 0.0)"),
 }
 
 
