@@ -92,8 +92,8 @@ def _judged(way: Way, subject: Subject, report: Report) -> tuple[Failure | None,
 
 
 def _cases(tiles: Tiles | None) -> tuple[Case, ...]:
-    """Three blocks of rows, three tiles of keys, the last ones short; one of each; more heads than a
-    section has."""
+    """Three blocks of rows, three tiles of keys, the last ones short; one of each; more heads than
+    a section has."""
     at = tiles or UNKNOWN
     return (
         Case(1, 2, 1, 2 * at.rows + 3, 2 * at.keys + 5, turn=0),

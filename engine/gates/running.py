@@ -243,6 +243,10 @@ def found_in(subject: Subject, outcome: Outcome) -> tuple[Failure | None, dict[s
             return failure, {}
     elif outcome.status != "ran":
         return Failure(outcome.reason or outcome.status, op=op_text(outcome.stopped_at or ())), {}
+    unwritten = [t.field for t in subject.binding.tensors
+                 if t.output and t.field not in outcome.outputs]  # fmt: skip
+    if unwritten:
+        return Failure(f"nothing writes args.{unwritten[0]}"), {}
     return failure, outputs_of(subject, outcome)
 
 

@@ -1,8 +1,8 @@
 """What a module's comparisons of sizes ask of the deck.
 
 A kernel goes wrong past the numbers that it compares its sizes with (`if (args.B > 4) return`).
-They are not in the spec: they are read from the CuIR. Each comparison of sizes must come out true in one run and false in another; where no
-affordable run does that, the verdict says which comparison, and how, was never met.
+They are not in the spec: they are read from the CuIR. Each comparison of sizes must come out true
+in one run and false in another; where no affordable run does that, the verdict says which comparison, and how, was never met.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from engine.cuir.nodes import (
     CONTRARY,
     Assign,
     Attr,
-    Binary,
     Call,
     Compare,
     Expr,

@@ -76,7 +76,7 @@ def section_of(module: Module) -> int:
     found = {1}
     for path, expr, known, own in expressions_in(module):
         name = str(path[0])
-        values: dict[str, Expr] = {n: Num(v) for n, v in (known[name] | numbers[name]).items()}
+        values: dict[str, Expr] = {n: Num(v) for n, v in {**known[name], **numbers[name]}.items()}
         for node in walk_expr(expr):
             match node:
                 case Binary("//" | "%", _, by) | Call("floor_div" | "floor_mod", (_, by)):

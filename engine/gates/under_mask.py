@@ -56,9 +56,7 @@ def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | N
     return _kept_nan(subject, want, inputs, sizes, seed), row
 
 
-def outside_range(
-    recipe: Recipe, want: Expected, sizes: Mapping[str, int], block: slice
-) -> Tensor:
+def outside_range(recipe: Recipe, want: Expected, sizes: Mapping[str, int], block: slice) -> Tensor:
     """[B, Hkv, Nk]: keys beyond those from the first to the last that rows of the block keep, of
     any query head that reads them."""
     kept = want.keep[:, :, block].any(2)

@@ -1,7 +1,7 @@
 """Logits so small that the weight of every kept pair can be seen.
 
-A score that is a large multiple of q.k leaves most weights at 0, as if the pairs were masked. What a
-mask keeps does not hang on how large q is, so a probe of the mask may take a smaller one.
+A score that is a large multiple of q.k leaves most weights at 0, as if the pairs were masked. What
+a mask keeps does not hang on how large q is, so a probe of the mask may take a smaller one.
 
 Standard library and torch only: the GPU worker uses it too.
 """

@@ -101,9 +101,7 @@ def past_section(case: Case, section: int) -> Case:
     return replace(case, Hq=group * kv, Hkv=kv)
 
 
-def accuracy_deck(
-    expressions: Iterable[Expr], short: bool, section: int = 1
-) -> tuple[Case, ...]:
+def accuracy_deck(expressions: Iterable[Expr], short: bool, section: int = 1) -> tuple[Case, ...]:
     """The cases of the accuracy checks; every size with two kinds of values. `section`: how many
     heads the kernel takes in turn before the next ones."""
     found = constants(expressions)

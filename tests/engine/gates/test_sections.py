@@ -13,8 +13,8 @@ from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.cases import unforeseen
 from engine.gates.deck import Case, quick, sections
 from engine.gates.running import exact
-from engine.gates.tile_sizes import section_of, tiles_of
 from engine.gates.subject import Subject
+from engine.gates.tile_sizes import section_of, tiles_of
 from engine.lift import lift, load_package
 from engine.lower.legal import legal
 from engine.resources import specs_dir
@@ -75,13 +75,19 @@ def test_the_rules_own_passes() -> None:
 
 # Of every gate's deck, without a free hand's sizes.
 WRONG_FOR_ALL = {
-    "a section begins at its number": ("(section * row_blocks) * section", "(section * row_blocks)"),
+    "a section begins at its number": (
+        "(section * row_blocks) * section",
+        "(section * row_blocks)",
+    ),
     "batches by tiles of keys": ("b = work_head[BM](", "b = work_head[BN]("),
     "heads modulo a section": (
         "return first + (work - first * row_blocks) % heads",
         "return (work - first * row_blocks) % heads",
     ),
-    "keys' heads by batches": ("h_kv = h // (args.Hq // args.Hkv)", "h_kv = h // (args.Hq // args.B)"),
+    "keys' heads by batches": (
+        "h_kv = h // (args.Hq // args.Hkv)",
+        "h_kv = h // (args.Hq // args.B)",
+    ),
 }
 
 
@@ -113,6 +119,6 @@ def test_the_section_is_the_module_s_own(key: str, heads: int) -> None:
 
 def test_a_section_may_be_a_number_in_the_work_order() -> None:
     text = print_module(right().module)
-    assert section_of(parse_module(text.replace("section = 16 if BM == 192 else 8", "section = 12")))\
-        == 12  # fmt: skip
+    other = text.replace("section = 16 if BM == 192 else 8", "section = 12")
+    assert section_of(parse_module(other)) == 12
     assert section_of(lift(load_package("flash_fwd_sm80"), "bf16_64", "sm_80").module) == 1

@@ -22,7 +22,7 @@ from engine.gates.sizes import (
     unmet,
 )
 from engine.gates.subject import Failure, Subject, without_value
-from engine.gates.tile_sizes import section_of, tiles_of
+from engine.gates.tile_sizes import tiles_of
 from engine.lift import lift_source, load_package
 from engine.spec.read import read_recipe
 from engine.transfer.rules import plan

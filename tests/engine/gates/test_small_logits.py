@@ -47,7 +47,10 @@ def test_a_large_scale_is_right_and_its_wrong_mask_is_seen(tmp_path: Path, name:
     right = subject_of(tmp_path, ARGUMENTS % SCORES[name])
     failure, (row,) = run_deck(BY_RECIPE, right, [CASE], lambda _: None)
     assert failure is None and row["hidden"] == 0
-    for old, new in ((r"j <= i \+ offset", "j < i + offset"), (r"j <= i \+ offset", "j <= i + offset + 1")):
+    for old, new in (
+        (r"j <= i \+ offset", "j < i + offset"),
+        (r"j <= i \+ offset", "j <= i + offset + 1"),
+    ):
         wrong = edited(right, old, new)
         failure, _ = run_deck(BY_RECIPE, wrong, [CASE], lambda _: None)
         assert failure is not None and "the keep set differs" in failure.reason
