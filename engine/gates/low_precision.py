@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from engine.spec.load import surroundings
+from engine.spec.modes import OnCpu
 from engine.spec.oracle import vmapped_mods
 from engine.spec.program import program_of
 from engine.spec.source import read_source
-from engine.spec.modes import OnCpu
 
 
 def run_spec(path: Path, inputs: Mapping[str, Any], options: Mapping[str, object]) -> Tensor:

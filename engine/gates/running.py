@@ -44,9 +44,9 @@ Compare = Callable[[Mapping[str, Tensor]], tuple[Failure | None, Row]]  # output
 class Way:
     """How a subject is judged: by its recipe, or by the spec's own function alone.
 
-    `draw` makes a case's inputs and sizes; `under_mask` plants NaN where nothing is kept; `compared` what exact outputs are compared with, or why
-    the spec does not run there; `locate` finds the first wrong op of a failure; `lacking` says
-    why runs without one are no pass.
+    `draw` makes a case's inputs and sizes; `compared` what exact outputs are compared with, or why
+    the spec does not run there; `under_mask` plants NaN where nothing is kept; `locate` finds the
+    first wrong op of a failure; `lacking` says why runs without one are no pass.
     """
 
     deck: Callable[[Subject], list[Case]]

@@ -17,14 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cuir.scalar import evaluate
 from engine.gates.comparing import lse_equal, rows_equal
 from engine.gates.deck import Case, Tiles
 from engine.gates.running import Row, execute, make_case
 from engine.gates.subject import Failure, Subject
 from engine.gates.tile_sizes import tiles_of
-from engine.spec import Recipe
-from engine.spec.oracle import Expected, as_bhnd, expected, output_as_bhnd
+from engine.spec.oracle import Expected, expected, output_as_bhnd
+from engine.spec.under_mask import outside_range, with_nan
 
 MODE = "under mask"
 
@@ -39,7 +38,7 @@ def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | N
     hidden = 0
     for first in firsts:
         block = slice(first, min(first + size, case.Nq))
-        outside = outside_range(subject.recipe, want, sizes, block)
+        outside = outside_range(subject.recipe, want.keep, sizes, block)
         hidden += int(outside.sum())
         planted = with_nan(subject.recipe, inputs, outside, ("k", "v"))
         failure, out = execute(subject, planted, sizes, "exact", seed)
@@ -54,32 +53,6 @@ def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | N
             return replace(wrong, reason=words), row
     row["hidden"] = hidden
     return _kept_nan(subject, want, inputs, sizes, seed), row
-
-
-def outside_range(recipe: Recipe, want: Expected, sizes: Mapping[str, int], block: slice) -> Tensor:
-    """[B, Hkv, Nk]: keys beyond those from the first to the last that rows of the block keep, of
-    any query head that reads them."""
-    kept = want.keep[:, :, block].any(2)
-    heads = evaluate(recipe.kv_head, {**sizes, "h": torch.arange(kept.shape[1])})
-    heads = torch.as_tensor(heads).broadcast_to(kept.shape[1:2]).to(torch.int64)
-    shared = torch.zeros(kept.shape[0], sizes["Hkv"], kept.shape[2], dtype=torch.int64)
-    shared = shared.to(kept.device).index_add(1, heads.to(kept.device), kept.to(torch.int64)) > 0
-    from_first = shared.to(torch.int64).cumsum(-1) > 0
-    to_last = shared.flip(-1).to(torch.int64).cumsum(-1).flip(-1) > 0
-    return ~(from_first & to_last)
-
-
-def with_nan(
-    recipe: Recipe, inputs: Mapping[str, Any], where: Tensor, roles: tuple[str, ...]
-) -> dict[str, Any]:
-    """The inputs with NaN in the rows of K or V that `where` ([B, Hkv, Nk]) has."""
-    out = dict(inputs)
-    for item in recipe.inputs:
-        if item.role in roles:
-            out[item.name] = inputs[item.name].clone()
-            view = as_bhnd(item, out[item.name])
-            view.masked_fill_(where[..., None].expand(view.shape), torch.nan)
-    return out
 
 
 def _compared(
@@ -119,6 +92,3 @@ def under_mask_cases(tiles: Tiles | None) -> Iterator[Case]:
     at = tiles or Tiles(128, 64)
     rows, keys = at.rows + 9, 2 * at.keys + 22
     yield Case(2, 1, 1, rows, max(rows, keys), modes=(MODE,), turn=4)
-
-
-__all__ = ["MODE", "outside_range", "run_under_mask", "under_mask_cases", "with_nan"]

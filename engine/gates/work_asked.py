@@ -66,9 +66,7 @@ def asked_work(module: Module) -> tuple[WorkOrder, ...]:
     return tuple(orders)
 
 
-def resolved(
-    module: Module, path: Path, expr: Expr, known: frozenset[str] = frozenset()
-) -> Expr:
+def resolved(module: Module, path: Path, expr: Expr, known: frozenset[str] = frozenset()) -> Expr:
     """`expr` as it is at a statement, by the assignments that lead to it. A name stays that is
     known, that a loop around the statement counts, or that nothing in its function gives a value.
 

@@ -8,6 +8,7 @@ import torch
 
 from engine.errors import SpecError, Where
 from engine.spec.derived import check_narrow, derived_values
+from engine.spec.modes import Widen
 from engine.spec.oracle import (
     Expected,
     canonical_layout,
@@ -22,7 +23,6 @@ from engine.spec.reading import random_inputs
 from engine.spec.recipe import EmptyRows, Recipe
 from engine.spec.size_values import SizesByName
 from engine.spec.sizes import dimension_values, slots
-from engine.spec.modes import Widen
 from engine.spec.watch import Watch
 
 TOLERANCE = 1e-10  # of the largest magnitude in the row

@@ -11,12 +11,12 @@ from engine.errors import SpecError, Where
 from engine.spec.compare import Misread, compare, dims_at, shown
 from engine.spec.derived import derived_values
 from engine.spec.load import load_function
+from engine.spec.modes import OnCpu, Widen
 from engine.spec.oracle import expected, output_as_bhnd, vmapped_mods, widened
 from engine.spec.program import Program
 from engine.spec.reading import random_inputs
 from engine.spec.recipe import Recipe
 from engine.spec.sizes import Domain
-from engine.spec.modes import OnCpu, Widen
 
 HEAD_SIZES = ((64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256))
 """(D, Dv) that attention kernels are built for."""

@@ -2,8 +2,9 @@
 
 A score that holds the smallest number of a type lies beyond what a factor such as log2(e) leaves of
 float32. Each pattern is one case of a deck, because PyTorch's own error differs by pattern: at -1e9
-float32 has no digits left for the rest of a score, and that must excuse no other row. A float mask of ones and zeros, which a score multiplies by such a number, is
-drawn as that: it must leave the scores of its ones their digits.
+float32 has no digits left for the rest of a score, and that must excuse no other row. A float mask
+of ones and zeros, which a score multiplies by such a number, is drawn as that: it must leave the
+scores of its ones their digits.
 
 The GPU worker uses it too.
 """

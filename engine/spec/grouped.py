@@ -7,7 +7,7 @@ factor in common are one product again, whose sum is exact where the mask is 0 o
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 
 from engine.cuir.nodes import Binary, Expr, Num, Unary
 
@@ -25,9 +25,9 @@ def grouped(score: Expr) -> Expr:
     }  # fmt: skip
     if not together:
         return score
-    rest = [_scaled(n, r) for size, parts in groups.items() if size not in together
-            for n, r in parts]  # fmt: skip
-    return reduce(lambda a, b: Binary("+", a, b), [*rest, *map(_product, together.values())])
+    alone = [part for size, parts in groups.items() if size not in together for part in parts]
+    terms = [*(_scaled(*part) for part in alone), *map(_product, together.values())]
+    return reduce(partial(Binary, "+"), terms)
 
 
 def _product(parts: list[tuple[float, Expr | None]]) -> Expr:

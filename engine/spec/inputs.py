@@ -61,8 +61,8 @@ def make_inputs(
         if item.derive is not None:
             continue
         shape = [extent(d, sizes) for d in item.dims]
-        if _is_length(item, asked):
-            out[item.name] = _lengths(item, shape, sizes, generator)
+        if is_length(item, asked):
+            out[item.name] = lengths(item, shape, sizes, generator)
         else:
             out[item.name] = _values(item, shape, generator, kind, dtype, asked, turn)
     return out
@@ -81,7 +81,7 @@ def ways_of(item: Input, asked: Asked) -> tuple[Draw, ...]:
     return ANY_IDS if Name(item.name) in limited else IDS
 
 
-def _is_length(item: Input, asked: Asked) -> bool:
+def is_length(item: Input, asked: Asked) -> bool:
     """True for integers that stand for no row and index nothing: lengths, windows, prefixes."""
     recipe = recipe_of(asked)
     if recipe is None or item.dtype not in ("i32", "i64") or {"Nq", "Nk"} & set(item.dims):
@@ -92,13 +92,14 @@ def _is_length(item: Input, asked: Asked) -> bool:
     return Name(item.name) in nodes and Name(item.name) not in indexes
 
 
-def _lengths(
+def lengths(
     item: Input, shape: list[int], sizes: Mapping[str, int], generator: torch.Generator
 ) -> torch.Tensor:
     """From none to one past all keys; never 0 for a single one, which may be a divisor."""
     low, high = (0 if shape else 1), max(sizes["Nk"], 1) + 2
     kind = torch.int32 if item.dtype == "i32" else torch.int64
-    return torch.randint(low, high, shape, generator=generator).to(kind)
+    drawn = torch.randint(low, high, shape, generator=generator, device=generator.device)
+    return drawn.to(kind)
 
 
 def extent(dim: str, sizes: Mapping[str, int]) -> int:

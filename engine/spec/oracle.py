@@ -17,11 +17,11 @@ import torch
 from engine.cuir.scalar import evaluate
 from engine.spec.flex import Mod
 from engine.spec.load import surroundings
+from engine.spec.modes import OnCpu, Widen
 from engine.spec.program import Program, index_grid, program_of
 from engine.spec.recipe import Input, Recipe
 from engine.spec.signature import Described
 from engine.spec.source import read_source
-from engine.spec.modes import OnCpu, Widen
 
 
 def oracle(

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import torch
 
 from engine.cuir.nodes import Binary, Call, Compare, Expr, Name, Num, Unary, walk_expr
-from engine.spec.source import TensorParameter
 from engine.spec.modes import OnCpu
+from engine.spec.source import TensorParameter
 
 MAX_NODES = 24  # of one number's expression: what a loop adds up becomes a plain number
 

@@ -158,9 +158,7 @@ class _Reader:
                             "a spec states one variant: remove the default, or the parameter",
                         )  # fmt: skip
                 name = self.free_name(parameter.arg, {p.arg for p in [*plain, *a.kwonlyargs]})
-                tensors.append(
-                    TensorParameter(name, *declared, parameter.lineno, parameter.arg)
-                )
+                tensors.append(TensorParameter(name, *declared, parameter.lineno, parameter.arg))
             else:
                 scalars.append(
                     self.scalar(parameter, defaults.get(parameter.arg), kind, len(tensors))

@@ -73,6 +73,21 @@ __global__ void copy_in(const __grid_constant__ Case c) {
   }
 }
 
+// clear_rows: t[0] [ROWS, COLS] with zeros in the rows outside [n0, n1) -> the raw bytes of t[1].
+template <typename T, int ROWS, int COLS>
+__global__ void cleared(const __grid_constant__ Case c) {
+  const auto tile = shared<T, ROWS, COLS>(0);
+  copy_async(tile, gmem<T>(c.t[0], ROWS, COLS).tile(0));
+  commit_async();
+  wait_async<0>();
+  sync();
+  clear_rows(tile, c.n[0], c.n[1]);
+  sync();
+  for (int i = threadIdx.x; i < ROWS * COLS / 8; i += blockDim.x) {
+    static_cast<uint4*>(c.t[1].data)[i] = detail::load_chunk(shared_base() + i * 16);
+  }
+}
+
 // A ring of three stages over seven tiles, at most one group in flight when a tile is read.
 template <typename T, int ROWS, int COLS>
 __global__ void copy_ring(const __grid_constant__ Case c) {

@@ -69,6 +69,23 @@ __global__ void store_kernel(const Case c, const __grid_constant__ TensorMap map
   }
 }
 
+// Rows outside [r0, c0) of the tile at `a` become zeros, one warpgroup of two writing them.
+template <typename T, int ROWS, int COLS>
+__global__ void clear_kernel(const Case c) {
+  const auto tile = shared<T, ROWS, COLS>(0);
+  for (int e = threadIdx.x; e < ROWS * COLS; e += blockDim.x) {
+    *reinterpret_cast<T*>(aligned_shared() + swizzled<T, ROWS>(e / COLS, e % COLS)) =
+        static_cast<const T*>(c.a)[e];
+  }
+  sync();
+  if (warpgroup_id() == 1) clear_rows(tile, c.r0, c.c0);
+  sync();
+  for (int e = threadIdx.x; e < ROWS * COLS; e += blockDim.x) {
+    static_cast<T*>(c.out)[e] = *reinterpret_cast<T*>(
+        aligned_shared() + swizzled<T, ROWS>(e / COLS, e % COLS));
+  }
+}
+
 // A ring of two stages: a loading warpgroup with few registers, two that take turns with many.
 template <typename T, int ROWS, int COLS>
 __global__ void __launch_bounds__(384, 1)
@@ -351,6 +368,10 @@ int load(const Case& c) {
 template <typename T, int ROWS, int COLS>
 int store_box(const Case& c) {
   return with_map<store_kernel<T, ROWS, COLS>, T, ROWS, COLS>(128, 1, c);
+}
+template <typename T, int ROWS, int COLS>
+int clear(const Case& c) {
+  return go<clear_kernel<T, ROWS, COLS>, 256>(1024 + ROWS * COLS * 2, c);
 }
 template <typename T, int ROWS, int COLS>
 int ring(const Case& c) {

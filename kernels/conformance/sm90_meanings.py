@@ -288,9 +288,29 @@ def check_host(call: Callable[[Case], None], _: int, __: int, dtype: Any) -> str
     return ""
 
 
+RANGES = ((0, 0), (0, 7), (3, 50), (-5, 1), (8, 900), (40, 8), (-9, 900), (63, 64))
+
+
+def check_clear(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
+    import torch
+
+    value = torch.randn(rows, columns, device="cuda").to(dtype)
+    value[::3] = torch.nan
+    for first, last in RANGES:
+        out = torch.full_like(value, 7.0)
+        call(Case(a=pointer(value), out=pointer(out), r0=first, c0=last))
+        wanted = torch.zeros_like(value)
+        if last > max(first, 0):
+            wanted[max(first, 0) : last] = value[max(first, 0) : last]
+        if not torch.equal(out.view(torch.int16), wanted.view(torch.int16)):
+            return f"rows {first} to {last} of {rows}"
+    return ""
+
+
 MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "load": check_load,
     "store_box": check_store_box,
+    "clear": check_clear,
     "ring": check_ring,
     "gemm_shared": check_gemm_shared,
     "gemm_registers": check_gemm_registers,

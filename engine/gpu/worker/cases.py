@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from engine.cuir.integers import integers_in
 from engine.cuir.nodes import Expr
+from engine.spec.extremes import PATTERNS
 
 FLAT, PEAKED, SHIFTED = "flat", "peaked", "shifted"
 LEVEL, EVEN = "level", "even"  # as `engine.spec.levels` calls them, which needs torch
@@ -167,6 +168,16 @@ def list_deck(tile: int | None, square: bool) -> tuple[Case, ...]:
     )
 
 
+def extremes(square: bool) -> tuple[Case, ...]:
+    """A bias at the ends of its type, a pattern each (`engine.spec.extremes`)."""
+    rows = 300 if square else 70
+    return tuple(Case(1, 2, 1, rows, 300, name, 9700 + n, n) for n, name in enumerate(PATTERNS))
+
+
+# Blocks of rows and tiles of keys that are no whole number of either.
+UNDER_MASK_CASES = (
+    Case(2, 2, 1, 333, 451, FLAT, 9800, turn=4), Case(2, 2, 1, 261, 261, FLAT, 9801, turn=4),
+)  # fmt: skip
 LAYOUT_CASE = Case(2, 4, 2, 150, 210, FLAT, 7000)
 FAR_CASE = Case(2, 4, 2, 70, 133, FLAT, 7050)
 REPEAT_CASE = Case(2, 8, 2, 700, 900, FLAT, 7100, turn=1)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.cuir.nodes import Num
 from engine.errors import SpecError
 from engine.gpu.worker import cases as deck
 from engine.gpu.worker.cases import Case
@@ -17,6 +18,7 @@ from engine.gpu.worker.specrun import one_hot
 from engine.gpu.worker.subject import Subject
 from engine.spec.oracle import Expected
 from engine.spec.small_logits import factor_that_shows
+from engine.spec.under_mask import outside_range, with_nan
 
 # V's hot element, and the weight from which on it must show in O. P is rounded to the inputs'
 # format before it is normalised, so float16 loses weights under 2^-25 of the largest; bfloat16 has
@@ -119,6 +121,59 @@ def check_independence(subject: Subject) -> None:
         subject.say(f"independence: {fitted}")
         with subject.tallies.timed("independence") as tally:
             _independence(subject, fitted, tally)
+
+
+def check_under_mask(subject: Subject) -> None:
+    """NaN in K and V beyond the keys that a block of rows keeps leaves the block's bits alone; NaN
+    in V at a kept key is NaN in the rows that keep it."""
+    recipe = subject.run.recipe
+    if recipe is None or recipe.keep == Num(True):
+        return
+    for case in deck.UNDER_MASK_CASES:
+        if (fitted := subject.adapted(case)) is None:
+            continue
+        subject.say(f"under the mask: {fitted}")
+        with subject.tallies.timed("independence") as tally:
+            _under_mask(subject, fitted, tally)
+
+
+def _under_mask(subject: Subject, case: Case, tally: Tally) -> None:
+    run, recipe = subject.run, subject.run.recipe
+    assert recipe is not None
+    call, inputs = subject.call(case)
+    if status := call.run():
+        tally.case()
+        tally.fail(f"{case}: the launch returned {status}")
+        return
+    o, lse = subject.o(call).clone(), None if call.lse is None else call.lse.clone()
+    keep, sizes = run.expected(inputs).keep, run.sizes(case, subject.d, subject.dv)
+    size = subject.constants.get("BM", case.Nq)
+    for first in range(0, case.Nq, size):
+        block = slice(first, min(first + size, case.Nq))
+        outside = outside_range(recipe, keep, sizes, block)
+        tally.case()
+        tally.count("keys under the mask that held NaN", int(outside.sum()))
+        other = subject.again(case, with_nan(recipe, inputs, outside, ("k", "v")))
+        other.run()
+        moved = _rows_differ(subject.o(other), o)
+        if lse is not None and other.lse is not None:
+            moved |= _differ(other.lse, lse)
+        if bool((leaked := moved[:, :, block]).any()):
+            b, h, i = (int(x) for x in leaked.nonzero()[0])
+            tally.fail(
+                f"{case}: NaN where rows {block.start} to {block.stop - 1} keep nothing moves "
+                f"{int(leaked.sum())} of them; first b {b} h {h} i {i + block.start}"
+            )
+    key = int(keep.sum((0, 1, 2)).argmax())
+    where = torch.zeros(case.B, case.Hkv, case.Nk, dtype=torch.bool, device=o.device)
+    where[..., key] = True
+    tally.case()
+    other = subject.again(case, with_nan(recipe, inputs, where, ("v",)))
+    other.run()
+    heavy = keep[..., key] & (run.expected(inputs).weights[..., key] > MOVED)
+    if bool((lost := heavy & ~subject.o(other).isnan().all(-1)).any()):
+        b, h, i = (int(x) for x in lost.nonzero()[0])
+        tally.fail(f"{case}: NaN in V at kept key {key} is lost; first b {b} h {h} i {i}")
 
 
 @dataclass(frozen=True)

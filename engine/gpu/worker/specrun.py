@@ -23,9 +23,11 @@ from engine.errors import SpecError
 from engine.gpu.worker.cases import FLAT, PEAKED, SHIFTED, Case
 from engine.spec.derived import derive_inputs
 from engine.spec.draws import FLAGS, in_turn
-from engine.spec.inputs import extent, ways_of
+from engine.spec.extremes import PATTERNS, at_extremes, masks_as_floats
+from engine.spec.inputs import extent, is_length, lengths, ways_of
 from engine.spec.levels import EVEN, LEVEL, at_levels
 from engine.spec.load import load_function, surroundings
+from engine.spec.modes import Widen
 from engine.spec.oracle import Expected, canonical_layout, expected, output_as_bhnd, run_wide
 from engine.spec.program import (
     Program,
@@ -37,12 +39,11 @@ from engine.spec.program import (
 from engine.spec.recipe import Input
 from engine.spec.signature import Asked, recipe_of, signature_of
 from engine.spec.source import read_source
-from engine.spec.modes import Widen
 from engine.spec.unread import DRAWS, documents, integers_of, integers_redrawn, saturates
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 GAIN = {FLAT: (1.0, 0.0), PEAKED: (8.0, 0.0), SHIFTED: (3.0, 3.0)}
-UNUSUAL = frozenset({LEVEL, EVEN})  # values that a spec need not be made for
+UNUSUAL = frozenset({LEVEL, EVEN, *PATTERNS})  # values that a spec need not be made for
 SMALL = 2.0**-7
 DOCUMENTS = 5
 TRIED = 1 << 25  # pairs up to which the CPU tries whether the spec runs with what was drawn
@@ -122,15 +123,19 @@ class SpecRun:
             if item.derive is not None:
                 continue
             shape = Shapes(sizes).of(item.dims)
-            value = self._draw(item, shape, generator, case.turn)
+            value = self._draw(item, shape, generator, case.turn, sizes)
             if item.role == "q":
                 value = value * gain
             elif item.role == "v":
                 value = value + shift
             value = at_levels(item.role, value, item.dims, case.values)
+            if self.recipe is not None and item.name in masks_as_floats(self.recipe):
+                value = (value < 0.3).to(value.dtype)
             out[item.name] = value.to(_stored(item, dtype))
         if self.recipe is None:
             return self._with_integers(out, sizes, case.seed)
+        if case.values in PATTERNS:
+            out = at_extremes(self.recipe, out, case.values, case.turn, dtype)
         return self.with_derived(out)
 
     def _with_integers(
@@ -162,10 +167,19 @@ class SpecRun:
             out |= {name: value.to(self.device) for name, value in found.items()}
         return out
 
-    def _draw(self, item: Input, shape: list[int], generator: torch.Generator, turn: int) -> Tensor:
+    def _draw(
+        self,
+        item: Input,
+        shape: list[int],
+        generator: torch.Generator,
+        turn: int,
+        sizes: Mapping[str, int],
+    ) -> Tensor:
         """Values as a model brings them: ids sorted in documents, slopes positive, bias normal.
         From turn 1 on ids and flags as `engine.spec.draws` has them."""
         where: dict[str, Any] = {"device": self.device, "generator": generator}
+        if self.recipe is not None and item.dims and is_length(item, self.recipe):
+            return lengths(item, shape, sizes, generator)
         if turn and item.dtype in ("bool", "i32", "i64"):
             asked = self.recipe or self.signature
             ways = FLAGS if item.dtype == "bool" else ways_of(item, asked)

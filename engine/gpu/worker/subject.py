@@ -16,6 +16,7 @@ from engine.gpu.worker.cases import Case
 from engine.gpu.worker.guarded import Layout
 from engine.gpu.worker.rows import Tallies
 from engine.gpu.worker.specrun import SpecRun
+from engine.spec.extremes import biases
 from engine.spec.oracle import output_as_bhnd
 from engine.transfer.binding import SLOTS, Binding
 
@@ -104,6 +105,14 @@ class Subject:
             next((c for c in pair if self.fits(c)), pair[0])
             for pair in zip(deck.list_deck(tile, False), deck.list_deck(tile, True), strict=True)
         )
+
+    @property
+    def extreme_cases(self) -> tuple[Case, ...]:
+        """A bias at the ends of its type; none where a softmax's score adds none."""
+        if self.run.recipe is None or not biases(self.run.recipe):
+            return ()
+        found = next((d for d in map(deck.extremes, (False, True)) if self.fits(d[0])), ())
+        return found[:4] if self.short else found
 
     @property
     def approximate(self) -> bool:

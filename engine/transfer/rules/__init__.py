@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 from engine.cuir.nodes import Binary, Expr, Module, Name, Num, walk_expr
 from engine.spec.recipe import Recipe
+from engine.transfer.logic import factored
 from engine.transfer.match import find_attention
 from engine.transfer.rules.arithmetic import hoist_shared
 from engine.transfer.rules.bind import binding_of
-from engine.transfer.rules.free_names import with_free_names
 from engine.transfer.rules.branches import look_at_all
 from engine.transfer.rules.dense import narrow_tiles, take_smaller_tiles
 from engine.transfer.rules.empty_rows import guard_empty_rows, rows_may_be_empty
 from engine.transfer.rules.exponent import subtract_first, unbounded
+from engine.transfer.rules.free_names import with_free_names
 from engine.transfer.rules.grid import begin_with_the_longest, spread_uneven_rows
 from engine.transfer.rules.heads import check_heads
-from engine.transfer.logic import factored
 from engine.transfer.rules.inputs import add_inputs, scalar_inputs
 from engine.transfer.rules.lists import lists_of, mask_by_bits
 from engine.transfer.rules.mask import mask_steps
@@ -216,8 +216,8 @@ def plan(module: Module, recipe: Recipe) -> Plan:
             steps.append(
                 Step(
                     "Clear what lies under the mask",
-                    "a weight of 0 times NaN is NaN: the rows of V outside of the keys that a block "
-                    "of rows keeps are zeros, whatever a cache holds there",
+                    "a weight of 0 times NaN is NaN: the rows of V outside of the keys that a "
+                    "block of rows keeps are zeros, whatever a cache holds there",
                     "mask",
                     lambda m: clear_under_mask(m, found, kept),
                 )

@@ -40,8 +40,10 @@ def magnitude(expr: Expr, recipe: Recipe) -> float:
     match expr:
         case Num(value):
             return abs(float(value))
-        case Binary("*", Name("x"), factor) | Binary("*", factor, Name("x")) | Binary(
-            "/", Name("x"), factor
+        case (
+            Binary("*", Name("x"), factor)
+            | Binary("*", factor, Name("x"))
+            | Binary("/", Name("x"), factor)
         ):
             number = factor.value if isinstance(factor, Num) else 1.0
             large = abs(number) if isinstance(expr, Binary) and expr.op == "*" else 1 / abs(number)

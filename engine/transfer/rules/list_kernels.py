@@ -289,32 +289,25 @@ def _masks(
     held = Call("min", (place.read(Area.PARTIAL_COUNT, Num(0)), Attr(ARGS, place.lists.slots)))
     first, lanes = (Call(fn, (Num(1),)) for fn in ("block_id", "grid_dim"))
     last = Name(fresh("last"))
-    begins = _end_of_range(place, fresh, predicate, last, True)
-    ends = _end_of_range(place, fresh, predicate, last, False)
-    others = (If(Compare("==", piece, pieces), begins, ends),)
+    ends = _end_of_range(place, fresh, predicate, last, Binary("-", piece, pieces))
     both = Binary("+", pieces, Num(2))
     statements: Block = (
         *_views(words, predicate),
         *_block(place, fresh),
         Assign(last.id, _before(Binary("+", place.first, place.rows), QUERIES)),
         Assign(pieces.id, Binary("*", held, parts)),
-        For(piece.id, first, both, lanes, (If(Compare("<", piece, pieces), body, others),)),
+        For(piece.id, first, both, lanes, (If(Compare("<", piece, pieces), body, ends),)),
     )
     return _kernel(module, found, place.lists.masks, place.consts, statements)
 
 
-def _end_of_range(
-    place: _Place, fresh: Fresh, predicate: Expr, last: Name, first: bool
-) -> Block:
-    """The first key that some row of the block keeps, or the one past the last: looked for from
-    the end of the list's tile on that side, a key at a time."""
-    names = ("begin" if first else "end", "tile", "step", "kept", "next")
-    end, tile, step, kept, after = (Name(fresh(n)) for n in names)
+def _end_of_range(place: _Place, fresh: Fresh, predicate: Expr, last: Name, which: Expr) -> Block:
+    """The first key that some row of the block keeps (`which` 0), or the one past the last (1):
+    looked for from the outer end of the list's tile on that side, a key at a time."""
+    names = ("side", "key", "tile", "step", "kept", "next")
+    side, key, tile, step, kept, after = (Name(fresh(n)) for n in names)
     count = place.read(Area.COUNT, Num(0))
-    ends = tuple(
-        place.read(Area.TILES, at) for at in (Num(0), Binary("-", count, Num(1)))
-    )
-    key = end if first else Binary("-", end, Num(1))
+    ends = tuple(place.read(Area.TILES, at) for at in (Num(0), Binary("-", count, Num(1))))
     pairs = substitute(predicate, {ROW.id: Call("min", (ROW, last))})
     looked = Call(
         "class_of",
@@ -322,29 +315,27 @@ def _end_of_range(
         (("at", Tuple((place.first, key))),),
         (place.rows, Num(1)),
     )
-    start = Binary("*", Name(tile.id), place.keys)
-    if not first:
-        start = Call("min", (Binary("+", start, place.keys), KEYS))
-    inward = Binary("+" if first else "-", end, Num(1))
-    none = Compare("==", kept, Num(SKIP))
+    is_first, none = Compare("==", side, Num(0)), Compare("==", kept, Num(SKIP))
+    start = Binary("*", tile, place.keys)
+    inward = Binary("+", key, Binary("-", Num(1), Binary("*", Num(2), side)))
     search: Block = (
-        Assign(tile.id, Call("min" if first else "max", ends)),
-        Assign(end.id, start),
+        Assign(tile.id, Select(is_first, Call("min", ends), Call("max", ends))),
+        Assign(key.id, Select(is_first, start, _before(Binary("+", start, place.keys), KEYS))),
         Assign(after.id, Num(0)),
         For(
             step.id, Num(0), place.keys, Call("then", (after,)),
             (
                 Assign(kept.id, looked),
-                Assign(end.id, Select(none, inward, end)),
+                Assign(key.id, Select(none, inward, key)),
                 Assign(after.id, Select(none, Binary("+", step, Num(1)), place.keys)),
             ),
         ),
     )  # fmt: skip
-    word = place.write(Area.KEY_BEGIN if first else Area.KEY_END, Num(0))
     return (
-        Assign(end.id, Num(0)),
+        Assign(side.id, which),
+        Assign(key.id, Num(0)),
         If(Compare(">", count, Num(0)), search),
-        Do(Call("put", (word, end))),
+        Do(Call("put", (place.write(Area.KEY_BEGIN, side), Binary("+", key, side)))),
     )
 
 

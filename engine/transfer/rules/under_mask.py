@@ -1,4 +1,4 @@
-"""What lies under a mask: rows of V that no row of a block keeps are zeros before a matmul reads them.
+"""What lies under a mask: rows of V that no row of a block keeps are zeros to a matmul.
 
 A masked pair has weight 0, and 0 times NaN is NaN: what a cache holds beyond a sequence's length
 would reach the output wherever a length does not end on a tile. The keys that a block of rows keeps
@@ -62,9 +62,7 @@ def kept_range(module: Module, found: Attention, words: Words, keep: Expr) -> Ke
     fresh = locals_for(module, (count,), words.names)
     last = Name(fresh("last"))
     first = Name(count.params[3].name)
-    ranges = intervals.key_ranges(
-        words.of_schedule(keep, count), intervals.Rows(first, last), KEYS
-    )
+    ranges = intervals.key_ranges(words.of_schedule(keep, count), intervals.Rows(first, last), KEYS)
     found_ranges = [r for r in (ranges.prefix, ranges.rest) if r is not None]
     if not found_ranges:
         return Kept(None, None)
@@ -119,13 +117,13 @@ def clear_under_mask(module: Module, found: Attention, kept: Kept) -> Module:
     schedule = (found.schedule.count, found.schedule.index, found.schedule.full)
     module = insert_after(module, max(schedule, key=order.index), functions)
     turns, number = _turns(kernel, found, value), fresh("passed")
-    clear = (
-        (lambda body: _before_matmul(body, found, site, value, edges)) if turns is None
-        else (lambda body: _before_turn(body, found, asked, turns, edges, number))
-    )  # fmt: skip
 
     def edit(body: Block) -> Block:
-        return _after_count(clear(body), kernel, found, given)
+        if turns is None:
+            body = _before_matmul(body, found, site, value, edges)
+        else:
+            body = _before_turn(body, found, asked, turns, edges, number)
+        return _after_count(body, kernel, found, given)
 
     return map_function(module, kernel.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
 
@@ -202,9 +200,7 @@ def _after_count(body: Block, kernel: Function, found: Attention, given: Block) 
 # --- a block's warps copy for themselves --------------------------------------------------------
 
 
-def _before_matmul(
-    body: Block, found: Attention, site: Site, value: Expr, edges: _Edges
-) -> Block:
+def _before_matmul(body: Block, found: Attention, site: Site, value: Expr, edges: _Edges) -> Block:
     out: list[Stmt] = []
     for stmt in body:
         if _is_value_matmul(stmt, found):
@@ -229,33 +225,22 @@ class _Turns:
 
 
 def _turns(kernel: Function, found: Attention, value: Expr) -> _Turns | None:
-    statements = [stmt for _, stmt in walk_block(kernel.body, (kernel.name,))]
-    own = next((s.call.args[0] for s in statements if _is(s, "named_sync")), None)
-    first = next(
-        (s.call.args[0] for s in statements if _is(s, "named_arrive") and _is_number(s)), None
-    )
-    tiles = value.base if isinstance(value, Index) else None
-    barrier = next(
-        (
-            s.call.args[3].base
-            for s in statements
-            if _is(s, "tma_load")
-            and isinstance(s.call.args[0], Index) and s.call.args[0].base == tiles
-            and isinstance(s.call.args[3], Index)
-        ),
-        None,
-    )  # fmt: skip
-    if own is None or first is None or not isinstance(tiles, Name):
+    calls = [s.call for _, s in walk_block(kernel.body, (kernel.name,)) if isinstance(s, Do)]
+    own = next((c.args[0] for c in calls if c.fn == "named_sync"), None)
+    arrivals = (c.args[0] for c in calls if c.fn == "named_arrive")
+    first = next((number for number in arrivals if isinstance(number, Num)), None)
+    if own is None or first is None:
         return None
-    return _Turns(own, first, barrier.id, tiles.id) if isinstance(barrier, Name) else None
+    for call in calls:
+        match call:
+            case Call("tma_load", (Index(Name(tiles) as base, _), _, _, Index(Name(bar), _))):
+                if isinstance(value, Index) and value.base == base:
+                    return _Turns(own, first, bar, tiles)
+    return None
 
 
 def _is(stmt: Stmt, fn: str) -> bool:
     return isinstance(stmt, Do) and stmt.call.fn == fn
-
-
-def _is_number(stmt: Stmt) -> bool:
-    return isinstance(stmt, Do) and isinstance(stmt.call.args[0], Num)
 
 
 def _before_turn(

@@ -103,8 +103,8 @@ def test_a_call_brings_its_own_workspace(package: ModuleType, launches: list[Any
     (first, key), (second, _) = launches
     assert key == "bf16_128"
     assert (first.planned, first.slots) == (second.planned, second.slots) == (0, 16)
-    # [B, blocks of 128 rows, 2 + 3 * tiles of 32 keys + bits] for sm_80's tiles of 128 x 32.
-    words = 2 + 3 * 10 + 4 * 128 * 16
+    # [B, blocks of 128 rows, 4 + 3 * tiles of 32 keys + bits] for sm_80's tiles of 128 x 32.
+    words = 4 + 3 * 10 + 4 * 128 * 16
     assert list(first.lists.stride)[:3] == [3 * words, words, 1]
 
 

@@ -201,7 +201,7 @@ def test_bits_are_the_mask_of_the_first_partial_tiles(mask: str, slots: int) -> 
             BITS + at if at < slots else PARTIAL for at in range(len(partial))
         ]
         for at, n in enumerate(partial[:slots]):
-            words = row[3 + 3 * keys :].view(-1, bm, 4)[at]  # behind the queue's
+            words = row[5 + 3 * keys :].view(-1, bm, 4)[at]  # behind the queue's
             tile = keep[b, h, r * bm : (r + 1) * bm, n * bn : (n + 1) * bn]
             j = torch.arange(tile.shape[1])
             bits = words[: tile.shape[0]][:, j // 2 % 4] >> (j // 8 * 2 + j % 2) & 1

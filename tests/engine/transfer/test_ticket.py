@@ -56,13 +56,13 @@ def test_blocks_claim_their_work_and_tell_it_on() -> None:
     assert order == sorted(order)
     assert "blocks = min(works, sm_count())" in text
     assert binding.workspace is not None
-    assert binding.workspace.dims[-1] == "3 + 3 * ceil_div(Nk, BN) + 4 * BM * slots"
+    assert binding.workspace.dims[-1] == "5 + 3 * ceil_div(Nk, BN) + 4 * BM * slots"
     # Every computing thread frees a word; the words lie behind the barriers.
     assert "mbarrier_init(next_empty[word], BM * 2)" in text
     assert "next_work = shared_words[2](BARRIERS_AT + 16 * GROUPS + 32 * STAGES + 32)" in text
     assert "+ 8 * BARRIERS + 64\n" in text
     listing = text[text.index("def list_tiles") : text.index("def mask_tiles")]
-    assert "put(lists[b, row_block, 2 + 3 * ceil_div(args.Nk, BN):], 0)" in listing
+    assert "put(lists[b, row_block, 4 + 3 * ceil_div(args.Nk, BN):], 0)" in listing
 
 
 @pytest.mark.parametrize("kernel", ["flash_fwd_sm80", "flash_fwd_sm90"])
@@ -76,9 +76,9 @@ def test_only_lists_are_handed_out(kernel: str) -> None:
 def test_a_kernel_with_a_block_for_each_piece_has_no_queue() -> None:
     module, binding = carried("flash_fwd_sm80")
     text = print_module(module)
-    assert "claim(" not in text and "then(" not in text
+    assert "claim(" not in text and "range(block_id(0)" not in text
     assert binding.workspace is not None
-    assert binding.workspace.dims[-1] == "2 + 3 * ceil_div(Nk, BN) + 4 * BM * slots"
+    assert binding.workspace.dims[-1] == "4 + 3 * ceil_div(Nk, BN) + 4 * BM * slots"
 
 
 # Head size 192 goes with values of 128 columns.
@@ -173,8 +173,8 @@ def test_any_way_of_handing_out_gives_the_same() -> None:
 
 FREE = "            arrive(next_empty[turn % 2])\n"
 ONE_FREES = (FREE, f"            if elect():\n    {FREE}")
-ZERO = "put(lists[b, row_block, 2 + 3 * ceil_div(args.Nk, BN):], 0)"
-QUEUE = "queue = lists[0, 0, 2 + 3 * ceil_div(args.Nk, BN):]"
+ZERO = "put(lists[b, row_block, 4 + 3 * ceil_div(args.Nk, BN):], 0)"
+QUEUE = "queue = lists[0, 0, 4 + 3 * ceil_div(args.Nk, BN):]"
 
 # What is changed, and how the reason that G2 gives begins.
 WRONG: dict[str, tuple[list[tuple[str, str]], str]] = {

@@ -1,0 +1,342 @@
+// A CUDA runtime that launches nothing: it writes down, as one JSON object a line, what a launcher
+// asks of the GPU. Linked with -cudart none, it takes the place of the CUDA runtime library.
+//
+// CUBRIDGE_RECORD: the file to write. CUBRIDGE_PARAMETERS: a file with a line for each kernel: its
+// name, then offset:bytes of each parameter. A call that is not here does not link, and is refused
+// by its name.
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using Parameters = std::vector<std::pair<size_t, size_t>>;
+
+// Device memory that the launcher allocates: addresses that only the record gives a meaning.
+constexpr uint64_t kFirst = (uint64_t(1) << 40) + (uint64_t(1) << 35);
+constexpr uint64_t kWindow = uint64_t(1) << 36;
+
+std::map<const void*, std::string>& kernel_names() {
+  static auto* names = new std::map<const void*, std::string>;  // registered before main's statics
+  return *names;
+}
+
+struct Configuration {
+  dim3 grid, block;
+  size_t shared;
+  cudaStream_t stream;
+};
+std::vector<Configuration> configurations;
+
+uint64_t next_allocation() {
+  static uint64_t count = strtoull(getenv("CUBRIDGE_TENSORS"), nullptr, 10);
+  return kFirst + kWindow * count++;
+}
+
+FILE* record() {
+  static FILE* file = fopen(getenv("CUBRIDGE_RECORD"), "w");
+  return file;
+}
+
+void hexadecimal(const void* data, size_t bytes) {
+  const auto* byte = static_cast<const unsigned char*>(data);
+  for (size_t i = 0; i < bytes; i++) fprintf(record(), "%02x", byte[i]);
+}
+
+const std::map<std::string, Parameters>& parameters() {
+  static const auto known = [] {
+    std::map<std::string, Parameters> out;
+    std::ifstream file(getenv("CUBRIDGE_PARAMETERS"));
+    std::string line;
+    while (std::getline(file, line)) {
+      std::istringstream words(line);
+      std::string name;
+      words >> name;
+      size_t offset, bytes;
+      char colon;
+      Parameters list;
+      while (words >> offset >> colon >> bytes) list.push_back({offset, bytes});
+      out[name] = list;
+    }
+    return out;
+  }();
+  return known;
+}
+
+void launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared,
+            cudaStream_t stream) {
+  const std::string& name = kernel_names()[function];
+  auto found = parameters().find(name);
+  size_t total = 0;
+  if (found != parameters().end())
+    for (auto [offset, bytes] : found->second) total = std::max(total, offset + bytes);
+  std::vector<unsigned char> block_of(total);
+  if (found != parameters().end())
+    for (size_t i = 0; i < found->second.size(); i++)
+      memcpy(&block_of[found->second[i].first], arguments[i], found->second[i].second);
+  fprintf(record(),
+          "{\"event\": \"launch\", \"kernel\": \"%s\", \"grid\": [%u, %u, %u], "
+          "\"block\": [%u, %u, %u], \"shared\": %zu, \"stream\": %zu, \"parameters\": \"",
+          name.c_str(), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared,
+          reinterpret_cast<size_t>(stream));
+  hexadecimal(block_of.data(), block_of.size());
+  fprintf(record(), "\"}\n");
+  fflush(record());
+}
+
+}  // namespace
+
+extern "C" {
+
+void** __cudaRegisterFatBinary(void*) {
+  static void* handle;
+  return &handle;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+char __cudaInitModule(void**) { return 1; }
+void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*,
+                            dim3*, dim3*, int*) {
+  kernel_names()[host] = name;
+}
+void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
+
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, CUstream_st* stream) {
+  configurations.push_back({grid, block, shared, stream});
+  return 0;
+}
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
+  Configuration last = configurations.back();
+  configurations.pop_back();
+  *grid = last.grid;
+  *block = last.block;
+  *shared = last.shared;
+  *static_cast<cudaStream_t*>(stream) = last.stream;
+  return cudaSuccess;
+}
+cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
+  *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(function));
+  return cudaSuccess;
+}
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                               size_t shared, cudaStream_t stream) {
+  launch(reinterpret_cast<const void*>(kernel), grid, block, arguments, shared, stream);
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments,
+                             size_t shared, cudaStream_t stream) {
+  launch(function, grid, block, arguments, shared, stream);
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block,
+                                        void** arguments, size_t shared, cudaStream_t stream) {
+  launch(function, grid, block, arguments, shared, stream);
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
+                                void** arguments) {
+  for (unsigned i = 0; i < config->numAttrs; i++)
+    if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
+      const auto& cluster = config->attrs[i].val.clusterDim;
+      if (cluster.x * cluster.y * cluster.z != 1) {
+        fprintf(record(), "{\"event\": \"refused\", \"call\": \"a cluster of %u blocks\"}\n",
+                cluster.x * cluster.y * cluster.z);
+        fflush(record());
+        return cudaErrorNotSupported;
+      }
+    }
+  launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
+         config->stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** pointer, size_t bytes) {
+  uint64_t address = next_allocation();
+  *pointer = reinterpret_cast<void*>(address);
+  fprintf(record(), "{\"event\": \"allocate\", \"address\": %llu, \"bytes\": %zu}\n",
+          static_cast<unsigned long long>(address), bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) {
+  return cudaMalloc(pointer, bytes);
+}
+cudaError_t cudaFree(void*) { return cudaSuccess; }
+cudaError_t cudaFreeAsync(void*, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaMemset(void* pointer, int value, size_t bytes) {
+  fprintf(record(), "{\"event\": \"fill\", \"address\": %llu, \"value\": %d, \"bytes\": %zu}\n",
+          reinterpret_cast<unsigned long long>(pointer), value & 255, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t) {
+  return cudaMemset(pointer, value, bytes);
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  if (kind == cudaMemcpyHostToDevice) {
+    fprintf(record(), "{\"event\": \"upload\", \"address\": %llu, \"data\": \"",
+            reinterpret_cast<unsigned long long>(to));
+    hexadecimal(from, bytes);
+    fprintf(record(), "\"}\n");
+    return cudaSuccess;
+  }
+  if (kind == cudaMemcpyDeviceToDevice) {
+    fprintf(record(), "{\"event\": \"copy\", \"address\": %llu, \"from\": %llu, \"bytes\": %zu}\n",
+            reinterpret_cast<unsigned long long>(to), reinterpret_cast<unsigned long long>(from),
+            bytes);
+    return cudaSuccess;
+  }
+  // What the kernel computes is not known while its launch is recorded.
+  fprintf(record(), "{\"event\": \"refused\", \"call\": \"cudaMemcpy from the device\"}\n");
+  fflush(record());
+  return cudaErrorNotSupported;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t) {
+  return cudaMemcpy(to, from, bytes, kind);
+}
+
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  memset(attributes, 0, sizeof *attributes);
+  attributes->maxThreadsPerBlock = 1024;
+  return cudaSuccess;
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int, size_t) {
+  *blocks = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int,
+                                                                   size_t, unsigned) {
+  *blocks = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaOccupancyMaxActiveClusters(int* clusters, const void*, const cudaLaunchConfig_t*) {
+  *clusters = 4;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+// A small card: four multiprocessors make persistent kernels take several pieces of work each.
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount: *value = 4; break;
+    case cudaDevAttrMaxSharedMemoryPerBlock: *value = 48 << 10; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = 227 << 10; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = 228 << 10; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = atoi(getenv("CUBRIDGE_ARCH")) / 10; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = atoi(getenv("CUBRIDGE_ARCH")) % 10; break;
+    case cudaDevAttrMaxThreadsPerBlock: *value = 1024; break;
+    case cudaDevAttrWarpSize: *value = 32; break;
+    default: *value = 0;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  memset(properties, 0, sizeof *properties);
+  strcpy(properties->name, "recorder");
+  cudaDeviceGetAttribute(&properties->multiProcessorCount, cudaDevAttrMultiProcessorCount, 0);
+  properties->major = atoi(getenv("CUBRIDGE_ARCH")) / 10;
+  properties->minor = atoi(getenv("CUBRIDGE_ARCH")) % 10;
+  properties->sharedMemPerBlock = 48 << 10;
+  properties->sharedMemPerBlockOptin = 227 << 10;
+  properties->sharedMemPerMultiprocessor = 228 << 10;
+  properties->maxThreadsPerBlock = 1024;
+  properties->warpSize = 32;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaPeekAtLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t) { return "no error"; }
+const char* cudaGetErrorName(cudaError_t) { return "cudaSuccess"; }
+cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  static size_t count = 0;
+  *stream = reinterpret_cast<cudaStream_t>(++count);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  *status = cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  memset(attributes, 0, sizeof *attributes);
+  attributes->type = cudaMemoryTypeDevice;
+  attributes->devicePointer = const_cast<void*>(pointer);
+  return cudaSuccess;
+}
+
+CUresult cuGetErrorString(CUresult, const char** text) {
+  *text = "no error";
+  return CUDA_SUCCESS;
+}
+// The layout of engine/ptx/tensor_maps.py.
+CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
+                                void* address, const cuuint64_t* sizes, const cuuint64_t* strides,
+                                const cuuint32_t* box, const cuuint32_t* steps,
+                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill fill) {
+  auto* out = reinterpret_cast<unsigned char*>(map);
+  memset(out, 0, sizeof *map);
+  for (unsigned i = 0; i < rank; i++)
+    if (steps[i] != 1 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE) {
+      fprintf(record(), "{\"event\": \"refused\", \"call\": \"a tensor map with steps or interleaving\"}\n");
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
+  uint64_t start = reinterpret_cast<uint64_t>(address);
+  memcpy(out, "CBTENMAP", 8);
+  memcpy(out + 8, &start, 8);
+  out[16] = type;
+  out[17] = rank;
+  out[18] = swizzle;
+  out[20] = fill;
+  for (unsigned i = 0; i < rank; i++) {
+    uint32_t size = sizes[i];
+    uint16_t side = box[i];
+    memcpy(out + 24 + 4 * i, &size, 4);
+    if (i + 1 < rank) memcpy(out + 44 + 8 * i, &strides[i], 8);
+    memcpy(out + 76 + 2 * i, &side, 2);
+    out[86 + i] = 1;
+  }
+  return CUDA_SUCCESS;
+}
+static cudaError_t entry_point(const char* name, void** function,
+                               cudaDriverEntryPointQueryResult* found) {
+  bool known = !strcmp(name, "cuTensorMapEncodeTiled");
+  *function = known ? reinterpret_cast<void*>(cuTensorMapEncodeTiled) : nullptr;
+  if (found) *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  if (!known) {
+    fprintf(record(), "{\"event\": \"refused\", \"call\": \"%s\"}\n", name);
+    fflush(record());
+  }
+  return known ? cudaSuccess : cudaErrorSymbolNotFound;
+}
+cudaError_t cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long,
+                                    cudaDriverEntryPointQueryResult* found) {
+  return entry_point(name, function, found);
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult* found) {
+  return entry_point(name, function, found);
+}
+
+}  // extern "C"

@@ -1,0 +1,1 @@
+"""PTX that runs on a CPU: what nvcc emits, parsed, and executed for every thread of every block."""

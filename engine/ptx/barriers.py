@@ -1,0 +1,110 @@
+"""The sixteen barriers of each block: who has arrived, and what those that leave have learnt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.ptx.lanes import WARP, Lanes
+from engine.ptx.machine import Key, Machine, Outcome, Park
+from engine.ptx.ordering import Clock
+from engine.ptx.syntax import Instruction
+
+Array = np.ndarray[Any, Any]
+MOST = 16  # numbered from 0; one more stands for the barrier of a cluster
+
+
+@dataclass(slots=True)
+class _Phase:
+    """One use of a barrier: threads that have arrived, those that wait, and what they knew."""
+
+    clock: Clock
+    arrived: int = 0
+    expected: int | None = None  # None: all threads of the block that have not ended
+    waiting: list[int] = field(default_factory=list)
+    number: int = 0
+
+
+class Barriers:
+    """bar.sync, bar.arrive (PTX ISA, "bar"): a count of threads, by whole warps."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.open: dict[tuple[int, int], _Phase] = {}
+        self.uses: dict[tuple[int, int], int] = {}
+        machine.on_exit = self.look_again
+
+    def arrive(
+        self, lanes: Lanes, number: Array, expected: Array | None, waits: bool, at: Instruction
+    ) -> Outcome | None:
+        """Warps of one instruction may use several barriers: each by itself."""
+        machine = self.machine
+        blocks = lanes.threads // machine.threads
+        waiting = np.zeros(len(lanes), np.bool_)
+        keys: dict[int, Key] = {}
+        for block, name in sorted({(int(b), int(n)) for b, n in zip(blocks, number, strict=True)}):
+            here = (blocks == block) & (number == name)
+            self._check(lanes, here, name, expected, at)
+            count = None if expected is None else int(expected[here][0])
+            threads = lanes.threads[here]
+            phase = self._phase(block, name, count, at, lanes)
+            warps = np.unique(threads // WARP)
+            machine.clocks.release(warps, phase.clock)
+            # Barriers with a count are of whole warps: ended threads count as arrived.
+            phase.arrived += len(threads) if count is None else WARP * len(warps)
+            if waits:
+                phase.waiting += [int(w) for w in warps]
+            if not self._complete(block, name) and waits:
+                waiting |= here
+                for thread in np.flatnonzero(here):
+                    keys[int(thread)] = ("bar", block, name, phase.number)
+        if not waiting.any():
+            return None
+        return Park(waiting, [keys.get(k, ()) for k in range(len(lanes))], False)
+
+    def _check(
+        self, lanes: Lanes, here: Array, name: int, expected: Array | None, at: Instruction
+    ) -> None:
+        report = self.machine.report
+        if name > MOST or (name == MOST and not at.has("cluster")):
+            report("barrier misuse", at, f"barrier {name} of 16", lanes)
+        if expected is not None:
+            counts = np.unique(expected[here])
+            if len(counts) > 1 or int(counts[0]) % WARP or not int(counts[0]):
+                words = f"{', '.join(map(str, counts))} threads are no number of whole warps"
+                report("barrier misuse", at, words, lanes)
+
+    def _phase(
+        self, block: int, name: int, count: int | None, at: Instruction, lanes: Lanes
+    ) -> _Phase:
+        phase = self.open.get((block, name))
+        if phase is None:
+            number = self.uses[block, name] = self.uses.get((block, name), 0) + 1
+            phase = _Phase(self.machine.clocks.empty(), expected=count, number=number)
+            self.open[block, name] = phase
+        elif phase.expected != count:
+            words = f"barrier {name} is used with {phase.expected} and {count} threads at once"
+            self.machine.report("barrier misuse", at, words, lanes)
+        return phase
+
+    def _complete(self, block: int, name: int) -> bool:
+        machine, phase = self.machine, self.open[block, name]
+        expected = phase.expected
+        if expected is None:
+            first = block * machine.threads
+            expected = int(machine.alive[first : first + machine.threads].sum())
+        if phase.arrived < expected:
+            return False
+        del self.open[block, name]
+        if phase.waiting:
+            machine.clocks.acquire(np.array(phase.waiting), phase.clock)
+        machine.wake(("bar", block, name, phase.number))
+        return True
+
+    def look_again(self) -> None:
+        """Threads have ended: barriers that wait for all that are left may be complete."""
+        for block, name in list(self.open):
+            if self.open[block, name].expected is None:
+                self._complete(block, name)

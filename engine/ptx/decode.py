@@ -1,0 +1,175 @@
+"""Instructions to functions that execute them for a selection of lanes.
+
+The families in `isa` each hold a table from an instruction's name to its decoder. A decoder takes
+every modifier that it knows by name and refuses the rest: an ignored modifier is a wrong result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from engine.errors import InputError
+from engine.ptx.lanes import Lanes
+from engine.ptx.machine import Exit, Jump, Machine, Outcome, Park, Run
+from engine.ptx.registers import Fetch, Registers, Store, Values
+from engine.ptx.syntax import WIDTHS, Address, Instruction, Operand, Register, Symbol, Vector
+
+Decoder = Callable[["Site"], Run]
+
+
+class Site:
+    """One instruction in one machine: what its decoder reads operands and modifiers from."""
+
+    def __init__(self, machine: Machine, at: Instruction) -> None:
+        self.machine, self.at = machine, at
+        self.registers: Registers = machine.registers
+
+    @property
+    def type(self) -> str:
+        return self.at.type
+
+    def refuse(self, words: str) -> InputError:
+        where = f"{self.at.source}: " if self.at.source else ""
+        return InputError(f"{where}{self.at}: {words}")
+
+    def takes(self, *modifiers: str | Iterable[str]) -> None:
+        """Refuses an instruction with a modifier that is not among these or a type."""
+        known: set[str] = set()
+        for m in modifiers:
+            known |= {m} if isinstance(m, str) else set(m)
+        for m in self.at.modifiers:
+            if m not in known and m not in WIDTHS:
+                raise self.refuse(f"the modifier .{m} is not executed yet")
+
+    def one(self, *choices: str) -> str:
+        """The one of these modifiers that the instruction has."""
+        found = [m for m in self.at.modifiers if m in choices]
+        if len(found) != 1:
+            raise self.refuse(f"one of {', '.join('.' + c for c in choices)} is needed")
+        return found[0]
+
+    def operand(self, k: int) -> Operand:
+        if k >= len(self.at.operands):
+            raise self.refuse(f"operand {k + 1} is missing")
+        return self.at.operands[k]
+
+    def count(self, *allowed: int) -> int:
+        n = len(self.at.operands)
+        if n not in allowed:
+            raise self.refuse(f"{n} operands are not executed yet")
+        return n
+
+    def fetch(self, k: int, type: str = "") -> Fetch:
+        return self.registers.fetch(self.operand(k), type or self.type, self.at)
+
+    def store(self, k: int = 0, type: str = "") -> Store:
+        return self.registers.store(self.operand(k), type or self.type, self.at)
+
+    def items(self, k: int) -> tuple[Operand, ...]:
+        """The registers of a vector operand; a plain one is a vector of one."""
+        operand = self.operand(k)
+        return operand.items if isinstance(operand, Vector) else (operand,)
+
+    def fetches(self, k: int, type: str) -> list[Fetch]:
+        return [self.registers.fetch(o, type, self.at) for o in self.items(k)]
+
+    def stores(self, k: int, type: str) -> list[Store]:
+        return [self.registers.store(o, type, self.at) for o in self.items(k)]
+
+    def address(self, k: int, type: str = "u64") -> Fetch:
+        """The address of an operand `[base + offset]`: [2, lanes] of 64 bits."""
+        operand = self.operand(k)
+        if not isinstance(operand, Address):
+            raise self.refuse("an address is needed")
+        offset = operand.offset
+        base = operand.base
+        if isinstance(base, Symbol):
+            place = self.machine.symbols.get(base.name)
+            if place is None:
+                raise self.refuse(f"{base.name} is not known")
+            constant = self.registers.constant(place + offset, "u64")
+            return lambda lanes: constant[lanes.at]
+        wide = (
+            "u64"
+            if not isinstance(base, Register) or self.registers.width(base.name) == 8
+            else "u32"
+        )
+        fetch = self.registers.fetch(base, wide, self.at)
+        if wide == "u32":
+            return lambda lanes: fetch(lanes).astype("i8") + offset
+        return lambda lanes: fetch(lanes).view("i8") + offset
+
+
+def decode(machine: Machine, families: Iterable[dict[str, Decoder]]) -> list[Run]:
+    """The functions of all instructions of the machine's kernel.
+
+    Raises:
+        InputError: at the first instruction that is not executed yet, with its source line.
+    """
+    table: dict[str, Decoder] = {}
+    for family in families:
+        table |= family
+    out: list[Run] = []
+    for at in machine.kernel.code:
+        site = Site(machine, at)
+        decoder = table.get(at.name)
+        if decoder is None:
+            raise site.refuse("this instruction is not executed yet")
+        run = decoder(site)
+        if at.guard is not None:
+            run = _branch(site, run) if at.name in ("bra", "brx") else guarded(site, run)
+        out.append(run)
+    return out
+
+
+def _predicate(site: Site) -> Callable[[Lanes], Values]:
+    guard = site.at.guard
+    assert guard is not None
+    fetch = site.registers.fetch(guard, "pred", site.at)
+    memory = site.machine.memory
+
+    def taken(lanes: Lanes) -> Values:
+        return memory.same(fetch(lanes), lanes, site.at, "a branch")
+
+    return taken
+
+
+def guarded(site: Site, run: Run) -> Run:
+    """Executes for the lanes whose guard holds."""
+    taken = _predicate(site)
+
+    def guard(lanes: Lanes) -> Outcome | None:
+        mask = taken(lanes)
+        inner = lanes.where(mask)
+        if inner is None:
+            return None
+        outcome = run(inner)
+        if outcome is None or inner is lanes:
+            return outcome
+        full = mask.copy()
+        if isinstance(outcome, Park):
+            full[mask] = outcome.waiting
+            inside = iter(outcome.keys)
+            keys = [next(inside) if m else () for m in mask]
+            return Park(full, keys, outcome.again, outcome.undone)
+        if isinstance(outcome, Exit):
+            return Exit(full)
+        raise site.refuse("a guard is not executed yet here")
+
+    return guard
+
+
+def _branch(site: Site, run: Run) -> Run:
+    """A branch whose guard says who takes it."""
+    taken = _predicate(site)
+
+    def branch(lanes: Lanes) -> Outcome | None:
+        mask = taken(lanes)
+        if not mask.any():
+            return None
+        outcome = run(lanes)
+        if isinstance(outcome, Jump):
+            return Jump(mask, outcome.target)
+        raise site.refuse("a guard is not executed yet here")
+
+    return branch

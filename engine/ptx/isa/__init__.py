@@ -1,0 +1,1 @@
+"""Instructions by family; each module's table `OPS` gives a decoder by the instruction's name."""

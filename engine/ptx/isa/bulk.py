@@ -1,0 +1,279 @@
+"""Bulk copies: cp.async.bulk and its tensor form (PTX ISA, "cp.async.bulk.tensor").
+
+A load lands in the first world when it is issued and in the second one when its bytes are counted
+at the mbarrier, which happens as late as it can. A store reads shared memory in the first world
+when it is issued, in the second one when its group is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.ptx.decode import Decoder, Site
+from engine.ptx.isa import copies
+from engine.ptx.isa.data import CACHE
+from engine.ptx.lanes import Lanes
+from engine.ptx.machine import Machine, Run
+from engine.ptx.memory import PARAM, SHARED
+from engine.ptx.ordering import BULK
+from engine.ptx.registers import UNDEFINED
+from engine.ptx.syntax import Address, Immediate
+from engine.ptx.tensor_maps import SIZE as MAP_SIZE
+from engine.ptx.tensor_maps import TensorMap, swizzled
+from engine.ptx.tensor_maps import read as read_map
+
+Array = np.ndarray[Any, Any]
+MAX_RANK = 5
+
+
+@dataclass(slots=True)
+class _Landing:
+    """A load whose bytes have not been counted yet."""
+
+    warp: int
+    epoch: int
+    barrier: tuple[int, int]
+    bytes: int
+    land: Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A store that the second world has not done yet."""
+
+    warp: int
+    epoch: int
+    leave: Callable[[], None]
+
+
+class Bulk:
+    """The bulk copies of a batch of blocks that are on their way."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.landings: list[_Landing] = []
+        self.leavings: list[_Leaving] = []
+        machine.pending.append(self.land_one)
+
+    def epoch(self, warp: int) -> int:
+        clocks = self.machine.clocks
+        return int(clocks.epoch[warp // clocks.per_block, clocks.agent(BULK, warp)])
+
+    def land_one(self) -> bool:
+        """The oldest load lands; whether there was one."""
+        if not self.landings:
+            return False
+        load = self.landings.pop(0)
+        load.land()
+        self.machine.mbarriers.complete(load.barrier, load.bytes, load.warp, load.epoch)
+        self.machine.events += 1
+        return True
+
+    def commit(self, lanes: Lanes) -> None:
+        self.machine.clocks.advance(BULK, lanes.warps)
+
+    def wait(self, lanes: Lanes, left: int) -> None:
+        """All store groups of these warps but the last `left` have read their source."""
+        clocks = self.machine.clocks
+        for warp in lanes.warps:
+            done = self.epoch(int(warp)) - 1 - left
+            clocks.learn(np.array([warp]), BULK, np.array([done], np.int32))
+            rest = []
+            for store in self.leavings:
+                if store.warp == warp and store.epoch <= done:
+                    store.leave()
+                else:
+                    rest.append(store)
+            self.leavings = rest
+
+    def finish(self) -> None:
+        """The end of the batch: what was never waited for is done."""
+        while self.land_one():
+            pass
+        for store in self.leavings:
+            store.leave()
+        self.leavings = []
+
+
+def _bulk(machine: Machine) -> Bulk:
+    found: Bulk = machine.bulk
+    return found
+
+
+def _tensor_map(site: Site, address: int, lanes: Lanes) -> TensorMap:
+    memory = site.machine.memory
+    if address < PARAM:
+        at = np.array([[address], [address]])
+        space, offset, _ = memory.place("", at, 64, Lanes(lanes.threads[:1]), site.at, "reads")
+        data = memory.spaces[space][0, int(offset[0]) : int(offset[0]) + MAP_SIZE].tobytes()
+    else:
+        start = address - PARAM
+        data = memory.parameters[start : start + MAP_SIZE].tobytes()
+    found = read_map(data)
+    if found is None:
+        raise site.refuse("no tensor map that cuTensorMapEncodeTiled made lies at this address")
+    return found
+
+
+def _box(tensor: TensorMap, corner: list[int]) -> tuple[Array, Array]:
+    """Each element of a box, innermost first: its address, and whether the tensor has it."""
+    index = np.indices(tensor.box[::-1]).reshape(len(tensor.box), -1)[::-1]
+    place = index + np.array(corner)[:, None]
+    inside = ((place >= 0) & (place < np.array(tensor.sizes)[:, None])).all(0)
+    address = tensor.address + (place * np.array(tensor.strides)[:, None]).sum(0)
+    return address, inside
+
+
+def _shared(lanes: Lanes, machine: Machine, address: int, tensor: TensorMap) -> Array:
+    """Offsets of a box's elements in the batch's shared memory."""
+    if address >= SHARED:
+        address -= SHARED
+    flat = address + np.arange(int(np.prod(tensor.box))) * tensor.element
+    block = int(lanes.threads[0]) // machine.threads
+    return block * machine.memory.shared_bytes + swizzled(flat, tensor.swizzle)
+
+
+def _one_lane_each(lanes: Lanes) -> list[Lanes]:
+    return [Lanes(lanes.threads[k : k + 1]) for k in range(len(lanes))]
+
+
+def _global(
+    memory: Any, address: Array, size: int, lane: Lanes, at: Any, verb: str
+) -> tuple[Any, Any]:
+    wide = Lanes(np.repeat(lane.threads, len(address)))
+    _, offset, inside = memory.place("global", np.stack([address] * 2), size, wide, at, verb)
+    return offset, inside
+
+
+def _tensor(site: Site) -> Run:
+    at = site.at
+    ranks = {f"{n}d": n for n in range(1, MAX_RANK + 1)}
+    site.takes("async", "bulk", "tensor", ranks, "shared::cluster", "shared::cta", "global", "tile",
+               "mbarrier::complete_tx::bytes", "bulk_group", CACHE)  # fmt: skip
+    spaces = [m for m in at.modifiers if m in ("shared::cluster", "shared::cta", "global")]
+    return _load(site) if spaces[0].startswith("shared") else _store(site)
+
+
+def _coordinates(site: Site, k: int) -> tuple[Any, list[Any]]:
+    operand = site.operand(k)
+    assert isinstance(operand, Address)
+    registers = site.registers
+    return site.address(k), [registers.fetch(c, "s32", site.at) for c in operand.coordinates]
+
+
+def _load(site: Site) -> Run:
+    machine, at, memory = site.machine, site.at, site.machine.memory
+    to, (source, corner), barrier = site.address(0), _coordinates(site, 1), site.address(2)
+
+    def load(lanes: Lanes) -> None:
+        bulk = _bulk(machine)
+        for lane in _one_lane_each(lanes):
+            same = [memory.same(f(lane), lane, at, "a coordinate") for f in (to, source, *corner)]
+            target, map_at, *first = (int(v[0]) for v in same)
+            tensor = _tensor_map(site, map_at, lane)
+            if len(first) != len(tensor.box):
+                raise site.refuse(f"{len(first)} coordinates for a tensor of {len(tensor.box)}")
+            address, inside = _box(tensor, first)
+            item = tensor.element
+            offset = _shared(lane, machine, target, tensor)
+            limit = (int(lane.threads[0]) // machine.threads + 1) * memory.shared_bytes
+            if target % 128 or int(offset.max()) + item > limit:
+                words = f"a box of {tensor.bytes} bytes at byte {target & 0xFFFFFFFF}"
+                machine.report("misaligned" if target % 128 else "out of bounds", at, words, lane)
+                continue
+            where, _ = _global(memory, address[inside], item, lane, at, "reads")
+            wide = Lanes(np.repeat(lane.threads, len(where)))
+            if len(where):
+                memory.order("global", where, item, wide, at, False, BULK)
+            data = np.zeros((2, len(offset)), np.dtype(f"u{item}"))
+            data[:, inside] = memory.read("global", where, item)
+            everyone = Lanes(np.repeat(lane.threads, len(offset)))
+            memory.order("shared", offset, item, everyone, at, True, BULK)
+            held = memory.spaces["shared"].view(np.dtype(f"u{item}"))
+            index = offset // item
+            held[0, index] = data[0]
+            poison = np.full(item, UNDEFINED[1], np.uint8).view(held.dtype)[0]
+            held[1, index] = poison
+            memory.mark("shared", index, held.dtype)
+            warp = int(lane.warp_of[0])
+            key = machine.mbarriers.place(lane, barrier(lane), at)
+            machine.mbarriers.uses(lane, barrier(lane), at)
+
+            def land(held: Array = held, index: Array = index, late: Array = data[1]) -> None:
+                held[1, index] = late
+
+            if key:
+                epoch = bulk.epoch(warp)
+                bulk.landings.append(_Landing(warp, epoch, key[0], tensor.bytes, land))
+                bulk.commit(lane)
+
+    return load
+
+
+def _store(site: Site) -> Run:
+    machine, at, memory = site.machine, site.at, site.machine.memory
+    (target, corner), source = _coordinates(site, 0), site.address(1)
+
+    def store(lanes: Lanes) -> None:
+        bulk = _bulk(machine)
+        for lane in _one_lane_each(lanes):
+            same = [
+                memory.same(f(lane), lane, at, "a coordinate") for f in (source, target, *corner)
+            ]
+            start, map_at, *first = (int(v[0]) for v in same)
+            tensor = _tensor_map(site, map_at, lane)
+            address, inside = _box(tensor, first)
+            item = tensor.element
+            offset = _shared(lane, machine, start, tensor)[inside]
+            where, _ = _global(memory, address[inside], item, lane, at, "writes")
+            wide = Lanes(np.repeat(lane.threads, len(where)))
+            if not len(where):
+                continue
+            memory.order("shared", offset, item, wide, at, False, BULK, True)
+            memory.order("global", where, item, wide, at, True, BULK)
+            shared = memory.spaces["shared"].view(np.dtype(f"u{item}"))
+            out = memory.spaces["global"].view(np.dtype(f"u{item}"))
+            values = shared[:, offset // item]
+            memory.same(values, wide, at, "an output")
+            out[0, where // item] = values[0]
+            memory.mark("global", where // item, out.dtype)
+
+            def leave(
+                shared: Array = shared, out: Array = out, offset: Array = offset // item,
+                where: Array = where // item, wide: Lanes = wide,
+            ) -> None:  # fmt: skip
+                late = shared[1, offset]
+                memory.same(np.stack([out[0, where], late]), wide, at, "an output")
+                out[1, where] = late
+
+            warp = int(lane.warp_of[0])
+            bulk.leavings.append(_Leaving(warp, bulk.epoch(warp), leave))
+
+    return store
+
+
+def _cp(site: Site) -> Run:
+    at, machine = site.at, site.machine
+    if not at.has("bulk"):
+        return copies.OPS["cp"](site)
+    if at.has("prefetch"):
+        return lambda lanes: None
+    if at.has("commit_group"):
+        return lambda lanes: _bulk(machine).commit(lanes)
+    if at.has("wait_group"):
+        site.takes("async", "bulk", "wait_group", "read")
+        count = site.operand(0)
+        if not isinstance(count, Immediate):
+            raise site.refuse("a constant is needed")
+        left = count.value
+        return lambda lanes: _bulk(machine).wait(lanes, left)
+    if at.has("tensor"):
+        return _tensor(site)
+    raise site.refuse("this bulk copy is not executed yet")
+
+
+OPS: dict[str, Decoder] = {"cp": _cp}

@@ -1,0 +1,146 @@
+"""cp.async: copies into shared memory that land when their group is waited for.
+
+In the first world a copy lands at once, in the second one at the wait: whoever reads between sees
+two values (PTX ISA, "cp.async").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.ptx.decode import Decoder, Site
+from engine.ptx.isa.data import CACHE
+from engine.ptx.lanes import Lanes
+from engine.ptx.machine import Machine, Run
+from engine.ptx.ordering import COPIES
+from engine.ptx.registers import UNDEFINED
+from engine.ptx.syntax import Immediate
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True)
+class _Flight:
+    """Bytes on their way: for each copy the warp and group, where they go, and what they are."""
+
+    warps: Array
+    epochs: Array
+    offset: Array
+    data: Array  # [copies, bytes], of the second world
+
+
+class Copies:
+    """The cp.async copies of a batch of blocks that nobody has waited for."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.flights: list[_Flight] = []
+
+    def start(self, lanes: Lanes, offset: Array, data: Array) -> None:
+        """Copies `data` [2, lanes, bytes] to offsets in shared memory."""
+        memory, clocks = self.machine.memory, self.machine.clocks
+        warps = lanes.warp_of
+        held = memory.spaces["shared"]
+        index = offset[:, None] + np.arange(data.shape[-1])
+        held[0, index] = data[0]
+        held[1, index] = UNDEFINED[1]
+        memory.set["shared"][index] = True
+        epochs = clocks.epoch[warps // clocks.per_block, clocks.agent(COPIES, warps)]
+        self.flights.append(_Flight(warps, epochs, index, data[1]))
+
+    def commit(self, lanes: Lanes) -> None:
+        self.machine.clocks.advance(COPIES, lanes.warps)
+
+    def wait(self, lanes: Lanes, left: int) -> None:
+        """All groups of these warps but the last `left` have landed."""
+        clocks = self.machine.clocks
+        warps = lanes.warps
+        agent = clocks.agent(COPIES, warps)
+        done = clocks.epoch[warps // clocks.per_block, agent] - 1 - left
+        clocks.learn(warps, COPIES, done)
+        limit = np.full(clocks.blocks * clocks.per_block, -1, np.int64)
+        limit[warps] = done
+        shared = self.machine.memory.spaces["shared"]
+        rest: list[_Flight] = []
+        for f in self.flights:
+            landed = f.epochs <= limit[f.warps]
+            if landed.all():
+                shared[1, f.offset] = f.data
+            elif landed.any():
+                shared[1, f.offset[landed]] = f.data[landed]
+                keep = ~landed
+                rest.append(_Flight(f.warps[keep], f.epochs[keep], f.offset[keep], f.data[keep]))
+            else:
+                rest.append(f)
+        self.flights = rest
+
+
+def _copy(site: Site) -> Run:
+    site.takes("async", "ca", "cg", "shared", "shared::cta", "global", CACHE)
+    size_operand = site.operand(2)
+    if not isinstance(size_operand, Immediate):
+        raise site.refuse("a constant number of bytes is needed")
+    size = size_operand.value
+    to, source = site.address(0), site.address(1)
+    have = (
+        site.fetch(3, "u32")
+        if len(site.at.operands) > 3 and not site.at.has("L2::cache_hint")
+        else None
+    )
+    machine, at = site.machine, site.at
+    memory, copies = machine.memory, machine.copies
+
+    def copy(lanes: Lanes) -> None:
+        there = np.full(len(lanes), size)
+        if have is not None:
+            there = memory.same(have(lanes), lanes, at, "a number of bytes").astype(np.int64)
+        data = np.zeros((2, len(lanes), size), np.uint8)
+        for amount in np.unique(there):
+            inner = lanes.where(there == amount)
+            if inner is None or not amount:
+                continue
+            picked = there == amount
+            space, offset, inside = memory.load("global", source(inner), int(amount), inner, at)
+            data[:, picked, :amount] = memory.read(space, offset[:, None] + np.arange(amount), 1)
+        _, target, inside = memory.place("shared", to(lanes), size, lanes, at, "writes")
+        kept = lanes.where(inside)
+        if kept is None:
+            return
+        target = target[inside]
+        memory.order("shared", target, size, kept, at, True, COPIES)
+        copies.start(kept, target, data[:, inside])
+
+    return copy
+
+
+def _cp(site: Site) -> Run:
+    at, machine = site.at, site.machine
+    if at.has("bulk"):
+        raise site.refuse("bulk copies are not executed yet")
+    if at.has("commit_group"):
+        site.takes("async", "commit_group")
+        return lambda lanes: machine.copies.commit(lanes)
+    if at.has("wait_group"):
+        site.takes("async", "wait_group")
+        count = site.operand(0)
+        if not isinstance(count, Immediate):
+            raise site.refuse("a constant is needed")
+        left = count.value
+        return lambda lanes: machine.copies.wait(lanes, left)
+    if at.has("wait_all"):
+        site.takes("async", "wait_all")
+
+        def wait_all(lanes: Lanes) -> None:
+            machine.copies.commit(lanes)
+            machine.copies.wait(lanes, 0)
+
+        return wait_all
+    if at.has("mbarrier"):
+        raise site.refuse("an arrival of copies at an mbarrier is not executed yet")
+    return _copy(site)
+
+
+OPS: dict[str, Decoder] = {"cp": _cp}

@@ -1,0 +1,234 @@
+"""Moving data: registers, memory, atomics (PTX ISA, "Data Movement and Conversion")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.ptx.decode import Decoder, Site
+from engine.ptx.isa.arithmetic import Function
+from engine.ptx.lanes import Lanes
+from engine.ptx.machine import Run
+from engine.ptx.memory import LOCAL, PARAM, SHARED
+from engine.ptx.registers import dtype
+from engine.ptx.syntax import Address, Register, Symbol, Vector, width
+
+Array = np.ndarray[Any, Any]
+
+SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster",
+          "param::entry", "param::func")  # fmt: skip
+CACHE = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_last", "L1::evict_first",
+         "L1::no_allocate", "L1::evict_normal", "L1::evict_unchanged", "L2::64B", "L2::128B",
+         "L2::256B", "L2::cache_hint", "L2::evict_last", "L2::evict_first")  # fmt: skip
+ORDER = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu",
+         "sys")  # fmt: skip
+VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+def space_of(site: Site) -> str:
+    """The state space of an access, "" for a generic address."""
+    found = [m for m in site.at.modifiers if m in SPACES]
+    name = found[0] if found else ""
+    if name == "const":
+        return "global"
+    return "shared" if name.startswith("shared") else "param" if name.startswith("param") else name
+
+
+def _mov(site: Site) -> Run:
+    site.takes()
+    site.count(2)
+    target, source, type = site.operand(0), site.operand(1), site.type
+    if isinstance(target, Vector) or isinstance(source, Vector) or type == "b128":
+        return _pack(site)
+    if isinstance(source, Symbol):
+        place = site.machine.symbols.get(source.name)
+        if place is None:
+            raise site.refuse(f"the address of {source.name} is not known")
+        put, constant = site.store(), site.registers.constant(place, type)
+        return lambda lanes: put(lanes, constant[lanes.at])
+    fetch, put = site.fetch(1), site.store()
+    return lambda lanes: put(lanes, fetch(lanes))
+
+
+def _pack(site: Site) -> Run:
+    """`mov` between one wide register and several narrow ones, the lowest bits first."""
+    wide, one = site.operand(0), site.operand(1)
+    if isinstance(wide, Vector) and isinstance(one, Register):
+        size = width(site.type) // len(wide.items)
+        source = site.registers.array(one.name)
+        puts = site.stores(0, f"b{8 * size}")
+
+        def unpack(lanes: Lanes) -> None:
+            parts = source[lanes.at]
+            narrow = np.ascontiguousarray(parts).view(np.dtype(f"u{size}"))
+            narrow = narrow.reshape(2, len(lanes), len(puts))
+            for k, put in enumerate(puts):
+                put(lanes, narrow[..., k])
+
+        return unpack
+    if isinstance(one, Vector) and isinstance(wide, Register):
+        size = width(site.type) // len(one.items)
+        fetches = site.fetches(1, f"b{8 * size}")
+        array = site.registers.array(wide.name)
+        held = np.dtype(np.uint64) if site.type == "b128" else dtype(site.type)
+
+        def pack(lanes: Lanes) -> None:
+            narrow = np.stack([f(lanes) for f in fetches], -1)
+            out = np.ascontiguousarray(narrow).view(held)
+            array[lanes.at] = out if site.type == "b128" else out[..., 0]
+
+        return pack
+    if isinstance(wide, Register) and isinstance(one, Register):
+        to, whence = site.registers.array(wide.name), site.registers.array(one.name)
+
+        def copy(lanes: Lanes) -> None:
+            to[lanes.at] = whence[lanes.at]
+
+        return copy
+    raise site.refuse("this move is not executed yet")
+
+
+def _cvta(site: Site) -> Run:
+    """Between an address in a state space and a generic one."""
+    site.takes("to", SPACES)
+    space = space_of(site)
+    base = {"shared": SHARED, "local": LOCAL, "param": PARAM}.get(space, 0)
+    step = np.uint64((-base if site.at.has("to") else base) & (1 << 64) - 1)
+    operand = site.operand(1)
+    put, type = site.store(), site.type
+    if isinstance(operand, Symbol):
+        place = site.machine.symbols.get(operand.name)
+        if place is None:
+            raise site.refuse(f"the address of {operand.name} is not known")
+        constant = site.registers.constant(place + int(step), type)
+        return lambda lanes: put(lanes, constant[lanes.at])
+    fetch = site.fetch(1)
+    # In shared space an address has 32 bits that count; generic ones have 64.
+    low = np.uint64(0xFFFFFFFF if space == "shared" and site.at.has("to") else (1 << 64) - 1)
+    if type == "u32":
+        return lambda lanes: put(lanes, fetch(lanes))
+    return lambda lanes: put(lanes, (fetch(lanes) + step) & low)
+
+
+def _load_parameter(site: Site) -> Run:
+    operand = site.operand(1)
+    assert isinstance(operand, Address)
+    size, puts = width(site.type), site.stores(0, site.type)
+    memory = site.machine.memory
+    block = memory.parameters
+    held = dtype(site.type)
+    address = site.address(1)
+
+    def load(lanes: Lanes) -> None:
+        where = (
+            memory.same(address(lanes), lanes, site.at, "an address").astype(np.int64)
+            & 0xFFFFFFFFFF
+        )
+        for k, put in enumerate(puts):
+            index = where[:, None] + k * size + np.arange(size)
+            if int(index.max()) >= len(block):
+                raise site.refuse("a read past the kernel's parameters")
+            values = np.ascontiguousarray(block[index]).view(held)[:, 0]
+            put(lanes, np.broadcast_to(values, (2, len(lanes))))
+
+    return load
+
+
+def _load(site: Site) -> Run:
+    site.takes(SPACES, CACHE, ORDER, VECTORS)
+    space = space_of(site)
+    if space == "param":
+        return _load_parameter(site)
+    puts, address = site.stores(0, site.type), site.address(1)
+    item, count = width(site.type), len(puts)
+    size = item * count
+    memory, at, held = site.machine.memory, site.at, dtype(site.type)
+
+    def load(lanes: Lanes) -> None:
+        where, offset, _ = memory.load(space, address(lanes), size, lanes, at)
+        memory.note_unset(where, offset, size, at)
+        for k, put in enumerate(puts):
+            put(lanes, memory.read(where, offset + k * item, item).view(held))
+
+    return load
+
+
+def _store(site: Site) -> Run:
+    site.takes(SPACES, CACHE, ORDER, VECTORS)
+    space = space_of(site)
+    if space == "param":
+        # Arguments of a call that only reports a failed assertion.
+        return lambda lanes: None
+    fetches, address = site.fetches(1, site.type), site.address(0)
+    item, count = width(site.type), len(fetches)
+    size = item * count
+    memory, at = site.machine.memory, site.at
+    bits = np.dtype(f"u{item}")
+
+    def store(lanes: Lanes) -> None:
+        where, offset, inside = memory.store(space, address(lanes), size, lanes, at)
+        every = bool(inside.all())
+        for k, fetch in enumerate(fetches):
+            values = fetch(lanes)
+            if where == "global":
+                memory.same(values.view(bits), lanes, at, "an output")
+            if not every:
+                values = values[:, inside]
+            memory.write(where, offset + k * item, values.view(bits), item)
+
+    return store
+
+
+_ATOMICS: dict[str, Function] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor, "exch": lambda old, new: new,
+}  # fmt: skip
+
+
+def _atom(site: Site) -> Run:
+    """Atomics, one lane after another: the order that the ISA leaves open is the lanes'."""
+    site.takes(SPACES, ORDER, _ATOMICS, "cas", "inc", "noftz")
+    if site.at.has("cas") or site.at.has("inc"):
+        raise site.refuse("this atomic is not executed yet")
+    function = _ATOMICS[site.one(*_ATOMICS)]
+    space, type = space_of(site), site.type
+    returns = site.at.name == "atom"
+    address, value = site.address(1 if returns else 0), site.fetch(2 if returns else 1)
+    put = site.store() if returns else None
+    memory, at, item, held = site.machine.memory, site.at, width(type), dtype(type)
+
+    def atomic(lanes: Lanes) -> None:
+        where, offset, inside = memory.place(space, address(lanes), item, lanes, at, "updates")
+        operand = value(lanes)
+        old = np.zeros((2, len(lanes)), held)
+        for k in range(len(lanes)):
+            if inside[k]:
+                one = offset[k : k + 1]
+                old[:, k : k + 1] = memory.read(where, one, item).view(held)
+                new = function(old[:, k : k + 1], operand[:, k : k + 1]).astype(held)
+                memory.write(where, one, new.view(f"u{item}"), item)
+        site.machine.events += 1
+        if put is not None:
+            put(lanes, old)
+
+    return atomic
+
+
+def _nothing(site: Site) -> Run:
+    """Hints that change no value."""
+    return lambda lanes: None
+
+
+OPS: dict[str, Decoder] = {
+    "mov": _mov,
+    "cvta": _cvta,
+    "ld": _load,
+    "ldu": _load,
+    "st": _store,
+    "atom": _atom,
+    "red": _atom,
+    "prefetch": _nothing,
+    "prefetchu": _nothing,
+    "applypriority": _nothing,
+}

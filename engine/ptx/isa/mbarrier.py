@@ -1,0 +1,107 @@
+"""mbarrier instructions (PTX ISA, "Parallel Synchronization: mbarrier")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.ptx.decode import Decoder, Site
+from engine.ptx.isa.data import ORDER, SPACES
+from engine.ptx.lanes import Lanes
+from engine.ptx.machine import Outcome, Run
+from engine.ptx.mbarriers import MBarriers
+from engine.ptx.syntax import Sink
+
+Array = np.ndarray[Any, Any]
+
+
+def _mbarrier(site: Site) -> Run:
+    site.takes("init", "inval", "arrive", "expect_tx", "test_wait", "try_wait", "parity", SPACES,
+               ORDER)  # fmt: skip
+    at = site.at
+    if at.has("init"):
+        return _init(site)
+    if at.has("inval"):
+        address = site.address(0)
+        return lambda lanes: _all(site).inval(lanes, address(lanes), at)
+    if at.has("test_wait") or at.has("try_wait"):
+        return _wait(site)
+    if at.has("arrive"):
+        return _arrive(site)
+    if at.has("expect_tx"):
+        address, count = site.address(0), site.fetch(1, "u32")
+        same = site.machine.memory.same
+
+        def expect(lanes: Lanes) -> None:
+            amount = same(count(lanes), lanes, at, "a number of bytes").astype(np.int64)
+            _all(site).arrive(lanes, address(lanes), None, amount, at)
+
+        return expect
+    raise site.refuse("this use of an mbarrier is not executed yet")
+
+
+def _all(site: Site) -> MBarriers:
+    found: MBarriers = site.machine.mbarriers
+    return found
+
+
+def _init(site: Site) -> Run:
+    address, count = site.address(0), site.fetch(1, "u32")
+    at, same = site.at, site.machine.memory.same
+
+    def init(lanes: Lanes) -> None:
+        _all(site).init(lanes, address(lanes), same(count(lanes), lanes, at, "a count"), at)
+
+    return init
+
+
+def _arrive(site: Site) -> Run:
+    if not isinstance(site.operand(0), Sink):
+        raise site.refuse("an arrival's state is not executed yet; waits by parity are")
+    address = site.address(1)
+    expect = site.at.has("expect_tx")
+    amount = site.fetch(2, "u32") if len(site.at.operands) > 2 else None
+    at, same = site.at, site.machine.memory.same
+
+    def arrive(lanes: Lanes) -> None:
+        one = np.ones(len(lanes), np.int64)
+        given = one
+        if amount is not None:
+            given = same(amount(lanes), lanes, at, "a count").astype(np.int64)
+        count, tx = (one, given) if expect else (given, None)
+        _all(site).arrive(lanes, address(lanes), count, tx, at)
+
+    return arrive
+
+
+def _wait(site: Site) -> Run:
+    """try_wait may suspend a thread, and here does so until the phase is complete.
+
+    Where nothing else can go on, the suspension ends without success, as the ISA's time limit lets
+    it: a loop that waits for something else meanwhile goes on, and one that does not is a deadlock.
+    """
+    if not site.at.has("parity"):
+        raise site.refuse("a wait for a state is not executed yet; waits by parity are")
+    address, parity = site.address(1), site.fetch(2, "u32")
+    put = site.store(0, "pred")
+    at, machine = site.at, site.machine
+
+    def wait(lanes: Lanes) -> Outcome | None:
+        where = address(lanes)
+        wanted = machine.memory.same(parity(lanes), lanes, at, "a parity")
+        done = _all(site).test(lanes, where, wanted, at)
+        waiting = ~done
+        if waiting.any() and machine.timed_out:
+            late = np.isin(lanes.threads, list(machine.timed_out))
+            machine.timed_out = machine.timed_out - {int(t) for t in lanes.threads[late]}
+            waiting &= ~late
+        put(lanes, np.broadcast_to(done, (2, len(lanes))))
+        if waiting.any():
+            return _all(site).park(lanes, waiting, where, at)
+        return None
+
+    return wait
+
+
+OPS: dict[str, Decoder] = {"mbarrier": _mbarrier}

@@ -1,0 +1,172 @@
+"""Runs a launch of a kernel: its grid in batches of blocks that execute together."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.errors import InputError
+from engine.ptx.barriers import Barriers
+from engine.ptx.decode import decode
+from engine.ptx.findings import Finding, Findings
+from engine.ptx.isa import (
+    arithmetic,
+    bits,
+    bulk,
+    compare,
+    control,
+    convert,
+    copies,
+    data,
+    functions,
+    matrix,
+    mbarrier,
+    warp,
+    wgmma,
+)
+from engine.ptx.machine import Machine
+from engine.ptx.mbarriers import MBarriers
+from engine.ptx.memory import Memory, Tensor
+from engine.ptx.ordering import Clocks
+from engine.ptx.registers import Registers, Values
+from engine.ptx.syntax import Kernel, Module, Variable, width
+
+FAMILIES = (arithmetic.OPS, bits.OPS, functions.OPS, convert.OPS, compare.OPS, data.OPS,
+            control.OPS, warp.OPS, matrix.OPS, mbarrier.OPS, bulk.OPS, wgmma.OPS)  # fmt: skip
+MOST_THREADS = 1024  # that execute together
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel call as the launcher made it.
+
+    Args:
+        parameters: the kernel's parameter block; addresses of tensors are what `address` gives.
+        shared: dynamic shared memory of a block, bytes.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    parameters: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run left: findings, and how much was executed in how many seconds."""
+
+    findings: tuple[Finding, ...]
+    instructions: int
+    thread_instructions: int
+    seconds: float
+
+
+def run(module: Module, launch: Launch, tensors: list[Tensor]) -> Outcome:
+    """Executes every thread of every block; the tensors hold what the kernel left in them.
+
+    Raises:
+        InputError: for a kernel that is not there, or what is not executed yet.
+    """
+    kernel = module.kernels.get(launch.kernel)
+    if kernel is None:
+        known = ", ".join(module.kernels) or "none"
+        raise InputError(f"no kernel {launch.kernel} in the PTX; there are: {known}")
+    began = time.perf_counter()
+    findings = Findings()
+    threads = int(np.prod(launch.block))
+    total = int(np.prod(launch.grid))
+    batch = max(1, MOST_THREADS // threads)
+    instructions = thread_instructions = 0
+    for first in range(0, total, batch):
+        count = min(batch, total - first)
+        machine = _machine(module, kernel, launch, tensors, first, count, findings)
+        machine.run()
+        machine.bulk.finish()
+        instructions += machine.executed
+        thread_instructions += machine.executed_threads
+        machine.memory.give_back()
+    seconds = time.perf_counter() - began
+    return Outcome(tuple(findings), instructions, thread_instructions, seconds)
+
+
+def layout(variables: tuple[Variable, ...]) -> tuple[dict[str, int], int]:
+    """Where each variable of a space lies, the extern ones last; and the bytes before those."""
+    places: dict[str, int] = {}
+    at = 0
+    for variable in sorted(variables, key=lambda v: not v.size):
+        at = -(-at // max(variable.align, 1)) * max(variable.align, 1)
+        places[variable.name] = at
+        at += variable.size
+    return places, at
+
+
+def _machine(
+    module: Module, kernel: Kernel, launch: Launch, tensors: list[Tensor], first: int, count: int,
+    findings: Findings,
+) -> Machine:  # fmt: skip
+    threads = int(np.prod(launch.block))
+    if threads % 32:
+        raise InputError(f"{kernel.name}: blocks of {threads} threads are not executed yet")
+    clocks = Clocks(count, threads // 32)
+    variables = (*module.variables, *kernel.variables)
+    shared, static = layout(tuple(v for v in variables if v.space == "shared"))
+    local, local_bytes = layout(tuple(v for v in variables if v.space == "local"))
+    constants = [v for v in variables if v.space in ("global", "const")]
+    pieces = [*tensors, *(Tensor(v.name, np.frombuffer(v.initial, np.uint8)) for v in constants)]
+    memory = Memory(
+        pieces, count, threads, static + launch.shared, -(-local_bytes // 16) * 16,
+        launch.parameters, clocks, findings, _granule(kernel), first,
+        {at.line: at for at in kernel.code},
+    )  # fmt: skip
+    registers = Registers(kernel.registers, count * threads, _special(launch, first, count))
+    machine = Machine(kernel, registers, memory, clocks, findings, count, threads)
+    machine.symbols = {**shared, **local}
+    machine.symbols |= {p.name: p.offset for p in kernel.parameters}
+    for k, variable in enumerate(constants, start=len(tensors)):
+        machine.symbols[variable.name] = memory.address(k)
+    machine.barriers = Barriers(machine)
+    machine.copies = copies.Copies(machine)
+    machine.mbarriers = MBarriers(machine)
+    machine.bulk = bulk.Bulk(machine)
+    machine.matmuls = wgmma.Matmuls(machine)
+    machine.code = decode(machine, FAMILIES)
+    return machine
+
+
+def _granule(kernel: Kernel) -> int:
+    """Bytes that are told apart: the smallest item that the kernel stores."""
+    sizes = [width(at.type) for at in kernel.code if at.name in ("st", "atom", "red") and at.type]
+    return min([4, *(s for s in sizes if s)])
+
+
+def _special(launch: Launch, first: int, count: int) -> dict[str, Values]:
+    """What the hardware's registers hold: [2, threads] each."""
+    x, y, _ = launch.block
+    threads = int(np.prod(launch.block))
+    thread = np.tile(np.arange(threads), count)
+    block = np.repeat(np.arange(first, first + count), threads)
+    gx, gy, _ = launch.grid
+    values = {
+        "%tid.x": thread % x, "%tid.y": thread // x % y, "%tid.z": thread // (x * y),
+        "%ctaid.x": block % gx, "%ctaid.y": block // gx % gy, "%ctaid.z": block // (gx * gy),
+        "%laneid": thread % 32, "%warpid": thread // 32,
+    }  # fmt: skip
+    lane = thread % 32
+    values |= {
+        "%lanemask_eq": 1 << lane, "%lanemask_lt": (1 << lane) - 1, "%lanemask_le": (2 << lane) - 1,
+        "%lanemask_gt": 0xFFFFFFFF & ~((2 << lane) - 1),
+        "%lanemask_ge": 0xFFFFFFFF & ~((1 << lane) - 1),
+    }  # fmt: skip
+    for k, axis in enumerate("xyz"):
+        values[f"%ntid.{axis}"] = np.full(len(thread), launch.block[k])
+        values[f"%nctaid.{axis}"] = np.full(len(thread), launch.grid[k])
+        values[f"%cluster_ctaid.{axis}"] = np.zeros(len(thread), np.int64)
+        values[f"%cluster_nctaid.{axis}"] = np.ones(len(thread), np.int64)
+    values["%cluster_ctarank"] = np.zeros(len(thread), np.int64)
+    values["%cluster_nctarank"] = np.ones(len(thread), np.int64)
+    return {
+        name: np.broadcast_to(v.astype(np.uint32), (2, len(thread))) for name, v in values.items()
+    }

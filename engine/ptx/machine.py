@@ -1,0 +1,216 @@
+"""Runs a kernel for a batch of blocks: which threads go on where, and what they wait for.
+
+Threads that stand at one instruction execute it together. Of those that can go on, the ones with
+the lowest instruction do, up to where others stand: threads that parted at a branch meet again at
+its end, as nvcc lays code out. A warp that waits is parked until what it waits for has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.ptx.findings import Finding, Findings
+from engine.ptx.lanes import Bools, Lanes, together
+from engine.ptx.memory import Memory
+from engine.ptx.ordering import Clocks
+from engine.ptx.registers import Registers
+from engine.ptx.syntax import Instruction, Kernel
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """The lanes of `taken` go on at `target`, the others behind the branch."""
+
+    taken: Bools
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Each lane goes on at a target of its own (`brx.idx`)."""
+
+    targets: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """The lanes of `waiting` stay before (`again`) or behind the instruction until woken.
+
+    `keys`: for each lane, what wakes it. `undone`: the other lanes have not executed it either.
+    """
+
+    waiting: Bools
+    keys: list[Key]
+    again: bool
+    undone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The lanes of `gone` have ended."""
+
+    gone: Bools
+
+
+Outcome = Jump | Scatter | Park | Exit
+Run = Callable[[Lanes], Outcome | None]
+
+
+@dataclass(slots=True)
+class Group:
+    """Lanes that stand at one instruction; `key`: what they wait for."""
+
+    pc: int
+    lanes: Lanes
+    key: Key | None = None
+
+
+class Machine:
+    """One batch of blocks of a launch, ready to run.
+
+    `code` is set by the one who decodes the kernel for this machine (`decode`).
+    """
+
+    def __init__(
+        self, kernel: Kernel, registers: Registers, memory: Memory, clocks: Clocks,
+        findings: Findings, blocks: int, threads: int,
+    ) -> None:  # fmt: skip
+        self.kernel, self.registers, self.memory = kernel, registers, memory
+        self.clocks, self.findings = clocks, findings
+        self.blocks, self.threads = blocks, threads
+        self.code: list[Run] = []
+        self.groups: list[Group] = []
+        self.alive = np.ones(blocks * threads, np.bool_)
+        self.executed = 0  # instructions, each counted once for all lanes together
+        self.executed_threads = 0
+        # What lands by itself: asked when nothing else can go on; true if something happened.
+        self.pending: list[Callable[[], bool]] = []
+        # What an ended thread may release: barriers that wait for all threads that are left.
+        self.on_exit: Callable[[], None] = lambda: None
+        self.symbols: dict[str, int] = {}
+        self.barriers: Any = None
+        self.copies: Any = None
+        self.mbarriers: Any = None
+        self.bulk: Any = None
+        self.matmuls: Any = None
+        self.events = 0  # counts what may let a thread go on that polls
+
+    def run(self) -> None:
+        """Runs all threads to their ends, or to a deadlock, which is a finding."""
+        everyone = Lanes(np.arange(self.blocks * self.threads, dtype=np.int64))
+        self.groups = [Group(0, everyone)]
+        polled = -1
+        with np.errstate(all="ignore"):
+            while self.groups:
+                ready = [g for g in self.groups if g.key is None]
+                if not ready:
+                    if any(step() for step in self.pending):
+                        continue
+                    if polled != self.events and self.release_polls():
+                        polled = self.events
+                        continue
+                    self.deadlock()
+                    return
+                self.step(ready)
+
+    def step(self, ready: list[Group]) -> None:
+        pc = min(g.pc for g in ready)
+        now = [g for g in ready if g.pc == pc]
+        # Threads that wait at a collective for the rest of their warp look again with it.
+        held = [g for g in self.groups if g.pc == pc and g.key is not None and g.key[0] == "warp"]
+        if held:
+            warps = {int(w) for g in now for w in g.lanes.warps}
+            now += [g for g in held if g.key is not None and g.key[1] in warps]
+        meet = (g.pc for g in self.groups if g.pc > pc and (g.key is None or g.key[0] == "warp"))
+        limit = min(meet, default=len(self.code))
+        lanes = together([g.lanes for g in now])
+        self.groups = [g for g in self.groups if g not in now]
+        code = self.code
+        size = len(lanes)
+        began = pc
+        while pc < limit:
+            outcome = code[pc](lanes)
+            pc += 1
+            if outcome is not None:
+                self.executed += pc - began
+                self.executed_threads += (pc - began) * size
+                self.after(outcome, pc, lanes)
+                return
+        self.executed += pc - began
+        self.executed_threads += (pc - began) * size
+        self.groups.append(Group(pc, lanes))
+
+    def after(self, outcome: Outcome, pc: int, lanes: Lanes) -> None:
+        match outcome:
+            case Jump(taken, target):
+                self.add(target, lanes.where(taken))
+                if not taken.all():
+                    self.add(pc, lanes.where(~taken))
+            case Scatter(targets):
+                for target in np.unique(targets):
+                    self.add(int(target), lanes.where(targets == target))
+            case Exit(gone):
+                self.alive[lanes.threads[gone]] = False
+                self.events += 1
+                self.add(pc, lanes.where(~gone))
+                self.on_exit()
+            case Park(waiting, keys, again, undone):
+                if not waiting.all():
+                    self.add(pc - undone, lanes.where(~waiting))
+                for key in {keys[k] for k in np.flatnonzero(waiting)}:
+                    mine = waiting & np.array([k == key for k in keys])
+                    part = lanes.where(mine)
+                    assert part is not None
+                    self.groups.append(Group(pc - again, part, key))
+
+    def add(self, pc: int, lanes: Lanes | None) -> None:
+        if lanes is not None:
+            self.groups.append(Group(pc, lanes))
+
+    def wake(self, key: Key) -> None:
+        """Those that wait for `key` can go on."""
+        self.events += 1
+        for group in self.groups:
+            if group.key == key:
+                group.key = None
+
+    def release_polls(self) -> bool:
+        """Lets a suspended try_wait time out: the thread may do something else than wait."""
+        polls = [g for g in self.groups if g.key is not None and g.key[0] == "mbarrier"]
+        for group in polls:
+            group.key = None
+        self.timed_out = {int(t) for g in polls for t in g.lanes.threads}
+        return bool(polls)
+
+    timed_out: set[int] = set()
+
+    def converge(self, lanes: Lanes, waiting: Bools, at: Instruction) -> Outcome:
+        """Lanes of a warp whose others are elsewhere wait before a collective until those come."""
+        keys: list[Key] = [("warp", int(w), at.line) for w in lanes.warp_of]
+        return Park(waiting, keys, True, True)
+
+    def deadlock(self) -> None:
+        """Reports where each group of threads stands that can never go on."""
+        for group in self.groups:
+            at = self.kernel.code[min(group.pc, len(self.kernel.code) - 1)]
+            what = "for nothing that can come" if group.key is None else f"at {group.key[0]}"
+            thread = int(group.lanes.threads[0])
+            words = f"{len(group.lanes)} threads wait {what}, and no other thread can go on"
+            self.findings.add(
+                Finding(
+                    "deadlock",
+                    at,
+                    words,
+                    self.memory.first_block + thread // self.threads,
+                    thread % self.threads,
+                )
+            )
+
+    def report(self, kind: str, at: Instruction, words: str, lanes: Lanes) -> None:
+        self.memory.report(kind, at, words, int(lanes.threads[0]))

@@ -1,0 +1,275 @@
+"""Global, shared, local and parameter memory of a batch of blocks, in two worlds.
+
+Each state space is one array of bytes for each world; addresses are checked before anything is
+read or written: against the tensor or the block's shared memory that they fall into, for
+alignment, and against what other agents did there (`ordering`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.ptx.findings import Finding, Findings
+from engine.ptx.lanes import Lanes
+from engine.ptx.ordering import THREADS, Clocks, History
+from engine.ptx.registers import UNDEFINED, Values
+from engine.ptx.syntax import Instruction
+
+# Where each state space begins in the generic address space. A tensor has 64 GiB for itself and
+# lies in the middle of them, so that an address before its begin is told from one of another.
+WINDOW = 36
+GLOBAL = 1 << 40
+SHARED, LOCAL, PARAM = 0x7F << 40, 0x7E << 40, 0x7D << 40
+HALF = 1 << WINDOW - 1
+
+
+@dataclass(slots=True)
+class Tensor:
+    """A piece of global memory that the launcher made.
+
+    Args:
+        data: its values; a run leaves there what the kernel wrote.
+        set: which bytes hold a value; None: all.
+    """
+
+    name: str
+    data: Values
+    set: Values | None = None
+
+    @staticmethod
+    def output(name: str, data: Values) -> Tensor:
+        """A tensor that holds nothing yet."""
+        return Tensor(name, data, np.zeros(data.nbytes, np.bool_))
+
+
+class Memory:
+    """Memory of a launch.
+
+    Args:
+        tensors: pieces of global memory in the order of their addresses.
+        shared: bytes of shared memory of a block.
+        local: bytes of local memory of a thread.
+    """
+
+    def __init__(
+        self, tensors: list[Tensor], blocks: int, threads: int, shared: int, local: int,
+        parameters: bytes, clocks: Clocks, findings: Findings, granule: int, first_block: int,
+        lines: dict[int, Instruction],
+    ) -> None:  # fmt: skip
+        self.tensors, self.blocks, self.threads = tensors, blocks, threads
+        self.clocks, self.findings, self.first_block = clocks, findings, first_block
+        self.granule, self.lines = granule, lines
+        self.warps_per_block = clocks.per_block
+        sizes = [-(-t.data.nbytes // 256) * 256 for t in tensors]
+        self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        self.lengths = np.array([t.data.nbytes for t in tensors], np.int64)
+        self.spaces = {
+            "global": self._undefined(int(self.starts[-1])),
+            "shared": self._undefined(blocks * shared),
+            "local": self._undefined(blocks * threads * local),
+        }
+        self.shared_bytes, self.local_bytes = shared, local
+        self.parameters = np.frombuffer(parameters.ljust(8, b"\0"), np.uint8)
+        self.history = {
+            "global": History(int(self.starts[-1]) // granule + 1, clocks, True),
+            "shared": History(blocks * shared // granule + 1, clocks, False),
+        }
+        self.set = {space: np.zeros(held.shape[1], np.bool_) for space, held in self.spaces.items()}
+        for start, tensor in zip(self.starts, tensors, strict=False):
+            part = slice(int(start), int(start) + tensor.data.nbytes)
+            here = np.True_ if tensor.set is None else tensor.set
+            self.set["global"][part] = here
+            held, data = self.spaces["global"][:, part], tensor.data.reshape(-1).view(np.uint8)
+            held[...] = np.where(here, data, held)
+        self.unset: Finding | None = None
+
+    @staticmethod
+    def _undefined(size: int) -> Values:
+        out = np.empty((2, -(-size // 256) * 256), np.uint8)
+        for world, byte in enumerate(UNDEFINED):
+            out[world] = byte
+        return out
+
+    def address(self, tensor: int) -> int:
+        """The generic address of a tensor's first byte."""
+        return GLOBAL + (tensor << WINDOW) + HALF
+
+    def give_back(self) -> None:
+        """The tensors hold what the run left in them, as the first world has it."""
+        for start, tensor in zip(self.starts, self.tensors, strict=False):
+            part = slice(int(start), int(start) + tensor.data.nbytes)
+            if tensor.data.flags.writeable:
+                tensor.data.reshape(-1).view(np.uint8)[:] = self.spaces["global"][0, part]
+                if tensor.set is not None:
+                    tensor.set[:] = self.set["global"][part]
+
+    # Checks.
+
+    def same(self, values: Values, lanes: Lanes, at: Instruction, what: str) -> Values:
+        """The first world's values; a finding where the second one's differ."""
+        first: Values = values[0]
+        if np.array_equal(first, values[1]):
+            return first
+        k = int((values[0] != values[1]).reshape(len(lanes), -1).any(1).argmax())
+        self.report_undefined(at, f"{what} depends on a value that nothing defined", lanes, k)
+        return first
+
+    def report_undefined(self, at: Instruction, words: str, lanes: Lanes, k: int) -> None:
+        cause = self.unset
+        other = None if cause is None else cause.at
+        if cause is not None:
+            words += f"; {cause.words}"
+        self.report("undefined value", at, words, int(lanes.threads[k]), other)
+
+    def report(
+        self, kind: str, at: Instruction, words: str, thread: int, other: Instruction | None = None
+    ) -> None:
+        block = thread // self.threads
+        self.findings.add(
+            Finding(kind, at, words, self.first_block + block, thread % self.threads, other)
+        )
+
+    def place(
+        self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction, verb: str
+    ) -> tuple[str, Values, np.ndarray[Any, Any]]:
+        """Where `size` bytes at each lane's address lie: the space, offsets in it, and which exist.
+
+        Args:
+            space: `global`, `shared`, `local`, or "" for a generic address.
+            address: [2, lanes], bytes.
+        """
+        where = self.same(address, lanes, at, "an address").astype(np.int64)
+        if space == "":
+            space, where = self.generic(where, at)
+        if space == "shared":
+            inside = (where >= 0) & (where + size <= self.shared_bytes)
+            offset = lanes.threads // self.threads * self.shared_bytes + where
+        elif space == "local":
+            inside = (where >= 0) & (where + size <= self.local_bytes)
+            offset = lanes.threads * self.local_bytes + where
+        else:
+            tensor = (where - GLOBAL) >> WINDOW
+            known = (tensor >= 0) & (tensor < len(self.tensors))
+            tensor = np.where(known, tensor, 0)
+            where = where - GLOBAL - (tensor << WINDOW) - HALF
+            inside = known & (where >= 0)
+            if len(self.tensors):
+                inside &= where + size <= self.lengths[tensor]
+            offset = self.starts[tensor] + where
+        if not inside.all():
+            k = int((~inside).argmax())
+            name = self.name(space, int(tensor[k]) if space == "global" and known[k] else -1)
+            words = f"{verb} {size} bytes at byte {int(where[k])} of {name}"
+            self.report("out of bounds", at, words, int(lanes.threads[k]))
+        off = where % size if size & (size - 1) == 0 else where % 16
+        if np.count_nonzero(off):
+            k = int((off != 0).argmax())
+            words = f"{verb} {size} bytes at byte {int(where[k])} of {space} memory"
+            self.report("misaligned", at, words, int(lanes.threads[k]))
+            inside &= off == 0
+        return space, offset, inside
+
+    def generic(self, where: Values, at: Instruction) -> tuple[str, Values]:
+        base, space = GLOBAL, "global"
+        if where[0] >= SHARED:
+            base, space = SHARED, "shared"
+        elif where[0] >= LOCAL:
+            base, space = LOCAL, "local"
+        if space == "global":
+            return space, where
+        return space, where - base
+
+    def name(self, space: str, tensor: int) -> str:
+        """What a finding calls a memory, with its size in bytes."""
+        if space == "global":
+            if tensor < 0:
+                return "no tensor"
+            return f"{self.tensors[tensor].name}, which has {int(self.lengths[tensor])}"
+        has = self.shared_bytes if space == "shared" else self.local_bytes
+        return f"{space} memory, which has {has}"
+
+    def order(
+        self, space: str, offset: Values, size: int, lanes: Lanes, at: Instruction, write: bool,
+        kind: int = THREADS, proxy: bool = False,
+    ) -> None:  # fmt: skip
+        """Checks an access against what other agents did to these bytes, and notes it."""
+        if space == "local":
+            return
+        each = max(size // self.granule, 1)
+        granules = offset // self.granule
+        warps = lanes.warp_of
+        if each > 1:
+            granules = (granules[:, None] + np.arange(each)).reshape(-1)
+            warps = np.repeat(warps, each)
+        history = self.history[space]
+        if write:
+            conflict = history.write(granules, kind, warps, at.line)
+        else:
+            conflict = history.read(granules, kind, warps, at.line, proxy)
+        if conflict is not None:
+            k = conflict.index // each
+            verb = "writes" if write else "reads"
+            past = "wrote" if conflict.verb == "wrote" else "read"
+            words = f"{verb} {space} memory that another access {past}, and nothing orders the two"
+            if conflict.kind == "early read":
+                words = f"{verb} {space} memory before an asynchronous copy was waited for"
+            elif conflict.kind == "missing proxy fence":
+                words = "the asynchronous proxy reads what was written without fence.proxy.async"
+            other = self.lines.get(conflict.line)
+            self.report(conflict.kind, at, words, int(lanes.threads[k]), other)
+
+    # Accesses.
+
+    def load(
+        self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction
+    ) -> tuple[str, Values, Values]:
+        """Checks a load of `size` bytes for each lane: the space, the offsets, and which exist."""
+        space, offset, inside = self.place(space, address, size, lanes, at, "reads")
+        if not inside.all():
+            offset = np.where(inside, offset, 0)
+        self.order(space, offset, size, lanes, at, False)
+        return space, offset, inside
+
+    def read(self, space: str, offset: Values, item: int) -> Values:
+        """Items of `item` bytes at offsets: [2, ...]."""
+        held = self.spaces[space]
+        index = offset if item == 1 else offset // item
+        out: Values = held.view(np.dtype(f"u{item}"))[:, index]
+        return out
+
+    def note_unset(self, space: str, offset: Values, size: int, at: Instruction) -> None:
+        """Remembers the first load of bytes that nothing wrote: a cause to name later."""
+        if self.unset is None and not self.set[space][offset].all():
+            self.unset = Finding(
+                "undefined value", at, f"{space} memory was read before it was written"
+            )
+
+    def store(
+        self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction
+    ) -> tuple[str, Values, Any]:
+        """Checks a store of `size` bytes for each lane: the space, the offsets, and which exist."""
+        space, offset, inside = self.place(space, address, size, lanes, at, "writes")
+        if not inside.all():
+            kept = lanes.where(inside)
+            if kept is None:
+                return space, offset[:0], inside
+            offset, lanes = offset[inside], kept
+        self.order(space, offset, size, lanes, at, True)
+        return space, offset, inside
+
+    def write(self, space: str, offset: Values, values: Values, item: int) -> None:
+        """Writes items at offsets, [2, ...], and notes that they are set."""
+        held = self.spaces[space]
+        index = offset if item == 1 else offset // item
+        type = np.dtype(f"u{item}")
+        held.view(type)[:, index] = values
+        self.mark(space, index, type)
+
+    def mark(self, space: str, index: Values, type: np.dtype[Any]) -> None:
+        """Notes that the items of a type at these places hold a value."""
+        self.set[space].view(type)[index] = (
+            np.array(1, np.uint8).repeat(type.itemsize).view(type)[0]
+        )

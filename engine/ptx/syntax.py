@@ -1,0 +1,169 @@
+"""The parts of a PTX module, as `parser` reads them (PTX ISA, "Syntax" and "Directives")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+WIDTHS = {"pred": 1, **{f"{kind}{bits}": bits // 8 for kind in "busf" for bits in (8, 16, 32, 64)}}
+WIDTHS |= {"b128": 16, "bf16": 2, "f16x2": 4, "bf16x2": 4}
+
+
+def width(type: str) -> int:
+    """Bytes of a value of a fundamental type (PTX ISA, "Fundamental Types")."""
+    return WIDTHS[type]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in the user's source, and where that was inlined, innermost first."""
+
+    file: str
+    line: int
+    inlined_at: Location | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def chain(self) -> tuple[Location, ...]:
+        """This place, then each place that it was inlined at."""
+        return (self, *(self.inlined_at.chain() if self.inlined_at else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register, `%r7`. `negated`: a predicate that is read as `!%p1`."""
+
+    name: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A register that only the hardware writes: `%tid.x`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Immediate:
+    """A constant. Floats are kept as the bits of the `width` bytes that their text fixes."""
+
+    value: int
+    float_width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A name of a variable, a function or a label."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """`_`: a result that nobody takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """`{a, b}`: registers that one instruction reads or writes together."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """`[base + offset]`; for a tensor copy `[base, {coordinates}]`."""
+
+    base: Register | Symbol | Immediate
+    offset: int = 0
+    coordinates: tuple[Operand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """`a|b`: two results of one instruction."""
+
+    first: Operand
+    second: Operand
+
+
+Operand = Register | Special | Immediate | Symbol | Sink | Vector | Address | Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction: `@guard name.modifiers operands`, and where it stands.
+
+    `line` is the line of the PTX text, `source` the user's line where -lineinfo told it.
+    """
+
+    name: str
+    modifiers: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Register | None
+    line: int
+    source: Location | None
+
+    @property
+    def opcode(self) -> str:
+        return ".".join((self.name, *self.modifiers))
+
+    @property
+    def type(self) -> str:
+        """The last modifier that is a type: what most instructions work on."""
+        return next((m for m in reversed(self.modifiers) if m in WIDTHS), "")
+
+    def has(self, modifier: str) -> bool:
+        return modifier in self.modifiers
+
+    def __str__(self) -> str:
+        return f"PTX line {self.line}: {self.opcode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable in a state space. `size` 0: extern, sized by the launch. `initial`: its bytes."""
+
+    name: str
+    space: str
+    align: int
+    size: int
+    initial: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A kernel parameter and where it lies in the parameter block, in bytes."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An entry: its parameters, registers by name with their types, variables, and code.
+
+    `labels` gives the index into `code` that a label stands before; `tables` the branch targets of
+    `brx.idx`.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    registers: Mapping[str, str]
+    variables: tuple[Variable, ...]
+    code: tuple[Instruction, ...]
+    labels: Mapping[str, int]
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    max_threads: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """All that one PTX text holds."""
+
+    target: str
+    kernels: Mapping[str, Kernel]
+    variables: tuple[Variable, ...]
