@@ -2,7 +2,8 @@
 
 A kernel goes wrong past the numbers that it compares its sizes with (`if (args.B > 4) return`).
 They are not in the spec: they are read from the CuIR. Each comparison of sizes must come out true
-in one run and false in another; where no affordable run does that, the verdict says which comparison, and how, was never met.
+in one run and false in another; where no affordable run does that, the verdict says which
+comparison, and how, was never met.
 """
 
 from __future__ import annotations
