@@ -12,7 +12,7 @@ from engine.cuir.integers import integers_in
 from engine.cuir.nodes import Compare, Expr, Module, walk_expr
 from engine.errors import CuBridgeError
 from engine.gates.deck import Tiles, quick_deck
-from engine.gates.sizes import tiles_of
+from engine.gates.tile_sizes import tiles_of
 from engine.service.keep_map import KeepMap
 from engine.spec.recipe import Recipe
 

@@ -28,12 +28,21 @@ from engine.gates.comparing import (
 )
 from engine.gates.deck import Case
 from engine.gates.diagnose import diagnose, lse_path
-from engine.gates.running import Compare, Row, Way, execute, make_case, weights_of
+from engine.gates.running import (
+    Compare,
+    Row,
+    Way,
+    execute,
+    make_case,
+    weights_of,
+    with_logits,
+)
 from engine.gates.sizes import first_met, thresholds
 from engine.gates.steady import UNSOUND, UNUSUAL, overflows, steady
 from engine.gates.subject import Failure, Subject, as_typed, op_text
 from engine.gates.under_mask import run_under_mask
 from engine.spec.oracle import expected, output_as_bhnd
+from engine.spec.small_logits import factor_that_shows
 
 TINY = 1e-250  # a weight below may or may not reach 0 where it is computed in another order
 MAX_DIAGNOSED = 400  # keys: beyond that a failure keeps its numbers only
@@ -155,6 +164,11 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
 def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row]:
     """The keep set, exactly: one-hot V gives back every weight."""
     inputs, sizes = make_case(subject, case, seed)
+
+    def at(factor: float) -> dict[str, Any]:
+        return with_logits(subject, inputs, factor)
+
+    inputs = at(factor_that_shows(lambda f: expected(subject.recipe, at(f)).weights, TINY))
     want = expected(subject.recipe, inputs)
     # relu gives kept pairs the weight of removed ones, and so does a score of -10000.
     keep = want.keep & (want.weights != 0)
@@ -164,6 +178,7 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
     if failure is not None or got is None:
         return failure, row
     row["kept"] = int(keep.sum())
+    row["hidden"] = int((want.keep & ~keep | unclear).sum())
     wrong = ((got != 0) != keep) & ~unclear
     if not bool(wrong.any()):
         return None, row

@@ -22,11 +22,12 @@ from engine.errors import SpecError
 from engine.gates.cases import legal_cases
 from engine.gates.comparing import EXACT_TOLERANCE, roundoff, rows_equal
 from engine.gates.deck import Case
-from engine.gates.running import Compare, Row, Way, execute, hot_like, make_case
+from engine.gates.running import Compare, Row, Way, execute, hot_like, make_case, with_logits
 from engine.gates.steady import UNSOUND, UNUSUAL, finite_as_ever, overflows, steady
 from engine.gates.subject import Failure, Subject, as_typed
 from engine.spec.oracle import as_bhnd, output_as_bhnd
 from engine.spec.signature import Signature
+from engine.spec.small_logits import factor_that_shows
 from engine.spec.source import read_source
 from engine.spec.unread import integers_of, integers_redrawn
 
@@ -164,15 +165,20 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
     """The weights themselves: O with one-hot V is one column of them per key."""
     inputs, sizes = drawn(subject, case, seed)
     row: Row = {"case": str(case), "mode": "weights"}
-    v = next(i for i in subject.recipe.inputs if i.role == "v")
-    pairs = 0
     width = subject.columns["Dv"]
-    for first in range(0, sizes["Nk"], width):
+    firsts = range(0, sizes["Nk"], width)
+
+    def weights_at(factor: float) -> Tensor:
+        smaller = with_logits(subject, inputs, factor)
+        parts = [_spec(subject, _one_hot(subject, smaller, first)) for first in firsts]
+        whole = [_without_nan_rows(p) for p in parts if isinstance(p, Tensor)]
+        return torch.cat(whole, -1) if whole else torch.zeros(0)
+
+    inputs = with_logits(subject, inputs, factor_that_shows(weights_at, TINY))
+    pairs = 0
+    for first in firsts:
         columns = min(width, sizes["Nk"] - first)
-        hot = as_bhnd(v, torch.zeros_like(inputs[v.name]))
-        for d in range(columns):
-            hot[:, :, first + d, d] = 1.0
-        probe = dict(inputs) | {v.name: hot_like(v, hot, inputs[v.name])}
+        probe = _one_hot(subject, inputs, first)
         spec = _spec(subject, probe)
         if isinstance(spec, str):
             return None, row | {"skipped": spec}
@@ -203,6 +209,15 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
 def _no_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row]:
     """Without a recipe nothing says what is kept, and no case asks."""
     raise AssertionError("a case under the mask without a recipe")
+
+
+def _one_hot(subject: Subject, inputs: Mapping[str, Any], first: int) -> dict[str, Any]:
+    """The inputs with a V of which column d is 1 at key `first` + d, and 0 elsewhere."""
+    v = next(i for i in subject.recipe.inputs if i.role == "v")
+    hot = as_bhnd(v, torch.zeros_like(inputs[v.name]))
+    for d in range(min(subject.columns["Dv"], hot.shape[2] - first)):
+        hot[:, :, first + d, d] = 1.0
+    return dict(inputs) | {v.name: hot_like(v, hot, inputs[v.name])}
 
 
 BY_SPEC = Way(unread_cases, drawn, compared, _typed, _probe, _no_mask, as_found, too_few)

@@ -14,7 +14,9 @@ from engine.cuir.printer import print_module
 from engine.gates.deck import (
     LONG_SUM,
     MAX_SQUARE,
+    MOST_IN_TURN,
     MOST_TILES,
+    UNKNOWN,
     Case,
     Tiles,
     constants,
@@ -26,23 +28,19 @@ from engine.gates.deck import (
     quick,
 )
 from engine.gates.running import removable
-from engine.gates.sizes import affordable, cases_past, compared, thresholds, tiles_of
+from engine.gates.sizes import affordable, cases_past, compared, thresholds
 from engine.gates.subject import Subject
+from engine.gates.tile_sizes import tiles_of
 from engine.gates.under_mask import under_mask_cases
+from engine.spec.draws import FLAGS, IDS
 from engine.spec.extremes import biases
 from engine.transfer.ranges import reads_pairs
 from engine.transfer.workspace import launch_constants
 
-# A mask that reads inputs: batches that differ, several blocks of rows and tiles of keys; two runs
-# in a row, of which one has its mask's bits for one tile only.
-# Sorted runs, as models mostly have them; then each batch in a way of its own.
-DATA_CASES = tuple(
-    Case(b, 2, 1, n, n, modes=("exact",), turn=turn)
-    for b, n, turn in ((2, 260, 0), (2, 261, 0), (3, 259, 2))
-)
 # How far beyond the deck's largest sizes the unforeseen ones may go: half a second of runs each.
 MORE_KEYS, MORE_ROWS = 2500, 900
-SECTION = 16  # heads whose blocks of rows the bundled kernels take turn by turn, at most
+DRAWS = max(len(IDS), len(FLAGS))
+MANY_HEADS = 16  # at least so many and more, whatever the module takes in turn
 BIAS_CASE = Case(1, 2, 1, 70, 200, values="bias-inf", modes=("exact",))
 
 
@@ -94,6 +92,8 @@ def bent(subject: Subject, case: Case) -> Case | None:
         replace(case, Nq=square, Nk=square),
         replace(case, Hkv=case.Hq),
         replace(case, Nq=square, Nk=square, Hkv=case.Hq),
+        replace(case, B=1),
+        replace(case, B=1, Nq=square, Nk=square),
     )
     return next((one for one in tried if subject.allows(one)), None)
 
@@ -106,25 +106,43 @@ def read_cases(subject: Subject) -> list[Case]:
     if biases(subject.recipe):
         more = (*more, *extremes(tiles_of(subject.module)))
     if reads_pairs(subject.recipe.keep):
-        more = (*more, *DATA_CASES)
+        more = (*more, *data_cases(tiles_of(subject.module)))
     if subject.recipe.keep != Num(True):
         more = (*more, *under_mask_cases(tiles_of(subject.module)))
     return legal_cases(subject, constants_of(subject), more)
 
 
+def data_cases(tiles: Tiles | None) -> tuple[Case, ...]:
+    """For a mask that reads inputs: ids and flags drawn in each of the ways that there are, with
+    more rows than keys and with more keys than rows, in two blocks of rows and tiles of keys.
+
+    Runs alternate between the two ways in which a mask's bits are kept (see `run_module`), and a
+    draw has the other one where its lengths are the other way round.
+    """
+    at = tiles or UNKNOWN
+    tall = (at.rows + 40, at.keys + 9)
+    wide = (at.rows + 9, at.rows + at.keys + 49)
+    return tuple(
+        Case(1, 1, 1, n_q, n_k, modes=("exact",), turn=turn)
+        for n_q, n_k in (tall, wide)
+        for turn in range(DRAWS)
+    )
+
+
 def unforeseen(module: Module, deck: Sequence[Case]) -> tuple[Case, ...]:
     """Sizes that follow from the module's own text, so that no edit can be made for them: among
     those of the deck and beyond its largest, in keys, in rows, in batches and in heads; and more
-    heads than are taken turn by turn (`SECTION`), with several blocks of rows each, of which some
-    keep nothing."""
+    heads than two sections hold, in two batches that share keys, with several blocks of rows each,
+    of which some keep nothing."""
     digest = hashlib.sha256(print_module(module).encode()).digest()
     numbers = [int.from_bytes(digest[k : k + 2]) for k in range(0, 32, 2)]
     group, kv = ((2, 1), (1, 2), (3, 1), (2, 2))[numbers[0] % 4]
     keys = max((c.Nk for c in deck), default=0) + 1 + numbers[1] % MORE_KEYS
     rows = max((c.Nq for c in deck), default=0) + 1 + numbers[2] % MORE_ROWS
     exact = ("exact",)
-    block = (tiles_of(module) or Tiles(128, 64)).rows
-    heads, square = SECTION + 1 + numbers[12] % 7, block + 1 + numbers[15] % 60
+    tiles = tiles_of(module) or UNKNOWN
+    block, square = tiles.rows, tiles.rows + 1 + numbers[15] % 60
+    many = max(min(2 * tiles.heads, 2 * MOST_IN_TURN), MANY_HEADS) // 4 + 1 + numbers[12] % 3
     few = 9 + numbers[14] % 60  # keys: where the last query sees the last, two blocks keep none
     return (
         Case(1 + numbers[3] % 2, group * kv, kv, 9 + numbers[4] % 150, 9 + numbers[5] % 150,
@@ -133,15 +151,15 @@ def unforeseen(module: Module, deck: Sequence[Case]) -> tuple[Case, ...]:
         Case(1, 1, 1, rows, 9 + numbers[7] % 40, modes=exact),
         Case(3 + numbers[8] % 5, 1, 1, 2 + numbers[9] % 8, 9 + numbers[10] % 60, modes=exact),
         Case(1, 5 + numbers[11] % 20, 1, 2 + numbers[9] % 8, 9 + numbers[10] % 60, modes=exact),
-        Case(1, heads, 1, 2 * block + few + numbers[13] % 40, few, modes=exact),
-        Case(1, heads, 1, square, square, modes=exact),
+        Case(2, 2 * many, many, 2 * block + few + numbers[13] % 40, few, modes=exact),
+        Case(2, 2 * many, many, square, square, modes=exact),
     )  # fmt: skip
 
 
 def drawn_cases(tiles: Tiles | None) -> tuple[Case, ...]:
     """Longer draws of ids and flags, padding at the end first: a third of these rows, with a whole
     tile of keys and a block of rows behind it in that third."""
-    at = tiles or Tiles(128, 64)
+    at = tiles or UNKNOWN
     n = 3 * at.keys * (1 + -(-at.rows // at.keys))
     return tuple(Case(1, 1, 1, n, n, modes=("exact",), turn=turn) for turn in (4, 3, 2))
 

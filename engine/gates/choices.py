@@ -22,12 +22,12 @@ from engine.cuir.parser import parse_module
 from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.by_spec import BY_SPEC
 from engine.gates.cases import bent
-from engine.gates.deck import Case, Tiles
+from engine.gates.deck import UNKNOWN, Case, Tiles, sections
 from engine.gates.judge import judge_json
 from engine.gates.proofs import Proofs, proofs_of
 from engine.gates.running import Row, Way, run_deck
-from engine.gates.sizes import tiles_of
 from engine.gates.subject import Failure, Report, Subject, as_declared, at_sight
+from engine.gates.tile_sizes import tiles_of
 from engine.spec import recipe_from_json
 from engine.transfer.binding import Binding
 
@@ -105,9 +105,11 @@ def _judged(way: Way, subject: Subject, report: Report) -> tuple[Failure | None,
 
 
 def _cases(tiles: Tiles | None) -> tuple[Case, ...]:
-    """Three blocks of rows, three tiles of keys, the last ones short; then one of each."""
-    at = tiles or Tiles(128, 64)
+    """Three blocks of rows, three tiles of keys, the last ones short; one of each; more heads than
+    a section has."""
+    at = tiles or UNKNOWN
     return (
         Case(1, 2, 1, 2 * at.rows + 3, 2 * at.keys + 5, turn=0),
         Case(2, 2, 2, 7, 5, modes=("exact",), turn=0),
+        *sections(at),
     )

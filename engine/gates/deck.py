@@ -15,6 +15,7 @@ from engine.spec.extremes import PATTERNS
 
 MAX_CONSTANT = 8192
 MAX_SQUARE = 2048  # as many rows as keys: both past a constant, which costs its square (3 s)
+MOST_IN_TURN = 64  # heads in a section that a run can be afforded for (2 s)
 MOST_TILES = 66  # `class_tiles` has at most 64 warps for one block of rows
 
 
@@ -43,10 +44,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """How many query rows and how many keys the kernel takes at a time."""
+    """How many query rows and keys the kernel takes at a time, and how many heads it takes in turn
+    (its section) before the next ones."""
 
     rows: int
     keys: int
+    heads: int = 1
+
+
+UNKNOWN = Tiles(128, 64)  # a kernel whose text does not tell
 
 
 def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
@@ -56,7 +62,7 @@ def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
     predicate off by one takes for full. Long runs have at least two tiles of keys. How ids are
     drawn follows from a case's place: new cases go to the end.
     """
-    at = tiles or Tiles(128, 64)
+    at = tiles or UNKNOWN
     short = max(at.keys - 1, 1)
     long = _whole(at.keys, 192)  # keys
     square = _whole(at.keys, 150)
@@ -64,15 +70,27 @@ def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
         Case(1, 2, 1, 5, 7),
         Case(1, 2, 2, at.rows, at.keys, values="peaked"),
         Case(2, 2, 1, min(70, at.rows + 6), short, probe_keep=True),
-        Case(1, 4, 2, at.rows + 1, long + 8),
+        Case(1, 2, 1, at.rows + 1, long + 8),
         Case(1, 1, 1, 3, 0, modes=("exact",)),
         Case(1, 1, 1, 0, 5, modes=("exact",)),
         Case(1, 1, 1, 1, 130, probe_keep=True),
-        Case(1, 2, 1, long + 1, long + 1, values="peaked"),
-        Case(1, 2, 1, square - 1, square - 1, probe_keep=True),
+        Case(1, 1, 1, long + 1, long + 1, values="peaked"),
+        Case(1, 1, 1, square - 1, square - 1, probe_keep=True),
         Case(1, 1, 1, max(at.rows - 1, 1), at.keys + 1),
         Case(1, 1, 1, 2 * at.rows - 1, 2 * at.keys - 1, modes=("exact",)),
+        *sections(at),
     )
+
+
+def sections(tiles: Tiles) -> tuple[Case, ...]:
+    """More heads than a section holds, in two batches, two to each head of keys: the second section
+    begins at a multiple of its heads, and is not full. Each head has two blocks of rows, which are
+    no two tiles of keys long, and both keep something where a mask is aligned at the ends."""
+    if tiles.heads > MOST_IN_TURN:
+        return ()
+    kv = max(2, tiles.heads // 4 + 1)
+    rows, keys = 2 * tiles.rows - 3, tiles.rows + 6
+    return (Case(2, 2 * kv, kv, rows, keys, modes=("exact",)),)
 
 
 def _begun(tile: int, constant: int) -> int:
@@ -106,18 +124,20 @@ def past(found: Iterable[int], tiles: Tiles | None = None) -> tuple[Case, ...]:
     """Cases past the constants: many keys for masks aligned at the ends, many rows for those
     aligned at the beginnings (a window over i - j has no effect on rows before its end), and both,
     for blocks and prefixes that a row and a key must be past together. The last block of rows
-    begins past the constant too: a schedule counts from a block's first row."""
+    begins past the constant too: a schedule counts from a block's first row. Beyond a window's
+    width lie a block of rows and two tiles of keys, so that two blocks of rows begin at a tile
+    other than the first, and at different ones."""
     within = [c for c in found if c <= MAX_CONSTANT]
-    reach = max(within, default=0)
-    if reach + 3 <= REACH:
+    if not within:
         return ()
-    rows = (tiles or Tiles(64, 64)).rows
-    long = max(reach + 70, _begun(rows, reach))
-    both = max((c for c in within if c <= MAX_SQUARE), default=0)
-    square = max(both + 70, _begun(rows, both))
+    at = tiles or Tiles(64, 64)
+    reach, both = max(within), max((c for c in within if c <= MAX_SQUARE), default=0)
+    wide = reach + at.rows + 2 * at.keys + 9
+    band = at.rows + at.keys + 9
+    square = max(both + 70, _begun(at.rows, both))
     return (
-        Case(1, 1, 1, 70, long, modes=("exact",)),
-        Case(1, 1, 1, long, 70, modes=("exact",)),
+        Case(1, 1, 1, at.rows + 9, wide, modes=("exact",)),
+        Case(1, 1, 1, reach + at.rows + band, band, modes=("exact",)),
         *((Case(1, 1, 1, square, square, modes=("exact",)),) if both + 3 > REACH else ()),
     )
 

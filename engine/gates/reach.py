@@ -37,10 +37,11 @@ from engine.gates.conditions import Condition
 from engine.gates.deck import Case, Tiles
 from engine.gates.divided import never_by_0
 from engine.gates.names import changed_in, constants_in, data_in, places_in
-from engine.gates.sizes import SIZES, scalars_of, tiles_of
+from engine.gates.sizes import SIZES, scalars_of
 from engine.gates.standings import Within, climbs, runs, standings
 from engine.gates.subject import Subject
 from engine.gates.table import one_of, table_of_sizes, tiles, uniform
+from engine.gates.tile_sizes import tiles_of
 from engine.transfer.match import find_attention
 from engine.transfer.rewrite import free_names, map_expr, substitute
 

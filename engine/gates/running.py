@@ -136,6 +136,13 @@ def removable(recipe: Recipe) -> frozenset[str]:
     )  # fmt: skip
 
 
+def with_logits(subject: Subject, inputs: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """The inputs with logits of another size: q times `factor`, and what a softmax's score adds per
+    key likewise."""
+    names = {i.name for i in subject.recipe.inputs if i.role == "q"} | removable(subject.recipe)
+    return {n: t * factor if n in names else t for n, t in inputs.items()}
+
+
 def _remove_tiles(recipe: Recipe, inputs: Mapping[str, Any]) -> None:
     """-inf over whole tiles of keys: the first ones of some rows, the last ones of others."""
     for item in recipe.inputs:
@@ -235,6 +242,10 @@ def found_in(subject: Subject, outcome: Outcome) -> tuple[Failure | None, dict[s
             return failure, {}
     elif outcome.status != "ran":
         return Failure(outcome.reason or outcome.status, op=op_text(outcome.stopped_at or ())), {}
+    unwritten = [t.field for t in subject.binding.tensors
+                 if t.output and t.field not in outcome.outputs]  # fmt: skip
+    if unwritten:
+        return Failure(f"nothing writes args.{unwritten[0]}"), {}
     return failure, outputs_of(subject, outcome)
 
 

@@ -1,9 +1,9 @@
-"""What a module's own text asks of the deck: lengths about its tiles, and its comparisons of sizes.
+"""What a module's comparisons of sizes ask of the deck.
 
-A kernel goes wrong where a length is one short of whole tiles, and past the numbers that it
-compares its sizes with (`if (args.B > 4) return`). Neither is in the spec: both are read from the
-CuIR. Each comparison of sizes must come out true in one run and false in another; where no
-affordable run does that, the verdict says which comparison, and how, was never met.
+A kernel goes wrong past the numbers that it compares its sizes with (`if (args.B > 4) return`).
+They are not in the spec: they are read from the CuIR. Each comparison of sizes must come out true
+in one run and false in another; where no affordable run does that, the verdict says which
+comparison, and how, was never met.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from engine.cuir.nodes import (
     CONTRARY,
     Assign,
     Attr,
-    Binary,
     Call,
     Compare,
     Expr,
@@ -31,9 +30,7 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Path,
-    Select,
     Str,
-    children,
     walk,
     walk_expr,
 )
@@ -46,8 +43,6 @@ from engine.transfer.rewrite import free_names, map_expr, stmt_exprs, substitute
 
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk")
 SMALL = {"B": 1, "Hq": 1, "Hkv": 1, "Nq": 3, "Nk": 5}
-MAX_TILE = 1024
-NAMED = 1000  # a tile has a name; a number may be a block of the mask, however often it divides
 MAX_KEYS = 2 * MAX_CONSTANT + 8  # of one row: 2 s
 MAX_BLOCKS = 100  # 2 s of blocks with one tile each
 MAX_CASES = 5
@@ -99,33 +94,6 @@ class Threshold:
         return f"{print_expr(met)} ({self.path[0]})"
 
 
-def tiles_of(module: Module) -> Tiles | None:
-    """The rows and keys of a tile, by what the lengths are divided by; None where unknown."""
-    rows: Counter[int] = Counter()
-    keys: Counter[int] = Counter()
-    for path, expr, known, own in _expressions(module):
-        for node in walk_expr(expr):
-            match node:
-                case Call("ceil_div", (length, tile)) | Binary("//", length, tile):
-                    pass
-                case _:
-                    continue
-            whole = resolved(length, own)
-            if _counts(whole):
-                continue  # tiles, or words of them, are counted, not keys
-            size = _number(tile, known[str(path[0])])
-            read = _sizes(whole)
-            if size is not None and 8 <= size <= MAX_TILE:
-                weight = NAMED if isinstance(tile, Name) else 1
-                if "Nk" in read:
-                    keys[size] += weight
-                elif "Nq" in read:
-                    rows[size] += weight
-    if not rows or not keys:
-        return None
-    return Tiles(rows.most_common(1)[0][0], keys.most_common(1)[0][0])
-
-
 @lru_cache(maxsize=8)
 def thresholds(module: Module) -> tuple[Threshold, ...]:
     """Every comparison of sizes with a number, in the order of the text."""
@@ -136,7 +104,7 @@ def thresholds(module: Module) -> tuple[Threshold, ...]:
         batch = head = None
     places = {batch, head} - {None}
     out: dict[tuple[Expr, object], Threshold] = {}
-    for path, expr, known, own in _expressions(module):
+    for path, expr, known, own in expressions_in(module):
         constants: dict[str, Expr] = {n: Num(v) for n, v in known[str(path[0])].items()}
         inner = {n: e for n, e in own.items() if n not in places}
         for node in walk_expr(expr):
@@ -162,7 +130,7 @@ def compared(module: Module) -> tuple[Expr, ...]:
     decided = {t.text for t in thresholds(module)}
     return tuple(
         node
-        for path, expr, known, _ in _expressions(module)
+        for path, expr, known, _ in expressions_in(module)
         if path[0] in kernels
         for node in walk_expr(expr)
         if isinstance(node, Compare)
@@ -220,7 +188,7 @@ def affordable(case: Case) -> bool:
 
 
 def _candidates(one: Threshold, tiles: Tiles | None) -> Iterator[Case]:
-    read = [n for n in SIZES if n in _sizes(one.expr)]
+    read = [n for n in SIZES if n in sizes_in(one.expr)]
     names = free_names(one.expr)
     read += [n for n, place in (("B", one.batch), ("Hq", one.head)) if place in names]
     for number, size in product(one.numbers, read):
@@ -261,7 +229,7 @@ def scalars_of(module: Module) -> dict[str, dict[str, Expr]]:
 Row = tuple[Path, Expr, Mapping[str, Mapping[str, int]], Mapping[str, Expr]]
 
 
-def _expressions(module: Module) -> Iterator[Row]:
+def expressions_in(module: Module) -> Iterator[Row]:
     """Every expression with its statement's path, all functions' constants, and its function's
     scalars."""
     known, scalars = known_constants(module), scalars_of(module)
@@ -275,14 +243,14 @@ def known_constants(module: Module) -> Mapping[str, Mapping[str, int]]:
     """The whole numbers that names stand for at compile time, by function."""
     arch = next((v for k, v in module.spec if k == "arch"), None)
     name = arch.value if isinstance(arch, Str) else arch.id if isinstance(arch, Name) else ""
-    of_host = host_constants(module, arch_facts(name))
+    of_host = host_constants(module, arch_facts(name)) if name else {}
     out = {f.name: dict(of_host) if f.kind == "host" else {} for f in module.functions}
     functions = {f.name: f for f in module.functions}
     for _ in range(3):  # the launcher binds kernels, kernels bind device functions
         for path, stmt in walk(module):
             here = out[str(path[0])]
             if isinstance(stmt, Assign) and stmt.target not in here:
-                value = _number(stmt.value, here)
+                value = whole_number(stmt.value, here)
                 if value is not None:
                     here[stmt.target] = value
             for expr in stmt_exprs(stmt):
@@ -294,13 +262,14 @@ def known_constants(module: Module) -> Mapping[str, Mapping[str, int]]:
                             continue
                     if callee in functions:
                         for const, actual in zip(functions[callee].consts, given, strict=False):
-                            number = _number(actual, here)
+                            number = whole_number(actual, here)
                             if number is not None:
                                 out[callee].setdefault(const, number)
     return out
 
 
-def _number(expr: Expr, names: Mapping[str, int]) -> int | None:
+def whole_number(expr: Expr, names: Mapping[str, int]) -> int | None:
+    """What it is at compile time; None where that is unknown or no whole number."""
     try:
         value = evaluate(expr, names)
     except (CuBridgeError, KeyError, TypeError, ValueError, ZeroDivisionError):
@@ -322,7 +291,8 @@ def resolved(expr: Expr, scalars: Mapping[str, Expr]) -> Expr:
     return expr
 
 
-def _sizes(expr: Expr) -> frozenset[str]:
+def sizes_in(expr: Expr) -> frozenset[str]:
+    """The sizes that it reads from the arguments."""
     return frozenset(n.field for n in walk_expr(expr) if isinstance(n, Attr) and n.field in SIZES)
 
 
@@ -337,22 +307,7 @@ def _only_sizes(expr: Expr) -> bool:
 
 
 def _reads(expr: Expr, places: Iterable[str | None]) -> bool:
-    return bool(_sizes(expr) or free_names(expr) & set(places))
-
-
-def _counts(expr: Expr) -> bool:
-    """Whether it is a number of tiles or blocks: a quotient, and not that many of what it was
-    divided by."""
-    match expr:
-        case Binary("*", Binary("//", length, by) | Call("floor_div", (length, by)), times) if (
-            by == times
-        ):
-            return _counts(length)
-        case Call("ceil_div" | "floor_div") | Binary("//"):
-            return True
-        case Select(_, then, other):
-            return _counts(then) or _counts(other)
-    return any(map(_counts, children(expr)))
+    return bool(sizes_in(expr) or free_names(expr) & set(places))
 
 
 def _integers(expressions: Iterable[Expr]) -> set[int]:

@@ -20,8 +20,8 @@ from torch import Tensor
 from engine.gates.comparing import lse_equal, rows_equal
 from engine.gates.deck import Case, Tiles
 from engine.gates.running import Row, execute, make_case
-from engine.gates.sizes import tiles_of
 from engine.gates.subject import Failure, Subject
+from engine.gates.tile_sizes import tiles_of
 from engine.spec.oracle import Expected, expected, output_as_bhnd
 from engine.spec.under_mask import outside_range, with_nan
 

@@ -17,8 +17,9 @@ from engine.gates.conditions import Condition, Key
 from engine.gates.deck import Case
 from engine.gates.reach import Reach, Reaches
 from engine.gates.running import Row, Way, run_deck
-from engine.gates.sizes import affordable, tiles_of
+from engine.gates.sizes import affordable
 from engine.gates.subject import Failure, Report, Subject, op_text
+from engine.gates.tile_sizes import tiles_of
 from engine.transfer.ranges import reads_pairs
 
 TRIES = 3  # cases at most that are run for one side of one condition

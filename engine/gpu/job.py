@@ -26,6 +26,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError, Where
 from engine.files import read_spec
+from engine.gates.tile_sizes import section_of
 from engine.gpu.closure import ROOT, beside, closure, foreign, local_modules
 from engine.gpu.flexmods import NotExpressible, flex_source
 from engine.gpu.worker.manifest import (
@@ -259,6 +260,7 @@ def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
         "primary": contents.primary,
         "fields": [[f.name, f.type] for f in contents.module.fields],
         "constants": {a: dict(keys) for a, keys in contents.constants.items()},
+        "section": section_of(contents.module),
         "kernels": [f.name for f in contents.module.functions if f.kind == "kernel"],
         "spec": contents.spec.name,
         "options": dict(contents.options),

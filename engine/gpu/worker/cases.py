@@ -66,6 +66,10 @@ _LEVELS = (
     Case(1, 2, 1, 20, 150, LEVEL, 8200), Case(2, 2, 2, 150, 150, LEVEL, 8201),
     Case(1, 2, 1, 300, 1000, LEVEL, 8202),
 )  # fmt: skip
+# Several blocks of rows of more heads than are taken in turn (`past_section`), two to a key head.
+_SECTIONS = (
+    Case(2, 4, 2, 381, 300, FLAT, 8300, 1), Case(2, 4, 2, 300, 381, FLAT, 8301, 2),
+)  # fmt: skip
 _LONG_SUM = Case(1, 1, 1, 1, 30_001, EVEN, 8203)
 
 
@@ -90,8 +94,17 @@ def around(values: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple(dict.fromkeys(out))
 
 
-def accuracy_deck(expressions: Iterable[Expr], short: bool) -> tuple[Case, ...]:
-    """The cases of the accuracy checks; every size with two kinds of values."""
+def past_section(case: Case, section: int) -> Case:
+    """The case with more heads in all than two sections of so many hold, two or more to a key head
+    as before."""
+    group = case.Hq // case.Hkv
+    kv = max(case.Hkv, 2 * section // (case.B * group) + 1)
+    return replace(case, Hq=group * kv, Hkv=kv)
+
+
+def accuracy_deck(expressions: Iterable[Expr], short: bool, section: int = 1) -> tuple[Case, ...]:
+    """The cases of the accuracy checks; every size with two kinds of values. `section`: how many
+    heads the kernel takes in turn before the next ones."""
     found = constants(expressions)
     if short:
         reach = tuple((min(c + 70, 300), c + 131) for c in found[-2:])
@@ -109,10 +122,11 @@ def accuracy_deck(expressions: Iterable[Expr], short: bool) -> tuple[Case, ...]:
             continue
         other = PEAKED if n % 3 else SHIFTED
         cases += [base, replace(base, values=other, seed=5000 + n, turn=2 * n + 1)]
-    return (*cases, *(_LEVELS[:2] if short else (*_LEVELS, _LONG_SUM)))
+    many = tuple(past_section(c, section) for c in _SECTIONS)
+    return (*cases, *many, *(_LEVELS[:2] if short else (*_LEVELS, _LONG_SUM)))
 
 
-def probe_deck(expressions: Iterable[Expr], short: bool) -> tuple[Case, ...]:
+def probe_deck(expressions: Iterable[Expr], short: bool, section: int = 1) -> tuple[Case, ...]:
     """The cases of the mask probes: few heads, sizes off tile edges and past every constant."""
     found = constants(expressions)
     sizes = [(70, 133), (133, 70), (197, 197)]
@@ -124,9 +138,13 @@ def probe_deck(expressions: Iterable[Expr], short: bool) -> tuple[Case, ...]:
             sizes.append((min(c, 260), c))
     sizes = list(dict.fromkeys(sizes))
     heads = ((2, 1), (4, 2), (3, 3))
-    return tuple(
-        Case(2 if n % 3 == 1 else 1, *heads[n % 3], nq, nk, FLAT, 9000 + n, n)
-        for n, (nq, nk) in enumerate(sizes)
+    many = replace(past_section(_SECTIONS[0], section), seed=9400)
+    return (
+        *(
+            Case(2 if n % 3 == 1 else 1, *heads[n % 3], nq, nk, FLAT, 9000 + n, n)
+            for n, (nq, nk) in enumerate(sizes)
+        ),
+        many,
     )
 
 

@@ -49,8 +49,7 @@ def check_numbers(subject: Subject) -> None:
     tally = subject.tallies["accuracy"]
     if far := deck.beyond(subject.expressions):
         tally.notes[UNREACHED] = list(far)
-    cases = (*deck.accuracy_deck(subject.expressions, subject.short), *subject.list_cases,
-             *subject.extreme_cases)  # fmt: skip
+    cases = (*subject.accuracy_cases, *subject.list_cases, *subject.extreme_cases)
     for n, case in enumerate(cases):
         if not subject.fits(case):
             tally.count("sizes that the spec excludes", 1)
@@ -312,7 +311,7 @@ def check_rewritten(subject: Subject) -> None:
 
 def check_repeats(subject: Subject) -> None:
     """The same launch again and again: the same bits."""
-    case = subject.adapted(deck.REPEAT_CASE)
+    case = subject.repeat_case
     if case is None:
         return
     subject.say(f"repeats: {case}")
@@ -333,7 +332,7 @@ def check_held(subject: Subject) -> None:
     if subject.binding.workspace is None:
         return
     subject.tallies.open("held lists")
-    case = subject.adapted(deck.REPEAT_CASE)
+    case = subject.repeat_case
     if case is None:
         return
     subject.say(f"held lists: {case}")
@@ -360,7 +359,7 @@ def check_stale(subject: Subject) -> None:
     if subject.binding.workspace is None:
         return
     subject.tallies.open("stale lists")
-    fitted = (subject.adapted(deck.REPEAT_CASE), *(c for c in subject.list_cases if c.slots == 1))
+    fitted = (subject.repeat_case, *(c for c in subject.list_cases if c.slots == 1))
     for case in filter(None, fitted):
         if not subject.fits(case):
             continue

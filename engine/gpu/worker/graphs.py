@@ -31,7 +31,7 @@ def captured(launch: Callable[[], int]) -> Callable[[], None]:
 
 def check_graph(subject: Subject, capture: Capture = captured) -> dict[str, Any]:
     """A replay must give the bits of a launch on what the inputs hold by then."""
-    case = subject.adapted(deck.REPEAT_CASE)
+    case = subject.repeat_case
     with subject.tallies.timed("graph") as tally:
         if case is None:
             return {**tally.row(), "verdict": NOT_RUN, "reason": "no case of the deck applies"}

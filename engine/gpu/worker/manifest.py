@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SCHEMA = 1
+SCHEMA = 2
 MANIFEST = "job.json"
 KERNEL = "kernel"
 SOURCE = "kernel.cu"
@@ -31,7 +31,7 @@ class Job:
     launch template's parameters in order, some or all of the kernel's `declared` keys; `primary` is
     the key of the one that is judged on the whole deck. `fields` are name and type of the argument
     struct's fields. `constants` are those of the launcher that the workspace's size depends on, by
-    arch and key.
+    arch and key. `section` is how many heads the kernel takes in turn before the next ones.
     """
 
     folder: Path
@@ -44,6 +44,7 @@ class Job:
     primary: str
     fields: tuple[tuple[str, str], ...]
     constants: Mapping[str, Mapping[str, Mapping[str, int]]]
+    section: int
     kernels: tuple[str, ...]
     spec: str
     options: Mapping[str, Any]
@@ -136,6 +137,7 @@ def read_job(folder: Path) -> Job:
         primary=data["primary"],
         fields=tuple((n, t) for n, t in data["fields"]),
         constants=data["constants"],
+        section=data["section"],
         kernels=tuple(data["kernels"]),
         spec=data["spec"],
         options=data["options"],

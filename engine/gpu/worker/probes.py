@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,7 @@ from engine.gpu.worker.rows import Tally
 from engine.gpu.worker.specrun import one_hot
 from engine.gpu.worker.subject import Subject
 from engine.spec.oracle import Expected
+from engine.spec.small_logits import factor_that_shows
 from engine.spec.under_mask import outside_range, with_nan
 
 # V's hot element, and the weight from which on it must show in O. P is rounded to the inputs'
@@ -37,7 +39,7 @@ def check_keep_sets(subject: Subject) -> None:
     if not subject.linear:
         subject.tallies["keep sets"].note(reason=NOT_LINEAR)
         return
-    for case in deck.probe_deck(subject.expressions, subject.short):
+    for case in deck.probe_deck(subject.expressions, subject.short, subject.section):
         if not subject.fits(case):
             subject.tallies["keep sets"].count("sizes that the spec excludes", 1)
             continue
@@ -83,8 +85,15 @@ def probe(subject: Subject, case: Case) -> tuple[Tensor, dict[str, Tensor]] | st
     """The matrix that the kernel multiplies V with, [B, Hq, Nq, Nk], Dv columns at a time."""
     sizes = subject.run.sizes(case, subject.d, subject.dv)
     inputs = subject.run.make_inputs(case, sizes, subject.dtype)
-    q = subject.run.canonical(inputs, "q")
-    inputs = subject.run.replaced(inputs, "q", q * 0.5)
+    q = subject.run.canonical(inputs, "q") * 0.5
+
+    def at(factor: float) -> dict[str, Tensor]:
+        return subject.run.replaced(inputs, "q", q * factor)
+
+    with contextlib.suppress(SpecError):  # said where the weights are judged
+        seen = HOT[subject.dtype][1]
+        q = q * factor_that_shows(lambda f: subject.run.weights(at(f)), seen)
+    inputs = at(1.0)
     v = subject.run.canonical(inputs, "v")
     call = subject.again(case, subject.run.replaced(inputs, "v", torch.zeros_like(v)))
     name = subject.run.role["v"].name

@@ -41,6 +41,7 @@ class Subject:
     say: Say
     constants: Mapping[str, int] = field(default_factory=dict)
     fast_tanh: bool = False  # the kernel takes the hardware's approximate tanh
+    section: int = 1  # heads that the kernel takes in turn before the next ones
     _linear: bool | None = None
 
     def call(
@@ -83,6 +84,16 @@ class Subject:
             return tuple(map(Num, self.run.integers()))
         found = (recipe.keep, recipe.score, recipe.weight, recipe.output_factor)
         return tuple(e for e in found if e is not None)
+
+    @property
+    def accuracy_cases(self) -> tuple[Case, ...]:
+        """The deck of the accuracy checks."""
+        return deck.accuracy_deck(self.expressions, self.short, self.section)
+
+    @property
+    def repeat_case(self) -> Case | None:
+        """What is launched again and again; None where the spec allows nothing like it."""
+        return self.adapted(deck.past_section(deck.REPEAT_CASE, self.section))
 
     @property
     def list_cases(self) -> tuple[Case, ...]:

@@ -93,7 +93,7 @@ def subject_of(job: Job, library: Path, key: str, short: bool) -> Subject:
     return Subject(
         key, run, binding, launch, dtype, d, dv, short, Tallies(key),
         lambda text: tell(event="step", text=text), job.constants.get(arch or "", {}).get(key, {}),
-        takes_fast_tanh(job),
+        takes_fast_tanh(job), section=job.section,
     )  # fmt: skip
 
 
@@ -112,11 +112,9 @@ def asked_of(job: Job) -> Asked:
 
 def check_own_kernels(subject: Subject, job: Job) -> dict[str, Any]:
     """The kernels that one call launches, by the profiler's account."""
-    from engine.gpu.worker.cases import REPEAT_CASE
-
     with subject.tallies.timed("own kernels") as tally:
         subject.say("own kernels: profiling one call")
-        case = subject.adapted(REPEAT_CASE)
+        case = subject.repeat_case
         if case is None:
             return tally.row()
         call, _ = subject.call(case)

@@ -11,14 +11,19 @@ from hypothesis import strategies as st
 
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
+from engine.gates.by_recipe import BY_RECIPE
+from engine.gates.cases import data_cases, read_cases
 from engine.gates.deck import QUICK, Tiles, beyond, past, quick_deck
 from engine.gates.judge import judge
 from engine.gates.overflow import overflow
+from engine.gates.running import run_deck
 from engine.gates.subject import Subject
+from engine.gates.tile_sizes import tiles_of
 from engine.lift import lift, load_package
 from engine.lower.legal import legal
 from engine.spec.read import read_recipe
 from engine.transfer.rules import apply, plan
+from tests.engine.gates.test_judge import subject_of as target_of
 
 HEAD = "from jaxtyping import Float, Int32\nfrom torch import Tensor\nimport torch\n\n\n"
 WINDOW = """\
@@ -159,7 +164,7 @@ def test_every_constant_is_reached_or_named(found: set[int]) -> None:
         square = any(min(c.Nq, c.Nk) > constant + 2 for c in deck)
         assert (rows and keys) == (not named_far)
         assert square == (constant <= 2048)
-    assert sum(c.Nq * c.Nk for c in deck) < 6_000_000
+    assert sum(c.Nq * c.Nk for c in deck) < 7_000_000  # two tiles and a block past each
 
 
 def test_the_verdict_names_what_no_run_reaches(tmp_path: Path) -> None:
@@ -182,3 +187,54 @@ def test_a_block_of_rows_begins_past_each_constant(constant: int, rows: int) -> 
     """Where keys are past it too: a window's schedule counts from a block's first row."""
     deck = past([constant], Tiles(rows, 64))
     assert any((c.Nq - 1) // rows * rows > constant and c.Nk > constant for c in deck)
+
+
+@given(
+    st.integers(9, 8192), st.sampled_from([64, 128, 192]), st.sampled_from([32, 64, 112, 128]),
+    st.booleans(),
+)  # fmt: skip
+def test_blocks_of_rows_begin_at_other_tiles_than_the_first(
+    window: int, rows: int, keys: int, at_ends: bool
+) -> None:
+    """A window's schedule, aligned at the ends or the beginnings: its first tile is not 0 for two
+    blocks of rows of one case at least, or for one of a case whose blocks are longer."""
+    deck = past([window], Tiles(rows, keys))
+
+    def firsts(nq: int, nk: int) -> list[int]:
+        shift = nk - nq if at_ends else 0
+        lowest = (max(q0 + shift - window + 1, 0) for q0 in range(0, nq, rows))
+        return [low // keys for low in lowest if low < nk]
+
+    assert any(sum(first > 0 for first in firsts(c.Nq, c.Nk)) >= 1 for c in deck)
+    if at_ends:
+        assert any(len({f for f in firsts(c.Nq, c.Nk) if f}) >= 2 or
+                   sum(f > 0 for f in firsts(c.Nq, c.Nk)) >= 2 for c in deck)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r"(copy_async\(sV\[stage\], V\[b, h_kv, first) \* BN", r"\1 * BM"),
+        (r"(copy_async\(sK\[stage\], K\[b, h_kv, first) \* BN", r"\1 * BM"),
+        (r"(def tile_index.*?:\n)(?:    .*\n)+", r"\1    return step\n"),
+    ],
+    ids=["values by rows", "keys by rows", "no first tile"],
+)
+def test_a_window_s_first_tile_is_seen(old: str, new: str) -> None:
+    """Each was once right at all sizes that ran: the first tile was 0 wherever keys were loaded."""
+    right = target_of("sliding_window_causal", "flash_fwd_sm80")
+    wrong = edited(right, old, new)
+    deck = [c for c in read_cases(right) if c.B * c.Hq == 1 and max(c.Nq, c.Nk) > 1200]
+    failure, _ = run_deck(BY_RECIPE, wrong, deck, lambda _: None)
+    assert failure is not None
+
+
+def test_rectangles_of_every_draw() -> None:
+    """`args.Nk` for `args.Nq` in the class of a tile is right for as many rows as keys, and where
+    no tile is of one document."""
+    right = target_of("causal_document", "flash_fwd_sm80")
+    wrong = edited(right, r"(first_key \+ BN \+ args\.)Nq", r"\1Nk")
+    cases = data_cases(tiles_of(right.module))
+    assert {c.turn for c in cases if c.Nq > c.Nk} == {c.turn for c in cases if c.Nq < c.Nk}
+    failure, _ = run_deck(BY_RECIPE, wrong, cases, lambda _: None)
+    assert failure is not None

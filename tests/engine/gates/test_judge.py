@@ -16,9 +16,9 @@ from engine.gates.cases import read_cases
 from engine.gates.deck import constants, edges
 from engine.gates.judge import judge
 from engine.gates.running import run_deck
-from engine.gates.sizes import tiles_of
 from engine.gates.steady import UNUSUAL
 from engine.gates.subject import Subject
+from engine.gates.tile_sizes import tiles_of
 from engine.gates.watch import Watch
 from engine.lift import lift, load_package
 from engine.lower.legal import legal

@@ -19,10 +19,10 @@ from engine.gates.sizes import (
     known_constants,
     met,
     thresholds,
-    tiles_of,
     unmet,
 )
 from engine.gates.subject import Failure, Subject, without_value
+from engine.gates.tile_sizes import tiles_of
 from engine.lift import lift_source, load_package
 from engine.spec.read import read_recipe
 from engine.transfer.rules import plan
@@ -76,7 +76,7 @@ def test_tiles_are_those_that_the_launcher_takes(spec: str, kernel: str) -> None
     """A schedule may begin at whole blocks of keys (`p // 512 * 512`), which count no tiles."""
     module = target_of(spec, kernel, "bf16_128").module
     takes = known_constants(module)["launch"]
-    assert tiles_of(module) == Tiles(takes["BM"], takes["BN"])
+    assert tiles_of(module) == Tiles(takes["BM"], takes["BN"], takes.get("section", 1))
 
 
 @pytest.mark.parametrize(

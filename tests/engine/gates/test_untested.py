@@ -21,8 +21,8 @@ from engine.gates.deck import Case, quick
 from engine.gates.judge import judge, judge_json
 from engine.gates.reach import Reach, Reaches
 from engine.gates.running import run_deck
-from engine.gates.sizes import tiles_of
 from engine.gates.subject import Subject, at_sight
+from engine.gates.tile_sizes import tiles_of
 from engine.gates.untested import _long_case, _to_try
 from engine.gates.watch import Watch
 from engine.lift import lift, load_package

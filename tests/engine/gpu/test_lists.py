@@ -165,7 +165,8 @@ def test_a_replay_of_old_inputs_fails(tmp_path: Path) -> None:
         return lambda: stale()
 
     made = with_lists(tmp_path, right)
-    call, _ = made.call(cases.REPEAT_CASE)
+    assert made.repeat_case is not None
+    call, _ = made.call(made.repeat_case)
     call.run()
     first = call.o.clone()
     held: list[Any] = []

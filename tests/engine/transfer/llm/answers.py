@@ -9,7 +9,7 @@ from engine.cuir.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.gates.deck import quick
-from engine.gates.sizes import tiles_of
+from engine.gates.tile_sizes import tiles_of
 
 
 def id_of(module: Module, line: str) -> str:

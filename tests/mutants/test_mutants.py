@@ -1,0 +1,58 @@
+"""A few mechanical mutants of a target, drawn by a seed: none of them passes unnoticed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
+from engine.errors import CuBridgeError
+from engine.gates.judge import judge
+from engine.gates.subject import Subject
+from tests.engine.gates.test_judge import subject_of
+from tests.mutants.cuir_mutants import drawn
+
+# What the gates are right to pass, and why.
+HARMLESS = {
+    "swapped operands: 'min(q0 + BM, args.Nq)' -> 'min(args.Nq, q0 + BM)'": "the same",
+    "off by one: '1024' -> '1025'": "no arch has so much shared memory and no more",
+    "relation: '(n + 1) * BN <= args.Nk' -> '(n + 1) * BN < args.Nk'":
+        "a full tile is masked in vain",
+    "doubled statement: 'sync()' -> 'sync(); sync()'": "only slower",
+    "function: 'min(args.Nk - 1, last + args.Nk - args.Nq)' -> "
+    "'max(args.Nk - 1, last + args.Nk - args.Nq)'": "tiles are visited in vain",
+    "name: 'b' -> 'h'": "the schedule of a causal mask reads no batch",
+    "relation: 'D == 64' -> 'D != 64'": "other tiles of keys, as right",
+    "contrary: 'shared_limit() >= 192 * 1024' -> 'shared_limit() < 192 * 1024'":
+        "other tiles of keys where D is not 64",
+    "doubled statement: 'copy(O[b, h, q0:], sO)' -> "
+    "'copy(O[b, h, q0:], sO); copy(O[b, h, q0:], sO)'": "the same numbers once more",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_a_drawn_fault_is_seen(seed: int) -> None:
+    right = subject_of("causal")
+    mutants = drawn(print_module(right.module), 12, seed)
+    assert [
+        str(m)
+        for m in mutants
+        if f"{m.operator}: {m.words}" not in HARMLESS and not _seen(right, m.text)
+    ] == []
+
+
+def _seen(right: Subject, text: str) -> bool:
+    try:
+        wrong = replace(right, module=parse_module(text))
+        return judge(wrong, lambda _: None)[0] is not None
+    except CuBridgeError:
+        return True
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    text = print_module(subject_of("causal").module)
+    first, again = drawn(text, 20, 1), drawn(text, 20, 1)
+    assert first == again and len({m.operator for m in first}) > 12
+    assert all(m.text != text for m in first)
