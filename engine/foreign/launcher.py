@@ -78,8 +78,8 @@ def read_launcher(
         raise InputError(
             f"{path} has {many} named {name}",
             fix="write one C++ function that launches the kernel, such as `void launch("
-            "const float* q, const float* k, const float* v, float* o, int B, int Hq, int Hkv, int Nq, int Nk, "
-            "int D, float scale)`, or name yours with --launcher",
+            "const float* q, const float* k, const float* v, float* o, int B, int Hq, int Hkv, "
+            "int Nq, int Nk, int D, float scale)`, or name yours with --launcher",
         )
     declarator = _declarator(found[0])
     listed = declarator.child_by_field_name("parameters") if declarator else None

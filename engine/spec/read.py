@@ -150,9 +150,9 @@ def _simplified(keep: Expr, kinds: Kinds) -> Expr:
 
 
 def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recipe:
-    kinds: Kinds = read.traced[0].trace.kinds
-    for name in (d for t in program.tensors for d in t.dims if d.isidentifier()):
-        kinds.setdefault(name, "int")  # a size that an extra input alone has
+    # A size that an extra input alone has is a whole number too.
+    own: Kinds = {d: "int" for t in program.tensors for d in t.dims if d.isidentifier()}
+    kinds: Kinds = {**own, **read.traced[0].trace.kinds}
     forms, tables = _tables(program, read, closed)
 
     def clean(expr: Expr) -> Expr:
