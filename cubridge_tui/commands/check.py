@@ -19,6 +19,8 @@ FAILED = 1
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", help="a .cuir file, a session's id, or a CUDA source")
     cuda = parser.add_argument_group("of a CUDA source")
+    cuda.add_argument("--reference", metavar="SPEC",
+                      help="what it computes: a PyTorch function, or a bundled spec's name")  # fmt: skip
     cuda.add_argument("--launcher", default="launch", help="the C++ function that launches it")
     cuda.add_argument("--arch", default="sm_90a")
     cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER")
@@ -30,6 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     cuda.add_argument("--sizes", action="append", default=[], metavar="SIZES",
                       help='one case: "B=1 Hq=2 Nq=64 Nk=64 D=64"')  # fmt: skip
     cuda.add_argument("--head-dim", type=int, default=64)
+    cuda.add_argument("--dtype", choices=("bf16", "f16", "f32"), default="bf16",
+                      help="elements of void* and torch::Tensor")  # fmt: skip
     add_store(parser)
     add_json(parser)
 
@@ -71,41 +75,69 @@ def _check_file(path: Path, args: argparse.Namespace) -> int:
 
 
 def _check_kernel(path: Path, args: argparse.Namespace) -> int:
-    from engine.foreign.check import check_kernel, place, shorter
+    from engine.foreign.check import Asked, check_kernel, place, shorter
     from engine.foreign.compile import Flags
+    from engine.service.bench import find_spec
 
-    flags = Flags(args.arch, tuple(args.includes), tuple(args.macros), tuple(args.nvcc))
-    shapes = dict(_pair(text, "--tensor") for text in args.tensor)
-    given = [
+    sizes = [
         {name: _whole(size, text) for name, size in (_pair(t, "--sizes") for t in text.split())}
         for text in args.sizes
     ]
+    asked = Asked(
+        path,
+        Flags(args.arch, tuple(args.includes), tuple(args.macros), tuple(args.nvcc)),
+        args.launcher,
+        find_spec(args.reference) if args.reference else None,
+        dict(_pair(text, "--tensor") for text in args.tensor),
+        args.dtype,
+        args.head_dim,
+        sizes,
+    )
     cases: list[dict[str, Any]] = []
-    found = 0
-    for case in check_kernel(
-        path, flags, args.launcher, shapes, head_dim=args.head_dim, given=given, said=say
-    ):
-        findings = shorter(list(case.findings), path)
-        found += len(findings)
-        for launch in case.launches:
+    found = compared = 0
+    for checked in check_kernel(asked, say):
+        findings = shorter(list(checked.findings), path)
+        wrong = checked.differences or ()
+        found += len(findings) + len(wrong)
+        compared += checked.differences is not None
+        for launch in checked.launches:
             say(
-                f"{case}: {launch.kernel}<<<{launch.grid}, {launch.block}, {launch.shared}>>>  "
-                f"{launch.thread_instructions:,} thread instructions, {launch.seconds:.1f} s"
+                f"{checked.case}: {launch.kernel}<<<{launch.grid}, {launch.block}, "
+                f"{launch.shared}>>>  {launch.thread_instructions:,} thread instructions, "
+                f"{launch.seconds:.1f} s"
             )
+        if checked.skipped:
+            say(f"{checked.case}: not run, {checked.skipped}")
         rows = [
             {"place": str(place(f, path) or f.at), "kind": f.kind, "message": f.words,
              "block": f.block, "thread": f.thread, "ptx_line": f.at.line}
             for f in findings
         ]  # fmt: skip
-        cases.append({"sizes": dict(case.sizes), "findings": rows})
+        cases.append(
+            {"sizes": dict(checked.case.sizes), "findings": rows, "errors": dict(checked.errors),
+             "compared": checked.differences is not None,
+             "differences": [
+                 {"tensor": d.tensor, "at": d.at, "expected": d.expected, "got": d.got,
+                  "bound": d.bound, "wrong": d.wrong, "of": d.of} for d in wrong],
+             "seconds": sum(launch.seconds for launch in checked.launches)}
+        )  # fmt: skip
         if not args.json:
             for finding, row in zip(findings, rows, strict=True):
                 show(_sentence(finding, str(row["place"]), path))
+            for difference in wrong:
+                show(f"{path}: {difference} ({checked.case})")
+    passed = None if asked.reference is None else bool(compared) and not found
     if args.json:
-        show_json({"file": str(path), "cases": cases})
-    elif not found:
-        show(f"{path}: {len(cases)} cases, no findings")
-    return FAILED if found else 0
+        show_json({"file": str(path), "reference": asked.reference and str(asked.reference),
+                   "g1": passed, "cases": cases})  # fmt: skip
+    elif asked.reference is None and not found:
+        show(f"{path}: {len(cases)} cases, no findings of memory and order")
+        say("what it computes was not compared: --reference SPEC.py does")
+    elif passed:
+        show(f"{path}: G1 passes: equal to {asked.reference.name} in {compared} cases, no findings")
+    elif asked.reference is not None and not compared:
+        show(f"{path}: G1 was not run: no case could be compared")
+    return FAILED if found or passed is False else 0
 
 
 def _sentence(finding: Any, at: str, source: Path) -> str:
