@@ -90,9 +90,7 @@ def read_launcher(
     Raises:
         InputError: there is no such function, or a parameter has a name that says nothing.
     """
-    text = source.encode()
-    tree = Parser(Language(tree_sitter_cuda.language())).parse(text)
-    found = [n for n in _functions(tree.root_node) if _name(n) == name]
+    found = _named(source, name)
     if len(found) != 1:
         many = "several functions" if found else "no function"
         raise InputError(
@@ -100,7 +98,7 @@ def read_launcher(
             fix=f"write one C++ function that launches the kernel, such as `{EXAMPLE}`, or name "
             "yours with --launcher",
         )
-    declarator = _declarator(found[0])
+    declarator = declarator_of(found[0])
     listed = declarator.child_by_field_name("parameters") if declarator else None
     known = _Known({**SHAPES, **shapes}, dtype, frozenset(scalars))
     parameters = [
@@ -111,6 +109,16 @@ def read_launcher(
     result = found[0].child_by_field_name("type")
     returned = _returned((result.text or b"").decode() if result else "", known)
     return Launcher(name, tuple(parameters), returned)
+
+
+def has_function(source: str, name: str) -> bool:
+    return bool(_named(source, name))
+
+
+def _named(source: str, name: str) -> list[Node]:
+    """The definitions of a function."""
+    tree = Parser(Language(tree_sitter_cuda.language())).parse(source.encode())
+    return [n for n in functions_of(tree.root_node) if name_of(n) == name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,23 +141,24 @@ def _returned(type: str, known: _Known) -> tuple[Parameter, ...]:
     )
 
 
-def _functions(node: Node) -> Iterator[Node]:
+def functions_of(node: Node) -> Iterator[Node]:
+    """The functions that a source defines, also in namespaces and as templates."""
     if node.type == "function_definition":
         yield node
         return
     for child in node.named_children:
-        yield from _functions(child)
+        yield from functions_of(child)
 
 
-def _declarator(function: Node) -> Node | None:
+def declarator_of(function: Node) -> Node | None:
     node = function.child_by_field_name("declarator")
     while node is not None and node.type != "function_declarator":
         node = node.child_by_field_name("declarator")
     return node
 
 
-def _name(function: Node) -> str:
-    declarator = _declarator(function)
+def name_of(function: Node) -> str:
+    declarator = declarator_of(function)
     name = declarator.child_by_field_name("declarator") if declarator else None
     return name.text.decode() if name is not None and name.text else ""
 
