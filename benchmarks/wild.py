@@ -47,8 +47,8 @@ class Wild:
 def _llmc(kernel: int) -> Wild:
     return Wild(
         "karpathy/llm.c", "{ours}/llmc.cu",
-        ("--arch=sm_80", "--reference={specs}/rows_first_causal.py", "-I{wild}/llmc", f"-DKERNEL={kernel}",
-         "--nvcc=-std=c++17", "--nvcc=--use_fast_math"),
+        ("--arch=sm_80", "--reference={specs}/rows_first_causal.py", "-I{wild}/llmc",
+         f"-DKERNEL={kernel}", "--nvcc=-std=c++17", "--nvcc=--use_fast_math"),
         ("B=1 Hq=2 N=48 D=64", "B=2 Hq=2 N=33 D=32"),
     )  # fmt: skip
 
