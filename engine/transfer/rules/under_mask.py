@@ -37,7 +37,7 @@ from engine.cuir.nodes import (
 from engine.cuir.ops.matmul import MATMULS
 from engine.transfer import schedule as intervals
 from engine.transfer.linear import tidy
-from engine.transfer.match import Attention, Site, find_sites
+from engine.transfer.match import Attention
 from engine.transfer.rewrite import Block, free_names, map_blocks, map_function
 from engine.transfer.rules.inputs import view_of
 from engine.transfer.rules.lists import KEYS, QUERIES, Area, Lists, insert_after, word_of
@@ -100,7 +100,8 @@ def clear_under_mask(module: Module, found: Attention, kept: Kept) -> Module:
     if not functions:
         return module
     kernel = module.function(found.kernel)
-    site, value = find_sites(module, kernel.name)[0], _value_tile(kernel, found)
+    value = _value_tile(kernel, found)
+    keys = found.sites[0].keys  # as it was: a weight that is no softmax leaves no site to find
     asked = _asked(kernel, found)
     fresh = Fresh(own_names(kernel) | {f.name for f in (*module.functions, *functions)})
     begin, end = (
@@ -120,7 +121,7 @@ def clear_under_mask(module: Module, found: Attention, kept: Kept) -> Module:
 
     def edit(body: Block) -> Block:
         if turns is None:
-            body = _before_matmul(body, found, site, value, edges)
+            body = _before_matmul(body, found, keys, value, edges)
         else:
             body = _before_turn(body, found, asked, turns, edges, number)
         return _after_count(body, kernel, found, given)
@@ -200,12 +201,12 @@ def _after_count(body: Block, kernel: Function, found: Attention, given: Block) 
 # --- a block's warps copy for themselves --------------------------------------------------------
 
 
-def _before_matmul(body: Block, found: Attention, site: Site, value: Expr, edges: _Edges) -> Block:
+def _before_matmul(body: Block, found: Attention, keys: Expr, value: Expr, edges: _Edges) -> Block:
     out: list[Stmt] = []
     for stmt in body:
         if _is_value_matmul(stmt, found):
-            cleared = (edges.clear(value, site.keys), Do(Call("sync", ())))
-            out.append(If(edges.crossed(site.keys), cleared))
+            cleared = (edges.clear(value, keys), Do(Call("sync", ())))
+            out.append(If(edges.crossed(keys), cleared))
         out.append(stmt)
     return tuple(out)
 
