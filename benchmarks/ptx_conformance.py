@@ -24,7 +24,14 @@ from engine.ptx.launch import Launch, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
 from engine.ptx.parser import parse_module
 from engine.ptx.records import (
-    CASES, RECORD, Record, Verdict, case_hash, kernel_opcodes, read_record, write_record,
+    CASES,
+    RECORD,
+    Record,
+    Verdict,
+    case_hash,
+    kernel_opcodes,
+    read_record,
+    write_record,
 )  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -240,8 +247,11 @@ def record(folder: Path) -> int:
             if f"{name}.cu {next(iter(parse_module(text, name).kernels))}" not in there:
                 continue
             results, opcodes = hand_expected(text, name)
-            wrong = [f"{k}: {w}" for k, v in results.items()
-                     if (w := _differs(v, there[f"{name}.cu {k}"].view(np.uint32), "wgmma" in k))]  # fmt: skip
+            wrong = [
+                f"{k}: {w}"
+                for k, v in results.items()
+                if (w := _differs(v, there[f"{name}.cu {k}"].view(np.uint32), "wgmma" in k))
+            ]
             key = f"{name}.cu"
             made.append(Verdict(key, tuple(opcodes), now[key], "; ".join(wrong) or "agrees"))
     for opcode, why in device["failed"].items():

@@ -243,7 +243,8 @@ def _tensor_copy(at: Instruction, name: str) -> MemoryCase:
 	@%first cp.async.bulk.wait_group 0;
 """
     return MemoryCase(
-        name, (at.opcode, *_AROUND_STORE), _entry(name, body, declared, True), (rank, swizzle), "target"
+        name, (at.opcode, *_AROUND_STORE), _entry(name, body, declared, True), (rank, swizzle),
+        "target",
     )
 
 

@@ -1,4 +1,4 @@
-"""Which instructions a GPU and the machine were seen to agree on (benchmarks/ptx_conformance.py)."""
+"""On which instructions a GPU and the machine agree, as benchmarks/ptx_conformance.py saw it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.resources import kernels_dir
 from engine.ptx.syntax import Instruction, Kernel
+from engine.resources import kernels_dir
 
 CASES = kernels_dir() / "conformance" / "ptx"
 RECORD = kernels_dir() / "conformance" / "results" / "ptx" / "h200.json"
