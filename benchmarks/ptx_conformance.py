@@ -29,8 +29,8 @@ from engine.ptx.records import (
 
 Array = np.ndarray[Any, Any]
 
-HAND = ("memory", "threads")  # kernels/conformance/ptx/*.cu
-HAND_SHARED = {"memory": 32 << 10, "threads": 0}
+HAND = ("memory", "threads", "wmma")  # kernels/conformance/ptx/*.cu
+HAND_SHARED = {"memory": 32 << 10, "threads": 0, "wmma": 0}
 
 RUNNER = '''\
 """Runs the cases beside it on a GPU: python3 run.py"""
@@ -241,7 +241,7 @@ def record(folder: Path) -> int:
                 continue
             results, opcodes = hand_expected(text, name)
             wrong = [f"{k}: {w}" for k, v in results.items()
-                     if (w := _differs(v, there[f"{name}.cu {k}"].view(np.uint32), "wgmma" in k))]  # fmt: skip
+                     if (w := _differs(v, there[f"{name}.cu {k}"].view(np.uint32), "mma_" in k))]  # fmt: skip
             key = f"{name}.cu"
             made.append(Verdict(key, tuple(opcodes), now[key], "; ".join(wrong) or "agrees"))
     for opcode, why in device["failed"].items():
