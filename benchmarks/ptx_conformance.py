@@ -245,7 +245,7 @@ def record(folder: Path) -> int:
             key = f"{name}.cu"
             made.append(Verdict(key, tuple(opcodes), now[key], "; ".join(wrong) or "agrees"))
     for opcode, why in device["failed"].items():
-        made.append(Verdict(opcode, (opcode,), now.get(opcode, ""), f"not run: {why}"))
+        made.append(Verdict(opcode, (opcode,), now.get(opcode, ""), f"not run: {why.splitlines()[0]}"))
     kept = {c.case: c for c in read_record().cases if c.hash in now.values()}
     kept |= {v.case: v for v in made}
     write_record(Record(device["device"], device["driver"], str(device["cuda"]),
