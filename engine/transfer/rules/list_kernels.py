@@ -235,8 +235,8 @@ def _extremes(ranges: list[Range], count: Name, first: Expr, last: Expr) -> Bloc
 
 
 def _list(place: _Place, fresh: Fresh) -> Function:
-    names = ("step", "found", "partial", "tiles", "begin", "end", "chunk")
-    step, found, partial, tiles, begin, end, chunk = (Name(fresh(n)) for n in names)
+    names = ("step", "found", "partial", "tiles", "begin", "end", "chunk", "first", "past")
+    step, found, partial, tiles, begin, end, chunk, first, past = (Name(fresh(n)) for n in names)
     tile = place.call(place.lists.index, step)
     kind = place.read(Area.CLASSES, tile)
 
@@ -248,8 +248,6 @@ def _list(place: _Place, fresh: Fresh) -> Function:
         return Call(fn, (body,), (("at", Tuple((chunk,))),), (Num(CHUNK),))
 
     start = Binary("*", tile, place.keys)
-    low = of_full("least", start, KEYS)
-    high = of_full("greatest", Binary("+", start, place.keys), Num(0))
     # The keys that full tiles hold; `mask_tiles` adds those that partial ones do.
     full: Block = (
         Assign(tiles.id, place.call(place.lists.count)),
@@ -258,8 +256,10 @@ def _list(place: _Place, fresh: Fresh) -> Function:
         For(
             chunk.id, Num(0), tiles, Num(CHUNK),
             (
-                Assign(begin.id, Call("min", (begin, low))),
-                Assign(end.id, Call("max", (end, high))),
+                Assign(first.id, of_full("least", start, KEYS)),
+                Assign(past.id, of_full("greatest", tidy(Binary("+", start, place.keys)), Num(0))),
+                Assign(begin.id, Call("min", (begin, first))),
+                Assign(end.id, Call("max", (end, past))),
             ),
         ),
         Do(Call("put", (place.write(Area.KEY_BEGIN, Num(0)), begin))),
