@@ -7,7 +7,7 @@
 using namespace cubridge;
 
 struct Case {
-  TensorArg t[5];
+  TensorArg t[6];
   int n[8];
 };
 
