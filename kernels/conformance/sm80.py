@@ -42,8 +42,8 @@ UNITS = 12  # translation units, compiled as many at once as there are cores
 
 def all_tests() -> list[Test]:
     parts = (
-        copies, copies_of_rows, matmuls, stores, vectors, dense_tiles, maps, reductions, loads, lists,
-        claims, scalar_functions,
+        copies, copies_of_rows, matmuls, stores, vectors, dense_tiles, maps, reductions, loads,
+        lists, claims, scalar_functions,
     )  # fmt: skip
     return [test for part_ in parts for test in part_()]
 

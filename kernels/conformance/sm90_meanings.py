@@ -308,8 +308,9 @@ def check_load_rows(call: Callable[[Case], None], rows: int, columns: int, dtype
             seen[:, max(first, 0) : last] = base[:, max(first, 0) : last]
         tensor = torch.where(seen == 0, torch.nan, base).transpose(1, 2)
         out = torch.full((rows, columns), float("nan"), device="cuda", dtype=dtype)
-        case = Case(tensor=tensor_arg(tensor), extent=(ctypes.c_int * 4)(*tensor.shape),
-                    corner=(ctypes.c_int * 4)(*corner), out=pointer(out), r0=first, c0=last)  # fmt: skip
+        case = Case(tensor=tensor_arg(tensor), out=pointer(out), r0=first, c0=last)
+        case.extent = (ctypes.c_int * 4)(*tensor.shape)
+        case.corner = (ctypes.c_int * 4)(*corner)
         call(case)
         if not torch.equal(out, box_of(seen.transpose(1, 2), corner, rows, columns)):
             return f"rows {first} to {last} of the box at {corner}"

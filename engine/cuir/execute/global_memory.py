@@ -74,7 +74,11 @@ def _one_block(part: Any, view: Gmem, owner: np.ndarray, does: str) -> None:
     clash = _of_others(program, owner)
     if clash.any():
         other = int(owner[clash][0]) - program.launch_first - 1
-        whose = f"block {other} of this launch wrote" if other >= 0 else "this launch changes by atomics"
+        whose = (
+            f"block {other} of this launch wrote"
+            if other >= 0
+            else "this launch changes by atomics"
+        )
         program.report(
             "global_race", part.path, f"{does} rows of {view.field.name} that {whose}", part.index,
         )  # fmt: skip

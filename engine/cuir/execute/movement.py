@@ -55,9 +55,7 @@ def copy_async(part: Any, out: Any, dst: Shared, src: GmemTile) -> None:
     _start_copy(part, dst, src, gmem_rows(part, src, dst.type, first, step))
 
 
-def copy_async_rows(
-    part: Any, out: Any, dst: Shared, src: GmemTile, begin: int, end: int
-) -> None:
+def copy_async_rows(part: Any, out: Any, dst: Shared, src: GmemTile, begin: int, end: int) -> None:
     first, step = share(part)
     data = gmem_rows(part, src, dst.type, first, step)
     _start_copy(part, dst, src, rows_between(data, src.row + first, step, begin, end))

@@ -22,9 +22,7 @@ def _copy_async(context: RuleContext, dst: Type, src: Type) -> Type:
     return _tile_and_shared(context, src, dst)
 
 
-def _copy_async_rows(
-    context: RuleContext, dst: Type, src: Type, begin: Type, end: Type
-) -> Type:
+def _copy_async_rows(context: RuleContext, dst: Type, src: Type, begin: Type, end: Type) -> Type:
     return _tile_and_shared(context, src, dst)
 
 
@@ -78,8 +76,8 @@ OPS = (
         rule=_copy_async_rows, execute="movement:copy_async_rows", who=Who.PART,
         proxy=Proxy.GENERIC, pending=Pending.COPY,
         effects=(Effect.WRITES_SHARED, Effect.READS_GLOBAL), needs="cp_async",
-        doc="copy_async of the tensor's rows from `begin` to the one before `end`; the tile's other "
-            "rows are filled with zeros, whatever the tensor holds there.",
+        doc="copy_async of the tensor's rows from `begin` to the one before `end`; the other rows "
+            "of the tile are filled with zeros, whatever the tensor holds there.",
     ),
     op(
         "commit_async()", "movement", rule=nothing, execute="movement:commit_async", who=Who.PART,

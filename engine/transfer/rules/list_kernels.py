@@ -5,8 +5,8 @@ A block is one warp. In `class_tiles` several blocks share a block of rows: each
 candidate tile. The extremes of what the mask loads, over the rows and over a tile's keys, decide
 most candidates; of the others the pairs are looked at, until some are kept and some are not. In
 `mask_tiles` a block makes the bits of eight of a tile's rows at a time. The range of keys that a
-block of rows keeps is that of its full tiles, which the second kernel writes, widened by the bits of
-the first and the last partial one.
+block of rows keeps is that of its full tiles, which the second kernel writes, widened by the bits
+of the first and the last partial one.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 A masked pair has weight 0, and 0 times NaN is NaN: what a cache holds beyond a sequence's length
 would reach the output wherever a length does not end on a tile. The keys that a block of rows keeps
-lie in one range, which the mask's bounds give, and the copy of V into shared memory takes no others:
-it fills their rows with zeros, as it does beyond the tensor. Tiles inside the range are copied as
-ever: a NaN in a hole of the mask is PyTorch's NaN too. A masked score is replaced, so K needs
+lie in one range, which the mask's bounds give. The copies of V into shared memory take that range
+and fill the other rows with zeros, as they do beyond the tensor. Tiles inside the range are copied
+as ever: a NaN in a hole of the mask is PyTorch's NaN too. A masked score is replaced, so K needs
 nothing.
 """
 
@@ -242,7 +242,7 @@ def _after_count(body: Block, copies: _Copies, found: Attention, given: Block) -
 
 
 def _with_maps(module: Module, found: Attention, whole: Name, copies: _Copies) -> Module:
-    """The host makes two more maps of the tensor that `whole` maps, and hands them to the kernel."""
+    """The host makes two more maps of the tensor of `whole` and hands them to the kernel."""
     assert copies.eights is not None and copies.ones is not None
     more = (copies.eights, copies.ones)
     kernel, host = module.function(found.kernel), module.function(found.host)
@@ -253,7 +253,9 @@ def _with_maps(module: Module, found: Attention, whole: Name, copies: _Copies) -
         for stmt in _statements(host)
         for expr in stmt_exprs(stmt)
         for node in walk_expr(expr)
-        if isinstance(node, Call) and node.fn == "run" and Name(kernel.name) in walk_expr(node.args[0])
+        if isinstance(node, Call)
+        and node.fn == "run"
+        and Name(kernel.name) in walk_expr(node.args[0])
     )
     given = launch.args[1]
     assert isinstance(given, Tuple)
