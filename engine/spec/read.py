@@ -150,10 +150,8 @@ def _simplified(keep: Expr, kinds: Kinds) -> Expr:
 
 
 def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recipe:
-    # A size that an extra input alone has is a whole number too.
-    own: Kinds = {d: "int" for t in program.tensors for d in t.dims if d.isidentifier()}
-    kinds: Kinds = {**own, **read.traced[0].trace.kinds}
     forms, tables = _tables(program, read, closed)
+    kinds: Kinds = read.traced[0].trace.kinds  # with those of the tables
 
     def clean(expr: Expr) -> Expr:
         return canonical(with_forms(expr, forms), kinds)

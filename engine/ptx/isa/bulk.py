@@ -21,7 +21,7 @@ from engine.ptx.machine import Machine, Run
 from engine.ptx.memory import PARAM, SHARED
 from engine.ptx.ordering import BULK
 from engine.ptx.registers import UNDEFINED
-from engine.ptx.syntax import Address, Immediate
+from engine.ptx.syntax import Address, Immediate, Instruction
 from engine.ptx.tensor_maps import SIZE as MAP_SIZE
 from engine.ptx.tensor_maps import TensorMap, swizzled
 from engine.ptx.tensor_maps import read as read_map
@@ -45,9 +45,14 @@ class _Landing:
 class _Leaving:
     """A store that the second world has not done yet."""
 
-    warp: int
+    lane: Lanes
+    at: Instruction
     epoch: int
     leave: Callable[[], None]
+
+    @property
+    def warp(self) -> int:
+        return int(self.lane.warp_of[0])
 
 
 class Bulk:
@@ -89,6 +94,13 @@ class Bulk:
                 else:
                     rest.append(store)
             self.leavings = rest
+
+    def ended(self, threads: Array) -> None:
+        """Threads have ended: shared memory may go before what they still store was read."""
+        for store in self.leavings:
+            if store.lane.threads[0] in threads:
+                words = "its thread ends before this store has read shared memory"
+                self.machine.report("early read", store.at, words, store.lane)
 
     def finish(self) -> None:
         """The end of the batch: what was never waited for is done."""
@@ -251,7 +263,7 @@ def _store(site: Site) -> Run:
                 out[1, where] = late
 
             warp = int(lane.warp_of[0])
-            bulk.leavings.append(_Leaving(warp, bulk.epoch(warp), leave))
+            bulk.leavings.append(_Leaving(lane, at, bulk.epoch(warp), leave))
 
     return store
 

@@ -86,8 +86,9 @@ def here(
     lock = threading.Lock()
 
     def child_rows(
-        run: main.Run, job: Job, library: Path, key: str, short: bool
-    ) -> tuple[list[dict[str, Any]], tuple[Ended | None, str, str]]:
+        run: main.Run, job: Job, library: Path, key: str, short: bool,
+        samples: list[dict[str, Any]] | None = None,
+    ) -> tuple[list[dict[str, Any]], tuple[Ended | None, str, str]]:  # fmt: skip
         with lock:
             return list(child(job, key, short).values()), (None, "", "")
 
