@@ -46,6 +46,8 @@ KINDS = {
     "race": "two accesses of which one writes, and no barrier or wait orders them",
     "early read": "an asynchronous copy or matmul had not been waited for",
     "missing proxy fence": "the asynchronous proxy reads what no fence.proxy.async made visible",
+    "missing wgmma fence": "a matmul takes registers that were written since the last wgmma.fence",
+    "too many resources": "shared memory or registers that a block cannot have",
     "undefined value": "a value that nothing wrote decides an address, a branch or an output",
     "deadlock": "no thread can go on",
     "divergent collective": "a part of a warp reached an instruction that needs all of it",
