@@ -24,7 +24,7 @@ from engine.ptx.launch import Launch, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
 from engine.ptx.parser import parse_module
 from engine.ptx.records import (
-    CASES, RECORD, Record, Verdict, case_hash, kernel_opcodes, read_record, write_record,
+    AGREES, CASES, RECORD, Record, Verdict, case_hash, kernel_opcodes, read_record, write_record,
 )  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -151,7 +151,7 @@ def hashes() -> dict[str, str]:
 def pack(folder: Path) -> None:
     """Writes what has no verdict yet."""
     folder.mkdir(parents=True, exist_ok=True)
-    now, proven = hashes(), {c.hash for c in read_record().cases}
+    now, proven = hashes(), {c.hash for c in read_record().cases if c.verdict == AGREES}
     registers, memory = instructions()
     texts, given = [], {"words": memory_cases.words()}
     wanted = {o: c for o, c in registers.items() if now[o] not in proven}
