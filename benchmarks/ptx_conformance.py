@@ -24,7 +24,15 @@ from engine.ptx.launch import Launch, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
 from engine.ptx.parser import parse_module
 from engine.ptx.records import (
-    AGREES, CASES, RECORD, Record, Verdict, case_hash, kernel_opcodes, read_record, write_record,
+    AGREES,
+    CASES,
+    RECORD,
+    Record,
+    Verdict,
+    case_hash,
+    kernel_opcodes,
+    read_record,
+    write_record,
 )  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -245,7 +253,9 @@ def record(folder: Path) -> int:
             key = f"{name}.cu"
             made.append(Verdict(key, tuple(opcodes), now[key], "; ".join(wrong) or "agrees"))
     for opcode, why in device["failed"].items():
-        made.append(Verdict(opcode, (opcode,), now.get(opcode, ""), f"not run: {why.splitlines()[0]}"))
+        made.append(
+            Verdict(opcode, (opcode,), now.get(opcode, ""), f"not run: {why.splitlines()[0]}")
+        )
     kept = {c.case: c for c in read_record().cases if c.hash in now.values()}
     kept |= {v.case: v for v in made}
     write_record(Record(device["device"], device["driver"], str(device["cuda"]),

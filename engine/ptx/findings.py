@@ -38,7 +38,7 @@ class Finding:
             return text
         way = inner.chain()
         path = " in ".join(map(str, way[: way.index(own)]))
-        return f"{own}{text[len(str(inner)):]}\n    inlined from {path}"
+        return f"{own}{text[len(str(inner)) :]}\n    inlined from {path}"
 
     def __str__(self) -> str:
         where = self.at.source or f"PTX line {self.at.line}"

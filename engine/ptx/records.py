@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.resources import kernels_dir
 from engine.ptx.syntax import Instruction, Kernel
+from engine.resources import kernels_dir
 
 CASES = kernels_dir() / "conformance" / "ptx"
 RECORD = kernels_dir() / "conformance" / "results" / "ptx" / "h200.json"
