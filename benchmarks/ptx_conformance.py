@@ -248,8 +248,11 @@ def record(folder: Path) -> int:
             if f"{name}.cu {next(iter(parse_module(text, name).kernels))}" not in there:
                 continue
             results, opcodes = hand_expected(text, name)
-            wrong = [f"{k}: {w}" for k, v in results.items()
-                     if (w := _differs(v, there[f"{name}.cu {k}"].view(np.uint32), "mma_" in k))]  # fmt: skip
+            wrong = []
+            for k, value in results.items():
+                gpu = there[f"{name}.cu {k}"].view(np.uint32)
+                if words := _differs(value, gpu, "mma_" in k):
+                    wrong.append(f"{k}: {words}")
             key = f"{name}.cu"
             made.append(Verdict(key, tuple(opcodes), now[key], "; ".join(wrong) or "agrees"))
     for opcode, why in device["failed"].items():

@@ -31,7 +31,7 @@ class Finding:
     other: Instruction | None = None
 
     def told(self, folder: str) -> str:
-        """The finding at the line of a file below `folder`, then the way from there to the place."""
+        """The finding at the line of a file below `folder`, then the way from there."""
         text = str(self)
         inner = self.at.source
         if inner is None or (own := inner.within(folder)) == inner:

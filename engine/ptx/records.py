@@ -1,4 +1,4 @@
-"""Which instructions a GPU and the machine were seen to agree on (benchmarks/ptx_conformance.py)."""
+"""Instructions that a GPU and the machine agree on (benchmarks/ptx_conformance.py)."""
 
 from __future__ import annotations
 
