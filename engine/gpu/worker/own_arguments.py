@@ -22,8 +22,9 @@ Window = tuple[int | None, int | None]
 def cap_of(score: Expr, values: Mapping[str, float]) -> tuple[float, float] | None:
     """(scale, cap) where the score is x * scale (cap 0) or cap * tanh(x * scale / cap), else None.
 
-    `values` are the sizes and the inputs without dimensions. Read from the score's values in float64: the cap is its limit, the scale its slope at 0; then
-    the form must hold at every probe to 1e-9.
+    `values` are the sizes and the inputs without dimensions. Read from the score's values in
+    float64: the cap is its limit, the scale its slope at 0; then the form must hold at every probe
+    to 1e-9.
     """
     if any(
         isinstance(e, Index) or (isinstance(e, Name) and e.id in ("b", "h", "i", "j"))
