@@ -5,7 +5,7 @@
     python3 DIR/FIRST/run.py DIR/*/ --out result.json
     python benchmarks/attention.py record result.json --out benchmarks/results/attention_h100.json
     python benchmarks/attention.py table                # of what is recorded
-    python benchmarks/attention.py readme               # README.md, docs/cost.md, docs/plots
+    python benchmarks/attention.py readme               # README.md, docs/measured.md, docs/cost.md, docs/plots
     python benchmarks/attention.py predict              # again, after the cost model changed
     python benchmarks/attention.py plot DIR             # plots alone
 
@@ -215,7 +215,7 @@ def main() -> int:
     )  # fmt: skip
     showing = actions.add_parser("table", help="print records as tables")
     showing.add_argument("records", type=Path, nargs="*")
-    actions.add_parser("readme", help="write the tables of README.md and docs/cost.md, and plots")
+    actions.add_parser("readme", help="write the tables of README.md and docs, and plots")
     actions.add_parser("predict", help="predict every recorded time again")
     plotting = actions.add_parser("plot", help="write bars and predictions as SVG and PNG")
     plotting.add_argument("folder", type=Path, nargs="?", default=PLOTS)

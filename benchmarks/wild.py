@@ -21,13 +21,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = ROOT / "benchmarks" / "wild"
+SPECS = ROOT / "benchmarks" / "specs"
 RESULTS = ROOT / "benchmarks" / "results" / "wild.json"
 CUTE = ("--nvcc=-std=c++17", "--nvcc=--expt-relaxed-constexpr", "--nvcc=--expt-extended-lambda")
 
 
 @dataclass(frozen=True, slots=True)
 class Wild:
-    """One kernel: its project, the source ({wild}, {cutlass} and {ours} are folders), options."""
+    """One kernel: its project, the source ({wild}, {cutlass}, {ours} are folders), options."""
 
     project: str
     source: str
@@ -36,7 +37,7 @@ class Wild:
 
     def command(self) -> list[str]:
         """`cubridge check` of it."""
-        places = {"wild": os.environ["CUBRIDGE_WILD"], "ours": str(OURS),
+        places = {"wild": os.environ["CUBRIDGE_WILD"], "ours": str(OURS), "specs": str(SPECS),
                   "cutlass": os.environ.get("CUBRIDGE_CUTLASS", "")}  # fmt: skip
         words = [self.source, *self.options, *(w for s in self.sizes for w in ("--sizes", s))]
         return [sys.executable, "-m", "cubridge_tui", "check", "--json",
@@ -46,8 +47,8 @@ class Wild:
 def _llmc(kernel: int) -> Wild:
     return Wild(
         "karpathy/llm.c", "{ours}/llmc.cu",
-        ("--arch=sm_80", "--reference={ours}/llmc.py", "-I{wild}/llmc", f"-DKERNEL={kernel}",
-         "--nvcc=-std=c++17", "--nvcc=--use_fast_math"),
+        ("--arch=sm_80", "--reference={specs}/rows_first_causal.py", "-I{wild}/llmc",
+         f"-DKERNEL={kernel}", "--nvcc=-std=c++17", "--nvcc=--use_fast_math"),
         ("B=1 Hq=2 N=48 D=64", "B=2 Hq=2 N=33 D=32"),
     )  # fmt: skip
 

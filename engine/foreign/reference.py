@@ -163,7 +163,7 @@ def _values(name: str, written: Written) -> tuple[Array, Array]:
         values = bits.view(np.dtype(f"f{SIZES[dtype]}")).astype(np.float64)
     else:
         raise InputError(f"{name} has elements of type {dtype}, which are not compared")
-    known: Array = written.known.reshape((*bits.shape, SIZES[dtype])).all(axis=-1)
+    known = np.asarray(written.known.reshape((*bits.shape, SIZES[dtype])).all(axis=-1))
     return values, known
 
 

@@ -1,4 +1,4 @@
-"""A recipe as FlexAttention mods: Python source that the timing run compiles.
+"""A recipe as FlexAttention's mods: Python source that the timing run writes and compiles.
 
 FlexAttention is the rival that a person would otherwise use, so it gets the recipe's expressions
 as they are, with the scale in its own argument wherever the score allows. Its output is checked

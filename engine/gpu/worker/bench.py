@@ -26,7 +26,7 @@ from engine.errors import SpecError
 from engine.gpu.worker.cases import Case
 from engine.gpu.worker.guarded import bits
 from engine.gpu.worker.kept import mask_by_spec
-from engine.gpu.worker.manifest import Job, read_job
+from engine.gpu.worker.manifest import read_job
 from engine.gpu.worker.registry import FLEX, GROUPS, RIVALS, take_part
 from engine.gpu.worker.rivals import (
     RAISED,
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
     try:
         subject = subject_of(job, Path(library), key, False)
         cases = cases_of(plan, subject.d)
-        entries = [e for c in cases if (e := prepare(subject, job, c, plan)) is not None]
+        entries = [e for c in cases if (e := prepare(subject, c, plan)) is not None]
         tell(event="ready")
         if sys.stdin.readline().strip() != "go":
             return 1
@@ -100,7 +100,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def prepare(subject: Subject, job: Job, case: Case, plan: Mapping[str, Any]) -> Entry | None:
+def prepare(subject: Subject, case: Case, plan: Mapping[str, Any]) -> Entry | None:
     """Inputs and contestants of one shape; each contestant has run once and was right.
 
     None where the spec excludes the shape, or an earlier run has timed it.
@@ -133,9 +133,7 @@ def prepare(subject: Subject, job: Job, case: Case, plan: Mapping[str, Any]) -> 
     return Entry(case, sizes, mask, sets, rivals, whole)
 
 
-def mask_at(
-    subject: Subject, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]
-) -> Mask:
+def mask_at(subject: Subject, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Mask:
     """What is kept at these sizes: by the recipe, else by the spec's own function."""
     if subject.run.recipe is not None:
         return mask_of(subject.run, inputs, sizes)
@@ -183,9 +181,7 @@ def _beside(said: list[warnings.WarningMessage]) -> str:
     return f" ({' '.join(kept)[:400]})" if kept else ""
 
 
-def best_way(
-    taking: Taking, sets: list[dict[str, Tensor]]
-) -> tuple[Contestant, dict[str, Any]]:
+def best_way(taking: Taking, sets: list[dict[str, Tensor]]) -> tuple[Contestant, dict[str, Any]]:
     """The fastest way of a few calls each, and what a row says of the choice."""
     notes: dict[str, Any] = {"version": taking.version} if taking.version else {}
     if taking.out:
@@ -247,9 +243,7 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
         time_whole(entry, whole, base, work)
 
 
-def time_whole(
-    entry: Entry, whole: Whole | Absent, base: float, work: Mapping[str, float]
-) -> None:
+def time_whole(entry: Entry, whole: Whole | Absent, base: float, work: Mapping[str, float]) -> None:
     """A row for the person's own function, timed on the heads that fit and scaled to all."""
     where = label(entry.sizes)
     if isinstance(whole, Absent):

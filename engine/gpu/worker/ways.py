@@ -132,9 +132,7 @@ def fa4_ways(problem: Problem, function: Function) -> list[Way]:
                 # Both functions count the tensors in one order, so both are given all of them.
                 arguments["aux_tensors"] = [_tensors(problem)[n] for n in cute.tensors]
             words = ", ".join(w for w in (score_words, mask_words) if w) or "no mask"
-            ways.append(
-                Way(words, _bshd_call(problem.run, function, arguments), tuple(arguments))
-            )
+            ways.append(Way(words, _bshd_call(problem.run, function, arguments), tuple(arguments)))
     return ways
 
 
@@ -142,8 +140,7 @@ Part = tuple[str, dict[str, Any], tuple[str, ...]]
 
 
 def _fa4_mods(problem: Problem) -> tuple[Cute, list[Part], list[Part]]:
-    """The printed functions, and every way to say the score and the mask: words, arguments, reads.
-    """
+    """The printed functions; every way to say score and mask: words, arguments, tensors read."""
     run, sizes = problem.run, problem.sizes
     recipe = recipe_of(run)
     values = values_of(problem)

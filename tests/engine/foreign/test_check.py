@@ -100,6 +100,15 @@ def test_a_seeded_race_and_a_bound_are_at_their_lines(
     assert out["g1"] is None and not case["compared"] and case["sizes"]["N"] == 40
 
 
+def test_a_missing_fence_is_at_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    source = Path(__file__).with_name("bulk_store.cu")
+    assert main(["check", str(source), "--sizes", "B=1 Hq=1 N=3 D=64"]) == 1
+    store, read = (line_of(source.read_text(), part) for part in ("row[d] =", '"l"(&o)'))
+    found = capsys.readouterr().out
+    assert f"{source}:{read}: missing proxy fence" in found
+    assert f"the other access: {source}:{store}\n" in found
+
+
 def test_wrong_numbers_name_the_first_wrong_element(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

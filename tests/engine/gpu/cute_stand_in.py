@@ -59,8 +59,7 @@ def attention(
     score_mod: Any = None, mask_mod: Any = None, aux_tensors: Any = None,
     block_sparse_tensors: Any = None, return_lse: bool = False,
 ) -> Any:  # fmt: skip
-    """What `flash_attn_func` computes, element by element; blocks that no list names are left out.
-    """
+    """What `flash_attn_func` computes, by elements; blocks that no list names are left out."""
     (n_b, n_q, n_h, d), n_k = q.shape, k.shape[1]
     s = torch.einsum("bihd,bjhd->bhij", q.float(), k.float()) * (softmax_scale or d**-0.5)
     if softcap:

@@ -119,7 +119,7 @@ def test_a_case_of_an_earlier_run_is_not_timed_again(
     found: Subject, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = label(found.run.sizes(CASE, found.d, found.dv))
-    assert bench.prepare(found, None, CASE, {"done": [done]}) is None  # type: ignore[arg-type]
+    assert bench.prepare(found, CASE, {"done": [done]}) is None
     assert "from an earlier run" in capsys.readouterr().out
 
 

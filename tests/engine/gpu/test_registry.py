@@ -71,9 +71,10 @@ CAP = Input("cap", "extra", "f32", ())
          ["score_mod, causal", "score_mod, mask_mod and block lists"]),
         ("doc[b, i] == doc[b, j] and j <= i", PLAIN, (DOC,), ["mask_mod and block lists"]),
         ("not (j > i or floor_div(i, 4) != floor_div(j, 4)) or j < 2",
-         "max(x * 0.125, -1.0) - abs(float(i - j)) / 4.0", (), ["score_mod, mask_mod and block lists"]),
-        ("floor_mod(i + j, 3) != 0 if i > 2 else j <= i", "x * 0.125 * exp(-0.1 * float(j)) + sigmoid(x)",
-         (), ["score_mod, mask_mod and block lists"]),
+         "max(x * 0.125, -1.0) - abs(float(i - j)) / 4.0", (),
+         ["score_mod, mask_mod and block lists"]),
+        ("floor_mod(i + j, 3) != 0 if i > 2 else j <= i",
+         "x * 0.125 * exp(-0.1 * float(j)) + sigmoid(x)", (), ["score_mod, mask_mod and block lists"]),
         ("j < i + 1", "cap * tanh(x / cap)", (CAP,), None),
     ],
 )  # fmt: skip

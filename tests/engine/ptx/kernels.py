@@ -1,4 +1,4 @@
-"""The small kernels beside this file: their PTX, a run against their reference, and faults in them."""
+"""The small kernels beside this file: their PTX, and a run of each against its reference."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -141,6 +140,3 @@ def execute(
 ) -> tuple[Made, Outcome]:
     made = make(name)
     return made, run(module, made.launch, made.tensors, seed, most)
-
-
-Check = Callable[[Module], tuple[Made, Outcome]]

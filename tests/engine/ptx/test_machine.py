@@ -224,13 +224,15 @@ MATMUL = """
 	st.shared.u32 [%r2], 0;
 	{proxy}
 	bar.sync 0;
-	mov.f32 %c0, 0f00000000; mov.f32 %c1, 0f00000000; mov.f32 %c2, 0f00000000; mov.f32 %c3, 0f00000000;
+	mov.f32 %c0, 0f00000000; mov.f32 %c1, 0f00000000;
+	mov.f32 %c2, 0f00000000; mov.f32 %c3, 0f00000000;
 	add.f32 %c0, %c0, %c1;
 	shr.u32 %r7, %r1, 4;
 	cvt.u64.u32 %m, %r7;
 	setp.eq.u32 %p1, 0, 0;
 	{fence}
-	wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{%c0, %c1, %c2, %c3}}, %m, %m, %p1, 1, 1, 0, 0;
+	wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{%c0, %c1, %c2, %c3}},
+		%m, %m, %p1, 1, 1, 0, 0;
 	wgmma.commit_group.sync.aligned;
 	{wait}
 	st.global.f32 [%d4], %c0;

@@ -7,6 +7,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.ptx.findings import Finding
 from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Address, Immediate, Instruction, Pair, Register, Sink, Vector
 
@@ -60,3 +61,22 @@ def test_floats_are_kept_as_their_bits(value: float) -> None:
 def test_whole_numbers(value: int) -> None:
     (at, *_) = code(f"\tmov.u32 %r0, {value};")
     assert at.operands[1] == Immediate(value)
+
+
+INLINED = """	.loc 1 20 3
+	add.s32 %r0, %r0, 1;
+	.loc 2 7 1, function_name $L__info_string0, inlined_at 1 30 5
+	st.shared.u32 [%r1], %r0;
+"""
+
+
+def test_a_finding_is_told_at_the_persons_own_line() -> None:
+    files = '\t.file 1 "/home/me/kernel.cu"\n\t.file 2 "/opt/cutlass/copy.h"\n'
+    code = parse_module(TEXT.format(INLINED) + files, "k").kernels["k"].code
+    assert str(code[0].source) == "/home/me/kernel.cu:20"
+    inner = code[1].source
+    assert inner is not None
+    assert [str(at) for at in inner.chain()] == ["/opt/cutlass/copy.h:7", "/home/me/kernel.cu:30"]
+    told = Finding("race", code[1], "words", 0, 3).told("/home/me")
+    assert told.startswith("/home/me/kernel.cu:30: race: words (block 0, thread 3)")
+    assert "inlined from /opt/cutlass/copy.h:7" in told
