@@ -121,20 +121,24 @@ class _Proofs:
             self._parts(expr, at)
             return
         needs = [_implied(n.path, n.claim) for n in self.terms.needs[first:]]
-        visited, whole = self.visited, list(needs)
+        visited, whole, twins = self.visited, list(needs), list[Condition]()
         for key, value, path in visited:
             low, high = self.asked[key]
             whole.append(_implied(path, z3.And(value >= low, value <= high)))
-        if not visited or isinstance(self._prove(z3.And(*whole), ()), Proven):
+            # The range beyond it: refuted only where the place can be reached.
+            beyond = high + (high - low + 1)
+            twins.append(_implied(path, z3.And(value > high, value <= beyond)))
+        every = z3.And(*twins)
+        if not visited or isinstance(self._prove(z3.And(*whole), every, ()), Proven):
             for key, _, _ in visited:
                 self.found.setdefault(key, Proven(""))
             return
         held = self._held(at)
-        sure = all(isinstance(self._prove(need, held), Proven) for need in needs)
-        for (key, _, _), claim in zip(visited, whole[len(needs) :], strict=True):
+        sure = all(isinstance(self._prove(n, z3.Not(n), held), Proven) for n in needs)
+        for (key, _, _), claim, twin in zip(visited, whole[len(needs) :], twins, strict=True):
             if isinstance(self.found.get(key, Proven("")), Proven):
                 unsure = Unknown("a divisor that may not be positive")
-                self.found[key] = self._prove(claim, held) if sure else unsure
+                self.found[key] = self._prove(claim, twin, held) if sure else unsure
 
     def _parts(self, expr: Expr, at: Standing) -> None:
         for child in children(expr):
@@ -179,7 +183,7 @@ class _Proofs:
         if self.watching and (function, expr) in self.asked and not z3.is_bool(value):
             self.visited.append(((function, expr), value, path))
 
-    def _prove(self, claim: Condition, held: Path) -> Answer:
+    def _prove(self, claim: Condition, twin: Condition, held: Path) -> Answer:
         key = (claim.get_id(), *(c.get_id() for c in held))
         if key not in self.proven:
             given = (*_about([claim, *held], self.bounds), *held)
@@ -188,7 +192,7 @@ class _Proofs:
             sizes = [n for n in ("Nq", "Nk", "B", "Hq", "Hkv") if n in shown]
             smallest = tuple(shown[n] for n in sizes)
             name = "a number is held by its type"
-            goal = Goal(name, given, claim, z3.Not(claim), shown, smallest)
+            goal = Goal(name, given, claim, twin, shown, smallest)
             self.proven[key] = prove(goal, BUDGET)
             self.kept += [claim, *held]
         return self.proven[key]
