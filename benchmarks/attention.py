@@ -45,13 +45,12 @@ from engine.gpu.predicted import with_predictions  # noqa: E402
 from engine.gpu.result import lists_of, read_results, verdict_of  # noqa: E402
 from engine.gpu.session import contents_by_rules, contents_of_kernel  # noqa: E402
 from engine.gpu.worker.options import shape  # noqa: E402
+from engine.gpu.worker.registry import GROUPS  # noqa: E402
 from engine.gpu.worker.results import outlives  # noqa: E402
 from engine.gpu.worker.shapes import FORM  # noqa: E402
 from engine.resources import list_specs, spec_path  # noqa: E402
 from engine.service.bench import Bench, find_kernel  # noqa: E402
 from sessions.store import Store  # noqa: E402
-
-RIVALS = ("sdpa", "fa4", "flex", "eager")
 
 
 def pack_all(
@@ -206,7 +205,7 @@ def main() -> int:
     packing.add_argument("--only", nargs="*", default=[], help="specialisations to take along")
     packing.add_argument("--primary", help="the specialisation that is judged whole and timed")
     packing.add_argument("--shapes", nargs="*", type=shape, metavar="SHAPE", help=FORM)
-    packing.add_argument("--rivals", nargs="*", choices=RIVALS, help="default: all")
+    packing.add_argument("--rivals", nargs="*", choices=GROUPS, help="default: all")
     recording = actions.add_parser("record", help="keep a result under benchmarks/results")
     recording.add_argument("results", type=Path, nargs="+")
     recording.add_argument("--out", type=Path, default=RESULTS / "attention.json")

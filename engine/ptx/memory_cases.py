@@ -237,6 +237,7 @@ def _tensor_copy(at: Instruction, name: str) -> MemoryCase:
         return MemoryCase(name, (at.opcode, *_AROUND_LOAD), _entry(name, body, declared, True),
                           (rank, swizzle))  # fmt: skip
     body += f"""\
+	mov.s32 %some, 5;
 	@%first {at.opcode} [%m, {{{corner}}}], [%s]{hint};
 	@%first cp.async.bulk.commit_group;
 	@%first cp.async.bulk.wait_group.read 0;

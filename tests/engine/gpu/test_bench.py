@@ -13,7 +13,7 @@ from engine.gpu.worker import bench
 from engine.gpu.worker.cases import Case, accuracy_deck, around, constants, probe_deck
 from engine.gpu.worker.heads import one_head
 from engine.gpu.worker.names import foreign_kernels
-from engine.gpu.worker.rivals import Absent, dense_mask, mask_of, sdpa_rivals
+from engine.gpu.worker.rivals import dense_mask, mask_of
 from engine.gpu.worker.shapes import label
 from engine.gpu.worker.specrun import SpecRun
 from engine.gpu.worker.subject import Subject
@@ -91,14 +91,6 @@ def test_the_dense_mask_says_bias_and_mask(tmp_path: Path) -> None:
     dense = dense_mask(found.run, inputs, sizes, parse_expr("float(h)"))
     assert isinstance(dense, torch.Tensor) and dense.shape[1:] == (4, 40, 40)
     assert float(dense[0, 3, 5, 4]) == 3.0 and float(dense[0, 3, 5, 5]) == float("-inf")
-
-
-def test_back_ends_that_cannot_take_part_say_why(tmp_path: Path) -> None:
-    capped = causal_recipe(score="20.0 * tanh(x / 20.0)")
-    found = subject(tmp_path, Fake(), recipe=capped)
-    inputs, sizes = inputs_of(found)
-    rivals = sdpa_rivals(found.run, inputs, sizes, mask_of(found.run, inputs, sizes))
-    assert rivals and all(isinstance(r, Absent) and r.reason for r in rivals.values())
 
 
 def test_foreign_kernels() -> None:
