@@ -24,7 +24,14 @@ from engine.ptx.launch import Launch, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
 from engine.ptx.parser import parse_module
 from engine.ptx.records import (
-    CASES, RECORD, Record, Verdict, case_hash, kernel_opcodes, read_record, write_record,
+    CASES,
+    RECORD,
+    Record,
+    Verdict,
+    case_hash,
+    kernel_opcodes,
+    read_record,
+    write_record,
 )  # fmt: skip
 
 Array = np.ndarray[Any, Any]

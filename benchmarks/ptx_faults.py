@@ -23,7 +23,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.errors import InputError
 from engine.ptx.syntax import (
-    Address, Immediate, Instruction, Kernel, Module, Register, Special, Vector, width,
+    Address,
+    Immediate,
+    Instruction,
+    Kernel,
+    Module,
+    Register,
+    Special,
+    Vector,
+    width,
 )  # fmt: skip
 from tests.engine.ptx import kernels
 
