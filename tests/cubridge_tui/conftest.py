@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import textual._wait
 
+from engine.gates.found import Found
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.options import choose_options
-from engine.types import Gate, VerdictKind
+from engine.types import Gate
 from sessions.store import Store
 
 # A key of a pilot, and a pause, wait until the process was idle for this long, twice 20 ms in
@@ -51,7 +52,7 @@ def proposed_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]
                 patch.setattr(Adaptation, "judge_lifted", lambda self: None)
                 work.lift()
             begin = time.monotonic()
-            work.give(work.verdict(Gate.G1, VerdictKind.PASS, begin, "as the fixture says", {}))
+            work.give(work.found(Gate.G1, begin, Found(True, "as the fixture says")))
             work.propose_by_rules()
     return path, session
 

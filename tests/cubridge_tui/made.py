@@ -5,17 +5,21 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from engine.gates.found import Found
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.options import choose_options
+from engine.service.work import Work
 from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_to_json
-from engine.types import Gate, Stage, VerdictKind
+from engine.types import Gate, Stage, Verdict, VerdictKind
 from sessions.store import Store
 from tests.engine.transfer.recipes import VARIANTS, recipe
 
@@ -82,11 +86,22 @@ def made(
             if upto is Stage.TARGET:
                 return session
             work.lower()
-            verdict = work.verdict(Gate.G3, VerdictKind.PASS, 0.0, "made for a test", {})
-            work.give(verdict)
+            work.give(verdict_of(work, Gate.G3, VerdictKind.PASS, "made for a test"))
             if upto is Stage.VERIFIED:
-                work.give(work.verdict(Gate.G4, VerdictKind.PASS, 0.0, "38 checks", gpu_details()))
+                passed = VerdictKind.PASS
+                work.give(verdict_of(work, Gate.G4, passed, "38 checks", gpu_details()))
     return session
+
+
+def verdict_of(
+    work: Work, gate: Gate, kind: VerdictKind, reason: str, details: Mapping[str, Any] = {}
+) -> Verdict:
+    """A gate's verdict on what the session holds, as if it had come to it at once."""
+    begin = time.monotonic()
+    if kind is VerdictKind.NOT_RUN:
+        return work.not_run(gate, begin, reason, details)
+    assert kind in (VerdictKind.PASS, VerdictKind.FAIL)
+    return work.found(gate, begin, Found(kind is VerdictKind.PASS, reason, details))
 
 
 @cache

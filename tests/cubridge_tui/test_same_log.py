@@ -13,6 +13,7 @@ import engine.service.work as work_module
 from cubridge_tui import desk as desk_module
 from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.cli import main
+from engine.gates.found import Found
 from engine.gates.g3 import G3
 from engine.service.bench import Bench, find_spec
 from engine.service.work import Work
@@ -42,7 +43,7 @@ def quick_gates(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
 
     def judged(self: Work, gate: Gate, begin: float, *_: object) -> Verdict:
-        return self.verdict(gate, VerdictKind.PASS, begin, "quick", {})
+        return self.found(gate, begin, Found(True, "quick"))
 
     def weighed(self: Work) -> Verdict:
         return judged(self, Gate.G1, 0.0)

@@ -16,7 +16,7 @@ from engine.service.adaptation import Adaptation
 from engine.service.bench import lift_any
 from engine.types import Gate, Stage, VerdictKind
 from sessions.store import Store
-from tests.cubridge_tui.made import bench_of, placed
+from tests.cubridge_tui.made import bench_of, placed, verdict_of
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -91,11 +91,11 @@ def test_a_session_s_counted_tiles(tmp_path: Path, capsys: pytest.CaptureFixture
         work = Adaptation(bench, writer, "tester")
         tiles = Visits("B 2, heads 4/2", 1234, 5).to_json()
         passed, failed = VerdictKind.PASS, VerdictKind.FAIL
-        work.give(work.verdict(Gate.G2, passed, 0.0, "equal", {"tiles": tiles}))
+        work.give(verdict_of(work, Gate.G2, passed, "equal", {"tiles": tiles}))
         line, found = told()
         assert "1,234 key tiles visited at B 2, heads 4/2, 5 of them hold no kept" in line
         assert found == tiles
-        work.give(work.verdict(Gate.G2, failed, 0.0, "unequal", {}))
+        work.give(verdict_of(work, Gate.G2, failed, "unequal"))
         line, found = told()
         assert "G2 has not passed" in line and found is None
 

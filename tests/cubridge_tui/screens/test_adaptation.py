@@ -23,7 +23,7 @@ from sessions.events import Committed
 from sessions.replay import lines
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
-from tests.cubridge_tui.made import placed
+from tests.cubridge_tui.made import placed, verdict_of
 
 pytestmark = pytest.mark.usefixtures("no_warm_up")
 Proposed = tuple[Path, str]
@@ -195,10 +195,10 @@ async def test_failed_gate_leads_to_the_suspect_with_the_counterexample(
         await d.settle()
         await d.press("A")
         example = {"b": 0, "h": 1, "i": 2, "expected": 1.5, "got": float("nan")}
-        verdict = desk.work.verdict(
+        verdict = verdict_of(
+            desk.work,
             Gate.G2,
             VerdictKind.FAIL,
-            0.0,
             "O is wrong: smem[threadIdx.x][/ 2]",
             {"counterexample": example},
         )
@@ -440,7 +440,7 @@ async def reject(d: Driver, name: str) -> None:
 async def fail(d: Driver, gate: Gate, **details: object) -> None:
     """A gate fails on the present content."""
     desk = d.screen.open_desk
-    verdict = desk.work.verdict(gate, VerdictKind.FAIL, 0.0, "O is wrong", details)
+    verdict = verdict_of(desk.work, gate, VerdictKind.FAIL, "O is wrong", details)
     d.screen.job("give", lambda: (desk.work.give(verdict), desk.snapshot())[1], quiet=True)
     await d.settle()
 

@@ -17,7 +17,7 @@ from engine.build.ptxas import PtxasWarning, WarningKind
 from engine.service.adaptation import Adaptation
 from engine.types import UNFINISHED, Gate, Stage, VerdictKind
 from sessions.store import Store
-from tests.cubridge_tui.made import bench_of, placed
+from tests.cubridge_tui.made import bench_of, placed, verdict_of
 from tests.cubridge_tui.model.test_built import build
 from tests.cubridge_tui.screens.test_adaptation import Driver
 
@@ -34,7 +34,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def give(path: Path, session: str, gate: Gate, kind: VerdictKind, reason: str, **more: Any) -> None:
     with bench_of(Store.open(path)) as bench, bench.store.writer(session) as writer:
         work = Adaptation(bench, writer, "tester")
-        work.give(work.verdict(gate, kind, 0.0, reason, more))
+        work.give(verdict_of(work, gate, kind, reason, more))
 
 
 def part(lines: list[str], gate: str) -> str:

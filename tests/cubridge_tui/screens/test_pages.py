@@ -25,7 +25,7 @@ from engine.service.adaptation import Adaptation
 from engine.spec.recipe import Input
 from engine.types import Decision, DecisionKind, Gate, Stage, VerdictKind
 from sessions.store import Store
-from tests.cubridge_tui.made import bench_of, made, placed
+from tests.cubridge_tui.made import bench_of, made, placed, verdict_of
 from tests.cubridge_tui.model.test_built import build
 from tests.cubridge_tui.screens.test_adaptation import Driver
 from tests.engine.transfer.recipes import recipe
@@ -47,7 +47,7 @@ async def give_g3(d: Driver, kind: VerdictKind = VerdictKind.PASS) -> None:
         "conformance": {"runs": [], "unproven": [
             {"primitive": "soft_cap", "why": "no run has it", "command": "python3 run.py"}]},
     }  # fmt: skip
-    verdict = desk.work.verdict(Gate.G3, kind, 0.0, "made for a test", details)
+    verdict = verdict_of(desk.work, Gate.G3, kind, "made for a test", details)
     d.screen.job("give", lambda: (desk.work.give(verdict), desk.snapshot())[1], quiet=True)
     await d.settle()
 

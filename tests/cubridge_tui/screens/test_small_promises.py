@@ -28,7 +28,7 @@ from cubridge_tui.widgets.paint import ASIDE
 from engine.service.bench import find_kernel
 from engine.types import DecisionKind, Stage
 from sessions.store import Store
-from tests.cubridge_tui.made import PLAIN, TableChild, bench_of, placed
+from tests.cubridge_tui.made import PLAIN, TableChild, bench_of, placed, verdict_of
 from tests.cubridge_tui.screens.test_adaptation import Driver
 from tests.engine.transfer.recipes import VARIANTS
 
@@ -84,7 +84,7 @@ async def test_after_g3_the_lowered_pane_is_at_its_first_change(
     from engine.types import Gate, VerdictKind
 
     def passed(self: Adaptation, lowering: Any = None) -> Any:
-        return self.give(self.verdict(Gate.G3, VerdictKind.PASS, 0.0, "made for a test", {}))
+        return self.give(verdict_of(self, Gate.G3, VerdictKind.PASS, "made for a test"))
 
     monkeypatch.setattr(Adaptation, "judge_lowered", passed)
     session = placed(store, Stage.TARGET)

@@ -10,9 +10,10 @@ import pytest
 
 from engine.build.toolchain import find_toolchain
 from engine.errors import MissingTool
+from engine.gates.found import Found
 from engine.service.adaptation import Adaptation
 from engine.service.bench import Bench
-from engine.types import Gate, VerdictKind
+from engine.types import Gate
 from sessions.store import Store
 from tests.cubridge_tui.terminal import Terminal
 from tests.engine.gates.test_apart import processes_of
@@ -31,7 +32,7 @@ def test_quitting_while_nvcc_runs_leaves_nothing(
     with Bench(Store.open(store)) as bench, bench.store.writer(session) as writer:
         work = Adaptation(bench, writer, "tester")
         work.accept_all(work.state.proposals[0])
-        work.give(work.verdict(Gate.G2, VerdictKind.PASS, time.monotonic(), "the fixture", {}))
+        work.give(work.found(Gate.G2, time.monotonic(), Found(True, "the fixture")))
     slow = tmp_path / "cuda" / "bin" / "nvcc"
     slow.parent.mkdir(parents=True)
     slow.write_text(f'#!/bin/sh\ncase "$*" in *.cu*) sleep 60;; *) exec {real} "$@";; esac\n')

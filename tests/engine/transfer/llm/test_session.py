@@ -14,6 +14,7 @@ import pytest
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
+from engine.gates.found import Found
 from engine.llm.client import ServerClient
 from engine.llm.errors import Exhausted
 from engine.llm.record import Recorder, Replayer
@@ -147,7 +148,7 @@ def test_wrong_then_cut_off_then_right(
     assert work.recipe is None
     work.lower()
     for gate in (Gate.G1, Gate.G3):  # other tests' business
-        work.give(work.verdict(gate, VerdictKind.PASS, time.monotonic(), "", {}))
+        work.give(work.found(gate, time.monotonic(), Found(True, "")))
     assert work.accept().level is Level.CPU_VERIFIED
     readme = (export_session(work, tmp_path / "sink") / "README.md").read_text()
     assert "its own function judged the kernel alone" in readme
