@@ -69,10 +69,14 @@ class Bulk:
         return int(clocks.epoch[warp // clocks.per_block, clocks.agent(BULK, warp)])
 
     def land_one(self) -> bool:
-        """The oldest load lands; whether there was one."""
+        """The newest load lands; whether there was one.
+
+        Loads land in any order: with the newest first, who waited for a later one alone sees that
+        the earlier ones are not there.
+        """
         if not self.landings:
             return False
-        load = self.landings.pop(0)
+        load = self.landings.pop()
         load.land()
         self.machine.mbarriers.complete(load.barrier, load.bytes, load.warp, load.epoch)
         self.machine.events += 1
