@@ -214,8 +214,8 @@ def readme_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = _wrapped(
         f"One {'; one '.join(cards)}: {KERNEL}, {SHAPE}, bf16, forward, cold L2, contestants "
         "interleaved in one process; TFLOP/s = 2 (D + Dv) x kept pairs / time. Every variant was "
-        "made by the rules at the first proposal. The best rival is the fastest of SDPA's back ends, "
-        "FlexAttention (its Triton template by several options, and its FLASH back end), "
+        "made by the rules at the first proposal. The best rival is the fastest of SDPA's back "
+        "ends, FlexAttention (its Triton template by several options, and its FLASH back end), "
         "FlashAttention-4 (its own arguments, and functions printed from the recipe), "
         "torch.compile and eager; each was right before it was timed."
     )
@@ -231,7 +231,8 @@ def readme_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
     if rest := [case.spec for case, _ in shown if not _asked(case)]:
         lines += ["", *_wrapped(
             f"Not asked beside {', '.join(rest)}: FlexAttention's FLASH back end and "
-            "FlashAttention-4 with functions of a recipe; these rows' best rival may be another.")]  # fmt: skip
+            "FlashAttention-4 with functions of a recipe; these rows' best rival may be "
+            "another.")]  # fmt: skip
     if any(case.verdict != "pass" for case, _ in shown):
         lines += ["", *_wrapped("* timed without a whole G4 in the same run.")]
     return lines
@@ -274,8 +275,8 @@ def measured_pages(records: Sequence[Mapping[str, Any]]) -> list[str]:
             lines += ["", *_wrapped(
                 "An empty cell of FlashAttention-4 or of FlexAttention's FLASH back end beside "
                 f"{', '.join(old)} says nothing of what they take: these runs gave "
-                "FlashAttention-4 its own arguments alone, FlexAttention its Triton template by its own options "
-                "alone, and did not ask the FLASH back end.")]  # fmt: skip
+                "FlashAttention-4 its own arguments alone, FlexAttention its Triton template by "
+                "its own options alone, and did not ask the FLASH back end.")]  # fmt: skip
         lines += [*absent_of(record), ""]
     return lines[:-1]
 
