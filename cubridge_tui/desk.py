@@ -6,7 +6,7 @@ a kernel is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from engine.errors import CuBridgeError, CuirError, InputError, LowerError
 from engine.files import read_spec
 from engine.service.adaptation import Adaptation, Beginning, beginning, start
 from engine.service.bench import Bench, find_kernel
-from engine.service.decisions import redo_group, undo_group
 from engine.service.inputs import (
     MODULES,
     inputs_of,
@@ -27,7 +26,7 @@ from engine.service.inputs import (
     spec_moved,
 )
 from engine.service.kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
-from engine.service.meanings import decide_meanings, settle_meanings
+from engine.service.meanings import decide_meanings
 from engine.service.options import choose_options
 from engine.service.person import propose_by_person
 from engine.service.written_meaning import write_meaning, written_text
@@ -43,9 +42,7 @@ from engine.types import (
 )
 from sessions.events import (
     ArtifactSet,
-    Event,
     HunkCommented,
-    HunkDecided,
     InputsSet,
     TranscriptAdded,
 )
@@ -275,22 +272,12 @@ class Desk:
         return self.snapshot()
 
     def undo(self) -> Snapshot:
-        group = undo_group(self.writer.events, self.work.state.undo)
         self.work.undo()
-        self._settle(group)
         return self.snapshot()
 
     def redo(self) -> Snapshot:
-        group = redo_group(self.writer.events, self.work.state.redo)
         self.work.redo()
-        self._settle(group)
         return self.snapshot()
-
-    def _settle(self, group: Sequence[Event]) -> None:
-        """The lifted stage is no draft: it is made again where meanings were decided otherwise."""
-        made = (e.body.decision.target for e in group if isinstance(e.body, HunkDecided))
-        if any(target.startswith(ABOUT_MEANINGS) for target in made):
-            settle_meanings(self.work)
 
     # --- the world outside -----------------------------------------------------------------------
 

@@ -171,7 +171,7 @@ def _differences(plan: CommitPlan, before: str | None) -> list[str]:
         elif given.out != content:
             where = _line_of(content, given.out)
             out.append(f"a checkout of {path} gives other bytes than it holds ({where})")
-        elif not (top / path).is_file() or (top / path).read_bytes() != content:
+        elif not (top / path).is_file() or read_file(top / path, "keep it as it is") != content:
             out.append(f"{path} in the work tree has other bytes")
     return out
 

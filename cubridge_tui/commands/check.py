@@ -1,7 +1,8 @@
-"""`cubridge check FILE.cuir|SESSION|KERNEL.cu`.
+"""`cubridge check FILE.cuir|SESSION|KERNEL.cu|FOLDER`.
 
-Parses and type-checks CuIR; runs a session's G1 and G2; or executes a CUDA kernel, every thread of
-it, on the CPU, and says where it races, reads too early or out of bounds.
+Parses and type-checks CuIR; runs a session's G1 and G2; or executes a CUDA kernel as PTX, every
+thread of it, on the CPU, says where it races, reads too early or out of bounds, and compares what
+it writes with a reference.
 """
 
 from __future__ import annotations
@@ -12,24 +13,14 @@ from typing import Any
 
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import actor, add_json, add_store, narrator, writing
-
-FAILED = 1
+from cubridge_tui.headless_foreign import FAILED, asked_from, check_and_report, kernel_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", help="a .cuir file, a session's id, or a CUDA source")
-    cuda = parser.add_argument_group("of a CUDA source")
-    cuda.add_argument("--launcher", default="launch", help="the C++ function that launches it")
-    cuda.add_argument("--arch", default="sm_90a")
-    cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER")
-    cuda.add_argument("-D", dest="macros", action="append", default=[], metavar="MACRO")
-    cuda.add_argument("--nvcc", action="append", default=[], metavar="FLAG",
-                      help="a further flag of nvcc, such as --nvcc=-std=c++20")  # fmt: skip
-    cuda.add_argument("--tensor", action="append", default=[], metavar="NAME=DIMS",
-                      help='the shape of a further tensor: m="B Hq Nq"')  # fmt: skip
-    cuda.add_argument("--sizes", action="append", default=[], metavar="SIZES",
-                      help='one case: "B=1 Hq=2 Nq=64 Nk=64 D=64"')  # fmt: skip
-    cuda.add_argument("--head-dim", type=int, default=64)
+    parser.add_argument(
+        "what", help="a .cuir file, a session's id, a CUDA source, or a folder of `cubridge import`"
+    )
+    kernel_options(parser)
     add_store(parser)
     add_json(parser)
 
@@ -37,7 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     path = Path(args.what)
     if path.suffix in (".cu", ".cuh", ".cpp"):
-        return _check_kernel(path, args)
+        return check_and_report(asked_from(path, args), args.json)
+    if path.is_dir():
+        from engine.foreign.package import read_package
+
+        return check_and_report(read_package(path), args.json)
     if path.suffix == ".cuir" or path.is_file():
         return _check_file(path, args)
     return _check_session(args)
@@ -68,71 +63,6 @@ def _check_file(path: Path, args: argparse.Namespace) -> int:
         if not rows:
             show(f"{path}: {len(parsed.lines)} ops, no findings")
     return FAILED if rows else 0
-
-
-def _check_kernel(path: Path, args: argparse.Namespace) -> int:
-    from engine.foreign.check import check_kernel, place, shorter
-    from engine.foreign.compile import Flags
-
-    flags = Flags(args.arch, tuple(args.includes), tuple(args.macros), tuple(args.nvcc))
-    shapes = dict(_pair(text, "--tensor") for text in args.tensor)
-    given = [
-        {name: _whole(size, text) for name, size in (_pair(t, "--sizes") for t in text.split())}
-        for text in args.sizes
-    ]
-    cases: list[dict[str, Any]] = []
-    found = 0
-    for case in check_kernel(
-        path, flags, args.launcher, shapes, head_dim=args.head_dim, given=given, said=say
-    ):
-        findings = shorter(list(case.findings), path)
-        found += len(findings)
-        for launch in case.launches:
-            say(
-                f"{case}: {launch.kernel}<<<{launch.grid}, {launch.block}, {launch.shared}>>>  "
-                f"{launch.thread_instructions:,} thread instructions, {launch.seconds:.1f} s"
-            )
-        rows = [
-            {"place": str(place(f, path) or f.at), "kind": f.kind, "message": f.words,
-             "block": f.block, "thread": f.thread, "ptx_line": f.at.line}
-            for f in findings
-        ]  # fmt: skip
-        cases.append({"sizes": dict(case.sizes), "findings": rows})
-        if not args.json:
-            for finding, row in zip(findings, rows, strict=True):
-                show(_sentence(finding, str(row["place"]), path))
-    if args.json:
-        show_json({"file": str(path), "cases": cases})
-    elif not found:
-        show(f"{path}: {len(cases)} cases, no findings")
-    return FAILED if found else 0
-
-
-def _sentence(finding: Any, at: str, source: Path) -> str:
-    from engine.foreign.check import place
-
-    text = f"{at}: {finding.kind}: {finding.words} (block {finding.block}, thread {finding.thread})"
-    if finding.other is not None:
-        there = type(finding)(finding.kind, finding.other, "")
-        text += f"\n    the other access: {place(there, source) or finding.other}"
-    return text
-
-
-def _pair(text: str, option: str) -> tuple[str, str]:
-    from engine.errors import InputError
-
-    name, equals, value = text.partition("=")
-    if not equals or not name or not value:
-        raise InputError(f"{option} {text}: NAME=VALUE is needed")
-    return name, value
-
-
-def _whole(text: str, case: str) -> int:
-    from engine.errors import InputError
-
-    if not text.isdigit():
-        raise InputError(f"--sizes {case}: {text} is no size")
-    return int(text)
 
 
 def _check_session(args: argparse.Namespace) -> int:

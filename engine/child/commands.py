@@ -35,6 +35,13 @@ def recompute(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     return compute_again(payload, report)
 
 
+def wanted(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+    """What a reference wants of a kernel that runs as it is. See engine.gates.wanted."""
+    from engine.gates.wanted import wanted as want
+
+    return want(payload)
+
+
 def ping(payload: dict[str, Any], report: Report) -> dict[str, Any]:
     """Answer with the versions in use."""
     import sys
@@ -45,5 +52,5 @@ def ping(payload: dict[str, Any], report: Report) -> dict[str, Any]:
 
 
 COMMANDS: Mapping[str, Command] = {
-    "recipe": recipe, "judge": judge, "recompute": recompute, "ping": ping,
+    "recipe": recipe, "judge": judge, "recompute": recompute, "wanted": wanted, "ping": ping,
 }  # fmt: skip

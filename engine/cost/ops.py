@@ -248,14 +248,6 @@ def _tma_store(op: Bound) -> Demand:
     return Demand(l2=shared.tile_bytes, shared=shared.tile_bytes) if shared else Demand()
 
 
-def _clear_rows(op: Bound) -> Demand:
-    """Half of the rows, as a range that ends anywhere leaves them."""
-    shared = op.shared("tile")
-    return (
-        Demand(shared=shared.tile_bytes / 2, memory=shared.tile_bytes / 32) if shared else Demand()
-    )
-
-
 def _store(op: Bound) -> Demand:
     tile, place = op.tile("src"), op.operands.get("dst")
     if tile is None:
@@ -375,8 +367,8 @@ _RULES: Mapping[str, Callable[[Bound], Demand]] = {
     "row_sum": _row_sum, "row_reduce": _row_reduce, "convert": _convert, "load_rows": _load_vector,
     "load_cols": _load_vector, "load_tile": _nothing, "gemm": _gemm, "gemm_async": _gemm_async,
     "gemm_async_init": _gemm_async, "copy_async": _copy_async, "tma_load": _tma_load,
+    "copy_async_rows": _copy_async, "tma_load_rows": _tma_load,
     "tma_store": _tma_store, "store": _store, "copy": _copy, "store_rows": _store_rows,
-    "clear_rows": _clear_rows,
     "sync": _barrier, "named_sync": _barrier, "wait": _barrier, "wait_async": _barrier,
     "named_arrive": _nothing, "arrive": _nothing, "arrive_expect": _nothing,
     "mbarrier_init": _nothing, "fence_barrier_init": _nothing, "commit_async": _nothing,

@@ -4,121 +4,114 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from engine.build.toolchain import find_toolchain
+from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
-from engine.foreign.compile import Compiled, Flags, compile_kernel
-from engine.foreign.launcher import SIZES, Launcher, read_launcher
+from engine.foreign.cases import Case, complete, draw, usual_cases
+from engine.foreign.compile import Flags, compile_kernel
+from engine.foreign.launcher import read_launcher
 from engine.foreign.record import Executed, execute
+from engine.foreign.reference import Difference, compare, read_reference, want
 from engine.ptx.findings import Finding
-from engine.ptx.floats import to_half
 from engine.ptx.syntax import Location
-
-Array = np.ndarray[Any, Any]
-
-# Whole tiles of most kernels, then lengths that end inside of a tile.
-LENGTHS = ((128, 128), (200, 300))
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One case: its sizes, the launches that were executed, and why it was not run."""
+    """One case: its sizes, the launches that were executed, and what its outputs were worth.
 
-    sizes: Mapping[str, int]
+    Args:
+        differences: what differs from the reference; None where nothing was compared.
+        errors: the largest error of each output that was compared.
+        skipped: why the reference gave nothing to compare with.
+    """
+
+    case: Case
     launches: tuple[Executed, ...]
+    differences: tuple[Difference, ...] | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)
+    skipped: str = ""
 
     @property
     def findings(self) -> Iterator[Finding]:
         for launch in self.launches:
             yield from launch.findings
 
-    def __str__(self) -> str:
-        return ", ".join(f"{n} {s}" for n, s in self.sizes.items())
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A kernel as a person gives it.
+
+    Args:
+        reference: a PyTorch function that says what it computes; None: memory alone is checked.
+        shapes: the dimensions of further tensors by name.
+        dtype: elements of `void*` and torch tensors.
+        sizes: the cases to run; empty: the usual ones.
+    """
+
+    source: Path
+    flags: Flags
+    launcher: str = "launch"
+    reference: Path | None = None
+    shapes: Mapping[str, str] = field(default_factory=dict)
+    dtype: str = "bf16"
+    head_dim: int = 64
+    sizes: Sequence[Mapping[str, int]] = ()
 
 
 def check_kernel(
-    path: Path, flags: Flags, launcher: str = "launch", shapes: Mapping[str, str] | None = None,
-    dtype: str = "bf16", head_dim: int = 64, given: Sequence[Mapping[str, int]] = (),
-    said: Callable[[str], None] = lambda text: None,
-) -> Iterator[Checked]:  # fmt: skip
-    """Executes a kernel at each of the sizes in `given` (or at the usual ones).
+    asked: Asked, said: Callable[[str], None] = lambda text: None
+) -> Iterator[Checked]:
+    """Executes a kernel as PTX in each case, and compares what it wrote with its reference.
 
     Raises:
         InputError: the source does not compile, its launcher is not understood or fails, or it has
             an instruction that is not executed yet, with the line.
+        SpecError: the reference declares no attention.
         MissingTool: there is no nvcc.
     """
-    text = read_text(path, "give a CUDA source with a launcher")
-    entry = read_launcher(text, str(path), launcher, shapes or {}, dtype)
+    text = read_text(asked.source, "give a CUDA source with a launcher")
     tools = find_toolchain()
-    tools.require_arch(flags.arch)
-    with tempfile.TemporaryDirectory(prefix="cubridge-check-") as name:
-        folder = Path(name)
-        said(f"compiling {path.name} for {flags.arch}")
-        compiled = compile_kernel(path, entry, flags, tools, folder)
-        for sizes in given or usual_sizes(entry, head_dim):
-            yield _check_one(compiled, entry, sizes, flags.arch, folder)
-
-
-def _check_one(
-    compiled: Compiled, launcher: Launcher, sizes: Mapping[str, int], arch: str, folder: Path
-) -> Checked:
-    every = complete(launcher, sizes)
-    _, launches = execute(compiled, launcher, every, draw(launcher, every), arch, folder)
-    return Checked(sizes, tuple(launches))
-
-
-def usual_sizes(launcher: Launcher, head_dim: int) -> list[dict[str, int]]:
-    """Two heads that share keys where the launcher takes both counts, at the usual lengths."""
-    known = {p.means for p in launcher.parameters if p.kind == "size"}
-    out = []
-    for queries, keys in LENGTHS:
-        length = {"N": queries} if "N" in known else {"Nq": queries, "Nk": keys}
-        heads = {"Hq": 2, "Hkv": 1} if "Hkv" in known else {"Hq": 2}
-        out.append({"B": 1, **heads, **length, "D": head_dim})
-    return out
-
-
-def complete(launcher: Launcher, sizes: Mapping[str, int]) -> dict[str, int]:
-    """All sizes that the shapes need: those that the launcher does not tell apart are the same."""
-    every = dict(sizes)
-    if "N" in every:
-        every.setdefault("Nq", every["N"])
-    every.setdefault("Nk", every.get("Nq", 0))
-    every.setdefault("Hkv", every.get("Hq", 0))
-    every.setdefault("Dv", every.get("D", 0))
-    needed = {d for p in launcher.tensors for d in p.dims}
-    needed |= {p.means for p in launcher.parameters if p.kind == "size"}
-    missing = sorted(n for n in needed if n not in every)
-    if missing:
-        raise InputError(f"no size for {', '.join(missing)}",
-                         fix=f"--sizes {' '.join(f'{n}=1' for n in missing)}")  # fmt: skip
-    return every
-
-
-def draw(launcher: Launcher, sizes: Mapping[str, int]) -> dict[str, Array]:
-    """Random inputs, as bits: floats around 0, whole numbers 0."""
-    random = np.random.default_rng(0)
-    out: dict[str, Array] = {}
-    for p in launcher.tensors:
-        shape = [sizes[d] for d in p.dims]
-        if p.output:
-            continue
-        values = random.standard_normal(shape).astype(np.float32)
-        if p.dtype in ("f16", "bf16"):
-            out[p.means] = to_half(values, p.dtype)
-        elif p.dtype in ("f32", "f64"):
-            held = values.astype(np.dtype(f"f{SIZES[p.dtype]}"))
-            out[p.means] = held.view(np.dtype(f"u{SIZES[p.dtype]}"))
-        else:
-            out[p.means] = np.zeros(shape, np.dtype(f"u{SIZES[p.dtype]}"))
-    return out
+    tools.require_arch(asked.flags.arch)
+    with ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="cubridge-check-")))
+        child = held.enter_context(Child()) if asked.reference is not None else None
+        reference = None
+        if child is not None and asked.reference is not None:
+            said(f"reading {asked.reference.name}")
+            reference = read_reference(asked.reference, child)
+        shapes = {**(reference.shapes if reference else {}), **asked.shapes}
+        scalars = reference.scalars if reference else {}
+        entry = read_launcher(text, str(asked.source), asked.launcher, shapes, asked.dtype, scalars)
+        said(f"compiling {asked.source.name} for {asked.flags.arch}")
+        compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
+        cases = [Case(dict(s), n) for n, s in enumerate(asked.sizes)] or usual_cases(
+            entry, asked.head_dim, reference
+        )
+        for case in cases:
+            sizes = complete(entry, case.sizes)
+            if reference is None or child is None:
+                inputs = draw(entry, sizes)
+                _, launches = execute(compiled, entry, sizes, inputs, {}, asked.flags.arch, folder)
+                yield Checked(case, tuple(launches))
+                continue
+            if not reference.allows(sizes):
+                raise InputError(f"{reference.path.name} is not defined for {case}")
+            wanted = want(reference, entry, sizes, case.values, case.seed, child, folder)
+            if isinstance(wanted, str):
+                yield Checked(case, (), skipped=wanted)
+                continue
+            outputs, launches = execute(
+                compiled, entry, {**sizes, **wanted.sizes}, wanted.inputs, scalars,
+                asked.flags.arch, folder,
+            )  # fmt: skip
+            differences, errors = compare(wanted, entry, outputs)
+            yield Checked(case, tuple(launches), tuple(differences), errors)
 
 
 def place(finding: Finding, source: Path) -> Location | None:
@@ -127,7 +120,7 @@ def place(finding: Finding, source: Path) -> Location | None:
     if at is None:
         return None
     own = [p for p in at.chain() if Path(p.file).resolve() == source.resolve()]
-    return own[0] if own else at
+    return replace(own[0], file=str(source)) if own else at
 
 
 def shorter(findings: Sequence[Finding], source: Path) -> list[Finding]:

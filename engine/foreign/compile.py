@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,25 +13,45 @@ from engine.foreign.launcher import Launcher
 from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Module
 
-LIMIT = 600.0  # seconds
+LIMIT = 1800.0  # seconds
+# Headers of ours in the place of torch's and cuBLAS's, where a launcher includes them.
+STAND_INS = Path(__file__).with_name("stand_ins")
 
-# Calls the launcher with what the command line gives, each argument as its parameter's type.
+# Calls the launcher with what the command line gives, each argument as its parameter's type. A
+# `main` of the source is not ours.
 _DRIVER = """\
+#define main main_of_the_source
 #include "{source}"
+#undef main
 #include <cstdlib>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
+extern "C" void cubridge_refuse(const char* what);
+
 template <class T> T argument_from(const char* text) {{
+#ifdef CUBRIDGE_TORCH
+  if constexpr (std::is_same_v<std::decay_t<T>, at::Tensor>) return at::Tensor::described(text);
+  else
+#endif
   if constexpr (std::is_pointer_v<T>) return reinterpret_cast<T>(strtoull(text, nullptr, 10));
   else if constexpr (std::is_floating_point_v<T>) return static_cast<T>(strtod(text, nullptr));
   else return static_cast<T>(strtoll(text, nullptr, 10));
 }}
 
+template <class R> void returned(const R& result) {{
+  if constexpr (std::is_same_v<R, cudaError_t>)
+    if (result != cudaSuccess) cubridge_refuse("a launch that it takes for a failure");
+#ifdef CUBRIDGE_TORCH
+  at::returned(result);
+#endif
+}}
+
 template <class R, class... T, size_t... I>
 void call_with(R (*function)(T...), char** text, std::index_sequence<I...>) {{
-  function(argument_from<T>(text[I])...);
+  if constexpr (std::is_void_v<R>) function(argument_from<std::decay_t<T>>(text[I])...);
+  else returned(function(argument_from<std::decay_t<T>>(text[I])...));
 }}
 
 template <class R, class... T> void call_with(R (*function)(T...), char** text) {{
@@ -56,8 +74,9 @@ class Flags:
     def words(self) -> list[str]:
         code = self.arch.removeprefix("sm_")
         return [
-            f"-gencode=arch=compute_{code},code=sm_{code}",
-            *(f"-I{folder}" for folder in self.includes),
+            f"-gencode=arch=compute_{code},code=compute_{code}",
+            *(f"-I{Path(folder).resolve()}" for folder in self.includes),
+            f"-I{STAND_INS}",
             *(f"-D{macro}" for macro in self.macros),
             *(self.more or ("-std=c++17",)),
         ]
@@ -74,7 +93,7 @@ class Compiled:
 def compile_kernel(
     source: Path, launcher: Launcher, flags: Flags, tools: Toolchain, folder: Path
 ) -> Compiled:
-    """Compiles a source twice at once: to PTX with source lines, and to the recording program.
+    """Compiles a source to PTX with source lines, inside of the program that records its launches.
 
     Raises:
         InputError: the source does not compile, with nvcc's first error; or it calls something of
@@ -83,25 +102,17 @@ def compile_kernel(
     source = source.resolve()
     driver = folder / "driver.cu"
     driver.write_text(_DRIVER.format(source=source, launcher=launcher.name), encoding="utf-8")
-    recorder = Path(__file__).with_name("recorder.cpp")
-    ptx, program = folder / "kernel.ptx", folder / "record"
-    words = [f"-I{source.parent}", *flags.words()]
-    nvcc = str(tools.nvcc.path)
-    commands = (
-        [nvcc, "-ptx", "-lineinfo", *words, str(driver), "-o", str(ptx)],
-        [nvcc, "-O1", "-w", "-cudart", "none", *tools.link_flags, *words, str(driver),
-         str(recorder), "-o", str(program)],
-    )  # fmt: skip
-    environ = compiler_environ()
-
-    def compile_one(command: Sequence[str]) -> str:
-        done = run(command, cwd=folder, environ=environ, limit=LIMIT)
-        return "" if done.ok else done.output or f"nvcc ended with {done.returncode}"
-
-    with ThreadPoolExecutor(2) as pool:
-        failures = [text for text in pool.map(compile_one, commands) if text]
-    if failures:
-        raise InputError(_reason(failures[0], source))
+    program, kept = folder / "record", folder / "kept"
+    kept.mkdir(exist_ok=True)
+    command = [
+        str(tools.nvcc.path), "-O1", "-w", "-lineinfo", "-cudart", "none", "--keep", "--keep-dir",
+        str(kept), *tools.link_flags, f"-I{source.parent}", *flags.words(), str(driver),
+        str(Path(__file__).with_name("recorder.cpp")), "-o", str(program),
+    ]  # fmt: skip
+    done = run(command, cwd=folder, environ=compiler_environ(), limit=LIMIT)
+    if not done.ok:
+        raise InputError(_reason(done.output or f"nvcc ended with {done.returncode}", source))
+    ptx = next(kept.glob("driver*.ptx"))
     return Compiled(parse_module(ptx.read_text(encoding="utf-8"), "PTX"), program)
 
 

@@ -2,13 +2,15 @@
 
 The launcher is one C++ function of the source. Pointers are named as the tensors (`q`, `k`, `v`,
 `o`, `lse`, or the inputs of a reference), whole numbers as the dimensions (`B`, `Hq`, `Hkv`, `Nq`,
-`Nk`, `D`, `Dv`), the scale of the scores `scale`, the stream `stream`.
+`Nk`, `D`, `Dv`), the scale of the scores `scale`, the stream `stream`, other numbers as the
+reference's own scalars. `torch::Tensor` stands for a pointer with its dimensions; what is returned
+is the output.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import tree_sitter_cuda
@@ -31,106 +33,155 @@ SHAPES = {
 }  # fmt: skip
 OUTPUTS = ("o", "lse")
 _OTHER_NAMES = {"out": "o", "output": "o", "query": "q", "key": "k", "value": "v"}
+EXAMPLE = (
+    "void launch(const float* q, const float* k, const float* v, float* o, int B, int Hq, int Hkv, "
+    "int Nq, int Nk, int D, float scale)"
+)
 DIMENSIONS = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter: a tensor with its element type and dimensions, a size, a scale, a stream."""
+    """One parameter: a tensor with its element type and dimensions, a size, a scalar, a stream."""
 
     name: str
-    kind: str  # tensor, size, scale, stream
+    kind: str  # tensor, size, scalar, stream
     means: str  # the tensor's or the dimension's name
     dtype: str = ""
     dims: tuple[str, ...] = ()
     output: bool = False
+    torch: bool = False  # a torch::Tensor, which has its dimensions with it
 
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """The function and what its parameters are, in their order."""
+    """The function, what its parameters are, in their order, and the tensors that it returns."""
 
     name: str
     parameters: tuple[Parameter, ...]
+    returned: tuple[Parameter, ...] = ()
 
     @property
     def tensors(self) -> tuple[Parameter, ...]:
         return tuple(p for p in self.parameters if p.kind == "tensor")
 
+    @property
+    def outputs(self) -> tuple[Parameter, ...]:
+        return (*(p for p in self.tensors if p.output), *self.returned)
+
+    @property
+    def sizes(self) -> frozenset[str]:
+        """The dimensions that it is told."""
+        told = {d for p in self.parameters if p.torch for d in p.dims}
+        return frozenset({p.means for p in self.parameters if p.kind == "size"} | told)
+
 
 def read_launcher(
-    source: str, path: str, name: str, shapes: Mapping[str, str], dtype: str
-) -> Launcher:
+    source: str, path: str, name: str, shapes: Mapping[str, str], dtype: str,
+    scalars: Collection[str] = (),
+) -> Launcher:  # fmt: skip
     """The launcher `name` of a source.
 
     Args:
         shapes: dimensions of tensors by name, beside the usual ones.
-        dtype: of tensors that the launcher takes as `void*`.
+        dtype: of tensors that the launcher takes as `void*` or `torch::Tensor`.
+        scalars: names of numbers that have a value.
 
     Raises:
         InputError: there is no such function, or a parameter has a name that says nothing.
     """
-    text = source.encode()
-    tree = Parser(Language(tree_sitter_cuda.language())).parse(text)
-    found = [n for n in _functions(tree.root_node) if _name(n) == name]
+    found = _named(source, name)
     if len(found) != 1:
         many = "several functions" if found else "no function"
         raise InputError(
             f"{path} has {many} named {name}",
-            fix="write one C++ function that launches the kernel, such as `void launch("
-            "const float* q, const float* k, const float* v, float* o, int B, int Hq, int Hkv, "
-            "int Nq, int Nk, int D, float scale)`, or name yours with --launcher",
+            fix=f"write one C++ function that launches the kernel, such as `{EXAMPLE}`, or name "
+            "yours with --launcher",
         )
-    declarator = _declarator(found[0])
+    declarator = declarator_of(found[0])
     listed = declarator.child_by_field_name("parameters") if declarator else None
+    known = _Known({**SHAPES, **shapes}, dtype, frozenset(scalars))
     parameters = [
-        _parameter(node, path, {**SHAPES, **shapes}, dtype)
+        _parameter(node, path, known)
         for node in (listed.named_children if listed else ())
         if node.type in ("parameter_declaration", "optional_parameter_declaration")
     ]
-    return Launcher(name, tuple(parameters))
+    result = found[0].child_by_field_name("type")
+    returned = _returned((result.text or b"").decode() if result else "", known)
+    return Launcher(name, tuple(parameters), returned)
 
 
-def _functions(node: Node) -> Iterator[Node]:
+def has_function(source: str, name: str) -> bool:
+    return bool(_named(source, name))
+
+
+def _named(source: str, name: str) -> list[Node]:
+    """The definitions of a function."""
+    tree = Parser(Language(tree_sitter_cuda.language())).parse(source.encode())
+    return [n for n in functions_of(tree.root_node) if name_of(n) == name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What names mean: dimensions of tensors, the element type where C++ has none, scalars."""
+
+    shapes: Mapping[str, str]
+    dtype: str
+    scalars: frozenset[str]
+
+
+def _returned(type: str, known: _Known) -> tuple[Parameter, ...]:
+    """The outputs that a function of this type returns: `o`, then `lse`."""
+    if not re.search(r"\bTensor\b", type):
+        return ()
+    count = 1 if re.fullmatch(r"(\w+::)*Tensor", type) else len(OUTPUTS)
+    return tuple(
+        Parameter(n, "tensor", n, "", tuple(known.shapes[n].split()), True, True)
+        for n in OUTPUTS[:count]
+    )
+
+
+def functions_of(node: Node) -> Iterator[Node]:
+    """The functions that a source defines, also in namespaces and as templates."""
     if node.type == "function_definition":
         yield node
         return
     for child in node.named_children:
-        yield from _functions(child)
+        yield from functions_of(child)
 
 
-def _declarator(function: Node) -> Node | None:
+def declarator_of(function: Node) -> Node | None:
     node = function.child_by_field_name("declarator")
     while node is not None and node.type != "function_declarator":
         node = node.child_by_field_name("declarator")
     return node
 
 
-def _name(function: Node) -> str:
-    declarator = _declarator(function)
+def name_of(function: Node) -> str:
+    declarator = declarator_of(function)
     name = declarator.child_by_field_name("declarator") if declarator else None
     return name.text.decode() if name is not None and name.text else ""
 
 
-def _parameter(node: Node, path: str, shapes: Mapping[str, str], dtype: str) -> Parameter:
+def _parameter(node: Node, path: str, known: _Known) -> Parameter:
     text = (node.text or b"").decode()
     where = Where(path, node.start_point[0] + 1)
     plain = re.sub(r"\b(const|__restrict__|restrict|__restrict|struct)\b", " ", text.split("=")[0])
-    m = re.fullmatch(r"\s*([\w:\s]+?)\s*(\**)\s*(\w+)\s*", plain)
+    m = re.fullmatch(r"\s*([\w:\s]+?)\s*(\**)\s*&?\s*(\w+)\s*", plain)
     if m is None:
         raise InputError(f"a parameter that is not plain: {text}", where=where,
                          fix="take pointers, whole numbers, floats and a stream")  # fmt: skip
     type, stars, name = m[1].split("::")[-1].strip(), m[2], m[3]
     if type == "cudaStream_t":
         return Parameter(name, "stream", "stream")
-    if stars:
-        return _tensor(name, type, where, shapes, dtype)
+    if stars or type == "Tensor":
+        return _tensor(name, type, where, known)
+    if name in known.scalars or name.lower() in ("scale", "softmax_scale", "sm_scale"):
+        return Parameter(name, "scalar", name if name in known.scalars else "scale")
     if type in ("float", "double"):
-        if "scale" not in name:
-            raise InputError(f"what is {name}? a float parameter is `scale`", where=where,
-                             fix="leave it out of the launcher, or set it inside")  # fmt: skip
-        return Parameter(name, "scale", "scale")
-    dimension = {d.lower(): d for d in {*DIMENSIONS, *(" ".join(shapes.values()).split())}}
+        raise InputError(f"what is {name}? a float parameter is `scale`", where=where,
+                         fix="leave it out of the launcher, or set it inside")  # fmt: skip
+    dimension = {d.lower(): d for d in {*DIMENSIONS, *(" ".join(known.shapes.values()).split())}}
     if name.lower() == "n":
         return Parameter(name, "size", "N")
     if name.lower() not in dimension:
@@ -139,17 +190,19 @@ def _parameter(node: Node, path: str, shapes: Mapping[str, str], dtype: str) -> 
     return Parameter(name, "size", dimension[name.lower()])
 
 
-def _tensor(name: str, type: str, where: Where, shapes: Mapping[str, str], dtype: str) -> Parameter:
+def _tensor(name: str, type: str, where: Where, known: _Known) -> Parameter:
     plain = re.sub(r"^(d_|g_)|(_ptr|_d)$", "", name.lower())
-    known = {n.lower(): n for n in shapes}
-    means = known.get(plain) or _OTHER_NAMES.get(plain)
+    names = {n.lower(): n for n in known.shapes}
+    means = names.get(plain) or _OTHER_NAMES.get(plain)
     if means is None:
         raise InputError(
-            f"what is {name}? it is none of {', '.join(shapes)}", where=where,
+            f"what is {name}? it is none of {', '.join(known.shapes)}", where=where,
             fix=f'say its shape with --tensor {name}="B Hq Nq", or allocate it in the launcher',
         )  # fmt: skip
-    if type not in _ELEMENTS:
+    torch = type == "Tensor"
+    if not torch and type not in _ELEMENTS:
         raise InputError(f"elements of type {type} are not known", where=where,
                          fix=f"one of {', '.join(filter(None, _ELEMENTS))}")  # fmt: skip
-    return Parameter(name, "tensor", means, _ELEMENTS[type] or dtype,
-                     tuple(shapes[means].split()), means in OUTPUTS)  # fmt: skip
+    element = known.dtype if torch else _ELEMENTS[type] or known.dtype
+    return Parameter(name, "tensor", means, element, tuple(known.shapes[means].split()),
+                     means in OUTPUTS, torch)  # fmt: skip

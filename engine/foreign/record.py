@@ -40,18 +40,32 @@ class Executed:
     findings: tuple[Finding, ...]
 
 
-def arguments(launcher: Launcher, sizes: Mapping[str, int]) -> list[str]:
-    """The launcher's arguments in a case: addresses of tensors in their order, sizes, the scale."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An output as the launches left it: its bits, and which of its bytes hold a value."""
+
+    dtype: str
+    data: Array
+    known: Array
+
+
+def arguments(
+    launcher: Launcher, sizes: Mapping[str, int], scalars: Mapping[str, int | float | bool]
+) -> list[str]:
+    """The launcher's arguments in a case: addresses of tensors in their order, sizes, scalars."""
     out: list[str] = []
     tensors = 0
     for p in launcher.parameters:
         if p.kind == "tensor":
-            out.append(str(GLOBAL + (tensors << WINDOW) + HALF))
+            address = str(GLOBAL + (tensors << WINDOW) + HALF)
+            shape = [p.dtype, *(str(sizes[d]) for d in p.dims)] if p.torch else []
+            out.append(",".join([address, *shape]))
             tensors += 1
         elif p.kind == "size":
             out.append(str(sizes[p.means]))
-        elif p.kind == "scale":
-            out.append(repr(1 / math.sqrt(sizes["D"])))
+        elif p.kind == "scalar":
+            value = scalars.get(p.means, 1 / math.sqrt(sizes["D"]))
+            out.append(repr(int(value) if isinstance(value, bool) else value))
         else:
             out.append("0")
     return out
@@ -59,19 +73,21 @@ def arguments(launcher: Launcher, sizes: Mapping[str, int]) -> list[str]:
 
 def execute(
     compiled: Compiled, launcher: Launcher, sizes: Mapping[str, int],
-    inputs: Mapping[str, Array], arch: str, folder: Path,
-) -> tuple[dict[str, Array], list[Executed]]:  # fmt: skip
+    inputs: Mapping[str, Array], scalars: Mapping[str, int | float | bool], arch: str,
+    folder: Path,
+) -> tuple[dict[str, Written], list[Executed]]:  # fmt: skip
     """Runs the launcher on a case and executes every launch that it made.
 
     Args:
         inputs: the bits of each input tensor by name.
+        scalars: further numbers by name; a scale is 1 / sqrt(D) where it has none.
 
     Returns:
-        The output tensors by name, as bits; and the launches with their findings.
+        The outputs by name; and the launches with their findings.
 
     Raises:
-        InputError: the launcher ended with an error, launched nothing, or asked for what the
-            recorder has not.
+        InputError: the launcher ended with an error, launched nothing, wrote no output, or asked
+            for what the recorder has not.
     """
     tensors = [
         Tensor(p.means, inputs[p.means].copy())
@@ -82,17 +98,51 @@ def execute(
         )
         for p in launcher.tensors
     ]
-    events = _events(compiled, launcher, sizes, len(tensors), arch, folder)
+    words = arguments(launcher, sizes, scalars)
+    events = _events(compiled, launcher, words, len(tensors), arch, folder)
     launches: list[Executed] = []
+    returned: list[Written] = []
     for event in events:
-        _do(event, compiled, tensors, launches)
+        if event["event"] == "returned":
+            returned.append(_returned(event, tensors))
+        else:
+            _do(event, compiled, tensors, launches)
     if not launches:
-        raise InputError(f"{launcher.name} launched no kernel")
-    return {t.name: t.data for t in tensors}, launches
+        raise InputError(
+            f"{launcher.name} launched no kernel",
+            fix="launch it with <<<...>>> or cudaLaunchKernel in that function",
+        )
+    return _outputs(launcher, tensors, returned), launches
+
+
+def _outputs(
+    launcher: Launcher, tensors: list[Tensor], returned: list[Written]
+) -> dict[str, Written]:
+    held = zip(launcher.tensors, tensors, strict=False)
+    out = {p.means: Written(p.dtype, t.data, np.ones(0) if t.set is None else t.set)
+           for p, t in held if p.output}  # fmt: skip
+    out |= {p.means: w for p, w in zip(launcher.returned, returned, strict=False)}
+    if not out:
+        raise InputError(f"{launcher.name} has no output", fix="take `o`, or return a tensor")
+    for name, written in out.items():
+        if written.data.size and not written.known.any():
+            raise InputError(f"{launcher.name} writes nothing into {name}")
+    return out
+
+
+def _returned(event: Mapping[str, Any], tensors: list[Tensor]) -> Written:
+    """A tensor that the launcher returned, as it is after all launches before."""
+    data, known, start = _bytes(tensors, int(event["address"]))
+    size = SIZES[event["type"]]
+    part = slice(start, start + size * math.prod(event["sizes"]))
+    bits = data[part].view(np.dtype(f"u{size}")).reshape(event["sizes"])
+    return Written(
+        event["type"], bits, np.ones(bits.nbytes, np.bool_) if known is None else known[part]
+    )
 
 
 def _events(
-    compiled: Compiled, launcher: Launcher, sizes: Mapping[str, int], tensors: int, arch: str,
+    compiled: Compiled, launcher: Launcher, words: list[str], tensors: int, arch: str,
     folder: Path,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """The record's events, in their order."""
@@ -110,8 +160,7 @@ def _events(
         **os.environ, "CUBRIDGE_RECORD": str(record), "CUBRIDGE_PARAMETERS": str(parameters),
         "CUBRIDGE_TENSORS": str(tensors), "CUBRIDGE_ARCH": digits,
     }  # fmt: skip
-    argv = [str(compiled.program), *arguments(launcher, sizes)]
-    done = run_process(argv, cwd=folder, environ=environ, limit=LIMIT)
+    done = run_process([str(compiled.program), *words], cwd=folder, environ=environ, limit=LIMIT)
     lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
     events = [json.loads(line) for line in lines]
     refused = next((e["call"] for e in events if e["event"] == "refused"), None)

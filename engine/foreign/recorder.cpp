@@ -94,9 +94,22 @@ void launch(const void* function, dim3 grid, dim3 block, void** arguments, size_
   fflush(record());
 }
 
+void refuse(const char* what) {
+  fprintf(record(), "{\"event\": \"refused\", \"call\": \"%s\"}\n", what);
+  fflush(record());
+}
+
 }  // namespace
 
 extern "C" {
+
+void cubridge_refuse(const char* what) { refuse(what); }
+void cubridge_returned(void* address, const char* type, const long long* sizes, int dims) {
+  fprintf(record(), "{\"event\": \"returned\", \"address\": %llu, \"type\": \"%s\", \"sizes\": [",
+          reinterpret_cast<unsigned long long>(address), type);
+  for (int k = 0; k < dims; k++) fprintf(record(), k ? ", %lld" : "%lld", sizes[k]);
+  fprintf(record(), "]}\n");
+}
 
 void** __cudaRegisterFatBinary(void*) {
   static void* handle;
@@ -149,9 +162,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
     if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
       const auto& cluster = config->attrs[i].val.clusterDim;
       if (cluster.x * cluster.y * cluster.z != 1) {
-        fprintf(record(), "{\"event\": \"refused\", \"call\": \"a cluster of %u blocks\"}\n",
-                cluster.x * cluster.y * cluster.z);
-        fflush(record());
+        refuse(("a cluster of " + std::to_string(cluster.x * cluster.y * cluster.z) + " blocks").c_str());
         return cudaErrorNotSupported;
       }
     }
@@ -195,13 +206,25 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
     return cudaSuccess;
   }
   // What the kernel computes is not known while its launch is recorded.
-  fprintf(record(), "{\"event\": \"refused\", \"call\": \"cudaMemcpy from the device\"}\n");
-  fflush(record());
+  refuse("cudaMemcpy from the device");
   return cudaErrorNotSupported;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t) {
   return cudaMemcpy(to, from, bytes, kind);
+}
+cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind) {
+  for (size_t row = 0; row < height; row++) {
+    cudaError_t done = cudaMemcpy(static_cast<char*>(to) + row * to_pitch,
+                                  static_cast<const char*>(from) + row * from_pitch, width, kind);
+    if (done != cudaSuccess) return done;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
 }
 
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
@@ -272,6 +295,24 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   *stream = reinterpret_cast<cudaStream_t>(++count);
   return cudaSuccess;
 }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  return cudaStreamCreate(stream);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+// Times are not measured: a program that asks for them gets none.
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaDeviceReset() { return cudaSuccess; }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
   *status = cudaStreamCaptureStatusNone;
@@ -298,7 +339,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
   memset(out, 0, sizeof *map);
   for (unsigned i = 0; i < rank; i++)
     if (steps[i] != 1 || interleave != CU_TENSOR_MAP_INTERLEAVE_NONE) {
-      fprintf(record(), "{\"event\": \"refused\", \"call\": \"a tensor map with steps or interleaving\"}\n");
+      refuse("a tensor map with steps or interleaving");
       return CUDA_ERROR_NOT_SUPPORTED;
     }
   uint64_t start = reinterpret_cast<uint64_t>(address);
@@ -323,10 +364,7 @@ static cudaError_t entry_point(const char* name, void** function,
   bool known = !strcmp(name, "cuTensorMapEncodeTiled");
   *function = known ? reinterpret_cast<void*>(cuTensorMapEncodeTiled) : nullptr;
   if (found) *found = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-  if (!known) {
-    fprintf(record(), "{\"event\": \"refused\", \"call\": \"%s\"}\n", name);
-    fflush(record());
-  }
+  if (!known) refuse(name);
   return known ? cudaSuccess : cudaErrorSymbolNotFound;
 }
 cudaError_t cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long,

@@ -21,6 +21,8 @@ from torch import Tensor
 from engine.errors import SpecError, Where
 from engine.gates.cases import read_cases
 from engine.gates.comparing import (
+    EXACT_TOLERANCE,
+    SUMMED_TOLERANCE,
     lse_equal,
     roundoff,
     rows_equal,
@@ -41,6 +43,7 @@ from engine.gates.sizes import first_met, thresholds
 from engine.gates.steady import UNSOUND, UNUSUAL, overflows, steady
 from engine.gates.subject import Failure, Subject, as_typed, op_text
 from engine.gates.under_mask import run_under_mask
+from engine.spec.extremes import PATTERNS, adds_several
 from engine.spec.oracle import expected, output_as_bhnd
 from engine.spec.small_logits import factor_that_shows
 
@@ -68,7 +71,9 @@ def compared(subject: Subject, case: Case, inputs: Mapping[str, Any]) -> Compare
         if not bool(torch.isfinite(o_want).all()):
             return UNSOUND
         sound = want.empty | steady(spec, inputs, _query(subject), spec_o)
-    _same_as_read(subject, case, want.o, o_want, sound)
+    summed = case.values in PATTERNS and adds_several(subject.recipe)
+    tolerance = SUMMED_TOLERANCE if summed else EXACT_TOLERANCE
+    _same_as_read(subject, case, want.o, o_want, sound, tolerance)
     partly = bias or case.values in UNUSUAL
 
     def compare(out: Mapping[str, Tensor]) -> tuple[Failure | None, Row]:
@@ -78,7 +83,7 @@ def compared(subject: Subject, case: Case, inputs: Mapping[str, Any]) -> Compare
         if partly:
             row["rows"] = int(sound.sum())
             o, there = (t.masked_fill(~sound[..., None], 0.0) for t in (o, o_want))
-        failure, row["O"] = rows_equal(o, there, "O")
+        failure, row["O"] = rows_equal(o, there, "O", tolerance)
         if failure is None and not bias and want.lse is not None and "LSE" in out:
             failure, row["LSE"] = lse_equal(out["LSE"], want.lse)
         return failure, row
@@ -86,11 +91,14 @@ def compared(subject: Subject, case: Case, inputs: Mapping[str, Any]) -> Compare
     return compare
 
 
-def _same_as_read(subject: Subject, case: Case, read: Tensor, said: Tensor, sound: Tensor) -> None:
+def _same_as_read(
+    subject: Subject, case: Case, read: Tensor, said: Tensor, sound: Tensor, tolerance: float
+) -> None:
     """The function must compute what was read from it when it was traced: LSE and keep sets are
     judged by the recipe, O by the function."""
     rows = ~sound[..., None]
-    differs, _ = rows_equal(read.masked_fill(rows, 0.0), said.masked_fill(rows, 0.0), "O")
+    said = said.masked_fill(rows, 0.0)
+    differs, _ = rows_equal(read.masked_fill(rows, 0.0), said, "O", tolerance)
     if differs is not None:
         at = differs.counterexample or {}
         raise SpecError(

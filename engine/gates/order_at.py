@@ -12,13 +12,15 @@ from engine.gates.deck import Case
 from engine.gates.schedule_at import scalars_of
 from engine.gates.subject import Subject
 from engine.prove.work_order import PIECE, WorkOrder
+from engine.spec.inputs import with_own_sizes
 
 MOST_PIECES = 600  # of one size
 
 
 def fault_at(subject: Subject, order: WorkOrder, case: Case) -> str:
     """What is wrong with the order at the sizes of a case, in words; nothing where it is right."""
-    scalars, known = scalars_of(subject.module), case.sizes | subject.columns
+    scalars = scalars_of(subject.module)
+    known = with_own_sizes(subject.recipe.inputs, case.sizes | subject.columns)
     fields = {s.field: evaluate(parse_expr(s.size, "size"), known) for s in subject.binding.sizes}
     env: dict[str, Any] = {"args": fields}
     env |= {name: scalars.compile(value)({}) for name, value in order.params}

@@ -24,17 +24,8 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.printer import print_expr
-from engine.gates.ranges import (
-    HEADS,
-    LENGTH,
-    LOADED,
-    PAIRS,
-    WIDTHS,
-    At,
-    Range,
-    Ranges,
-    expressions,
-)
+from engine.gates.intervals import HEADS, LENGTH, LOADED, PAIRS, WIDTHS, Range
+from engine.gates.ranges import At, Ranges, expressions
 from engine.gates.width_proofs import proofs
 from engine.lower.legal import legal
 from engine.prove.solver import Proven, Witness

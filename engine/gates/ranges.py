@@ -34,37 +34,29 @@ from engine.cuir.nodes import (
     walk,
     walk_expr,
 )
-from engine.cuir.scalar import CASTS, truncating_div
+from engine.cuir.scalar import CASTS
+from engine.gates.intervals import (
+    GRID,
+    LENGTH,
+    LOADED,
+    OF_FIELD,
+    OF_OP,
+    PAIRS,
+    STEPS,
+    WIDTHS,
+    Range,
+    arithmetic,
+    joined,
+)
 from engine.gates.names import constants_in
 from engine.gates.standings import climbs
 from engine.lower.kinds import Kinds, module_kinds
 from engine.lower.templates import default_templates
 from engine.transfer.rewrite import stmt_exprs
 
-LENGTH = 131_072  # rows and keys, and every other size that is no number of heads
-HEADS = 4096  # and batches
-PAIRS = 65_536  # heads of all batches
-LOADED = 2**30  # the largest magnitude of a number that somebody else put into memory
-STEPS = 2**30  # more rounds than a block does
-GRID = (2**31 - 1, 65_535, 65_535)
-WIDTHS = {"bool": (0, 1), "i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1)}
-_OF_FIELD = {"B": HEADS, "Hq": HEADS, "Hkv": HEADS, "Nq": LENGTH, "Nk": LENGTH}
-_OF_OP = {
-    "warpgroup_id": (0, 8), "sizeof": (1, 8), "shared_limit": (0, 2**18), "sm_count": (1, 1024),
-    "elect": (0, 1), "same_type": (0, 1), "class_of": (0, 2),
-}  # fmt: skip
 _ROUNDS = 8  # of the fixed point, after which what still grows counts as any number of its type
 
-Range = tuple[int, int]
 Given = Mapping[str, Range | None]  # a lambda's parameters; None: a float
-
-
-def joined(*ranges: Range | None) -> Range | None:
-    """The hull; None where one is no whole number."""
-    known = [r for r in ranges if r is not None]
-    if not known or len(known) < len(ranges):
-        return None
-    return min(low for low, _ in known), max(high for _, high in known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +95,16 @@ class Ranges:
         self.counters: set[tuple[str, str]] = set()  # counted in more rounds than are known
         self._read()
         self._settle()
+
+    def run(self) -> frozenset[str]:
+        """The functions that may run: the launcher, kernels, and the device functions they reach.
+        An edit may leave others, of whose parameters nothing is known."""
+        found = {f.name for f in self.module.functions if f.kind != "device"}
+        while True:
+            more = {f for f, calls in self.calls.items() if any(c in found for c, *_ in calls)}
+            if more <= found:
+                return frozenset(found)
+            found |= more
 
     def at(self, function: str) -> At:
         return At(function, self.kinds[function])
@@ -313,7 +315,7 @@ class Ranges:
 
     def _field(self, name: str, at: At) -> Range:
         """A kernel runs where there are rows, heads and batches; its launcher is asked without."""
-        most = _OF_FIELD.get(name)
+        most = OF_FIELD.get(name)
         if most is None:
             return -LENGTH, LENGTH
         launched = self.functions[at.function].kind != "host" and name != "Nk"
@@ -348,8 +350,8 @@ class Ranges:
     def _call(self, expr: Call, at: At) -> Range | None:
         if expr.fn in self.functions:
             return self.names.get((expr.fn, ""))
-        if expr.fn in _OF_OP:
-            return _OF_OP[expr.fn]
+        if expr.fn in OF_OP:
+            return OF_OP[expr.fn]
         match expr:
             case Call("block_id" | "grid_dim" as fn, (Num(int() as axis),)):
                 blocks = self._grid(at.function, axis)
@@ -439,42 +441,8 @@ def _heads_of_batches(expr: Expr) -> tuple[list[Expr], list[Expr]] | None:
     return chosen, factors
 
 
-def arithmetic(op: str, a: Range, b: Range) -> Range:
-    """The range of `x op y` for x in a and y in b, as if nothing wrapped."""
-    match op:
-        case "+":
-            return a[0] + b[0], a[1] + b[1]
-        case "-":
-            return a[0] - b[1], a[1] - b[0]
-        case "*":
-            ends = [x * y for x in a for y in b]
-            return min(ends), max(ends)
-        case "<<" | ">>":
-            counts = [min(max(y, 0), 64) for y in b]
-            ends = [x << y if op == "<<" else x >> y for x in a for y in counts]
-            return min(ends), max(ends)
-        case "//":
-            divisors = {y for y in (*b, -1, 1) if y and b[0] <= y <= b[1]} or {1}
-            numbers = {*a, 0} if a[0] <= 0 <= a[1] else {*a}
-            ends = [truncating_div(x, y) for x in numbers for y in divisors]
-            return min(ends), max(ends)
-        case "%":
-            most = max(abs(b[0]), abs(b[1]), 1) - 1
-            return -min(max(-a[0], 0), most), min(max(a[1], 0), most)
-    return _bits(op, a, b)
-
-
-def _bits(op: str, a: Range, b: Range) -> Range:
-    above = (1 << max(abs(n).bit_length() for n in (*a, *b))) - 1
-    if op == "&" and (a[0] >= 0 or b[0] >= 0):
-        return 0, min([r[1] for r in (a, b) if r[0] >= 0])
-    if a[0] >= 0 and b[0] >= 0:
-        return 0, above
-    return -above - 1, above
-
-
 def expressions(ranges: Ranges) -> Iterator[tuple[Path, Expr, At]]:
-    """Every expression of the module, inner ones first, with where it stands."""
+    """Every expression that may run, inner ones first, with where it stands."""
 
     def inner(expr: Expr, at: At) -> Iterator[tuple[Expr, At]]:
         for child in children(expr):
@@ -484,7 +452,10 @@ def expressions(ranges: Ranges) -> Iterator[tuple[Path, Expr, At]]:
             yield from inner(child.body if isinstance(child, Lambda) else child, below)
         yield expr, at
 
+    run = ranges.run()
     for path, stmt in walk(ranges.module):
+        if path[0] not in run:
+            continue
         at = ranges.at(str(path[0]))
         for expr in stmt_exprs(stmt):
             for node, where in inner(expr, at):

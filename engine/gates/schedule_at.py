@@ -18,6 +18,7 @@ from engine.gates.deck import Case
 from engine.gates.subject import Subject
 from engine.prove.kinds import ends, sides
 from engine.prove.schedule import TileSchedule
+from engine.spec.inputs import with_own_sizes
 from engine.transfer.rewrite import free_names
 
 MAX_STEPS = 3000  # of a case, at which the kinds of value are noted
@@ -42,7 +43,7 @@ class ScheduleAt:
         scalars: DeviceScalars | None = None,
     ) -> None:  # fmt: skip
         scalars = scalars or scalars_of(subject.module)
-        known: dict[str, Any] = case.sizes | subject.columns
+        known: dict[str, Any] = with_own_sizes(subject.recipe.inputs, case.sizes | subject.columns)
         fields = {
             s.field: evaluate(parse_expr(s.size, "size"), known) for s in subject.binding.sizes
         }

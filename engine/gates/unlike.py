@@ -11,12 +11,12 @@ from collections import Counter
 from dataclasses import dataclass
 
 from engine.cuir.nodes import Assign, Attr, Call, Do, Expr, Index, Module, Name, Path, walk
+from engine.cuir.ops import TILE_LOADS
 from engine.errors import CuBridgeError, TransferError
 from engine.transfer.binding import Binding
 from engine.transfer.match import find_attention
 
 _VIEWS = ("gmem", "tensor_map")
-_LOADS = ("copy_async", "tma_load")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _foreign_load(module: Module, twice: frozenset[str]) -> Fault | None:
     fields = {name: field for _, name, field in _views(module)}
     loads: dict[str, list[tuple[Path, str, str]]] = {}
     for path, stmt in walk(module):
-        if isinstance(stmt, Do) and stmt.call.fn in _LOADS and len(stmt.call.args) > 1:
+        if isinstance(stmt, Do) and stmt.call.fn in TILE_LOADS and len(stmt.call.args) > 1:
             tile, source = (_base(e) for e in stmt.call.args[:2])
             loads.setdefault(tile, []).append((path, source, fields.get(source, "")))
     for tile, found in loads.items():

@@ -30,7 +30,8 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.nodes import Path as StmtPath
-from engine.gates.ranges import HEADS, PAIRS, WIDTHS, At, Range, Ranges
+from engine.gates.intervals import HEADS, PAIRS, WIDTHS, Range
+from engine.gates.ranges import At, Ranges
 from engine.gates.standings import Standing, climbs, standings
 from engine.prove.solver import Answer, Condition, Goal, Proven, Unknown, prove
 from engine.prove.terms import Env, NotWhole, Path, Terms, Value

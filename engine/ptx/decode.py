@@ -115,7 +115,7 @@ def decode(machine: Machine, families: Iterable[dict[str, Decoder]]) -> list[Run
         decoder = table.get(at.name)
         if decoder is None:
             raise site.refuse("this instruction is not executed yet")
-        run = decoder(site)
+        run = machine.matmuls.fragments.watch(at, decoder(site))
         if at.guard is not None:
             run = _branch(site, run) if at.name in ("bra", "brx") else guarded(site, run)
         out.append(run)

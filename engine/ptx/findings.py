@@ -30,6 +30,16 @@ class Finding:
     thread: int = -1
     other: Instruction | None = None
 
+    def told(self, folder: str) -> str:
+        """The finding at the line of a file below `folder`, then the way from there."""
+        text = str(self)
+        inner = self.at.source
+        if inner is None or (own := inner.within(folder)) == inner:
+            return text
+        way = inner.chain()
+        path = " in ".join(map(str, way[: way.index(own)]))
+        return f"{own}{text[len(str(inner)) :]}\n    inlined from {path}"
+
     def __str__(self) -> str:
         where = self.at.source or f"PTX line {self.at.line}"
         who = f" (block {self.block}, thread {self.thread})" if self.block >= 0 else ""
@@ -46,6 +56,8 @@ KINDS = {
     "race": "two accesses of which one writes, and no barrier or wait orders them",
     "early read": "an asynchronous copy or matmul had not been waited for",
     "missing proxy fence": "the asynchronous proxy reads what no fence.proxy.async made visible",
+    "missing wgmma fence": "a matmul takes registers that were written since the last wgmma.fence",
+    "too many resources": "shared memory or registers that a block cannot have",
     "undefined value": "a value that nothing wrote decides an address, a branch or an output",
     "deadlock": "no thread can go on",
     "divergent collective": "a part of a warp reached an instruction that needs all of it",

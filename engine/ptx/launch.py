@@ -25,16 +25,18 @@ from engine.ptx.isa import (
     mbarrier,
     warp,
     wgmma,
+    wmma,
 )
-from engine.ptx.machine import Machine
+from engine.ptx.machine import MOST, Machine
 from engine.ptx.mbarriers import MBarriers
 from engine.ptx.memory import Memory, Tensor
-from engine.ptx.ordering import Clocks
+from engine.ptx.ordering import Clocks, History
 from engine.ptx.registers import Registers, Values
 from engine.ptx.syntax import Kernel, Module, Variable, width
 
 FAMILIES = (arithmetic.OPS, bits.OPS, functions.OPS, convert.OPS, compare.OPS, data.OPS,
-            control.OPS, warp.OPS, matrix.OPS, mbarrier.OPS, bulk.OPS, wgmma.OPS)  # fmt: skip
+            control.OPS, warp.OPS, matrix.OPS, mbarrier.OPS, bulk.OPS, wgmma.OPS,
+            wmma.OPS)  # fmt: skip
 MOST_THREADS = 1024  # that execute together
 
 
@@ -64,8 +66,15 @@ class Outcome:
     seconds: float
 
 
-def run(module: Module, launch: Launch, tensors: list[Tensor]) -> Outcome:
+def run(
+    module: Module, launch: Launch, tensors: list[Tensor], seed: int | None = None,
+    most: int = MOST,
+) -> Outcome:  # fmt: skip
     """Executes every thread of every block; the tensors hold what the kernel left in them.
+
+    Args:
+        seed: the order of warps; None: all go together.
+        most: instructions of a batch of blocks after which the kernel counts as endless.
 
     Raises:
         InputError: for a kernel that is not there, or what is not executed yet.
@@ -80,11 +89,18 @@ def run(module: Module, launch: Launch, tensors: list[Tensor]) -> Outcome:
     total = int(np.prod(launch.grid))
     batch = max(1, MOST_THREADS // threads)
     instructions = thread_instructions = 0
+    before: History | None = None
     for first in range(0, total, batch):
         count = min(batch, total - first)
         machine = _machine(module, kernel, launch, tensors, first, count, findings)
-        machine.run()
+        if before is None:
+            _resources(module, machine, findings)
+        else:
+            machine.memory.history["global"].follow(before)
+        before = machine.memory.history["global"]
+        machine.run(seed, most)
         machine.bulk.finish()
+        _reallocation(machine)
         instructions += machine.executed
         thread_instructions += machine.executed_threads
         machine.memory.give_back()
@@ -101,6 +117,36 @@ def layout(variables: tuple[Variable, ...]) -> tuple[dict[str, int], int]:
         places[variable.name] = at
         at += variable.size
     return places, at
+
+
+# Bytes of shared memory that a block can have, by architecture (CUDA C++ Programming Guide,
+# "Technical Specifications per Compute Capability").
+SHARED_LIMITS = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10,
+                 "sm_100": 227 << 10, "sm_120": 99 << 10}  # fmt: skip
+REGISTERS = 64 << 10
+
+
+def _resources(module: Module, machine: Machine, findings: Findings) -> None:
+    """Findings at the kernel's first instruction for what no block can have."""
+    limit = SHARED_LIMITS.get(module.target.rstrip("af"), 227 << 10)
+    at, have = machine.kernel.code[0], machine.memory.shared_bytes
+    if have > limit:
+        words = f"{have} bytes of shared memory a block, and {module.target} has {limit}"
+        findings.add(Finding("too many resources", at, words))
+    if machine.threads > 1024:
+        findings.add(Finding("too many resources", at, f"{machine.threads} threads, of 1024"))
+
+
+def _reallocation(machine: Machine) -> None:
+    """Whether the registers that warps asked for fit together: one that waits for more hangs."""
+    if machine.grew is None:
+        return
+    threads = machine.threads
+    given = min(REGISTERS // threads // 8 * 8, 255)  # at the launch, at most
+    held = np.where(machine.held, machine.held, given).reshape(machine.blocks, -1).sum(1) * 32
+    if int(held.max()) > max(given * threads, 1):
+        words = f"{int(held.max())} registers of a block, which was launched with {given * threads}"
+        machine.findings.add(Finding("too many resources", machine.grew, words))
 
 
 def _machine(

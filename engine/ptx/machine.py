@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.findings import Finding, Findings
-from engine.ptx.lanes import Bools, Lanes, together
+from engine.ptx.lanes import WARP, Bools, Lanes, together
 from engine.ptx.memory import Memory
 from engine.ptx.ordering import Clocks
 from engine.ptx.registers import Registers
 from engine.ptx.syntax import Instruction, Kernel
 
 Key = tuple[Any, ...]
+MOST = 20_000_000  # instructions of a batch, each counted once for all lanes together
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Group:
     pc: int
     lanes: Lanes
     key: Key | None = None
+    turn: int = 0  # of those that can go on, the groups of the lowest turn do
 
 
 class Machine:
@@ -99,12 +101,29 @@ class Machine:
         self.mbarriers: Any = None
         self.bulk: Any = None
         self.matmuls: Any = None
+        # Registers that each warp asked for with setmaxnreg (0: none), and who last asked for more.
+        self.held = np.zeros(blocks * threads // WARP, np.int64)
+        self.grew: Instruction | None = None
         self.events = 0  # counts what may let a thread go on that polls
 
-    def run(self) -> None:
-        """Runs all threads to their ends, or to a deadlock, which is a finding."""
+    def run(self, seed: int | None = None, most: int = MOST) -> None:
+        """Runs all threads to their ends, or to a deadlock, which is a finding.
+
+        Args:
+            seed: the order in which warps (warpgroups, where the kernel multiplies with them) go
+                as far as they can; None: all go together.
+            most: instructions after which the kernel counts as endless.
+        """
         everyone = Lanes(np.arange(self.blocks * self.threads, dtype=np.int64))
         self.groups = [Group(0, everyone)]
+        if seed is not None:
+            together = 4 if any(at.name == "wgmma" for at in self.kernel.code) else 1
+            warps = everyone.threads // WARP // together
+            turns = np.random.default_rng(seed).permutation(int(warps[-1]) + 1)
+            parts = [everyone.where(warps == w) for w in range(len(turns))]
+            self.groups = [
+                Group(0, p, None, int(t)) for p, t in zip(parts, turns, strict=True) if p
+            ]
         polled = -1
         with np.errstate(all="ignore"):
             while self.groups:
@@ -117,17 +136,22 @@ class Machine:
                         continue
                     self.deadlock()
                     return
-                self.step(ready)
+                if self.executed > most:
+                    self.endless(ready)
+                    return
+                turn = min(g.turn for g in ready)
+                self.step([g for g in ready if g.turn == turn], turn)
 
-    def step(self, ready: list[Group]) -> None:
+    def step(self, ready: list[Group], turn: int) -> None:
         pc = min(g.pc for g in ready)
         now = [g for g in ready if g.pc == pc]
         # Threads that wait at a collective for the rest of their warp look again with it.
-        held = [g for g in self.groups if g.pc == pc and g.key is not None and g.key[0] == "warp"]
+        same = [g for g in self.groups if g.turn == turn]
+        held = [g for g in same if g.pc == pc and g.key is not None and g.key[0] == "warp"]
         if held:
             warps = {int(w) for g in now for w in g.lanes.warps}
-            now += [g for g in held if g.key is not None and g.key[1] in warps]
-        meet = (g.pc for g in self.groups if g.pc > pc and (g.key is None or g.key[0] == "warp"))
+            now += [g for g in held if g.key is not None and not warps.isdisjoint(g.key[1])]
+        meet = (g.pc for g in same if g.pc > pc and (g.key is None or g.key[0] == "warp"))
         limit = min(meet, default=len(self.code))
         lanes = together([g.lanes for g in now])
         self.groups = [g for g in self.groups if g not in now]
@@ -140,38 +164,39 @@ class Machine:
             if outcome is not None:
                 self.executed += pc - began
                 self.executed_threads += (pc - began) * size
-                self.after(outcome, pc, lanes)
+                self.after(outcome, pc, lanes, turn)
                 return
         self.executed += pc - began
         self.executed_threads += (pc - began) * size
-        self.groups.append(Group(pc, lanes))
+        self.groups.append(Group(pc, lanes, None, turn))
 
-    def after(self, outcome: Outcome, pc: int, lanes: Lanes) -> None:
+    def after(self, outcome: Outcome, pc: int, lanes: Lanes, turn: int) -> None:
         match outcome:
             case Jump(taken, target):
-                self.add(target, lanes.where(taken))
+                self.add(target, lanes.where(taken), turn)
                 if not taken.all():
-                    self.add(pc, lanes.where(~taken))
+                    self.add(pc, lanes.where(~taken), turn)
             case Scatter(targets):
                 for target in np.unique(targets):
-                    self.add(int(target), lanes.where(targets == target))
+                    self.add(int(target), lanes.where(targets == target), turn)
             case Exit(gone):
                 self.alive[lanes.threads[gone]] = False
                 self.events += 1
-                self.add(pc, lanes.where(~gone))
+                self.bulk.ended(lanes.threads[gone])
+                self.add(pc, lanes.where(~gone), turn)
                 self.on_exit()
             case Park(waiting, keys, again, undone):
                 if not waiting.all():
-                    self.add(pc - undone, lanes.where(~waiting))
+                    self.add(pc - undone, lanes.where(~waiting), turn)
                 for key in {keys[k] for k in np.flatnonzero(waiting)}:
                     mine = waiting & np.array([k == key for k in keys])
                     part = lanes.where(mine)
                     assert part is not None
-                    self.groups.append(Group(pc - again, part, key))
+                    self.groups.append(Group(pc - again, part, key, turn))
 
-    def add(self, pc: int, lanes: Lanes | None) -> None:
+    def add(self, pc: int, lanes: Lanes | None, turn: int) -> None:
         if lanes is not None:
-            self.groups.append(Group(pc, lanes))
+            self.groups.append(Group(pc, lanes, None, turn))
 
     def wake(self, key: Key) -> None:
         """Those that wait for `key` can go on."""
@@ -190,10 +215,16 @@ class Machine:
 
     timed_out: set[int] = set()
 
-    def converge(self, lanes: Lanes, waiting: Bools, at: Instruction) -> Outcome:
-        """Lanes of a warp whose others are elsewhere wait before a collective until those come."""
-        keys: list[Key] = [("warp", int(w), at.line) for w in lanes.warp_of]
+    def converge(self, lanes: Lanes, waiting: Bools, at: Instruction, warps: int = 1) -> Outcome:
+        """Lanes wait before a collective of so many warps until the others of them come."""
+        first = lanes.warp_of // warps * warps
+        keys: list[Key] = [("warp", range(f, f + warps), at.line) for f in first.tolist()]
         return Park(waiting, keys, True, True)
+
+    def endless(self, ready: list[Group]) -> None:
+        at = self.kernel.code[min(ready[0].pc, len(self.kernel.code) - 1)]
+        words = f"no end after {self.executed} instructions: a loop that nothing ends"
+        self.report("deadlock", at, words, ready[0].lanes)
 
     def deadlock(self) -> None:
         """Reports where each group of threads stands that can never go on."""

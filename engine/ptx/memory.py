@@ -74,7 +74,7 @@ class Memory:
         self.shared_bytes, self.local_bytes = shared, local
         self.parameters = np.frombuffer(parameters.ljust(8, b"\0"), np.uint8)
         self.history = {
-            "global": History(int(self.starts[-1]) // granule + 1, clocks, True),
+            "global": History(int(self.starts[-1]) // granule + 1, clocks, True, first_block),
             "shared": History(blocks * shared // granule + 1, clocks, False),
         }
         self.set = {space: np.zeros(held.shape[1], np.bool_) for space, held in self.spaces.items()}
@@ -267,6 +267,16 @@ class Memory:
         type = np.dtype(f"u{item}")
         held.view(type)[:, index] = values
         self.mark(space, index, type)
+
+    def lost(
+        self, space: str, offset: Values, values: Values, item: int, lanes: Lanes, at: Instruction
+    ) -> None:
+        """A finding where lanes of one store wrote different values to one place."""
+        now = self.spaces[space].view(np.dtype(f"u{item}"))[0, offset // item]
+        if not np.array_equal(now, values[0]):
+            words = f"threads write different values to one place of {space} memory at once"
+            k = int((now != values[0]).argmax())
+            self.report("race", at, words, int(lanes.threads[min(k, len(lanes) - 1)]), at)
 
     def mark(self, space: str, index: Values, type: np.dtype[Any]) -> None:
         """Notes that the items of a type at these places hold a value."""

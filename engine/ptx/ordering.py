@@ -104,8 +104,10 @@ class History:
     ordered: blocks of a grid run in any order.
     """
 
-    def __init__(self, granules: int, clocks: Clocks, shared_by_blocks: bool) -> None:
-        self.clocks, self.shared = clocks, shared_by_blocks
+    def __init__(
+        self, granules: int, clocks: Clocks, shared_by_blocks: bool, first_block: int = 0
+    ) -> None:
+        self.clocks, self.shared, self.first_block = clocks, shared_by_blocks, first_block
         self.writer = np.full(granules, -1, np.int16)
         self.write_epoch = np.zeros(granules, np.int32)
         self.write_line = np.zeros(granules, np.int32)
@@ -118,17 +120,23 @@ class History:
         else:
             self.reads = np.zeros((granules, clocks.agents), np.int32)
 
+    def follow(self, before: History) -> None:
+        """Keeps what blocks of an earlier batch of the grid did: nothing orders theirs and ours."""
+        for name in ("writer", "write_epoch", "write_line", "read_line", "write_block",
+                     "read_block", "reader", "read_epoch"):  # fmt: skip
+            setattr(self, name, getattr(before, name))
+
     def read(self, at: Array, kind: int, warps: Array, line: int, proxy: bool) -> Conflict | None:
         """Notes a read of granules, one for each entry of `warps`; the first conflict, if any."""
         clocks = self.clocks
         writer, epoch = self.writer[at], self.write_epoch[at]
         blocks = warps // clocks.per_block
+        numbers = blocks + self.first_block
         own = clocks.agent(kind, warps)
         known = clocks.known[warps, writer]
         bad = (writer >= 0) & (epoch > known) & (writer != own)
         if self.shared:
-            other = (self.write_block[at] != blocks) & (writer >= 0)
-            bad = other | (bad & ~other)
+            bad |= (self.write_block[at] != numbers) & (writer >= 0)
         unfenced = None
         if proxy and not self.shared:
             generic = (writer >= 0) & (writer < 2 * clocks.per_block)
@@ -136,8 +144,11 @@ class History:
         mine = clocks.epoch[blocks, own]
         if self.shared:
             before = self.read_block[at]
-            self.read_block[at] = np.where((before < 0) & (before != -2) | (before == blocks),
-                                           blocks, -2)  # fmt: skip
+            self.read_block[at] = np.where((before == -1) | (before == numbers), numbers, -2)
+            if np.count_nonzero(self.read_block[at] != np.where(before == -1, numbers, before)):
+                # Blocks of this very access read one place: the last of them stands for one only.
+                shared = self.read_block[at] != numbers
+                self.read_block[at[shared]] = -2
             self.reader[at] = own
             self.read_epoch[at] = mine
         else:
@@ -155,13 +166,14 @@ class History:
         clocks = self.clocks
         writer, epoch = self.writer[at], self.write_epoch[at]
         blocks = warps // clocks.per_block
+        numbers = blocks + self.first_block
         own = clocks.agent(kind, warps)
         bad = (writer >= 0) & (epoch > clocks.known[warps, writer]) & (writer != own)
         if self.shared:
             reader, seen = self.read_block[at], self.read_epoch[at]
-            bad |= (writer >= 0) & (self.write_block[at] != blocks)
-            late = (reader == -2) | ((reader >= 0) & (reader != blocks))
-            here = (reader == blocks) & (self.reader[at] != own)
+            bad |= (writer >= 0) & (self.write_block[at] != numbers)
+            late = (reader == -2) | ((reader >= 0) & (reader != numbers))
+            here = (reader == numbers) & (self.reader[at] != own)
             late |= here & (seen > clocks.known[warps, self.reader[at]])
         else:
             ahead = self.reads[at] > clocks.known[warps]
@@ -177,8 +189,11 @@ class History:
         self.write_epoch[at] = clocks.epoch[blocks, own]
         self.write_line[at] = line
         if self.shared:
-            self.write_block[at] = blocks
+            self.write_block[at] = numbers
             self.read_block[at] = -1
+            twice = self.write_block[at] != numbers
+            if conflict is None and np.count_nonzero(twice):
+                conflict = Conflict(int(twice.argmax()), "race", line, "wrote")
         else:
             self.reads[at] = 0
         return conflict

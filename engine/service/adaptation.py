@@ -26,6 +26,7 @@ from engine.service.content import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TAR
 from engine.service.decisions import redo_group, undo_group
 from engine.service.export import package_archive
 from engine.service.inputs import inputs_of, modules_text, spec_modules
+from engine.service.kinds import ABOUT_MEANINGS
 from engine.service.options import Options, refuse_other_columns
 from engine.service.work import Work
 from engine.spec.text import recipe_to_json
@@ -47,6 +48,7 @@ from sessions.events import (
     Accepted,
     ArtifactSet,
     Body,
+    Event,
     HunkDecided,
     InputsSet,
     ProposalMade,
@@ -55,7 +57,9 @@ from sessions.events import (
     TranscriptAdded,
     Undone,
     VerdictGiven,
+    stamp,
 )  # fmt: skip
+from sessions.fold import fold
 from sessions.state import acceptance_of
 from sessions.writer import Writer
 
@@ -172,17 +176,27 @@ class Adaptation(Work):
 
     def undo(self) -> bool:
         """Take the latest stroke of decisions back; False when there is none."""
-        group = undo_group(self.writer.events, self.state.undo)
-        if group:
-            self.writer.append([Undone(e.id) for e in group], actor=self.actor)
-        return bool(group)
+        return self._turn(undo_group(self.writer.events, self.state.undo), Undone)
 
     def redo(self) -> bool:
         """Make the stroke undone last again; False when there is none."""
-        group = redo_group(self.writer.events, self.state.redo)
-        if group:
-            self.writer.append([Redone(e.id) for e in group], actor=self.actor)
-        return bool(group)
+        return self._turn(redo_group(self.writer.events, self.state.redo), Redone)
+
+    def _turn(self, group: Sequence[Event], turned: type[Undone | Redone]) -> bool:
+        """Undo or redo decisions, and with them what no draft keeps: the lifted stage, where
+        meanings were decided on."""
+        if not group:
+            return False
+        bodies: list[Body] = [turned(event.id) for event in group]
+        made: list[Artifact] = []
+        decided = (e.body.decision.target for e in group if isinstance(e.body, HunkDecided))
+        if any(target.startswith(ABOUT_MEANINGS) for target in decided):
+            from engine.service.meanings import lifted_with, standing  # the model's steps, 0.1 s
+
+            after = fold(stamp(bodies, self.actor, group[-1].id), self.state)
+            made = lifted_with(self, standing(self, state=after))
+        self._set(made, bodies)
+        return True
 
     def judge_target(self) -> Verdict:
         return self.give(self.weigh_target())

@@ -8,12 +8,12 @@ again by every decision, so the verdicts on the lifted stage belong to them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from engine.cuir.ids import assign
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError
 from engine.lift.meanings import Meaning, meanings_json, with_meanings
-from engine.service.adaptation import Adaptation
 from engine.service.content import LIFTED, MEANINGS
 from engine.service.kinds import ABOUT_MEANINGS
 from engine.service.work import Work
@@ -21,6 +21,10 @@ from engine.transfer.llm.answer import AnswerError
 from engine.transfer.llm.lifting import LiftTask, Step, open_ops, part_text, read_part
 from engine.types import Artifact, Decision, DecisionKind, Hunk, Origin, Proposal, Stage
 from sessions.events import ArtifactSet, Body, HunkDecided
+from sessions.state import SessionState
+
+if TYPE_CHECKING:
+    from engine.service.adaptation import Adaptation
 
 
 def step_of(proposal: Proposal) -> Step | None:
@@ -38,20 +42,24 @@ def lift_task(work: Work, known: Mapping[str, Meaning], instruction: str = "") -
     )
 
 
-def standing(work: Work, latest: Sequence[Decision] = ()) -> dict[str, Meaning]:
-    """By op: what the accepted hunks say, `latest` on top of the session's decisions.
+def standing(
+    work: Work, latest: Sequence[Decision] = (), state: SessionState | None = None
+) -> dict[str, Meaning]:
+    """By op: what the accepted hunks say, `latest` on top of the decisions of the session, or of
+    another `state` of it.
 
     Raises:
         InputError: an edited hunk that says what cannot be so.
     """
     known: dict[str, Meaning] = {}
-    for proposal in work.state.proposals:
+    state = work.state if state is None else state
+    for proposal in state.proposals:
         step = step_of(proposal)
         if step is None:
             continue
         task = lift_task(work, dict(known))
         for hunk in proposal.hunks:
-            decision = _decision(work, proposal, hunk, latest)
+            decision = _decision(state, proposal, hunk, latest)
             if decision is None or decision.kind is DecisionKind.REJECTED:
                 continue
             if hunk.id not in open_ops(step, task):
@@ -72,16 +80,14 @@ def decide_meanings(work: Adaptation, *decisions: Decision) -> None:
     Raises:
         InputError: an edited hunk that cannot be read; nothing is recorded then.
     """
-    known = standing(work, decisions)
-    _settle(work, known, [HunkDecided(d) for d in decisions])
+    artifacts = lifted_with(work, standing(work, decisions))
+    bodies: list[Body] = [HunkDecided(d) for d in decisions]
+    bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
+    work.writer.append(bodies, [a.data for a in artifacts], actor=work.actor)
 
 
-def settle_meanings(work: Adaptation) -> None:
-    """The lifted stage as the standing decisions give it (after an undo, say)."""
-    _settle(work, standing(work), [])
-
-
-def _settle(work: Adaptation, known: Mapping[str, Meaning], bodies: list[Body]) -> None:
+def lifted_with(work: Work, known: Mapping[str, Meaning]) -> list[Artifact]:
+    """The artifacts of the lifted stage where these meanings stand."""
     meanings = tuple(known.values())
     try:
         lifted = with_meanings(work.bare, meanings)
@@ -90,8 +96,7 @@ def _settle(work: Adaptation, known: Mapping[str, Meaning], bodies: list[Body]) 
     artifacts = [Artifact.of(Stage.LIFTED, LIFTED, print_module(lifted.module))]
     if meanings or MEANINGS in work.state.stage(Stage.LIFTED).artifacts:
         artifacts.append(Artifact.of(Stage.LIFTED, MEANINGS, meanings_json(meanings)))
-    bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
-    work.writer.append(bodies, [a.data for a in artifacts], actor=work.actor)
+    return artifacts
 
 
 def proposal_of(
@@ -120,9 +125,9 @@ def proposal_of(
 
 
 def _decision(
-    work: Work, proposal: Proposal, hunk: Hunk, latest: Sequence[Decision]
+    state: SessionState, proposal: Proposal, hunk: Hunk, latest: Sequence[Decision]
 ) -> Decision | None:
-    found = work.state.decision(proposal.id, hunk.id)
+    found = state.decision(proposal.id, hunk.id)
     for decision in latest:
         if decision.target in (proposal.id, f"{proposal.id}/{hunk.id}"):
             found = decision

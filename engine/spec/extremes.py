@@ -89,6 +89,11 @@ def biases(recipe: Recipe) -> tuple[Input, ...]:
     )  # fmt: skip
 
 
+def adds_several(recipe: Recipe) -> bool:
+    """Whether a score adds several numbers, so that what is left of it hangs on their order."""
+    return len(_added(recipe.score)) > 1
+
+
 def _added(expr: Expr) -> list[Index]:
     match expr:
         case Index():

@@ -137,7 +137,7 @@ def _validated(
     outcome = validate_recipe(program, recipe, domain, integers, head_sizes)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
     first = read.traced[0]
-    clauses = clauses_of(recipe, first.lines, first.trace.kinds)
+    clauses = clauses_of(recipe, first.lines, first.trace.kinds, outcome.rounded)
     return dataclasses.replace(recipe, clauses=clauses)
 
 
@@ -150,10 +150,8 @@ def _simplified(keep: Expr, kinds: Kinds) -> Expr:
 
 
 def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recipe:
-    # A size that an extra input alone has is a whole number too.
-    own: Kinds = {d: "int" for t in program.tensors for d in t.dims if d.isidentifier()}
-    kinds: Kinds = {**own, **read.traced[0].trace.kinds}
     forms, tables = _tables(program, read, closed)
+    kinds: Kinds = read.traced[0].trace.kinds  # with those of the tables
 
     def clean(expr: Expr) -> Expr:
         return canonical(with_forms(expr, forms), kinds)

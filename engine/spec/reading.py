@@ -79,7 +79,9 @@ def trace_once(
     """
     slot = slots(program.tensors)
     dims = dimension_values(list(slot), slot, sizes)
-    kinds: dict[str, Kind] = {t.name: kind_of_dtype(_DTYPE[t.dtype]) for t in program.tensors}
+    # Sizes are whole numbers, those that an extra input alone has among them.
+    kinds: dict[str, Kind] = dict.fromkeys(dims, "int")
+    kinds |= {t.name: kind_of_dtype(_DTYPE[t.dtype]) for t in program.tensors}
     trace = Trace(program.source.path, kinds, tables=tables)
     inputs = random_inputs(program.tensors, dims, seed)
     for name, tensor in inputs.items():

@@ -75,7 +75,6 @@ class SpecSource:
 
 def read_source(path: Path, options: Mapping[str, object]) -> SpecSource:
     """Parse the spec at `path`; `options` override its scalars. Raises `SpecError`."""
-    path = path.resolve()
     where = Where(str(path))
     try:
         text = read_spec(path).decode("utf-8-sig")
@@ -84,6 +83,7 @@ def read_source(path: Path, options: Mapping[str, object]) -> SpecSource:
         raise SpecError("not UTF-8 text", where=where, fix="save the spec as UTF-8") from None
     except InputError as error:
         raise SpecError(f"the spec {error.message}", where=where, fix=error.fix) from None
+    path = path.resolve()  # of a file that was read: a loop of links has no place
     try:
         tree = ast.parse(text, filename=str(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -29,6 +29,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )  # fmt: skip
+from engine.cuir.ops import TILE_LOADS
 from engine.cuir.ops.matmul import MATMULS
 from engine.errors import TransferError
 from engine.transfer.rewrite import free_names, get
@@ -267,7 +268,7 @@ def _roles(
         if not isinstance(stmt, Do):
             continue
         call = stmt.call
-        if call.fn == "copy_async" or call.fn == "tma_load":
+        if call.fn in TILE_LOADS:
             source = _base(call.args[1])
             field = views.get(source or "") or maps.get(source or "")
             if field:

@@ -7,7 +7,7 @@
 using namespace cubridge;
 
 struct Case {
-  TensorArg t[5];
+  TensorArg t[6];
   int n[8];
 };
 
@@ -73,15 +73,18 @@ __global__ void copy_in(const __grid_constant__ Case c) {
   }
 }
 
-// clear_rows: t[0] [ROWS, COLS] with zeros in the rows outside [n0, n1) -> the raw bytes of t[1].
+// copy_async_rows: t[0] [n0, COLS] from row n1 on, of which rows [n2, n3) are taken -> the raw bytes of
+// shared memory in t[1], poisoned beforehand.
 template <typename T, int ROWS, int COLS>
-__global__ void cleared(const __grid_constant__ Case c) {
+__global__ void copy_in_rows(const __grid_constant__ Case c) {
   const auto tile = shared<T, ROWS, COLS>(0);
-  copy_async(tile, gmem<T>(c.t[0], ROWS, COLS).tile(0));
+  for (int i = threadIdx.x; i < ROWS * COLS / 8; i += blockDim.x) {
+    detail::store_chunk(shared_base() + i * 16, make_uint4(~0u, ~0u, ~0u, ~0u));
+  }
+  sync();
+  copy_async_rows(tile, gmem<T>(c.t[0], c.n[0], COLS).tile(c.n[1]), c.n[2], c.n[3]);
   commit_async();
   wait_async<0>();
-  sync();
-  clear_rows(tile, c.n[0], c.n[1]);
   sync();
   for (int i = threadIdx.x; i < ROWS * COLS / 8; i += blockDim.x) {
     static_cast<uint4*>(c.t[1].data)[i] = detail::load_chunk(shared_base() + i * 16);
@@ -266,15 +269,16 @@ __global__ void classes(const __grid_constant__ Case c) {
 }
 
 // put_bits of the flags t[0] [n0, n1] from (n2, n3) on to the vector t[1] [n4] from element n5 on, by
-// each warp a share of the rows, then keep_bits of the tile t[2] by them -> t[3], and by what lies past
-// the vector's end -> t[4].
+// each warp a share of the rows, and the ends of what they keep to t[5] [2]; then keep_bits of the tile
+// t[2] by them -> t[3], and by what lies past the vector's end -> t[4].
 template <typename L, int R, int C>
 __global__ void bits(const __grid_constant__ Case c) {
   const auto flags = gmem<int>(c.t[0], c.n[0], c.n[1]);
   const auto words = gmem<int>(c.t[1], c.n[4]);
   constexpr int SHARE = R / 4;
   const int row = threadIdx.x / 32 * SHARE;
-  put_bits<SHARE, C>(words.tile(c.n[5] + 4 * row), at(c.n[2] + row, c.n[3]),
+  put_bits<SHARE, C>(words.tile(c.n[5] + 4 * row), gmem<int>(c.t[5], 2).tile(0),
+                     at(c.n[2] + row, c.n[3]),
                      [&](int i, int j) { return flags(i, j) != 0; });
   __threadfence_block();
   __syncthreads();

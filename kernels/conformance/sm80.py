@@ -32,7 +32,7 @@ import record
 from sm80_compared import Test, call
 from sm80_loads import claims, dense_tiles, lists, loads, vectors
 from sm80_scalars import scalar_functions
-from sm80_tiles import clears, copies, maps, matmuls, reductions, stores
+from sm80_tiles import copies, copies_of_rows, maps, matmuls, reductions, stores
 
 HERE = Path(__file__).resolve().parent
 INCLUDE = HERE.parent / "include"
@@ -42,8 +42,8 @@ UNITS = 12  # translation units, compiled as many at once as there are cores
 
 def all_tests() -> list[Test]:
     parts = (
-        copies, clears, matmuls, stores, vectors, dense_tiles, maps, reductions, loads, lists,
-        claims, scalar_functions,
+        copies, copies_of_rows, matmuls, stores, vectors, dense_tiles, maps, reductions, loads,
+        lists, claims, scalar_functions,
     )  # fmt: skip
     return [test for part_ in parts for test in part_()]
 

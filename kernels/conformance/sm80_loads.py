@@ -168,17 +168,21 @@ def lists() -> Iterator[Test]:
 
         def masked(run, rows=rows, cols=cols):
             flags = (torch.rand(rows + 9, cols + 5) < 0.5).int()
+            flags[:, : 5 + cols // 3], flags[:, -7:] = 0, 0
             scores = torch.randn(rows, cols)
             words = torch.full((4 * rows + 20,), 99, dtype=torch.int32, device="cuda")
             out = torch.full((1, rows, cols), float("nan"), device="cuda")
             past = torch.full((1, rows, cols), float("nan"), device="cuda")
             view = words[2:-2]
-            run([gpu(flags, torch.int32), view, gpu(scores), out, past], *flags.shape, 3, 5,
+            ends = torch.tensor([10**6, 0], dtype=torch.int32, device="cuda")
+            run([gpu(flags, torch.int32), view, gpu(scores), out, past, ends], *flags.shape, 3, 5,
                 view.numel(), 7)  # fmt: skip
             kept = flags[3 : 3 + rows, 5 : 5 + cols] != 0
             want = torch.where(kept, scores, torch.tensor(float("-inf")))
             around = torch.cat([words[:9], words[9 + 4 * rows :]])
+            columns = 5 + kept.any(0).nonzero().flatten()
             return first(
+                exact(ends, torch.stack([columns.min(), columns.max() + 1]), "the columns' ends"),
                 exact(out[0], want, "keep_bits"),
                 exact(past[0], torch.full((rows, cols), float("-inf")), "past the vector's end"),
                 exact(around, torch.full((20,), 99), "around the bits"),

@@ -141,30 +141,35 @@ def stores() -> Iterator[Test]:
 
 
 RANGES = ((0, 0), (0, 7), (3, 30), (-5, 1), (8, 900), (40, 8), (-9, 900), (31, 32))
-"""First and last row that stay, some outside of the tile or in no order."""
+"""First row that is taken and the one past the last, some outside of the tensor or in no order."""
 
 
-def clears() -> Iterator[Test]:
+def copies_of_rows() -> Iterator[Test]:
     for t in ("f16", "bf16"):
         for rows, cols in ((32, 64), (32, 128), (48, 128), (64, 64), (64, 128)):
             for threads in (128, 256):
 
                 def check(run, t=t, rows=rows, cols=cols):
-                    values = torch.full((rows, cols), float("nan")).to(FLOATS[t])
-                    for begin, end in RANGES:
-                        raw = torch.empty(rows * cols, dtype=torch.int16, device="cuda")
-                        run([gpu(values, FLOATS[t]), raw], begin, end)
-                        want = torch.zeros_like(values)
-                        if end > max(begin, 0):
-                            want[max(begin, 0) : end] = values[max(begin, 0) : end]
-                        wrong = exact(raw, swizzled(want), f"rows {begin} to {end}")
-                        if wrong:
-                            return wrong
+                    n = rows + 9
+                    values = torch.randn(n, cols).to(FLOATS[t])
+                    for start in (0, 16, -3):
+                        for begin, end in RANGES:
+                            seen = torch.zeros_like(values)
+                            stop = max(end, 0)
+                            seen[max(begin, 0) : stop] = values[max(begin, 0) : stop]
+                            for how in PLACES:
+                                given = torch.where(seen == 0, torch.nan, values)
+                                raw = torch.empty(rows * cols, dtype=torch.int16, device="cuda")
+                                run([placed(given, how), raw], n, start, begin, end)
+                                want = swizzled(part(seen, start, rows))
+                                wrong = exact(raw, want, f"{how}, rows {begin} to {end}")
+                                if wrong:
+                                    return wrong
                     return None
 
                 yield Test(
-                    ("clear_rows",), f"cleared<{t}, {rows}, {cols}>", threads, rows * cols * 2,
-                    check, layout="",
+                    ("copy_async_rows",), f"copy_in_rows<{t}, {rows}, {cols}>", threads,
+                    rows * cols * 2, check, layout="",
                 )  # fmt: skip
 
 

@@ -69,17 +69,21 @@ __global__ void store_kernel(const Case c, const __grid_constant__ TensorMap map
   }
 }
 
-// Rows outside [r0, c0) of the tile at `a` become zeros, one warpgroup of two writing them.
+// Of the box at `corner`, the tensor's rows in [r0, c0).
 template <typename T, int ROWS, int COLS>
-__global__ void clear_kernel(const Case c) {
+__global__ void rows_kernel(const Case c, const __grid_constant__ TensorMap eights,
+                            const __grid_constant__ TensorMap ones) {
   const auto tile = shared<T, ROWS, COLS>(0);
-  for (int e = threadIdx.x; e < ROWS * COLS; e += blockDim.x) {
-    *reinterpret_cast<T*>(aligned_shared() + swizzled<T, ROWS>(e / COLS, e % COLS)) =
-        static_cast<const T*>(c.a)[e];
+  const auto bar = mbarriers<1>(ROWS * COLS * sizeof(T));
+  if (elect()) mbarrier_init(bar[0], 1);
+  fence_barrier_init();
+  sync();
+  if (elect()) {
+    arrive_expect(bar[0], ROWS * COLS * sizeof(T));
+    tma_load_rows(tile, eights, ones, {c.corner[0], c.corner[1], c.corner[2], c.corner[3]}, bar[0],
+                  c.r0, c.c0);
   }
-  sync();
-  if (warpgroup_id() == 1) clear_rows(tile, c.r0, c.c0);
-  sync();
+  wait(bar[0], 0);
   for (int e = threadIdx.x; e < ROWS * COLS; e += blockDim.x) {
     static_cast<T*>(c.out)[e] = *reinterpret_cast<T*>(
         aligned_shared() + swizzled<T, ROWS>(e / COLS, e % COLS));
@@ -322,7 +326,7 @@ __global__ void dense_kernel(const Case c) {
 }
 
 // put_bits of whether the ints of a matrix (extent[0] x extent[1]) from (r0, c0) on are not 0, by each
-// warp a quarter of the rows, to the words at b; then keep_bits of a tile of 0.5 by them, and (out2) by
+// warp a quarter of the rows, to the words at b, and behind them the ends of what they keep; then keep_bits of a tile of 0.5 by them, and (out2) by
 // those from row 24 on, of which the last 24 rows lie past the vector's end.
 template <int N>
 __global__ void bits_kernel(const Case c) {
@@ -331,7 +335,8 @@ __global__ void bits_kernel(const Case c) {
   const TensorArg vector = {const_cast<void*>(c.b), {1, 0, 0, 0}};
   const auto words = gmem<int>(vector, 4 * 64);
   const int row = threadIdx.x / 32 * 16;
-  put_bits<16, N>(words.tile(4 * row), at(c.r0 + row, c.c0),
+  const auto ends = gmem<int>(vector, 4 * 64 + 2).tile(4 * 64);
+  put_bits<16, N>(words.tile(4 * row), ends, at(c.r0 + row, c.c0),
                   [&](int i, int j) { return flags(i, j) != 0; });
   __threadfence_block();
   __syncthreads();
@@ -371,8 +376,13 @@ int store_box(const Case& c) {
   return with_map<store_kernel<T, ROWS, COLS>, T, ROWS, COLS>(128, 1, c);
 }
 template <typename T, int ROWS, int COLS>
-int clear(const Case& c) {
-  return go<clear_kernel<T, ROWS, COLS>, 256>(1024 + ROWS * COLS * 2, c);
+int load_rows(const Case& c) {
+  const int* n = c.extent;
+  const auto eights = tensor_map<T, 8, COLS>(c.tensor, n[0], n[1], n[2], n[3]);
+  const auto ones = tensor_map<T, 1, COLS>(c.tensor, n[0], n[1], n[2], n[3]);
+  const cudaError_t status = run<rows_kernel<T, ROWS, COLS>>(
+      dim3(1), 128, 1024 + ROWS * COLS * static_cast<int>(sizeof(T)) + 64, 0, c, eights, ones);
+  return status != cudaSuccess ? status : cudaDeviceSynchronize();
 }
 template <typename T, int ROWS, int COLS>
 int ring(const Case& c) {

@@ -58,7 +58,7 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
     "store_box": ("", (
         "tensor_map", "shared", "fence_async", "tma_store", "tma_commit", "tma_wait",
     )),
-    "clear": ("", ("clear_rows",)),
+    "load_rows": ("", ("tma_load_rows",)),
     "ring": ("", (
         "shared_stages", "mbarriers", "mbarrier_init", "fence_barrier_init", "warpgroup_id",
         "elect", "lower_registers", "raise_registers", "wait", "arrive_expect", "arrive",
@@ -110,7 +110,7 @@ def checks() -> Iterator[Check]:
         for function, shapes in (
             ("load", BOXES),
             ("store_box", BOXES),
-            ("clear", BOXES),
+            ("load_rows", BOXES),
             ("ring", BOXES[:2]),
             ("gemm_shared", [*SCORE_MATMULS, *PARTS]),
             ("gemm_registers", [*VALUE_MATMULS, *((d, n) for n, d in PARTS)]),

@@ -242,7 +242,8 @@ def check_bits(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
 
     for rows, cols, r0, c0 in ((200, 400, 64, 112), (90, 141, 64, 100), (20, 30, 64, 64)):
         flags = (torch.rand(rows, cols, device="cuda") < 0.5).int()
-        words = torch.full((4 * 64,), 99, device="cuda", dtype=torch.int32)
+        words = torch.full((4 * 64 + 2,), 99, device="cuda", dtype=torch.int32)
+        words[-2], words[-1] = 10**6, 0
         out, out2 = (torch.full((64, n), math.nan, device="cuda") for _ in range(2))
         case = Case(tensor=tensor_arg(flags), b=pointer(words), out=pointer(out), r0=r0, c0=c0)
         case.out2 = pointer(out2)
@@ -252,6 +253,10 @@ def check_bits(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
         inside = flags[r0 : r0 + 64, c0 : c0 + n].float()
         seen[: inside.shape[0], : inside.shape[1]] = inside
         wanted = torch.where(seen > 0, 0.5, -math.inf)
+        columns = c0 + seen.any(0).nonzero().flatten()
+        ends = [int(columns.min()), int(columns.max()) + 1] if len(columns) else [10**6, 0]
+        if words[-2:].tolist() != ends:
+            return f"put_bits: {rows} x {cols} from {r0}, {c0}: ends {words[-2:].tolist()}"
         below = torch.cat([wanted[24:], torch.full((24, n), -math.inf, device="cuda")])
         if not torch.equal(out, wanted):
             return f"keep_bits: {rows} x {cols} from {r0}, {c0}"
@@ -290,29 +295,32 @@ def check_host(call: Callable[[Case], None], _: int, __: int, dtype: Any) -> str
     return ""
 
 
-RANGES = ((0, 0), (0, 7), (3, 50), (-5, 1), (8, 900), (40, 8), (-9, 900), (63, 64))
+RANGES = ((0, 0), (0, 7), (3, 50), (-5, 1), (8, 900), (40, 8), (-9, 900), (63, 64), (70, 75))
 
 
-def check_clear(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
+def check_load_rows(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
     import torch
 
-    value = torch.randn(rows, columns, device="cuda").to(dtype)
-    value[::3] = torch.nan
-    for first, last in RANGES:
-        out = torch.full_like(value, 7.0)
-        call(Case(a=pointer(value), out=pointer(out), r0=first, c0=last))
-        wanted = torch.zeros_like(value)
+    for corner, (first, last) in itertools.product(CORNERS, RANGES):
+        base = torch.randn(2, 200, 3, columns, device="cuda").to(dtype)
+        seen = torch.zeros_like(base)
         if last > max(first, 0):
-            wanted[max(first, 0) : last] = value[max(first, 0) : last]
-        if not torch.equal(out.view(torch.int16), wanted.view(torch.int16)):
-            return f"rows {first} to {last} of {rows}"
+            seen[:, max(first, 0) : last] = base[:, max(first, 0) : last]
+        tensor = torch.where(seen == 0, torch.nan, base).transpose(1, 2)
+        out = torch.full((rows, columns), float("nan"), device="cuda", dtype=dtype)
+        case = Case(tensor=tensor_arg(tensor), out=pointer(out), r0=first, c0=last)
+        case.extent = (ctypes.c_int * 4)(*tensor.shape)
+        case.corner = (ctypes.c_int * 4)(*corner)
+        call(case)
+        if not torch.equal(out, box_of(seen.transpose(1, 2), corner, rows, columns)):
+            return f"rows {first} to {last} of the box at {corner}"
     return ""
 
 
 MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "load": check_load,
     "store_box": check_store_box,
-    "clear": check_clear,
+    "load_rows": check_load_rows,
     "ring": check_ring,
     "gemm_shared": check_gemm_shared,
     "gemm_registers": check_gemm_registers,

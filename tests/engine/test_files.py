@@ -17,7 +17,6 @@ from cubridge_tui.config import load_config
 from cubridge_tui.model.lists import _kernel_words, own_specs
 from cubridge_tui.themes import load_theme
 from engine import files, resources
-from engine.child.client import _others_spec
 from engine.errors import InputError, SpecError
 from engine.files import read_file, read_text
 from engine.gpu.closure import parsed
@@ -103,14 +102,16 @@ def test_what_takes_a_spec_in_reads_it_as_all_others(kind: str, tmp_path: Path) 
         with pytest.raises(InputError, match=f"cannot be read: .*{kind}"):
             read(path)
     assert spec_modules(path) == {}
-    assert _others_spec({"path": str(path)}) == (str(path), "")
 
 
-def test_a_loop_of_links_and_a_name_that_is_none_are_told_by_the_command(tmp_path: Path) -> None:
+def test_a_loop_of_links_and_a_name_that_is_none_are_one_error(tmp_path: Path) -> None:
     (tmp_path / "a.py").symlink_to("b.py")
     (tmp_path / "b.py").symlink_to("a.py")
     for name in (str(tmp_path / "a.py"), "a\0b.py"):
-        assert _others_spec({"path": name}) == (name, "")
+        for read in (lambda p: read_source(p, {}), parsed, _spec_files):
+            with pytest.raises(InputError, match="cannot be read") as found:
+                read(Path(name))
+            assert found.value.fix
 
 
 @pytest.mark.parametrize("kind", ODD)

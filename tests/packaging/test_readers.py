@@ -20,6 +20,7 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.gpu.job": 2,
     "engine.gpu.ray_driver": 1,
     "engine.lift.catalogue": 1,
+    "engine.lift.headers": 2,
     "engine.lower.templates": 1,
     "engine.package.export": 1,
     "engine.package.vendor": 1,
@@ -34,6 +35,8 @@ WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that
     "engine.build.cache": 3,
     "engine.build.pace": 2,
     "engine.build.products": 1,
+    "engine.foreign.compile": 1,
+    "engine.foreign.record": 1,
     "engine.gpu.ray_driver": 4,
     "engine.gpu.ray_runner": 2,
     "sessions.git_store": 3,
@@ -49,6 +52,7 @@ SYSTEM = {  # /proc, /sys, /dev/null, a stream of this process, the installed to
     "engine.child.keeper": 1,
     "engine.child.memory": 2,
     "engine.child.server": 1,
+    "engine.child.spec_process": 1,
     "engine.doctor": 1,
     "engine.gates.apart": 1,
     "engine.priority": 2,
@@ -62,7 +66,7 @@ CARRIED = {  # runs beside its own files on another machine, without `engine.fil
     "engine.gpu.worker.sanitize": 1,
     "engine.gpu.worker.verify": 1,
     "engine.package.runtime._spec": 1,
-    "engine.package.runtime.build": 2,
+    "engine.package.runtime.build": 5,
 }
 NEW = {"cubridge_tui.screens.gpu": 1}  # opened to write, and refused where there is a file
 ONLY = {"engine.files": 1}

@@ -6,6 +6,7 @@ row that another block of the same launch wrote are findings.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -73,37 +74,64 @@ def _one_block(part: Any, view: Gmem, owner: np.ndarray, does: str) -> None:
     clash = _of_others(program, owner)
     if clash.any():
         other = int(owner[clash][0]) - program.launch_first - 1
-        whose = f"block {other} of this launch wrote" if other >= 0 else "this launch claims from"
+        whose = (
+            f"block {other} of this launch wrote"
+            if other >= 0
+            else "this launch changes by atomics"
+        )
         program.report(
             "global_race", part.path, f"{does} rows of {view.field.name} that {whose}", part.index,
         )  # fmt: skip
 
 
 def _of_others(program: Any, owner: Any) -> Any:
-    """Where another block of this launch wrote, or any block of it claimed."""
+    """Where another block of this launch wrote, or all of it change a word by atomics."""
     written = owner > program.launch_first
     if written.any():
         written &= owner != program.block
-    return written | (owner == _claimed(program)) if program.claims else written
+    return written | (owner == _claimed(program)) if program.shared_words else written
 
 
 def _claimed(program: Any) -> int:
-    """The owner of the words that this launch claims from: none of its blocks."""
+    """The owner of the words that this launch changes by atomics: none of its blocks."""
     return -1 - int(program.launch_first)
 
 
 def claimed_word(part: Any, tile: GmemTile) -> Tensor:
-    """The word of global memory that a claim takes from, for this launch alone.
+    """The word of global memory that a claim takes from, for this launch alone: at its end the word
+    is what the launch found.
 
     Raises `Stopped` where the tensor has none. What nothing has written, and what this launch
     writes, is a finding.
     """
+    word, index = _shared_word(part, tile, 0, "claims from")
+    part.program.claims.setdefault(
+        (tile.view.field.name, index), (word, int(word), part.path)
+    )  # fmt: skip
+    return word
+
+
+def fold_word(
+    part: Any, tile: GmemTile, place: int, fold: Callable[[int, int], int], value: int
+) -> None:
+    """`fold` of a word and `value` to the word, in one step: many blocks may, in any order.
+
+    Raises and reports as `claimed_word` does.
+    """
+    word, _ = _shared_word(part, tile, place, "changes")
+    word.fill_(fold(int(word), value))
+
+
+def _shared_word(
+    part: Any, tile: GmemTile, place: int, does: str
+) -> tuple[Tensor, tuple[int, ...]]:
+    """A word that all blocks of this launch change by atomics alone, and its index."""
     program, field = part.program, tile.view.field
-    target, start, stop = touch_tile(part, tile, tile.row, 1, write=True)
+    target, start, stop = touch_tile(part, tile, tile.row + place, 1, write=True)
     if stop <= start:
         raise program.stop(
-            "out_of_bounds", part.path, f"claims from word {tile.row} of {field.name}, whose shape "
-            f"is {list(tile.view.shape)}", part,
+            "out_of_bounds", part.path, f"{does} word {tile.row + place} of {field.name}, whose "
+            f"shape is {list(tile.view.shape)}", part,
         )  # fmt: skip
     index = (*tile.index, start)
     owners = field.owners(True)
@@ -111,12 +139,11 @@ def claimed_word(part: Any, tile: GmemTile) -> Tensor:
     if owners[index] > program.launch_first:
         program.report(
             "global_race", part.path,
-            f"claims from a word of {field.name} that this launch writes", part.index,
+            f"{does} a word of {field.name} that this launch writes", part.index,
         )  # fmt: skip
     owners[index] = _claimed(program)
-    word: Tensor = target[start]
-    program.claims.setdefault((field.name, index), (word, int(word), part.path))
-    return word
+    program.shared_words = True
+    return target[start], index
 
 
 def check_claims(program: Any) -> None:
@@ -129,6 +156,7 @@ def check_claims(program: Any) -> None:
                 "one would begin there", -1,
             )  # fmt: skip
     program.claims = {}
+    program.shared_words = False
 
 
 def _filled(part: Any, path: int, view: Gmem, owner: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from engine.cuir.execute.global_memory import fits_i32, touch_tile
+from engine.cuir.execute.global_memory import fits_i32, fold_word, touch_tile
 from engine.cuir.execute.global_memory import put as put_rows
 from engine.cuir.execute.registers import free, rows_of
 from engine.cuir.execute.values import GmemTile, LambdaValue, RegTile, Tensor
@@ -28,12 +28,17 @@ def _holds(part: Any, rows: int, cols: int, f: LambdaValue, at: list[int]) -> Te
 
 
 def put_bits(
-    part: Any, out: Any, rows: int, cols: int, dst: GmemTile, f: LambdaValue, at: list[int]
+    part: Any, out: Any, rows: int, cols: int, dst: GmemTile, ends: GmemTile, f: LambdaValue,
+    at: list[int],
 ) -> None:  # fmt: skip
     _, _, weights = _places(cols)
     kept = _holds(part, rows, cols, f, at).to(torch.bool)
     words = kept.to(torch.float64) @ weights
     _write(part, dst, words.flatten().to(torch.int64))
+    columns = at[1] + kept.any(0).nonzero().flatten()
+    if len(columns):
+        fold_word(part, ends, 0, min, int(columns[0]))
+        fold_word(part, ends, 1, max, int(columns[-1]) + 1)
 
 
 def load_bits(part: Any, out: TileType, layout: Layout, src: GmemTile) -> RegTile:

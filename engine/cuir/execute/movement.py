@@ -51,9 +51,25 @@ def share(part: Any) -> tuple[int, int]:
 
 
 def copy_async(part: Any, out: Any, dst: Shared, src: GmemTile) -> None:
-    memory = part.machine.shared
+    first, step = share(part)
+    _start_copy(part, dst, src, gmem_rows(part, src, dst.type, first, step))
+
+
+def copy_async_rows(part: Any, out: Any, dst: Shared, src: GmemTile, begin: int, end: int) -> None:
     first, step = share(part)
     data = gmem_rows(part, src, dst.type, first, step)
+    _start_copy(part, dst, src, rows_between(data, src.row + first, step, begin, end))
+
+
+def rows_between(data: Tensor, first: int, step: int, begin: int, end: int) -> Tensor:
+    """The tensor's rows `first`, `first + step`, ... with zeros for those outside [begin, end)."""
+    at = first + step * torch.arange(data.shape[0])
+    return torch.where(((at >= begin) & (at < end))[:, None], data, 0.0)
+
+
+def _start_copy(part: Any, dst: Shared, src: GmemTile, data: Tensor) -> None:
+    memory = part.machine.shared
+    first, step = share(part)
     visit(part, src.view, src.index, src.row)
     group = part.copy_committed + 1
     region = memory.region(dst.type, dst.offset, every=(first, step))
@@ -127,20 +143,6 @@ def copy_out(part: Any, out: Any, dst: GmemTile, src: Shared) -> None:
         data = data[skip:]
     place = target[low:stop:step] if stop > low else target[:0]
     put(part, dst.view, dst.index, place, data[: place.shape[0]], slice(low, max(stop, low), step))
-
-
-def clear_rows(part: Any, out: Any, tile: Shared, first: int, last: int) -> None:
-    memory = part.machine.shared
-    own, step = share(part)
-    count = tile.type.rows
-    kept = (min(max(first, 0), count), min(max(last, first, 0), count))
-    for start, stop in ((0, kept[0]), (kept[1], count)):
-        begin = start + (own - start) % step
-        if begin < stop:
-            region = memory.region(tile.type, tile.offset, rows=(begin, stop), every=(begin, step))
-            memory.write(region, part.access(), tile.type.dtype,
-                         fenced=not part.machine.async_proxy)  # fmt: skip
-            memory.tile(tile.type, tile.offset)[begin:stop:step] = 0.0
 
 
 def store_rows(part: Any, out: Any, dst: GmemTile, row: RegTile) -> None:

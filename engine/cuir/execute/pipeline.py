@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from engine.cuir.execute.global_memory import put, touch_tile
-from engine.cuir.execute.movement import blocked, visit
+from engine.cuir.execute.movement import blocked, rows_between, visit
 from engine.cuir.execute.values import BarrierRef, GmemTile, Shared, Tensor, TensorMap
 from engine.cuir.types import SharedType
 
@@ -287,17 +287,37 @@ def _place(part: Any, map: TensorMap, coords: list[int]) -> tuple[GmemTile, int]
 def tma_load(
     part: Any, out: Any, dst: Shared, map: TensorMap, coords: list[int], bar: BarrierRef
 ) -> None:
-    program, memory = part.program, part.machine.shared
     one_thread(part, "tma_load")
+    tile, column = _place(part, map, coords)
+    _start_load(part, dst, tile, _box(part, tile, column, dst.type), bar)
+
+
+def tma_load_rows(
+    part: Any, out: Any, dst: Shared, eights: TensorMap, ones: TensorMap, coords: list[int],
+    bar: BarrierRef, begin: int, end: int,
+) -> None:  # fmt: skip
+    one_thread(part, "tma_load_rows")
+    if eights.view.field is not ones.view.field or eights.view.shape != ones.view.shape:
+        program = part.program
+        program.report(
+            "type_mismatch", part.path,
+            f"maps of {eights.view.field.name} and {ones.view.field.name}, not of one tensor",
+            part.index,
+        )  # fmt: skip
+    tile, column = _place(part, eights, coords)
+    data = rows_between(_box(part, tile, column, dst.type), tile.row, 1, begin, end)
+    _start_load(part, dst, tile, data, bar)
+
+
+def _start_load(part: Any, dst: Shared, tile: GmemTile, data: Tensor, bar: BarrierRef) -> None:
+    program, memory = part.program, part.machine.shared
     barrier = _barrier(part, bar)
     if not barrier.fenced:
         program.report(
             "missing_proxy_fence", part.path,
             "the barrier was set up without fence_barrier_init", part.index, barrier.init_path,
         )  # fmt: skip
-    tile, column = _place(part, map, coords)
-    data = _box(part, tile, column, dst.type)
-    visit(part, map.view, tile.index, tile.row)
+    visit(part, tile.view, tile.index, tile.row)
     access = part.access(barrier.agent, barrier.phase + 1)
     memory.write(memory.region(dst.type, dst.offset), access, dst.type.dtype, fenced=True)
     barrier.loads = (barrier.phase + 1, part.path)

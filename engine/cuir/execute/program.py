@@ -110,6 +110,7 @@ class Program:
         self.scalars: dict[str, Any] = {}
         # by field and index: a word that the running launch claims from, what it held, by which op
         self.claims: dict[tuple[str, tuple[int, ...]], tuple[Tensor, int, int]] = {}
+        self.shared_words = False  # whether the running launch changes words by atomics
         self.fields: dict[str, TensorField] = {}
         self.module: Module | None = None
 

@@ -24,4 +24,10 @@ def _table() -> Mapping[str, OpSpec]:
 
 OPS: Mapping[str, OpSpec] = _table()
 
-__all__ = ["OPS", "Effect", "OpSpec", "Operand", "Pending", "Proxy", "Who"]
+TILE_LOADS = frozenset(
+    name for name, spec in OPS.items()
+    if {Effect.WRITES_SHARED, Effect.READS_GLOBAL} <= spec.effects
+)  # fmt: skip
+"""Ops that copy a tile of a tensor into shared memory: their first two operands are these."""
+
+__all__ = ["OPS", "TILE_LOADS", "Effect", "OpSpec", "Operand", "Pending", "Proxy", "Who"]

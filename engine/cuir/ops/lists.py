@@ -43,11 +43,14 @@ def _fits_words(name: str, cols: int) -> None:
         mismatch(f"{name}: a row's bits are four words of 8 to {MOST_COLUMNS} columns, not {cols}")
 
 
-def _put_bits(context: RuleContext, rows: Type, cols: Type, dst: Type, f: Type, at: Type) -> Type:
+def _put_bits(
+    context: RuleContext, rows: Type, cols: Type, dst: Type, ends: Type, f: Type, at: Type
+) -> Type:
     _positive("put_bits", rows, cols)
     if isinstance(cols, Scalar) and cols.value is not None:
         _fits_words("put_bits", int(cols.value))
     _integers("put_bits", dst)
+    _integers("put_bits", ends)
     _coordinates("put_bits", f, at, 2)
     return Nothing()
 
@@ -114,12 +117,13 @@ OPS = (
             "`at=[row, column]` on. Each warp finds it for itself, and stops once it is some.",
     ),
     op(
-        "put_bits[R: int, C: int](dst: tile, f: lambda, *, at: coords)", "lists", rule=_put_bits,
-        execute="lists:put_bits", who=Who.PART, effects=(Effect.WRITES_GLOBAL,),
-        cuda="put_bits<R, C>(dst, at(row, column), f)",
+        "put_bits[R: int, C: int](dst: tile, ends: tile, f: lambda, *, at: coords)", "lists",
+        rule=_put_bits, execute="lists:put_bits", who=Who.PART, effects=(Effect.WRITES_GLOBAL,),
+        cuda="put_bits<R, C>(dst, ends, at(row, column), f)",
         doc="Whether the predicate holds for each of the R x C pairs from `at=[row, column]` on, "
             "as bits in an i32 vector: four words for each row, as load_bits takes them. Each warp "
-            "writes all of them.",
+            "writes all of them. The first two elements of `ends` are widened, by atomics, to hold "
+            "the first column of a pair that is kept and the one past the last.",
     ),
     op(
         "load_bits[layout: layout](src: tile)", "lists", rule=_load_bits,

@@ -22,6 +22,10 @@ def _copy_async(context: RuleContext, dst: Type, src: Type) -> Type:
     return _tile_and_shared(context, src, dst)
 
 
+def _copy_async_rows(context: RuleContext, dst: Type, src: Type, begin: Type, end: Type) -> Type:
+    return _tile_and_shared(context, src, dst)
+
+
 def _store(context: RuleContext, dst: Type, src: Type) -> Type:
     if isinstance(dst, SharedType) and isinstance(src, TileType):
         _whole(src)
@@ -68,6 +72,14 @@ OPS = (
             "that issued it at wait_async, and for others after a sync that follows.",
     ),
     op(
+        "copy_async_rows(dst: shared, src: tile, begin: int, end: int)", "movement",
+        rule=_copy_async_rows, execute="movement:copy_async_rows", who=Who.PART,
+        proxy=Proxy.GENERIC, pending=Pending.COPY,
+        effects=(Effect.WRITES_SHARED, Effect.READS_GLOBAL), needs="cp_async",
+        doc="copy_async of the tensor's rows from `begin` to the one before `end`; the other rows "
+            "of the tile are filled with zeros, whatever the tensor holds there.",
+    ),
+    op(
         "commit_async()", "movement", rule=nothing, execute="movement:commit_async", who=Who.PART,
         needs="cp_async",
         doc="Closes the group of copies that this thread started since the last commit.",
@@ -90,14 +102,6 @@ OPS = (
         effects=(Effect.READS_SHARED, Effect.WRITES_GLOBAL),
         doc="A shared tile to global memory; rows outside the tensor are dropped. Every thread "
             "copies other rows than its warp stored, so a sync comes first.",
-    ),
-    op(
-        "clear_rows(tile: shared, first: int, last: int)", "movement", rule=nothing,
-        execute="movement:clear_rows", who=Who.PART, proxy=Proxy.GENERIC,
-        effects=(Effect.WRITES_SHARED,),
-        doc="Zeros in the rows of a shared tile before `first` and from `last` on, which may lie "
-            "outside the tile: a weight of 0 times whatever lies there is 0. Others see them after "
-            "a barrier, asynchronous matmuls after fence_async and a barrier.",
     ),
     op(
         "store_rows(dst: tile, row: reg)", "movement", rule=_store_rows,

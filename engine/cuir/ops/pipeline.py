@@ -42,7 +42,10 @@ def _named(context: RuleContext, id: Type, threads: Type) -> Type:
     return Nothing()
 
 
-def _bulk(context: RuleContext, name: str, map: Type, coords: Type, tile: Type) -> Type:
+def _bulk(
+    context: RuleContext, name: str, map: Type, coords: Type, tile: Type, height: int | None = None
+) -> Type:
+    """`height` is a box's number of rows where it is not the tile's."""
     async_tiles(context, name, tile)
     if not isinstance(map, MapType) or not isinstance(tile, SharedType):
         return Nothing()
@@ -55,8 +58,9 @@ def _bulk(context: RuleContext, name: str, map: Type, coords: Type, tile: Type) 
         mismatch(f"{name}: the map holds {map.dtype} and the shared tile {tile.dtype}")
     if len(map.box) == 2:
         rows, cols = map.box
-        if rows is not None and rows != tile.rows:
-            mismatch(f"{name}: a box of {rows} rows and a shared tile of {tile.rows}")
+        if rows is not None and rows != (height or tile.rows):
+            where = f"where {height} are moved" if height else f"and a shared tile of {tile.rows}"
+            mismatch(f"{name}: a box of {rows} rows {where}")
         if cols is not None and (cols > tile.cols or tile.cols % cols):
             mismatch(f"{name}: boxes of {cols} columns do not tile {tile.cols} columns")
     return Nothing()
@@ -64,6 +68,15 @@ def _bulk(context: RuleContext, name: str, map: Type, coords: Type, tile: Type) 
 
 def _tma_load(context: RuleContext, dst: Type, map: Type, coords: Type, bar: Type) -> Type:
     return _bulk(context, "tma_load", map, coords, dst)
+
+
+def _tma_load_rows(
+    context: RuleContext, dst: Type, eights: Type, ones: Type, coords: Type, bar: Type,
+    begin: Type, end: Type,
+) -> Type:  # fmt: skip
+    for map, rows in ((eights, 8), (ones, 1)):
+        _bulk(context, "tma_load_rows", map, coords, dst, rows)
+    return Nothing()
 
 
 def _tma_store(context: RuleContext, map: Type, coords: Type, src: Type) -> Type:
@@ -143,6 +156,16 @@ OPS = (
         doc="The copy engine fills the shared tile from the element at `coords` on (innermost "
             "coordinate first); what lies outside the tensor is zero. All bytes of the tile count "
             "towards the barrier's phase. A tile wider than the map's box takes several boxes.",
+    ),
+    op(
+        "tma_load_rows(dst: shared, eights: map, ones: map, coords: coords, bar: barrier, "
+        "begin: int, end: int)", "pipeline",
+        rule=_tma_load_rows, execute="pipeline:tma_load_rows", who=Who.THREAD, proxy=Proxy.ASYNC,
+        pending=Pending.BULK_LOAD, effects=(Effect.WRITES_SHARED, Effect.READS_GLOBAL),
+        needs="tma",
+        doc="tma_load of the tensor's rows from `begin` to the one before `end`; the tile's other "
+            "rows are zeros, whatever the tensor holds there. Moved in boxes of eight rows, and of "
+            "one row where eight cross an end: two maps of one tensor.",
     ),
     op(
         "tma_store(map: map, coords: coords, src: shared)", "pipeline", rule=_tma_store,

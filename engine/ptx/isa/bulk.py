@@ -21,7 +21,7 @@ from engine.ptx.machine import Machine, Run
 from engine.ptx.memory import PARAM, SHARED
 from engine.ptx.ordering import BULK
 from engine.ptx.registers import UNDEFINED
-from engine.ptx.syntax import Address, Immediate
+from engine.ptx.syntax import Address, Immediate, Instruction
 from engine.ptx.tensor_maps import SIZE as MAP_SIZE
 from engine.ptx.tensor_maps import TensorMap, swizzled
 from engine.ptx.tensor_maps import read as read_map
@@ -45,9 +45,14 @@ class _Landing:
 class _Leaving:
     """A store that the second world has not done yet."""
 
-    warp: int
+    lane: Lanes
+    at: Instruction
     epoch: int
     leave: Callable[[], None]
+
+    @property
+    def warp(self) -> int:
+        return int(self.lane.warp_of[0])
 
 
 class Bulk:
@@ -89,6 +94,13 @@ class Bulk:
                 else:
                     rest.append(store)
             self.leavings = rest
+
+    def ended(self, threads: Array) -> None:
+        """Threads have ended: shared memory may go before what they still store was read."""
+        for store in self.leavings:
+            if store.lane.threads[0] in threads:
+                words = "its thread ends before this store has read shared memory"
+                self.machine.report("early read", store.at, words, store.lane)
 
     def finish(self) -> None:
         """The end of the batch: what was never waited for is done."""
@@ -144,6 +156,8 @@ def _one_lane_each(lanes: Lanes) -> list[Lanes]:
 def _global(
     memory: Any, address: Array, size: int, lane: Lanes, at: Any, verb: str
 ) -> tuple[Any, Any]:
+    if not len(address):  # a box that lies outside of its tensor whole
+        return address, address.astype(np.bool_)
     wide = Lanes(np.repeat(lane.threads, len(address)))
     _, offset, inside = memory.place("global", np.stack([address] * 2), size, wide, at, verb)
     return offset, inside
@@ -186,8 +200,8 @@ def _load(site: Site) -> Run:
                 machine.report("misaligned" if target % 128 else "out of bounds", at, words, lane)
                 continue
             where, _ = _global(memory, address[inside], item, lane, at, "reads")
-            wide = Lanes(np.repeat(lane.threads, len(where)))
             if len(where):
+                wide = Lanes(np.repeat(lane.threads, len(where)))
                 memory.order("global", where, item, wide, at, False, BULK)
             data = np.zeros((2, len(offset)), np.dtype(f"u{item}"))
             data[:, inside] = memory.read("global", where, item)
@@ -230,9 +244,9 @@ def _store(site: Site) -> Run:
             item = tensor.element
             offset = _shared(lane, machine, start, tensor)[inside]
             where, _ = _global(memory, address[inside], item, lane, at, "writes")
-            wide = Lanes(np.repeat(lane.threads, len(where)))
             if not len(where):
                 continue
+            wide = Lanes(np.repeat(lane.threads, len(where)))
             memory.order("shared", offset, item, wide, at, False, BULK, True)
             memory.order("global", where, item, wide, at, True, BULK)
             shared = memory.spaces["shared"].view(np.dtype(f"u{item}"))
@@ -251,7 +265,7 @@ def _store(site: Site) -> Run:
                 out[1, where] = late
 
             warp = int(lane.warp_of[0])
-            bulk.leavings.append(_Leaving(warp, bulk.epoch(warp), leave))
+            bulk.leavings.append(_Leaving(lane, at, bulk.epoch(warp), leave))
 
     return store
 

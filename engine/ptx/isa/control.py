@@ -10,7 +10,7 @@ from engine.ptx.barriers import MOST, Barriers
 from engine.ptx.decode import Decoder, Site
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Exit, Jump, Outcome, Run, Scatter
-from engine.ptx.syntax import Symbol
+from engine.ptx.syntax import Immediate, Symbol
 
 Array = np.ndarray[Any, Any]
 
@@ -131,6 +131,24 @@ def _fence(site: Site) -> Run:
     return lambda lanes: None
 
 
+def _set_registers(site: Site) -> Run:
+    """What a warp may hold from here on; the sums are looked at when the batch has ended."""
+    site.takes("inc", "dec", "sync", "aligned")
+    count = site.operand(0)
+    if not isinstance(count, Immediate):
+        raise site.refuse("a constant number of registers is needed")
+    machine, value, at = site.machine, count.value, site.at
+
+    def run(lanes: Lanes) -> None:
+        if value % 8 or not 24 <= value <= 256:
+            machine.report("barrier misuse", at, f"{value} registers: not 24, 32, ... 256", lanes)
+        machine.held[lanes.warps] = value
+        if at.has("inc"):
+            machine.grew = at
+
+    return run
+
+
 def _nothing(site: Site) -> Run:
     return lambda lanes: None
 
@@ -150,6 +168,6 @@ OPS: dict[str, Decoder] = {
     "membar": _fence,
     "nanosleep": _nothing,
     "pmevent": _nothing,
-    "setmaxnreg": _nothing,
+    "setmaxnreg": _set_registers,
     "griddepcontrol": _nothing,
 }

@@ -176,6 +176,7 @@ def _store(site: Site) -> Run:
             if not every:
                 values = values[:, inside]
             memory.write(where, offset + k * item, values.view(bits), item)
+            memory.lost(where, offset + k * item, values.view(bits), item, lanes, at)
 
     return store
 

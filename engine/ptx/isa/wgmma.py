@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.decode import Decoder, Site
+from engine.ptx.fragments import Fragments
 from engine.ptx.isa.matrix import numbers
 from engine.ptx.lanes import WARP, Lanes
 from engine.ptx.machine import Machine, Outcome, Run
@@ -77,6 +78,7 @@ class Matmuls:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.fragments = Fragments(machine)
         self.flights: dict[int, list[_Flight]] = {}
         self.late: dict[int, dict[tuple[str, ...], Array]] = {}
 
@@ -98,6 +100,7 @@ class Matmuls:
             rest = self.flights[int(leader)] = [f for f in flights if f.epoch > done]
             for f in now:
                 late[f.matmul.names] = f.matmul.compute(1, f, late[f.matmul.names])
+            self.fragments.flying -= len(now)
             busy = {f.matmul.names for f in rest}
             for f in now:
                 if f.matmul.names not in busy and f.matmul.names in late:
@@ -138,7 +141,7 @@ class Matmul:
         threads = lanes.threads
         if len(threads) % GROUP or not lanes.whole or (lanes.warps[::4] % 4).any():
             counts = np.bincount(threads // GROUP)[threads // GROUP]
-            return self.machine.converge(lanes, counts < GROUP, self.site.at)
+            return self.machine.converge(lanes, counts < GROUP, self.site.at, GROUP // WARP)
         for start in range(0, len(threads), GROUP):
             self.one(Lanes(threads[start : start + GROUP]))
         return None
@@ -167,8 +170,10 @@ class Matmul:
         epoch = int(clocks.epoch[block, clocks.agent(MATMUL, leader)])
         go_on = memory.same(self.accumulate(lanes), lanes, at, "a scale")
         flight = _Flight(epoch, self, lanes, a, b, go_on)
-        self.put(0, lanes, self.compute(0, flight, self.take(0, lanes)))
         matmuls: Matmuls = machine.matmuls
+        matmuls.fragments.issue(at, lanes, epoch)
+        matmuls.fragments.flying += 1
+        self.put(0, lanes, self.compute(0, flight, self.take(0, lanes)))
         late = matmuls.late.setdefault(leader, {})
         if self.names not in late:
             late[self.names] = self.take(1, lanes)
@@ -212,7 +217,7 @@ def _wgmma(site: Site) -> Run:
     if at.has("mma_async"):
         return Matmul(site).issue
     if at.has("fence"):
-        return lambda lanes: None
+        return lambda lanes: machine.matmuls.fragments.fence(lanes)
     if at.has("commit_group"):
         return lambda lanes: machine.matmuls.commit(lanes)
     if at.has("wait_group"):

@@ -31,7 +31,7 @@ from engine.transfer.rules.sites import X
 from engine.transfer.rules.stage import BYTES, stage_inputs
 from engine.transfer.rules.steps import Plan, Step
 from engine.transfer.rules.ticket import hand_out
-from engine.transfer.rules.under_mask import Kept, clear_under_mask, kept_range, listed_range
+from engine.transfer.rules.under_mask import Kept, kept_range, leave_out, listed_range
 from engine.transfer.rules.words import Words
 
 
@@ -215,11 +215,11 @@ def plan(module: Module, recipe: Recipe) -> Plan:
         if kept != Kept(None, None):
             steps.append(
                 Step(
-                    "Clear what lies under the mask",
-                    "a weight of 0 times NaN is NaN: the rows of V outside of the keys that a "
-                    "block of rows keeps are zeros, whatever a cache holds there",
+                    "Leave out what lies under the mask",
+                    "a weight of 0 times NaN is NaN: the copies of V take the keys that a block of "
+                    "rows keeps, and zeros for all others, whatever a cache holds there",
                     "mask",
-                    lambda m: clear_under_mask(m, found, kept),
+                    lambda m: leave_out(m, found, kept),
                 )
             )
     workspace = lists.workspace if lists is not None else None

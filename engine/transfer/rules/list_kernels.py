@@ -4,7 +4,9 @@ visit, one keeps the masks of partial tiles as bits.
 A block is one warp. In `class_tiles` several blocks share a block of rows: each looks at every n-th
 candidate tile. The extremes of what the mask loads, over the rows and over a tile's keys, decide
 most candidates; of the others the pairs are looked at, until some are kept and some are not. In
-`mask_tiles` a block makes the bits of eight of a tile's rows at a time.
+`mask_tiles` a block makes the bits of eight of a tile's rows at a time. The range of keys that a
+block of rows keeps is that of its full tiles, which the second kernel writes, widened by the bits
+of the first and the last partial one.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from engine.transfer.rules.inputs import view_of
 from engine.transfer.rules.lists import (
     ARGS,
     BITS,
+    CHUNK,
     FULL,
     HEADS,
     KEYS,
@@ -232,9 +235,36 @@ def _extremes(ranges: list[Range], count: Name, first: Expr, last: Expr) -> Bloc
 
 
 def _list(place: _Place, fresh: Fresh) -> Function:
-    step, found, partial = (Name(fresh(n)) for n in ("step", "found", "partial"))
+    names = ("step", "found", "partial", "tiles", "begin", "end", "chunk", "first", "past")
+    step, found, partial, tiles, begin, end, chunk, first, past = (Name(fresh(n)) for n in names)
     tile = place.call(place.lists.index, step)
     kind = place.read(Area.CLASSES, tile)
+
+    def of_full(fn: str, value: Expr, other: Expr) -> Call:
+        """The extreme of `value` over the full tiles of a chunk of candidates."""
+        chosen = Select(Compare("==", kind, Num(FULL)), value, other)
+        present = {step.id: Call("min", (step, Binary("-", tiles, Num(1))))}
+        body = Lambda((step.id,), substitute(chosen, present))
+        return Call(fn, (body,), (("at", Tuple((chunk,))),), (Num(CHUNK),))
+
+    start = Binary("*", tile, place.keys)
+    # The keys that full tiles hold; `mask_tiles` adds those that partial ones do.
+    full: Block = (
+        Assign(tiles.id, place.call(place.lists.count)),
+        Assign(begin.id, KEYS),
+        Assign(end.id, Num(0)),
+        For(
+            chunk.id, Num(0), tiles, Num(CHUNK),
+            (
+                Assign(first.id, of_full("least", start, KEYS)),
+                Assign(past.id, of_full("greatest", tidy(Binary("+", start, place.keys)), Num(0))),
+                Assign(begin.id, Call("min", (begin, first))),
+                Assign(end.id, Call("max", (end, past))),
+            ),
+        ),
+        Do(Call("put", (place.write(Area.KEY_BEGIN, Num(0)), begin))),
+        Do(Call("put", (place.write(Area.KEY_END, Num(0)), end))),
+    )  # fmt: skip
 
     def listed(area: Area, skipped: Compare) -> Call:
         value = Select(skipped, Num(-1), tile)
@@ -250,6 +280,7 @@ def _list(place: _Place, fresh: Fresh) -> Function:
         Do(Call("put", (place.write(Area.COUNT, Num(0)), found))),
         Assign(partial.id, listed(Area.PARTIALS, Compare("!=", kind, Num(PARTIAL)))),
         Do(Call("put", (place.write(Area.PARTIAL_COUNT, Num(0)), partial))),
+        *full,
     )
     if place.lists.queue:
         body = (*body, Do(Call("put", (place.write(Area.QUEUE, Num(0)), Num(0)))))
@@ -261,82 +292,46 @@ def _list(place: _Place, fresh: Fresh) -> Function:
 def _masks(
     module: Module, found: Attention, words: Words, keep: Expr, place: _Place, fresh: Fresh
 ) -> Function:
-    pieces, piece, slot, row, tile = (
-        Name(fresh(n)) for n in ("pieces", "piece", "slot", "row", "n")
-    )
+    names = ("count", "slots", "last", "piece", "slot", "row", "n")
+    count, slots, last, piece, slot, row, tile = (Name(fresh(n)) for n in names)
     predicate = substitute(keep, {**words.sizes, "b": place.batch, "h": place.head})
-    inside = unbranched(Bool("and", predicate, Compare("<", KEY, KEYS)))
+    pairs = substitute(predicate, {ROW.id: Call("min", (ROW, last))})
+    inside = unbranched(Bool("and", pairs, Compare("<", KEY, KEYS)))
     place_of_bits = bits_at(
         place.lists, (place.batch, place.head, place.first), place.consts, slot, row
     )
     parts = Binary("//", place.rows, Num(SHARE))
     put = Call(
         "put_bits",
-        (place_of_bits, Lambda(("i", "j"), inside)),
+        (place_of_bits, place.write(Area.KEY_BEGIN, Num(0)), Lambda(("i", "j"), inside)),
         (("at", Tuple((Binary("+", place.first, row), Binary("*", tile, place.keys)))),),
         (Num(SHARE), place.keys),
     )
+    # Past the slots goes the last partial tile: its bits lie past the vector's end and are written
+    # nowhere, but the range of keys needs them.
+    has_slot = Compare("<", slot, slots)
+    which = Select(has_slot, slot, Binary("-", count, Num(1)))
     body: Block = (
         Assign(slot.id, Binary("//", piece, parts)),
         Assign(row.id, Binary("*", Binary("%", piece, parts), Num(SHARE))),
-        Assign(tile.id, place.read(Area.PARTIALS, slot)),
+        Assign(tile.id, place.read(Area.PARTIALS, which)),
         Do(put),
         If(
-            Compare("==", row, Num(0)),
+            Bool("and", Compare("==", row, Num(0)), has_slot),
             (Do(Call("put", (place.write(Area.CLASSES, tile), Binary("+", Num(BITS), slot)))),),
         ),
     )
-    held = Call("min", (place.read(Area.PARTIAL_COUNT, Num(0)), Attr(ARGS, place.lists.slots)))
     first, lanes = (Call(fn, (Num(1),)) for fn in ("block_id", "grid_dim"))
-    last = Name(fresh("last"))
-    ends = _end_of_range(place, fresh, predicate, last, Binary("-", piece, pieces))
-    both = Binary("+", pieces, Num(2))
+    tiles = Call("min", (count, Binary("+", slots, Num(1))))
     statements: Block = (
         *_views(words, predicate),
         *_block(place, fresh),
         Assign(last.id, _before(Binary("+", place.first, place.rows), QUERIES)),
-        Assign(pieces.id, Binary("*", held, parts)),
-        For(piece.id, first, both, lanes, (If(Compare("<", piece, pieces), body, ends),)),
+        Assign(slots.id, Attr(ARGS, place.lists.slots)),
+        Assign(count.id, place.read(Area.PARTIAL_COUNT, Num(0))),
+        For(piece.id, first, Binary("*", tiles, parts), lanes, body),
     )
     return _kernel(module, found, place.lists.masks, place.consts, statements)
-
-
-def _end_of_range(place: _Place, fresh: Fresh, predicate: Expr, last: Name, which: Expr) -> Block:
-    """The first key that some row of the block keeps (`which` 0), or the one past the last (1):
-    looked for from the outer end of the list's tile on that side, a key at a time."""
-    names = ("side", "key", "tile", "step", "kept", "next")
-    side, key, tile, step, kept, after = (Name(fresh(n)) for n in names)
-    count = place.read(Area.COUNT, Num(0))
-    ends = tuple(place.read(Area.TILES, at) for at in (Num(0), Binary("-", count, Num(1))))
-    pairs = substitute(predicate, {ROW.id: Call("min", (ROW, last))})
-    looked = Call(
-        "class_of",
-        (Lambda(("i", "j"), unbranched(Bool("and", pairs, Compare("<", KEY, KEYS)))),),
-        (("at", Tuple((place.first, key))),),
-        (place.rows, Num(1)),
-    )
-    is_first, none = Compare("==", side, Num(0)), Compare("==", kept, Num(SKIP))
-    start = Binary("*", tile, place.keys)
-    inward = Binary("+", key, Binary("-", Num(1), Binary("*", Num(2), side)))
-    search: Block = (
-        Assign(tile.id, Select(is_first, Call("min", ends), Call("max", ends))),
-        Assign(key.id, Select(is_first, start, _before(Binary("+", start, place.keys), KEYS))),
-        Assign(after.id, Num(0)),
-        For(
-            step.id, Num(0), place.keys, Call("then", (after,)),
-            (
-                Assign(kept.id, looked),
-                Assign(key.id, Select(none, inward, key)),
-                Assign(after.id, Select(none, Binary("+", step, Num(1)), place.keys)),
-            ),
-        ),
-    )  # fmt: skip
-    return (
-        Assign(side.id, which),
-        Assign(key.id, Num(0)),
-        If(Compare(">", count, Num(0)), search),
-        Do(Call("put", (place.write(Area.KEY_BEGIN, side), Binary("+", key, side)))),
-    )
 
 
 _OPTIONS: tuple[tuple[str, Expr], ...] = (("threads", Num(WARP)),)

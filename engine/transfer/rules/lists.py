@@ -61,6 +61,7 @@ from engine.transfer.rules.stage import starts_matmul
 LANES = 64  # blocks that share a block of rows' candidates, or its tiles' bits
 SHARE = 8  # rows whose bits a block makes at a time: one word for each lane
 WORDS = 4  # of bits for each row of a tile
+CHUNK = 128  # candidates that a warp looks at at a time for full tiles
 WARP = 32
 ARGS, SUCCESS = Name("args"), Name("success")
 KEYS, QUERIES = Attr(ARGS, "Nk"), Attr(ARGS, "Nq")

@@ -2,12 +2,10 @@
 
 A masked pair has weight 0, and 0 times NaN is NaN: what a cache holds beyond a sequence's length
 would reach the output wherever a length does not end on a tile. The keys that a block of rows keeps
-lie in one range, which the mask's bounds give; of the tiles at its ends the rows outside are
-cleared. Tiles inside it are left alone: a NaN in a hole of the mask is PyTorch's NaN too.
-
-In a kernel whose warps copy for themselves all of them clear, and a barrier follows. Where
-warpgroups take turns at the matmuls, the one whose turn is first clears before it: the turns order
-its writes before everybody's matmuls, and no other barrier is needed.
+lie in one range, which the mask's bounds give. The copies of V into shared memory take that range
+and fill the other rows with zeros, as they do beyond the tensor. Tiles inside the range are copied
+as ever: a NaN in a hole of the mask is PyTorch's NaN too. A masked score is replaced, so K needs
+nothing.
 """
 
 from __future__ import annotations
@@ -22,25 +20,41 @@ from engine.cuir.nodes import (
     Compare,
     Do,
     Expr,
-    For,
     Function,
     If,
     Index,
     Module,
     Name,
     Num,
+    Param,
     Return,
     Stmt,
+    Tuple,
     walk_block,
     walk_expr,
 )
 from engine.cuir.ops.matmul import MATMULS
 from engine.transfer import schedule as intervals
 from engine.transfer.linear import tidy
-from engine.transfer.match import Attention, Site, find_sites
-from engine.transfer.rewrite import Block, free_names, map_blocks, map_function
+from engine.transfer.match import Attention
+from engine.transfer.rewrite import (
+    Block,
+    free_names,
+    map_blocks,
+    map_function,
+    map_stmt_exprs,
+    stmt_exprs,
+    substitute_expr,
+)
 from engine.transfer.rules.inputs import view_of
-from engine.transfer.rules.lists import KEYS, QUERIES, Area, Lists, insert_after, word_of
+from engine.transfer.rules.lists import (
+    KEYS,
+    QUERIES,
+    Area,
+    Lists,
+    insert_after,
+    word_of,
+)
 from engine.transfer.rules.names import Fresh, locals_for, own_names
 from engine.transfer.rules.words import Words
 
@@ -94,202 +108,177 @@ def listed_range(module: Module, found: Attention, lists: Lists) -> Kept:
     return Kept(begin, end)
 
 
-def clear_under_mask(module: Module, found: Attention, kept: Kept) -> Module:
-    """The module with the rows of V outside of each block's range cleared."""
+def leave_out(module: Module, found: Attention, kept: Kept) -> Module:
+    """The module whose copies of V take each block's range of keys alone."""
     functions = tuple(f for f in (kept.begin, kept.end) if f is not None)
     if not functions:
         return module
-    kernel = module.function(found.kernel)
-    site, value = find_sites(module, kernel.name)[0], _value_tile(kernel, found)
-    asked = _asked(kernel, found)
-    fresh = Fresh(own_names(kernel) | {f.name for f in (*module.functions, *functions)})
-    begin, end = (
-        Name(fresh(name)) if function is not None else None
+    kernel, host = module.function(found.kernel), module.function(found.host)
+    value, asked = _value_tile(kernel, found), _asked(kernel, found)
+    taken = own_names(kernel) | own_names(host) | {f.name for f in (*module.functions, *functions)}
+    fresh = Fresh(taken)
+    named = {
+        function.name: Name(fresh(name))
         for name, function in (("begin", kept.begin), ("end", kept.end))
-    )
-    edges = _Edges(asked.params[1], begin, end)
+        if function is not None
+    }
     given = tuple(
-        Assign(name.id, Call(function.name, asked.args, (), asked.params))
-        for name, function in ((begin, kept.begin), (end, kept.end))
-        if name is not None and function is not None
+        Assign(named[f.name].id, Call(f.name, asked.args, (), asked.params)) for f in functions
     )
+    begin = named[kept.begin.name] if kept.begin is not None else ZERO
+    end = named[kept.end.name] if kept.end is not None else KEYS
+    copies = _Copies(value, asked.params[1], begin, end)
     order = [f.name for f in module.functions]
     schedule = (found.schedule.count, found.schedule.index, found.schedule.full)
     module = insert_after(module, max(schedule, key=order.index), functions)
-    turns, number = _turns(kernel, found, value), fresh("passed")
+    maps = {m for s in _statements(kernel) if (m := copies.map_of(s)) is not None}
+    if maps:
+        (whole,) = maps
+        copies = replace(copies, eights=Name(fresh("v_eights")), ones=Name(fresh("v_ones")))
+        module = _with_maps(module, found, whole, copies)
 
     def edit(body: Block) -> Block:
-        if turns is None:
-            body = _before_matmul(body, found, site, value, edges)
-        else:
-            body = _before_turn(body, found, asked, turns, edges, number)
-        return _after_count(body, kernel, found, given)
+        return _after_count(copies.edit(body), copies, found, given)
 
     return map_function(module, kernel.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
 
 
 @dataclass(frozen=True, slots=True)
-class _Edges:
-    """A tile's keys, and the names of the first kept key and the one past the last."""
+class _Copies:
+    """The copies into the shared tiles called `tiles`, of `keys` keys each, and the range that they
+    take: its first key and the one past its last. `eights` and `ones` are the maps of a bulk copy's
+    rows."""
 
+    tiles: str
     keys: Expr
-    begin: Name | None
-    end: Name | None
+    begin: Expr
+    end: Expr
+    eights: Name | None = None
+    ones: Name | None = None
 
-    def crossed(self, first: Expr) -> Expr:
-        """Whether a tile from key `first` on has keys outside."""
+    def map_of(self, stmt: Stmt) -> Name | None:
+        """The tensor map of a bulk copy into these tiles."""
+        match stmt:
+            case Do(Call("tma_load", (tile, Name() as whole, *_))) if _base(tile) == self.tiles:
+                return whole
+        return None
+
+    def is_one(self, stmt: Stmt) -> bool:
+        match stmt:
+            case Do(Call("copy_async" | "copy_async_rows" | "tma_load", (tile, *_))):
+                return _base(tile) == self.tiles
+        return False
+
+    def edit(self, body: Block) -> Block:
+        return tuple(self._edited(s) if self.is_one(s) else s for s in body)
+
+    def _edited(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case Do(Call("copy_async", (tile, rows))):
+                return Do(Call("copy_async_rows", (tile, rows, self.begin, self.end)))
+            case Do(Call("tma_load", (tile, _, Tuple((_, first, *_)) as at, bar))):
+                assert self.eights is not None and self.ones is not None
+                part = (tile, self.eights, self.ones, at, bar, self.begin, self.end)
+                return If(self._crossed(first), (Do(Call("tma_load_rows", part)),), (stmt,))
+        return stmt
+
+    def _crossed(self, first: Expr) -> Expr:
+        """Whether a tile from key `first` on has keys outside, beside those past the tensor."""
         sides = []
-        if self.begin is not None:
+        if self.begin != ZERO:
             sides.append(Compare("<", first, self.begin))
-        if self.end is not None:
+        if self.end != KEYS:
             sides.append(Compare(">", Binary("+", first, self.keys), self.end))
         return sides[0] if len(sides) == 1 else Bool("or", *sides)
 
-    def clear(self, tile: Expr, first: Expr) -> Do:
-        begin = ZERO if self.begin is None else Binary("-", self.begin, first)
-        end = self.keys if self.end is None else Binary("-", self.end, first)
-        return Do(Call("clear_rows", (tile, begin, end)))
+
+def _statements(function: Function) -> tuple[Stmt, ...]:
+    return tuple(s for _, s in walk_block(function.body, (function.name,)))
+
+
+def _base(tile: Expr) -> str | None:
+    match tile:
+        case Name(id):
+            return id
+        case Index(base, _) | Call("columns", (base,)):
+            return _base(base)
+    return None
 
 
 def _asked(kernel: Function, found: Attention) -> Call:
     """The call that gives a block's number of tiles."""
     return next(
         node
-        for _, stmt in walk_block(kernel.body, (kernel.name,))
+        for stmt in _statements(kernel)
         if isinstance(stmt, Assign)
         for node in walk_expr(stmt.value)
         if isinstance(node, Call) and node.fn == found.schedule.count
     )
 
 
-def _is_value_matmul(stmt: Stmt, found: Attention) -> bool:
-    match stmt:
-        case Do(Call(fn, (Name(acc), *_))) if fn in MATMULS:
-            return acc == found.accumulator
-    return False
-
-
-def _value_tile(kernel: Function, found: Attention) -> Expr:
-    """The shared tile of V in the second matmul, whole."""
-    for _, stmt in walk_block(kernel.body, (kernel.name,)):
-        if _is_value_matmul(stmt, found):
-            assert isinstance(stmt, Do)
-            return _whole(stmt.call.args[2])
+def _value_tile(kernel: Function, found: Attention) -> str:
+    """The name of V's shared tiles: what the second matmul takes."""
+    for stmt in _statements(kernel):
+        match stmt:
+            case Do(Call(fn, (Name(acc), _, right))) if fn in MATMULS and acc == found.accumulator:
+                name = _base(right)
+                if name is not None:
+                    return name
     raise AssertionError("an attention has a second matmul")
 
 
-def _whole(operand: Expr) -> Expr:
-    match operand:
-        case Call("columns", (inner,)):
-            return _whole(inner)
-    return operand
-
-
-def _after_count(body: Block, kernel: Function, found: Attention, given: Block) -> Block:
-    """`given` behind each question for the number of tiles where the second matmul follows."""
+def _after_count(body: Block, copies: _Copies, found: Attention, given: Block) -> Block:
+    """`given` behind the question for the number of tiles where V's copies follow."""
     for position, stmt in enumerate(body):
         match stmt:
-            case Assign(_, Call(fn)) if fn == found.schedule.count and any(
-                _is_value_matmul(inner, found)
-                for _, inner in walk_block(body[position + 1 :], (kernel.name,))
-            ):
-                return (*body[: position + 1], *given, *body[position + 1 :])
+            case Assign(_, Call(fn)) if fn == found.schedule.count:
+                rest = body[position + 1 :]
+                if any(copies.is_one(inner) for _, inner in walk_block(rest, ("",))):
+                    return (*body[: position + 1], *given, *rest)
     return body
 
 
-# --- a block's warps copy for themselves --------------------------------------------------------
+# --- tensor maps --------------------------------------------------------------------------------
 
 
-def _before_matmul(body: Block, found: Attention, site: Site, value: Expr, edges: _Edges) -> Block:
-    out: list[Stmt] = []
-    for stmt in body:
-        if _is_value_matmul(stmt, found):
-            cleared = (edges.clear(value, site.keys), Do(Call("sync", ())))
-            out.append(If(edges.crossed(site.keys), cleared))
-        out.append(stmt)
-    return tuple(out)
+def _with_maps(module: Module, found: Attention, whole: Name, copies: _Copies) -> Module:
+    """The host makes two more maps of the tensor of `whole` and hands them to the kernel."""
+    assert copies.eights is not None and copies.ones is not None
+    more = (copies.eights, copies.ones)
+    kernel, host = module.function(found.kernel), module.function(found.host)
+    at = next(n for n, p in enumerate(kernel.params) if p.name == whole.id)
+    params = tuple(Param(name.id, kernel.params[at].type) for name in more)
+    launch = next(
+        node
+        for stmt in _statements(host)
+        for expr in stmt_exprs(stmt)
+        for node in walk_expr(expr)
+        if isinstance(node, Call)
+        and node.fn == "run"
+        and Name(kernel.name) in walk_expr(node.args[0])
+    )
+    given = launch.args[1]
+    assert isinstance(given, Tuple)
+    handed = given.items[at]
+    items = (*given.items[: at + 1], *more, *given.items[at + 1 :])
+    changed = replace(launch, args=(launch.args[0], Tuple(items)))
 
+    def edit(body: Block) -> Block:
+        out: list[Stmt] = []
+        for stmt in body:
+            out.append(map_stmt_exprs(stmt, lambda e: substitute_expr(e, launch, changed)))
+            match stmt:
+                case Assign(name, Call("tensor_map", _, kwargs) as made) if Name(name) == handed:
+                    box = dict(kwargs)["box"]
+                    assert isinstance(box, Tuple)
+                    for map, rows in zip(more, (8, 1), strict=True):
+                        new = Tuple((Num(rows), *box.items[1:]))
+                        options = tuple((k, new if k == "box" else v) for k, v in kwargs)
+                        out.append(Assign(map.id, replace(made, kwargs=options)))
+        return tuple(out)
 
-# --- warpgroups take turns ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Turns:
-    """The named barrier that gives a warpgroup its turn, the number of the first one, and the
-    mbarrier of V's stages with the tiles that it speaks of."""
-
-    own: Expr
-    first: Expr
-    barrier: str
-    tiles: str
-
-
-def _turns(kernel: Function, found: Attention, value: Expr) -> _Turns | None:
-    calls = [s.call for _, s in walk_block(kernel.body, (kernel.name,)) if isinstance(s, Do)]
-    own = next((c.args[0] for c in calls if c.fn == "named_sync"), None)
-    arrivals = (c.args[0] for c in calls if c.fn == "named_arrive")
-    first = next((number for number in arrivals if isinstance(number, Num)), None)
-    if own is None or first is None:
-        return None
-    for call in calls:
-        match call:
-            case Call("tma_load", (Index(Name(tiles) as base, _), _, _, Index(Name(bar), _))):
-                if isinstance(value, Index) and value.base == base:
-                    return _Turns(own, first, bar, tiles)
-    return None
-
-
-def _is(stmt: Stmt, fn: str) -> bool:
-    return isinstance(stmt, Do) and stmt.call.fn == fn
-
-
-def _before_turn(
-    body: Block, found: Attention, asked: Call, turns: _Turns, edges: _Edges, number: str
-) -> Block:
-    """The body with the loops over tiles, of which each asks for a turn, clearing before it."""
-
-    def loop(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For):
-            return stmt
-        turn = next((n for n, s in enumerate(stmt.body) if _is(s, "named_sync")), None)
-        landed = _landed(stmt.body, turns)
-        if turn is None or landed is None:
-            return stmt
-        stage = landed.call.args[0]
-        assert isinstance(stage, Index)
-        tile, before = Index(Name(turns.tiles), stage.index), stmt.body[:turn]
-        tile_at = _tile(before, found)
-        if tile_at is None:
-            tile_at = Name(number)
-            given = Call(found.schedule.index, (*asked.args, Name(stmt.var)), (), asked.params)
-            before = (Assign(number, given), *before)
-        first = Binary("*", tile_at, asked.params[1])
-        clear = If(
-            Bool("and", Compare("==", turns.own, turns.first), edges.crossed(first)),
-            (
-                *(() if landed in before else (landed,)),
-                edges.clear(tile, first),
-                Do(Call("fence_async", ())),
-            ),
-        )
-        return replace(stmt, body=(*before, clear, *stmt.body[turn:]))
-
-    return tuple(map(loop, body))
-
-
-def _landed(body: Block, turns: _Turns) -> Do | None:
-    """The wait for V's tile of a round."""
-    for _, stmt in walk_block(body, ("",)):
-        match stmt:
-            case Do(Call("wait", (Index(Name(bar), _), _))) if bar == turns.barrier:
-                return stmt
-    return None
-
-
-def _tile(before: Block, found: Attention) -> Name | None:
-    """The name of a round's tile."""
-    for inner in before:
-        match inner:
-            case Assign(name, Call(fn)) if fn == found.schedule.index:
-                return Name(name)
-    return None
+    module = map_function(
+        module, kernel.name,
+        lambda f: replace(f, params=(*f.params[: at + 1], *params, *f.params[at + 1 :])),
+    )  # fmt: skip
+    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, edit)))

@@ -89,12 +89,19 @@ __device__ __forceinline__ int compact(const GmemVector<int>& dst, int count, At
 // for mma.m16n8k16"; wgmma's has the same columns). A lane has one column of each word, so that what f
 // loads by column stays in registers while the rows pass, and what it loads by row is one load for the
 // whole warp. (PTX ISA: vote.sync.ballot)
+//
+// The two words of `ends`, which many blocks widen at once, are from then on at most the first column
+// that has a bit set and at least the one past the last. (PTX ISA: redux.sync, red.global.min, .max)
 template <int R, int C, typename F>
-__device__ __forceinline__ void put_bits(const GmemVector<int>& dst, At at, F f) {
+__device__ __forceinline__ void put_bits(const GmemVector<int>& dst, const GmemVector<int>& ends,
+                                         At at, F f) {
   static_assert(C % 8 == 0 && C <= 128, "a word has the bits of at most 32 columns");
   constexpr int STEP = R % 8 == 0 ? 8 : 1;
   const int lane = threadIdx.x % 32;
   const int column = lane / 2 * 8 + lane % 2;
+  const int least_of_word = at.col + lane % 4 * 2;  // a lane's words are all the same one of a row
+  int first = INT_MAX;
+  int past = INT_MIN;
   for (int row = 0; row < R; row += STEP) {
     unsigned mine = 0;
 #pragma unroll
@@ -104,6 +111,18 @@ __device__ __forceinline__ void put_bits(const GmemVector<int>& dst, At at, F f)
       if (lane == place) mine = word;
     }
     if (lane < 4 * STEP && dst.has(4 * row + lane)) *dst.at(4 * row + lane) = static_cast<int>(mine);
+    if (mine != 0) {  // bit b is column b / 2 * 8 + b % 2 of the word's
+      const int low = __ffs(mine) - 1;
+      const int high = 31 - __clz(mine);
+      first = min(first, least_of_word + low / 2 * 8 + low % 2);
+      past = max(past, least_of_word + high / 2 * 8 + high % 2 + 1);
+    }
+  }
+  first = __reduce_min_sync(0xffffffffu, first);
+  past = __reduce_max_sync(0xffffffffu, past);
+  if (lane == 0 && first < past) {
+    atomicMin(ends.at(0), first);
+    atomicMax(ends.at(1), past);
   }
 }
 

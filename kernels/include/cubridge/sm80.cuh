@@ -308,6 +308,17 @@ __device__ __forceinline__ void copy_async(const Shared<T, ROWS, COLS>& dst,
   });
 }
 
+// copy_async of the tensor's rows in [begin, end); the tile's other rows become 0.
+template <typename T, int ROWS, int COLS>
+__device__ __forceinline__ void copy_async_rows(const Shared<T, ROWS, COLS>& dst, GmemTile<T> src,
+                                                int begin, int end) {
+  begin = max(begin, 0);
+  src.base += begin * src.row_stride;
+  src.first -= begin;
+  src.rows = max(min(end, src.rows) - begin, 0);
+  copy_async(dst, src);
+}
+
 // Closes the group of copies that this thread has started. (PTX ISA: cp.async.commit_group)
 __device__ __forceinline__ void commit_async() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -351,16 +362,6 @@ __device__ __forceinline__ void copy(const GmemTile<T>& dst, const Shared<T, ROW
     } else {
       detail::scatter(dst.row(row) + chunk * 8 * dst.column_stride, dst.column_stride, v);
     }
-  });
-}
-
-// Zeros in the rows of a tile before `first` and from `last` on, by all threads of the block: what lies
-// there is multiplied by weights of 0, and may be NaN.
-template <typename T, int ROWS, int COLS>
-__device__ __forceinline__ void clear_rows(const Shared<T, ROWS, COLS>& tile, int first, int last) {
-  detail::for_chunks<ROWS, Shared<T, ROWS, COLS>::CHUNKS>([&](int row, int chunk) {
-    if (row >= first && row < last) return;
-    detail::store_chunk(tile.chunk(row, chunk), make_uint4(0, 0, 0, 0));
   });
 }
 

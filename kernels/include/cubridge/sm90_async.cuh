@@ -97,19 +97,6 @@ __device__ __forceinline__ SharedTile<T, ROWS, C, COLS> columns(SharedTile<T, RO
   return {tile.address};
 }
 
-// Zeros in the rows of a tile before `first` and from `last` on, by the threads of a warpgroup: what
-// lies there is multiplied by weights of 0, and may be NaN. Whole rows, so that their swizzle is none.
-template <typename T, int ROWS, int COLS>
-__device__ __forceinline__ void clear_rows(SharedTile<T, ROWS, COLS> tile, int first, int last) {
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x) % 128; i < tile.BYTES / 16; i += 128) {
-    const int row = i / 8 % ROWS;
-    if (row >= first && row < last) continue;
-    asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(tile.address + i * 16), "r"(0)
-                 : "memory");
-  }
-}
-
 // The transposed view of a shared tile: the same bytes, read as COLS x ROWS.
 template <typename Tile>
 struct Transposed {
@@ -208,21 +195,59 @@ __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<uint64_t>(&map.map)) : "memory");
 }
 
+namespace detail {
+
+// The map's box at `coordinate` to a tile's rows from `row` on, panel by panel. The swizzle goes by
+// the address in shared memory, so rows lie as they would in a box of the whole tile.
+template <typename Tile>
+__device__ __forceinline__ void tma_box(Tile tile, int row, const TensorMap& map, int column, int key,
+                                        int head, int batch, Barrier barrier) {
+#pragma unroll
+  for (int panel = 0; panel < Tile::PANELS; ++panel) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(tile.address + panel * Tile::PANEL_BYTES +
+                                                     row * 128),
+        "l"(reinterpret_cast<uint64_t>(&map.map)), "r"(barrier.address),
+        "r"(column + panel * Tile::PANEL_COLS), "r"(key), "r"(head), "r"(batch)
+        : "memory");
+  }
+}
+
+}  // namespace detail
+
 // The box at `coordinate` (innermost first: column, row, head, batch) into a swizzled shared tile,
 // panel by panel; elements outside the tensor become zero. Completes on `barrier`, by bytes.
 template <typename T, int ROWS, int COLS>
 __device__ __forceinline__ void tma_load(SharedTile<T, ROWS, COLS> tile, const TensorMap& map,
                                          const int (&coordinate)[4], Barrier barrier) {
-  using Tile = SharedTile<T, ROWS, COLS>;
-#pragma unroll
-  for (int panel = 0; panel < Tile::PANELS; ++panel) {
-    asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(tile.address + panel * Tile::PANEL_BYTES),
-        "l"(reinterpret_cast<uint64_t>(&map.map)), "r"(barrier.address),
-        "r"(coordinate[0] + panel * Tile::PANEL_COLS), "r"(coordinate[1]), "r"(coordinate[2]),
-        "r"(coordinate[3])
-        : "memory");
+  detail::tma_box(tile, 0, map, coordinate[0], coordinate[1], coordinate[2], coordinate[3], barrier);
+}
+
+// tma_load of the rows in [begin, end), and zeros in the tile's other rows: eight rows at a time
+// where all or none are inside, else one. What is outside comes from before the tensor's first row.
+template <typename T, int ROWS, int COLS>
+__device__ __forceinline__ void tma_load_rows(SharedTile<T, ROWS, COLS> tile,
+                                              const TensorMap& eights, const TensorMap& ones,
+                                              const int (&coordinate)[4], Barrier barrier, int begin,
+                                              int end) {
+  constexpr int BEFORE = -8;
+  int row = 0;
+#pragma unroll 1
+  while (row < ROWS) {
+    const int first = coordinate[1] + row;
+    const int last = first + 7;
+    const bool inside = first >= begin && first < end;
+    const bool alike = inside ? last < end : last < begin || first >= end;
+    if (row % 8 == 0 && alike) {
+      detail::tma_box(tile, row, eights, coordinate[0], inside ? first : BEFORE, coordinate[2],
+                      coordinate[3], barrier);
+      row += 8;
+    } else {
+      detail::tma_box(tile, row, ones, coordinate[0], inside ? first : BEFORE, coordinate[2],
+                      coordinate[3], barrier);
+      row += 1;
+    }
   }
 }
 

@@ -10,7 +10,7 @@ from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.meanings import settle_meanings, standing
+from engine.service.meanings import standing
 from engine.service.options import choose_options
 from engine.service.written_meaning import write_meaning, written_text
 from engine.types import Origin, Stage
@@ -70,8 +70,6 @@ def test_it_stands_and_is_taken_back_at_one_stroke(work: Adaptation) -> None:
     write_meaning(work, "s56", HAND.replace("l = row_sum(s, l)", "pass"))
     assert "no_effect = True" in print_module(work.lifted.module)
     assert work.undo()
-    settle_meanings(work)
     assert "l = row_sum(s, l)" in print_module(work.lifted.module)
     assert work.undo() and not work.undo()
-    settle_meanings(work)
     assert work.text(Stage.LIFTED, "lifted.cuir") == bare and not standing(work)

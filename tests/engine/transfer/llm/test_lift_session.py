@@ -21,7 +21,7 @@ from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.llm import Outgoing
 from engine.service.llm_lift import LiftResult, ModelLift
-from engine.service.meanings import decide_meanings, settle_meanings, standing, step_of
+from engine.service.meanings import decide_meanings, standing, step_of
 from engine.service.options import choose_options
 from engine.service.recheck import recheck
 from engine.transfer.llm.lifting import Step
@@ -177,7 +177,6 @@ def test_a_rejected_or_edited_meaning_is_the_persons(work: Adaptation, serve: Se
     verdict = work.lift()
     assert verdict.kind is VerdictKind.NOT_RUN and "add_rows" in verdict.reason
     assert work.undo()
-    settle_meanings(work)
     assert standing(work)["s56"].body
     # Taking everything back gives the bare module.
     for proposal in work.state.proposals:

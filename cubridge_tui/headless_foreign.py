@@ -1,0 +1,149 @@
+"""What `check` and `import` share of kernels that are executed as PTX: options and reports."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cubridge_tui.console import say, show, show_json
+
+if TYPE_CHECKING:
+    from engine.foreign.check import Asked, Checked
+    from engine.ptx.findings import Finding
+
+PASSED, FAILED = 0, 1
+
+
+def kernel_options(parser: argparse.ArgumentParser) -> None:
+    """What says how a CUDA source is compiled, launched and compared."""
+    cuda = parser.add_argument_group("of a CUDA source")
+    cuda.add_argument("--reference", metavar="SPEC",
+                      help="what it computes: a PyTorch function, or a bundled spec")  # fmt: skip
+    cuda.add_argument("--launcher", default="launch", help="the C++ function that launches it")
+    cuda.add_argument("--arch", default="sm_90a")
+    cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER")
+    cuda.add_argument("-D", dest="macros", action="append", default=[], metavar="MACRO")
+    cuda.add_argument("--nvcc", action="append", default=[], metavar="FLAG",
+                      help="a further flag of nvcc, such as --nvcc=-std=c++20")  # fmt: skip
+    cuda.add_argument("--tensor", action="append", default=[], metavar="NAME=DIMS",
+                      help='the shape of a further tensor: m="B Hq Nq"')  # fmt: skip
+    cuda.add_argument("--sizes", action="append", default=[], metavar="SIZES",
+                      help='one case: "B=1 Hq=2 Nq=64 Nk=64 D=64"')  # fmt: skip
+    cuda.add_argument("--head-dim", type=int, default=64)
+    cuda.add_argument("--dtype", choices=("bf16", "f16", "f32"), default="bf16",
+                      help="elements of void* and torch::Tensor")  # fmt: skip
+
+
+def asked_from(path: Path, args: argparse.Namespace) -> Asked:
+    """The kernel that the options describe."""
+    from engine.foreign.check import Asked
+    from engine.foreign.compile import Flags
+    from engine.service.bench import find_spec
+
+    sizes = [
+        {name: _whole(size, text) for name, size in (_pair(t, "--sizes") for t in text.split())}
+        for text in args.sizes
+    ]
+    return Asked(
+        path,
+        Flags(args.arch, tuple(args.includes), tuple(args.macros), tuple(args.nvcc)),
+        args.launcher,
+        find_spec(args.reference) if args.reference else None,
+        dict(_pair(text, "--tensor") for text in args.tensor),
+        args.dtype,
+        args.head_dim,
+        sizes,
+    )
+
+
+def check_and_report(asked: Asked, as_json: bool) -> int:
+    """Runs the kernel's cases, and shows what was found."""
+    from engine.foreign.check import check_kernel
+
+    path, cases = asked.source, []
+    found = compared = 0
+    for checked in check_kernel(asked, say):
+        _narrate(checked)
+        row, lines = _reported(checked, path)
+        cases.append(row)
+        found += len(lines)
+        compared += checked.differences is not None
+        if not as_json:
+            for line in lines:
+                show(line)
+    passed = None if asked.reference is None else bool(compared) and not found
+    if as_json:
+        reference = None if asked.reference is None else str(asked.reference)
+        show_json({"file": str(path), "reference": reference, "g1": passed, "cases": cases})
+    elif asked.reference is None:
+        if not found:
+            show(f"{path}: {len(cases)} cases, no findings")
+        say("memory and order alone were checked: --reference SPEC.py compares what it computes")
+    elif passed:
+        show(f"{path}: G1 passes: equal to {asked.reference.name} in {compared} cases, no findings")
+    elif not compared:
+        show(f"{path}: no case could be compared with {asked.reference.name}")
+    return FAILED if found or passed is False else PASSED
+
+
+def _narrate(checked: Checked) -> None:
+    for launch in checked.launches:
+        say(
+            f"{checked.case}: {launch.kernel}<<<{launch.grid}, {launch.block}, {launch.shared}>>>  "
+            f"{launch.thread_instructions:,} thread instructions, {launch.seconds:.1f} s"
+        )
+    if checked.skipped:
+        say(f"{checked.case}: not run: {checked.skipped}")
+
+
+def _reported(checked: Checked, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """One case as JSON, and its findings and differences as lines."""
+    from engine.foreign.check import place, shorter
+
+    findings, wrong = shorter(list(checked.findings), path), checked.differences or ()
+    places = [str(place(f, path) or f.at) for f in findings]
+    row = {
+        "sizes": dict(checked.case.sizes), "compared": checked.differences is not None,
+        "errors": dict(checked.errors),
+        "findings": [
+            {"place": at, "kind": f.kind, "message": f.words, "block": f.block,
+             "thread": f.thread, "ptx_line": f.at.line}
+            for f, at in zip(findings, places, strict=True)
+        ],
+        "differences": [
+            {"tensor": d.tensor, "at": list(d.at), "expected": d.expected, "got": d.got,
+             "bound": d.bound, "wrong": d.wrong, "of": d.of}
+            for d in wrong
+        ],
+        "seconds": sum(launch.seconds for launch in checked.launches),
+    }  # fmt: skip
+    lines = [_sentence(f, at, path) for f, at in zip(findings, places, strict=True)]
+    return row, lines + [f"{path}: {d} ({checked.case})" for d in wrong]
+
+
+def _sentence(finding: Finding, at: str, source: Path) -> str:
+    from engine.foreign.check import place
+
+    text = f"{at}: {finding.kind}: {finding.words} (block {finding.block}, thread {finding.thread})"
+    if finding.other is not None:
+        there = type(finding)(finding.kind, finding.other, "")
+        text += f"\n    the other access: {place(there, source) or finding.other}"
+    return text
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    from engine.errors import InputError
+
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise InputError(f"{option} {text}: NAME=VALUE is needed")
+    return name, value
+
+
+def _whole(text: str, case: str) -> int:
+    from engine.errors import InputError
+
+    if not text.isdigit():
+        raise InputError(f"--sizes {case}: {text} is no size")
+    return int(text)

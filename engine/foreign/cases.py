@@ -1,0 +1,100 @@
+"""The sizes and values that a kernel is run at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from engine.errors import InputError
+from engine.foreign.launcher import SIZES, Launcher
+from engine.foreign.reference import Reference
+from engine.ptx.floats import to_half
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Sizes, and how values are drawn (a kind of `engine.spec.inputs`)."""
+
+    sizes: Mapping[str, int]
+    seed: int = 0
+    values: str = "random"
+
+    def __str__(self) -> str:
+        words = ", ".join(f"{n} {s}" for n, s in self.sizes.items())
+        return words if self.values == "random" else f"{words}, {self.values}"
+
+
+# B, query heads, key heads, queries, keys: whole tiles of most kernels; lengths that end inside of
+# one, in two batches whose heads share keys; more queries than keys; hardly any.
+_USUAL = (
+    (1, 2, 1, 128, 128, "random"), (2, 2, 1, 200, 300, "random"), (1, 2, 2, 150, 70, "peaked"),
+    (1, 4, 2, 5, 7, "random"),
+)  # fmt: skip
+_MEMORY = 2  # of them where nothing is compared
+
+
+def usual_cases(launcher: Launcher, head_dim: int, reference: Reference | None) -> list[Case]:
+    """The usual sizes, bent to what the launcher takes and the reference allows."""
+    told = launcher.sizes
+    out: dict[tuple[int, ...], Case] = {}
+    for b, hq, hkv, n_q, n_k, values in _USUAL[: None if reference else _MEMORY]:
+        square = max(n_q, n_k)
+        tried = ((hkv, n_q, n_k), (hkv, square, square), (hq, n_q, n_k), (hq, square, square))
+        for heads, rows, keys in tried:
+            if ("N" in told or "Nk" not in told) and rows != keys:
+                continue
+            if "Hkv" not in told and heads != hq:
+                continue
+            sizes = {"B": b, "Hq": hq, "Hkv": heads, "Nq": rows, "Nk": keys, "D": head_dim,
+                     "Dv": head_dim}  # fmt: skip
+            if reference is None or reference.allows(sizes):
+                named = {n: s for n, s in sizes.items() if n != "Dv"}
+                out.setdefault(tuple(sizes.values()), Case(named, len(out), values))
+                break
+    if not out:
+        raise InputError("none of the usual sizes is allowed", fix="name a case with --sizes")
+    return list(out.values())
+
+
+def complete(launcher: Launcher, sizes: Mapping[str, int]) -> dict[str, int]:
+    """All sizes that the shapes need: those that the launcher does not tell apart are the same."""
+    every = dict(sizes)
+    if "N" in every:
+        every.setdefault("Nq", every["N"])
+        every.setdefault("Nk", every["N"])
+    every.setdefault("N", every.get("Nq", 0))
+    every.setdefault("B", 1)
+    every.setdefault("Nk", every.get("Nq", 0))
+    every.setdefault("Hkv", every.get("Hq", 0))
+    every.setdefault("Dv", every.get("D", 0))
+    needed = {d for p in launcher.tensors for d in p.dims}
+    needed |= {p.means for p in launcher.parameters if p.kind == "size"}
+    missing = sorted(n for n in needed if n not in every)
+    if missing:
+        raise InputError(f"no size for {', '.join(missing)}",
+                         fix=f"--sizes {' '.join(f'{n}=1' for n in missing)}")  # fmt: skip
+    return every
+
+
+def draw(launcher: Launcher, sizes: Mapping[str, int]) -> dict[str, Array]:
+    """Random inputs, as bits: floats around 0, whole numbers 0."""
+    random = np.random.default_rng(0)
+    out: dict[str, Array] = {}
+    for p in launcher.tensors:
+        shape = [sizes[d] for d in p.dims]
+        if p.output:
+            continue
+        values = random.standard_normal(shape).astype(np.float32)
+        if p.dtype in ("f16", "bf16"):
+            out[p.means] = to_half(values, p.dtype)
+        elif p.dtype in ("f32", "f64"):
+            held = values.astype(np.dtype(f"f{SIZES[p.dtype]}"))
+            out[p.means] = held.view(np.dtype(f"u{SIZES[p.dtype]}"))
+        else:
+            out[p.means] = np.zeros(shape, np.dtype(f"u{SIZES[p.dtype]}"))
+    return out

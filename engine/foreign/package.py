@@ -1,0 +1,101 @@
+"""A kernel of others as a folder: its sources, flags, launcher and reference, in `kernel.toml`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.errors import InputError
+from engine.files import read_text
+from engine.foreign.check import Asked
+from engine.foreign.compile import Flags
+
+MANIFEST = "kernel.toml"
+_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+
+
+def write_package(asked: Asked, folder: Path) -> None:
+    """Writes the folder; files beside the source that it includes go with it.
+
+    Raises:
+        InputError: the folder exists.
+    """
+    if asked.reference is None:
+        raise InputError("a kernel without a reference is not imported", fix="give --reference")
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise InputError(f"{folder} exists", fix="remove it, or name another with --out") from None
+    beside = asked.source.resolve().parent
+    for file in sorted(set(_beside(asked.source.resolve(), beside))):
+        target = folder / file.relative_to(beside)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
+    shutil.copyfile(asked.reference, folder / "reference.py")
+    (folder / MANIFEST).write_text(_manifest(asked, folder.name), encoding="utf-8")
+
+
+def read_package(folder: Path) -> Asked:
+    """The kernel that a folder holds.
+
+    Raises:
+        InputError: its kernel.toml is not one that `write_package` writes.
+    """
+    path = folder / MANIFEST
+    try:
+        data = tomllib.loads(read_text(path, "give a folder that `cubridge import` wrote"))
+        compiled, run = data["compile"], data["check"]
+        return Asked(
+            folder / data["source"],
+            Flags(data["archs"][0], tuple(compiled["includes"]), tuple(compiled["macros"]),
+                  tuple(compiled["flags"])),
+            data["entry"],
+            folder / data["reference"],
+            dict(run["tensors"]),
+            run["dtype"],
+            run["head_dim"],
+            tuple(dict(s) for s in run["sizes"]),
+        )  # fmt: skip
+    except (tomllib.TOMLDecodeError, KeyError, TypeError, IndexError) as error:
+        raise InputError(
+            f"{path} is no manifest of an imported kernel: {error}",
+            fix="import the kernel again with `cubridge import`",
+        ) from None
+
+
+def _beside(file: Path, root: Path) -> Iterator[Path]:
+    """A source and what it includes from its own folder and those below it."""
+    todo, seen = [file], {file}
+    while todo:
+        here = todo.pop()
+        yield here
+        for name in _INCLUDE.findall(here.read_text(encoding="utf-8", errors="replace")):
+            there = (here.parent / name).resolve()
+            if there.is_file() and there.is_relative_to(root) and there not in seen:
+                seen.add(there)
+                todo.append(there)
+
+
+def _manifest(asked: Asked, name: str) -> str:
+    flags = asked.flags
+    includes = [str(Path(i).resolve()) for i in flags.includes]
+    sizes = ", ".join(_table(s) for s in asked.sizes)
+    rows: list[tuple[str, Any]] = [
+        ("name", name), ("title", f"{name}, executed as PTX"), ("entry", asked.launcher),
+        ("source", asked.source.name), ("reference", "reference.py"), ("archs", [flags.arch]),
+    ]  # fmt: skip
+    lines = [f"{key} = {json.dumps(value)}" for key, value in rows]
+    lines += ["", "[compile]", f"includes = {json.dumps(includes)}",
+              f"macros = {json.dumps(flags.macros)}", f"flags = {json.dumps(flags.more)}",
+              "", "[check]", f"dtype = {json.dumps(asked.dtype)}", f"head_dim = {asked.head_dim}",
+              f"sizes = [{sizes}]", f"tensors = {_table(asked.shapes)}", ""]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _table(values: Any) -> str:
+    return "{" + ", ".join(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in values.items()) + "}"

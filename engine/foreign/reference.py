@@ -1,0 +1,176 @@
+"""The reference of someone's kernel: what it says of tensors and sizes, and what a case must give.
+
+The reference's own code runs below the torch child alone; arrays come from there as files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.child.client import Child
+from engine.errors import InputError, SpecError
+from engine.foreign.launcher import SIZES, Launcher, Parameter
+from engine.foreign.record import Written
+from engine.ptx.floats import from_half
+from engine.scalar_algebra.evaluate import evaluate
+from engine.spec.declared import declared
+from engine.spec.signature import Signature
+from engine.spec.source import read_source
+from engine.spec.text import recipe_from_json
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A PyTorch function that says what a kernel computes.
+
+    Args:
+        recipe: what was read from it, as JSON; None where only its declarations are known, so
+            that there is no LSE to compare with.
+        scalars: the function's own numbers by name.
+    """
+
+    path: Path
+    signature: Signature
+    recipe: Mapping[str, Any] | None
+    scalars: Mapping[str, int | float | bool]
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """The dimensions of each tensor by the name that a launcher has for it."""
+        inputs = self.signature.inputs
+        shapes = {i.name if i.role == "extra" else i.role: " ".join(i.dims)
+                  for i in inputs if i.derive is None}  # fmt: skip
+        return shapes | {"o": " ".join(self.signature.output_dims), "lse": "B Hq Nq"}
+
+    def allows(self, sizes: Mapping[str, int]) -> bool:
+        return all(evaluate(c, sizes) for c in self.signature.constraints)
+
+
+def read_reference(path: Path, child: Child) -> Reference:
+    """Reads a reference by its declarations, and its recipe where one can be read.
+
+    Raises:
+        SpecError: its q, k and v are not declared.
+    """
+    source = read_source(path, {})
+    said = declared(source)
+    try:
+        recipe = child.call("recipe", {"path": str(path), "options": {}})["recipe"]
+    except SpecError:
+        recipe = None
+    known = Signature.of(said) if recipe is None else Signature.of(recipe_from_json(recipe))
+    return Reference(path, known, recipe, dict(said.scalars))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one case must give: all of its sizes, inputs as bits, O and LSE with their bounds."""
+
+    sizes: Mapping[str, int]
+    inputs: Mapping[str, Array]
+    o: Array
+    bound: float
+    lse: Array | None = None
+    lse_bound: float = 0.0
+
+
+def want(
+    reference: Reference, launcher: Launcher, sizes: Mapping[str, int], values: str, seed: int,
+    child: Child, folder: Path,
+) -> Wanted | str:  # fmt: skip
+    """The reference's case, or why it has none."""
+    for old in folder.glob("*.npy"):
+        old.unlink()
+    types = {p.means: p.dtype for p in launcher.tensors if not p.output}
+    answer = child.call(
+        "wanted",
+        {"spec": str(reference.path), "recipe": reference.recipe, "sizes": dict(sizes),
+         "values": values, "seed": seed, "types": types, "folder": str(folder)},
+    )  # fmt: skip
+    if "skipped" in answer:
+        return str(answer["skipped"])
+    inputs = {name: np.load(folder / f"{name}.npy") for name in types}
+    lse = None if answer["lse_bound"] is None else np.load(folder / "lse.npy")
+    return Wanted(answer["sizes"], inputs, np.load(folder / "o.npy"), answer["bound"], lse,
+                  answer["lse_bound"] or 0.0)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first element of an output that is wrong, and how many are."""
+
+    tensor: str
+    at: tuple[int, ...]
+    expected: float
+    got: float | None  # None: nothing wrote it
+    bound: float
+    wrong: int
+    of: int
+
+    def __str__(self) -> str:
+        place = ", ".join(f"{n}={x}" for n, x in zip("bhid", self.at, strict=False))
+        got = "nothing wrote it" if self.got is None else f"got {self.got:.6g}"
+        return (
+            f"{self.tensor.upper()} is wrong in {self.wrong} of {self.of} elements: the first at "
+            f"{place}: expected {self.expected:.6g}, {got} (allowed error {self.bound:.2g})"
+        )
+
+
+def compare(
+    wanted: Wanted, launcher: Launcher, outputs: Mapping[str, Written]
+) -> tuple[list[Difference], dict[str, float]]:
+    """What is wrong, and the largest error of each output that was compared."""
+    differences: list[Difference] = []
+    errors: dict[str, float] = {}
+    for p in launcher.outputs:
+        expected, bound = (
+            (wanted.o, wanted.bound) if p.means == "o" else (wanted.lse, wanted.lse_bound)
+        )
+        if expected is None:
+            continue
+        got, known = (as_bhnd(a, p, expected.shape) for a in _values(p.means, outputs[p.means]))
+        if p.means == "lse":  # of a row without a kept key: libraries have either infinity
+            expected = np.where(np.isneginf(expected) & np.isposinf(got), np.inf, expected)
+        with np.errstate(invalid="ignore"):
+            error = np.where(got == expected, 0.0, np.abs(got - expected))
+        error = np.where(known & ~np.isnan(error), error, math.inf)
+        errors[p.means] = float(error.max(initial=0.0))
+        wrong = error > bound
+        if wrong.any():
+            at = tuple(int(x) for x in np.argwhere(wrong)[0])
+            value = float(got[at]) if known[at] else None
+            differences.append(
+                Difference(p.means, at, float(expected[at]), value, bound, int(wrong.sum()),
+                           wrong.size)
+            )  # fmt: skip
+    return differences, errors
+
+
+def _values(name: str, written: Written) -> tuple[Array, Array]:
+    """An output's numbers in float64, and which of them something wrote."""
+    bits, dtype = written.data, written.dtype
+    if dtype in ("f16", "bf16"):
+        values = from_half(bits, dtype).astype(np.float64)
+    elif dtype in ("f32", "f64"):
+        values = bits.view(np.dtype(f"f{SIZES[dtype]}")).astype(np.float64)
+    else:
+        raise InputError(f"{name} has elements of type {dtype}, which are not compared")
+    known = np.asarray(written.known.reshape((*bits.shape, SIZES[dtype])).all(axis=-1))
+    return values, known
+
+
+_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
+
+
+def as_bhnd(values: Array, p: Parameter, shape: tuple[int, ...]) -> Array:
+    """A tensor in the order [B, Hq, Nq, Dv] (or without the last), whatever its own is."""
+    order = [p.dims.index(d) for names in _PLACES for d in p.dims if d in names]
+    return values.transpose(order).reshape(shape)
