@@ -5,7 +5,7 @@
     python3 DIR/FIRST/run.py DIR/*/ --out result.json
     python benchmarks/attention.py record result.json --out benchmarks/results/attention_h100.json
     python benchmarks/attention.py table                # of what is recorded
-    python benchmarks/attention.py readme               # README.md, docs/measured.md, docs/cost.md, docs/plots
+    python benchmarks/attention.py readme               # README.md, docs/, docs/plots
     python benchmarks/attention.py predict              # again, after the cost model changed
     python benchmarks/attention.py plot DIR             # plots alone
 

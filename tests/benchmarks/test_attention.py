@@ -13,9 +13,10 @@ from benchmarks.attention_report import (
     PLOTS,
     cost_table,
     load_records,
+    measured_pages,
+    measured_table,
     plots,
     put,
-    measured_table,
     readme_table,
     table,
     timed_cases,
@@ -118,6 +119,24 @@ def test_tables_of_a_record(tmp_path: Path) -> None:
     assert "new" in marked and "old" not in marked and marked.endswith("<!-- end -->b")
     with pytest.raises(ValueError, match="no place"):
         put("nothing", "x", [])
+
+
+def test_the_readme_shows_the_run_that_asked_the_most_rivals(tmp_path: Path) -> None:
+    case = "S 8192 B 2 heads 32 D 128"
+    old = record(saved(tmp_path, result(times=times(280.0, case))), tmp_path / "old.json")
+    (row,) = [line for line in readme_table([old]) if line.startswith("| causal |")]
+    assert row == "| causal | 280* | 250 | SDPA cuDNN | 1.12 |  |"
+    assert "Not asked beside causal" in " ".join(readme_table([old]))
+    said = "flex_attention (torch 2) raised"
+    asked = [*times(240.0, case), {"case": case, "name": "FlexAttention FLASH", "reason": said}]
+    card = {"name": "NVIDIA H200", "arch": "sm_90a", "torch": "2", "driver": "5"}
+    new = record(saved(tmp_path, result(times=asked, device=card)), tmp_path / "new.json")
+    shown = readme_table([old, new])
+    assert "| causal | 240* | 250 | SDPA cuDNN | 0.96 |  |" in shown
+    assert "Not asked" not in " ".join(shown) and "One NVIDIA H200" in shown[0]
+    every = "\n".join(measured_pages([old, new]))
+    assert f"| FlexAttention FLASH | causal | {said} |" in every and "## NVIDIA H200" in every
+    assert "says nothing of what they take" in " ".join(every.split())
 
 
 def test_plots_show_ours_and_the_prediction(tmp_path: Path) -> None:

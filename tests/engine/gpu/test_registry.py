@@ -74,7 +74,8 @@ CAP = Input("cap", "extra", "f32", ())
          "max(x * 0.125, -1.0) - abs(float(i - j)) / 4.0", (),
          ["score_mod, mask_mod and block lists"]),
         ("floor_mod(i + j, 3) != 0 if i > 2 else j <= i",
-         "x * 0.125 * exp(-0.1 * float(j)) + sigmoid(x)", (), ["score_mod, mask_mod and block lists"]),
+         "x * 0.125 * exp(-0.1 * float(j)) + sigmoid(x)", (),
+         ["score_mod, mask_mod and block lists"]),
         ("j < i + 1", "cap * tanh(x / cap)", (CAP,), None),
     ],
 )  # fmt: skip
