@@ -5,7 +5,7 @@
     python3 DIR/FIRST/run.py DIR/*/ --out result.json
     python benchmarks/attention.py record result.json --out benchmarks/results/attention_h100.json
     python benchmarks/attention.py table                # of what is recorded
-    python benchmarks/attention.py readme               # README.md, docs/cost.md, docs/plots
+    python benchmarks/attention.py readme               # README.md, docs/measured.md, docs/cost.md, docs/plots
     python benchmarks/attention.py predict              # again, after the cost model changed
     python benchmarks/attention.py plot DIR             # plots alone
 
@@ -45,13 +45,12 @@ from engine.gpu.predicted import with_predictions  # noqa: E402
 from engine.gpu.result import lists_of, read_results, verdict_of  # noqa: E402
 from engine.gpu.session import contents_by_rules, contents_of_kernel  # noqa: E402
 from engine.gpu.worker.options import shape  # noqa: E402
+from engine.gpu.worker.registry import GROUPS  # noqa: E402
 from engine.gpu.worker.results import outlives  # noqa: E402
 from engine.gpu.worker.shapes import FORM  # noqa: E402
 from engine.resources import list_specs, spec_path  # noqa: E402
 from engine.service.bench import Bench, find_kernel  # noqa: E402
 from sessions.store import Store  # noqa: E402
-
-RIVALS = ("sdpa", "fa4", "flex", "eager")
 
 
 def pack_all(
@@ -206,7 +205,7 @@ def main() -> int:
     packing.add_argument("--only", nargs="*", default=[], help="specialisations to take along")
     packing.add_argument("--primary", help="the specialisation that is judged whole and timed")
     packing.add_argument("--shapes", nargs="*", type=shape, metavar="SHAPE", help=FORM)
-    packing.add_argument("--rivals", nargs="*", choices=RIVALS, help="default: all")
+    packing.add_argument("--rivals", nargs="*", choices=GROUPS, help="default: all")
     recording = actions.add_parser("record", help="keep a result under benchmarks/results")
     recording.add_argument("results", type=Path, nargs="+")
     recording.add_argument("--out", type=Path, default=RESULTS / "attention.json")
@@ -216,7 +215,7 @@ def main() -> int:
     )  # fmt: skip
     showing = actions.add_parser("table", help="print records as tables")
     showing.add_argument("records", type=Path, nargs="*")
-    actions.add_parser("readme", help="write the tables of README.md and docs/cost.md, and plots")
+    actions.add_parser("readme", help="write the tables of README.md and docs, and plots")
     actions.add_parser("predict", help="predict every recorded time again")
     plotting = actions.add_parser("plot", help="write bars and predictions as SVG and PNG")
     plotting.add_argument("folder", type=Path, nargs="?", default=PLOTS)

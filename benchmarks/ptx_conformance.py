@@ -24,13 +24,21 @@ from engine.ptx.launch import Launch, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
 from engine.ptx.parser import parse_module
 from engine.ptx.records import (
-    CASES, RECORD, Record, Verdict, case_hash, kernel_opcodes, read_record, write_record,
+    AGREES,
+    CASES,
+    RECORD,
+    Record,
+    Verdict,
+    case_hash,
+    kernel_opcodes,
+    read_record,
+    write_record,
 )  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 
-HAND = ("memory", "threads")  # kernels/conformance/ptx/*.cu
-HAND_SHARED = {"memory": 32 << 10, "threads": 0}
+HAND = ("memory", "threads", "wmma")  # kernels/conformance/ptx/*.cu
+HAND_SHARED = {"memory": 32 << 10, "threads": 0, "wmma": 0}
 
 RUNNER = '''\
 """Runs the cases beside it on a GPU: python3 run.py"""
@@ -151,7 +159,7 @@ def hashes() -> dict[str, str]:
 def pack(folder: Path) -> None:
     """Writes what has no verdict yet."""
     folder.mkdir(parents=True, exist_ok=True)
-    now, proven = hashes(), {c.hash for c in read_record().cases}
+    now, proven = hashes(), {c.hash for c in read_record().cases if c.verdict == AGREES}
     registers, memory = instructions()
     texts, given = [], {"words": memory_cases.words()}
     wanted = {o: c for o, c in registers.items() if now[o] not in proven}
@@ -240,12 +248,17 @@ def record(folder: Path) -> int:
             if f"{name}.cu {next(iter(parse_module(text, name).kernels))}" not in there:
                 continue
             results, opcodes = hand_expected(text, name)
-            wrong = [f"{k}: {w}" for k, v in results.items()
-                     if (w := _differs(v, there[f"{name}.cu {k}"].view(np.uint32), "wgmma" in k))]  # fmt: skip
+            wrong = []
+            for k, value in results.items():
+                gpu = there[f"{name}.cu {k}"].view(np.uint32)
+                if words := _differs(value, gpu, "mma_" in k):
+                    wrong.append(f"{k}: {words}")
             key = f"{name}.cu"
             made.append(Verdict(key, tuple(opcodes), now[key], "; ".join(wrong) or "agrees"))
     for opcode, why in device["failed"].items():
-        made.append(Verdict(opcode, (opcode,), now.get(opcode, ""), f"not run: {why}"))
+        made.append(
+            Verdict(opcode, (opcode,), now.get(opcode, ""), f"not run: {why.splitlines()[0]}")
+        )
     kept = {c.case: c for c in read_record().cases if c.hash in now.values()}
     kept |= {v.case: v for v in made}
     write_record(Record(device["device"], device["driver"], str(device["cuda"]),

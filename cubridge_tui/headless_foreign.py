@@ -19,7 +19,7 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     """What says how a CUDA source is compiled, launched and compared."""
     cuda = parser.add_argument_group("of a CUDA source")
     cuda.add_argument("--reference", metavar="SPEC",
-                      help="what it computes: a PyTorch function's file, or a bundled spec")  # fmt: skip
+                      help="what it computes: a PyTorch function, or a bundled spec")  # fmt: skip
     cuda.add_argument("--launcher", default="launch", help="the C++ function that launches it")
     cuda.add_argument("--arch", default="sm_90a")
     cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER")

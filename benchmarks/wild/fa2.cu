@@ -1,4 +1,6 @@
 // FlashAttention-2's forward kernel, bf16: HEAD and CAUSAL choose the instantiation.
+#include <cstdio>
+
 #include "namespace_config.h"
 
 #include "flash_fwd_launch_template.h"

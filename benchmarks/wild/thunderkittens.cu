@@ -21,7 +21,7 @@ void launch_width(bf16* q, bf16* k, bf16* v, bf16* o, unsigned B, unsigned Hq, u
   typename Globals::o_gl o_layout{o, B, Hq, N, Width};
   Globals globals{q_layout, k_layout, v_layout, l_layout, o_layout, int(N), int(Hq / Hkv)};
   auto kernel = fwd_attend_ker<Width, CAUSAL>;
-  constexpr int kShared = kittens::MAX_SHARED_MEMORY;
+  constexpr int kShared = kittens::MAX_SHARED_MEMORY - 1024;  // the kernel has variables of its own
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
   dim3 grid(N / (CONSUMER_WARPGROUPS * 64), Hq, B);
   kernel<<<grid, 32 * NUM_WORKERS, kShared, stream>>>(globals);

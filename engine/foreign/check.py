@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from engine.build.toolchain import find_toolchain
@@ -120,7 +120,7 @@ def place(finding: Finding, source: Path) -> Location | None:
     if at is None:
         return None
     own = [p for p in at.chain() if Path(p.file).resolve() == source.resolve()]
-    return own[0] if own else at
+    return replace(own[0], file=str(source)) if own else at
 
 
 def shorter(findings: Sequence[Finding], source: Path) -> list[Finding]:

@@ -62,8 +62,10 @@ def read_package(folder: Path) -> Asked:
             tuple(dict(s) for s in run["sizes"]),
         )  # fmt: skip
     except (tomllib.TOMLDecodeError, KeyError, TypeError, IndexError) as error:
-        raise InputError(f"{path} is no manifest of an imported kernel: {error}",
-                         fix="import the kernel again with `cubridge import`") from None  # fmt: skip
+        raise InputError(
+            f"{path} is no manifest of an imported kernel: {error}",
+            fix="import the kernel again with `cubridge import`",
+        ) from None
 
 
 def _beside(file: Path, root: Path) -> Iterator[Path]:

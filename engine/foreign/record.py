@@ -108,8 +108,10 @@ def execute(
         else:
             _do(event, compiled, tensors, launches)
     if not launches:
-        raise InputError(f"{launcher.name} launched no kernel",
-                         fix="launch it with <<<...>>> or cudaLaunchKernel in that function")  # fmt: skip
+        raise InputError(
+            f"{launcher.name} launched no kernel",
+            fix="launch it with <<<...>>> or cudaLaunchKernel in that function",
+        )
     return _outputs(launcher, tensors, returned), launches
 
 

@@ -20,9 +20,11 @@ from torch import Tensor
 from engine.cuir.device_scalars import DeviceScalars, constants_of
 from engine.cuir.nodes import Call, Name, Num
 from engine.errors import CuBridgeError
-from engine.gates.deck import Case
+from engine.gates.cases import bent
+from engine.gates.deck import UNKNOWN, Case
 from engine.gates.running import make_case
 from engine.gates.subject import Subject
+from engine.gates.tile_sizes import tiles_of
 from engine.spec.oracle import expected
 from engine.transfer.fill import fill_arguments
 from engine.transfer.match import find_attention
@@ -51,7 +53,8 @@ class Visits:
 
 
 def visits(subject: Subject, deck: Sequence[Case]) -> Visits | None:
-    """The count at the large case in which most is visited in vain: one head may show nothing.
+    """The count at the large case in which most is visited in vain: one head may show nothing, and
+    where nothing does, several heads of three blocks of rows are looked at besides.
 
     None where there is no mask, where the target makes lists, or where its schedule is none that
     runs by itself.
@@ -62,9 +65,17 @@ def visits(subject: Subject, deck: Sequence[Case]) -> Visits | None:
     largest = sorted(whole, key=lambda c: c.B * c.Hq * c.Nq * c.Nk, reverse=True)[:LARGEST]
     try:
         found = [_visits(subject, case) for case in largest]
+        if not any(one.in_vain for one in found) and (heads := _of_heads(subject)) is not None:
+            found.append(_visits(subject, heads))
     except (CuBridgeError, ArithmeticError, LookupError, TypeError, ValueError):
         return None
     return max(found, key=lambda v: v.in_vain, default=None)
+
+
+def _of_heads(subject: Subject) -> Case | None:
+    """Four heads, each of three blocks of rows: the third one's first tiles lie far behind it."""
+    length = 3 * (tiles_of(subject.module) or UNKNOWN).rows - 3
+    return bent(subject, Case(1, 4, 2, length, length, modes=("exact",)))
 
 
 def _visits(subject: Subject, case: Case) -> Visits:

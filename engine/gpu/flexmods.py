@@ -1,4 +1,4 @@
-"""A recipe as FlexAttention mods: Python source that the timing run compiles.
+"""A recipe as FlexAttention's mods: Python source that the timing run writes and compiles.
 
 FlexAttention is the rival that a person would otherwise use, so it gets the recipe's expressions
 as they are, with the scale in its own argument wherever the score allows. Its output is checked
@@ -42,7 +42,7 @@ _CASTS = {
 
 
 class NotExpressible(Exception):
-    """Why FlexAttention cannot say this recipe."""
+    """Why a rival's mods cannot say this recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,7 @@ def flex_source(recipe: Recipe) -> Flex:
         NotExpressible: the recipe is no softmax over a score and a mask, or names something that
             FlexAttention has no form for.
     """
-    if recipe.weight is not None:
-        raise NotExpressible("FlexAttention is softmax alone; this recipe has weights of its own")
-    if recipe.output_factor is not None:
-        raise NotExpressible("FlexAttention has no factor on the output")
-    if not _plain_heads(recipe.kv_head):
-        raise NotExpressible("FlexAttention pairs query head h with key head h // (Hq // Hkv)")
+    plain_softmax(recipe, "FlexAttention")
     extras = recipe.extra()
     scalars = {i.name for i in extras if not i.dims}
     writer = _Writer({i.name for i in extras if i.dims}, scalars)
@@ -100,6 +95,16 @@ def flex_source(recipe: Recipe) -> Flex:
         ]
     lines += ["", "    return scale, score_mod, mask_mod"]
     return Flex("\n".join(lines) + "\n")
+
+
+def plain_softmax(recipe: Recipe, rival: str) -> None:
+    """Raises `NotExpressible` where the recipe is more than softmax over a score and a mask."""
+    if recipe.weight is not None:
+        raise NotExpressible(f"{rival} is softmax alone; this recipe has weights of its own")
+    if recipe.output_factor is not None:
+        raise NotExpressible(f"{rival} has no factor on the output")
+    if not plain_heads(recipe.kv_head):
+        raise NotExpressible(f"{rival} pairs query head h with key head h // (Hq // Hkv)")
 
 
 def split_scale(score: Expr) -> tuple[Expr, Expr]:
@@ -155,7 +160,7 @@ def _loads(expr: Expr) -> bool:
     return any(isinstance(e, Index) for e in walk_expr(expr))
 
 
-def _plain_heads(kv_head: Expr) -> bool:
+def plain_heads(kv_head: Expr) -> bool:
     from engine.cuir.printer import print_expr
 
     text = print_expr(kv_head).replace(" ", "").replace("(", "").replace(")", "")

@@ -4,13 +4,12 @@ JOB/run.py            python3 JOB/run.py [--out result.json]
 JOB/job.json          names, hashes of every file, what to build and what to time
 JOB/kernel/           kernel.cu and its headers
 JOB/spec/             the spec and the modules beside it
-JOB/recipe.json or JOB/signature.json, JOB/binding.json, JOB/flex.py, JOB/module.cuir
+JOB/recipe.json or JOB/signature.json, JOB/binding.json, JOB/module.cuir
 JOB/worker/engine/    the modules of ours that run there
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
@@ -28,7 +27,6 @@ from engine.errors import InputError, Where
 from engine.files import read_spec
 from engine.gates.tile_sizes import section_of
 from engine.gpu.closure import ROOT, beside, closure, foreign, local_modules
-from engine.gpu.flexmods import NotExpressible, flex_source
 from engine.gpu.worker.manifest import (
     KERNEL,
     MANIFEST,
@@ -47,7 +45,6 @@ from engine.types import sha256_of
 WORKER_ROOTS = tuple(
     f"engine.gpu.worker.{name}" for name in ("main", "verify", "bench", "sanitize")
 )
-FLEX = "flex.py"
 LENGTHS = (2048, 8192)
 SAMPLES = 30
 
@@ -175,7 +172,7 @@ def _renew(made: Path, job: Path) -> None:
     """Put a job's files in the place of an earlier one's; results and builds in `work` stay."""
     for name in (KERNEL, "spec", "worker"):
         shutil.rmtree(job / name, ignore_errors=True)
-    for name in (FLEX, RECIPE, SIGNATURE):
+    for name in (RECIPE, SIGNATURE):
         (job / name).unlink(missing_ok=True)
     # The manifest last: until it is there, the job is the earlier one with files that do not match.
     for path in sorted(made.iterdir(), key=lambda p: p.name == MANIFEST):
@@ -192,8 +189,6 @@ def _files(contents: Contents) -> dict[str, bytes]:
     name, asked = _asked(contents)
     files[name] = asked.encode()
     files["binding.json"] = _json(contents.binding.to_json()).encode()
-    with contextlib.suppress(NotExpressible):
-        files[FLEX] = _flex(contents).encode()
     worker = closure(WORKER_ROOTS)
     lacking = foreign(worker.values())
     if lacking:
@@ -216,14 +211,6 @@ def _asked(contents: Contents) -> tuple[str, str]:
     return RECIPE, _json(recipe_to_json(asked))
 
 
-def _flex(contents: Contents) -> str:
-    """Raises `NotExpressible`."""
-    recipe = recipe_of(contents.asked)
-    if recipe is None:
-        raise NotExpressible("no rule reads this spec, so there are no mods to make of it")
-    return flex_source(recipe).source
-
-
 def _spec_files(spec: Path) -> dict[str, bytes]:
     modules = local_modules(spec)
     files = {f"spec/{name}": read_spec(path) for name, path in modules.items()}
@@ -244,11 +231,6 @@ def _worker_hash(files: Mapping[str, bytes]) -> str:
 
 
 def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
-    try:
-        _flex(contents)
-        flex, reason = FLEX, ""
-    except NotExpressible as error:
-        flex, reason = None, str(error)
     data = {
         "schema": SCHEMA,
         "name": contents.name,
@@ -264,8 +246,6 @@ def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
         "kernels": [f.name for f in contents.module.functions if f.kind == "kernel"],
         "spec": contents.spec.name,
         "options": dict(contents.options),
-        "flex": flex,
-        "flex_reason": reason,
         "bench": {"lengths": list(LENGTHS), "samples": SAMPLES, **contents.bench},
         "hashes": hashes_of(contents),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},

@@ -30,6 +30,16 @@ class Finding:
     thread: int = -1
     other: Instruction | None = None
 
+    def told(self, folder: str) -> str:
+        """The finding at the line of a file below `folder`, then the way from there."""
+        text = str(self)
+        inner = self.at.source
+        if inner is None or (own := inner.within(folder)) == inner:
+            return text
+        way = inner.chain()
+        path = " in ".join(map(str, way[: way.index(own)]))
+        return f"{own}{text[len(str(inner)) :]}\n    inlined from {path}"
+
     def __str__(self) -> str:
         where = self.at.source or f"PTX line {self.at.line}"
         who = f" (block {self.block}, thread {self.thread})" if self.block >= 0 else ""

@@ -25,6 +25,7 @@ from engine.ptx.isa import (
     mbarrier,
     warp,
     wgmma,
+    wmma,
 )
 from engine.ptx.machine import MOST, Machine
 from engine.ptx.mbarriers import MBarriers
@@ -34,7 +35,8 @@ from engine.ptx.registers import Registers, Values
 from engine.ptx.syntax import Kernel, Module, Variable, width
 
 FAMILIES = (arithmetic.OPS, bits.OPS, functions.OPS, convert.OPS, compare.OPS, data.OPS,
-            control.OPS, warp.OPS, matrix.OPS, mbarrier.OPS, bulk.OPS, wgmma.OPS)  # fmt: skip
+            control.OPS, warp.OPS, matrix.OPS, mbarrier.OPS, bulk.OPS, wgmma.OPS,
+            wmma.OPS)  # fmt: skip
 MOST_THREADS = 1024  # that execute together
 
 

@@ -215,9 +215,7 @@ class Machine:
 
     timed_out: set[int] = set()
 
-    def converge(
-        self, lanes: Lanes, waiting: Bools, at: Instruction, warps: int = 1
-    ) -> Outcome:
+    def converge(self, lanes: Lanes, waiting: Bools, at: Instruction, warps: int = 1) -> Outcome:
         """Lanes wait before a collective of so many warps until the others of them come."""
         first = lanes.warp_of // warps * warps
         keys: list[Key] = [("warp", range(f, f + warps), at.line) for f in first.tolist()]

@@ -154,9 +154,7 @@ def _access(at: Instruction, name: str) -> MemoryCase:
         body = _FILL + body + "\tmul.lo.u32 %a, %t, 32;\n\tadd.u32 %a, %a, %s;\n"
     if at.name == "ld":
         body += f"\t{at.opcode} {group}, [{'%a' if shared else '%in'}];\n"
-        body += "".join(
-            f"\tst.global.b{bits} [%out+{k * size}], %v{k};\n" for k in range(count)
-        )
+        body += "".join(f"\tst.global.b{bits} [%out+{k * size}], %v{k};\n" for k in range(count))
     else:
         body += "".join(f"\tld.global.b{bits} %v{k}, [%in+{k * size}];\n" for k in range(count))
         body += f"\t{at.opcode} [{'%a' if shared else '%out'}], {group};\n"
@@ -209,7 +207,9 @@ def _tensor_copy(at: Instruction, name: str) -> MemoryCase:
     swizzle = 128 if at.has("tile") else {2: 128, 3: 64, 4: 32, 5: 0}.get(rank, 128)
     corner = ", ".join(["%zero", "%some", *["%one"] * (rank - 2)][:rank])
     declared = ".reg .b32 %zero, %one, %some; .reg .pred %first;"
-    body = _FILL + """\
+    body = (
+        _FILL
+        + """\
 	mov.b64 %m, map;
 	cvta.param.u64 %m, %m;
 	mov.u32 %zero, 0;
@@ -217,6 +217,7 @@ def _tensor_copy(at: Instruction, name: str) -> MemoryCase:
 	mov.s32 %some, -3;
 	setp.eq.u32 %first, %t, 0;
 """
+    )
     hint = ", %hint" if at.has("L2::cache_hint") else ""
     if hint:
         declared += " .reg .b64 %hint;"
@@ -237,13 +238,18 @@ def _tensor_copy(at: Instruction, name: str) -> MemoryCase:
         return MemoryCase(name, (at.opcode, *_AROUND_LOAD), _entry(name, body, declared, True),
                           (rank, swizzle))  # fmt: skip
     body += f"""\
+	mov.s32 %some, 5;
 	@%first {at.opcode} [%m, {{{corner}}}], [%s]{hint};
 	@%first cp.async.bulk.commit_group;
 	@%first cp.async.bulk.wait_group.read 0;
 	@%first cp.async.bulk.wait_group 0;
 """
     return MemoryCase(
-        name, (at.opcode, *_AROUND_STORE), _entry(name, body, declared, True), (rank, swizzle), "target"
+        name,
+        (at.opcode, *_AROUND_STORE),
+        _entry(name, body, declared, True),
+        (rank, swizzle),
+        "target",
     )
 
 

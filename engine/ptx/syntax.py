@@ -29,6 +29,11 @@ class Location:
         """This place, then each place that it was inlined at."""
         return (self, *(self.inlined_at.chain() if self.inlined_at else ()))
 
+    def within(self, folder: str) -> Location:
+        """The innermost place in a file below `folder`; this one, where none is."""
+        inside = folder.rstrip("/") + "/"
+        return next((at for at in self.chain() if at.file.startswith(inside)), self)
+
 
 @dataclass(frozen=True, slots=True)
 class Register:

@@ -137,8 +137,13 @@ def _holds_load(expr: Expr) -> bool:
 # --- words ---------------------------------------------------------------------------------------
 
 
-def clauses_of(recipe: Recipe, lines: Lines, kinds: Kinds) -> tuple[Clause, ...]:
-    """The clauses in the order in which the values are computed."""
+def clauses_of(
+    recipe: Recipe, lines: Lines, kinds: Kinds, rounded: tuple[int, ...] = ()
+) -> tuple[Clause, ...]:
+    """The clauses in the order in which the values are computed.
+
+    `rounded` are the lines that count positions in a type that does not hold them all.
+    """
     found = [
         _layout(recipe), *_heads(recipe), *_score(recipe, lines, kinds), *_extras(recipe),
         _mask(recipe, lines), _normaliser(recipe, lines),
@@ -155,6 +160,12 @@ def clauses_of(recipe: Recipe, lines: Lines, kinds: Kinds) -> tuple[Clause, ...]
             f"rows that keep no key exist: {_EMPTY[recipe.empty_rows]}, the kernel gives {given}"
         )
         found.append(Clause("empty_rows", words))
+    if rounded:
+        words = (
+            "positions are counted in a low type: bfloat16 rounds whole numbers past 256, float16 "
+            "past 2048, so the spec itself is off there; the kernel counts them exactly"
+        )
+        found.append(Clause("rounding", words, rounded))
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from engine.errors import SpecError, Where
 from engine.spec.compare import Misread, compare, dims_at, shown
+from engine.spec.counting import Counting
 from engine.spec.derived import derived_values
 from engine.spec.load import load_function
 from engine.spec.modes import OnCpu, Widen
@@ -17,6 +18,7 @@ from engine.spec.program import Program
 from engine.spec.reading import random_inputs
 from engine.spec.recipe import Recipe
 from engine.spec.sizes import Domain
+from engine.spec.trace import Lines
 
 HEAD_SIZES = ((64, 64), (96, 96), (128, 128), (192, 128), (192, 192), (256, 256))
 """(D, Dv) that attention kernels are built for."""
@@ -24,6 +26,7 @@ CALLS = 48
 PATIENCE = 1.0  # seconds for all calls; a slow spec is called fewer times, twice at least
 _TINY: Mapping[str, int] = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 3, "Nk": 5}
 _LOW: Mapping[str, int] = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 24, "Nk": 31, "D": 16, "Dv": 12}
+_LONG: Mapping[str, int] = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 290, "Nk": 300, "D": 4, "Dv": 4}
 _TYPES = (torch.bfloat16, torch.float16, torch.float32)
 _ROUNDOFF = 2**-8  # bfloat16's: a spec may cast to it in any type
 _LEAST = 0.05  # of the output's norm: a distance that is never called another formula
@@ -72,13 +75,20 @@ def check_types(program: Program, recipe: Recipe, domain: Domain) -> None:
         gap = float((theirs.double() - ours)[usable].norm())
         noise = float((_output(program, recipe, noisy) - ours)[usable].norm())
         if gap > _SLACK * noise + _LEAST * float(ours[usable].norm()):
+            counted, line = counted_in_low_types(program, domain), program.source.line
             raise Misread(
                 f"in {str(dtype).removeprefix('torch.')} the spec computes something else than in "
                 f"float64: at {shown(dims)} its output is {gap:.3g} away from the formula that was "
-                f"read, where rounding explains {noise:.3g}",
-                where=Where(str(program.source.path), program.source.line),
-                fix="compute the same in every type, without branches on a dtype",
+                f"read, where rounding explains {noise:.3g}{_why(counted)}",
+                where=Where(str(program.source.path), counted[0] if counted else line),
+                fix="count in int32 or float32, and cast what comes of it"
+                if counted
+                else "compute the same in every type, without branches on a dtype",
             )
+
+
+def _why(counted: tuple[int, ...]) -> str:
+    return "; positions are counted in it, past the whole numbers that it holds" if counted else ""
 
 
 def _single(tensor: torch.Tensor) -> torch.Tensor:
@@ -107,6 +117,25 @@ def _as_it_is(program: Program, inputs: Mapping[str, torch.Tensor]) -> torch.Ten
             return program.run({n: t.clone() for n, t in inputs.items()}, vmapped_mods)
     finally:
         torch.set_default_dtype(before)
+
+
+def counted_in_low_types(program: Program, domain: Domain) -> tuple[int, ...]:
+    """The lines whose positions bfloat16 rounds where there are more than it tells apart."""
+    found: set[int] = set()
+    for sizes in (_LOW, _LONG):
+        seen = Counting(Lines(program.source.path))
+        inputs = random_inputs(program.tensors, dims_at(program, domain.within(sizes)), 510)
+        low = {t.name for t in program.tensors if t.dtype == "T"}
+        given = {n: t.bfloat16() if n in low else _single(t) for n, t in inputs.items()}
+        try:
+            with seen:
+                _as_it_is(program, given)
+        except SpecError:
+            return ()  # not the spec's sizes, or no type of a CPU's
+        found = seen.rounded
+        if not seen.counted:
+            break
+    return tuple(sorted(found))
 
 
 def check_calls(program: Program, domain: Domain) -> None:

@@ -137,7 +137,7 @@ def _validated(
     outcome = validate_recipe(program, recipe, domain, integers, head_sizes)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
     first = read.traced[0]
-    clauses = clauses_of(recipe, first.lines, first.trace.kinds)
+    clauses = clauses_of(recipe, first.lines, first.trace.kinds, outcome.rounded)
     return dataclasses.replace(recipe, clauses=clauses)
 
 

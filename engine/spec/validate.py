@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from engine.errors import SpecError
 from engine.spec.branches import Tried, new_watch, try_both_sides
 from engine.spec.compare import Misread, compare
-from engine.spec.conditions import check_calls, check_head_sizes, check_types
+from engine.spec.conditions import (
+    check_calls,
+    check_head_sizes,
+    check_types,
+    counted_in_low_types,
+)
 from engine.spec.program import Program, large_integers
 from engine.spec.recipe import EmptyRows, Recipe
 from engine.spec.sizes import CHECK_SIZES, REMAINDER_SIZES, Domain
@@ -20,9 +25,11 @@ MAX_STRETCHES = 3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the comparison found beside equality: how the spec fills rows that keep no key."""
+    """What the comparison found beside equality: how the spec fills rows that keep no key, and
+    the lines that count positions in a type too low for them."""
 
     empty_rows: EmptyRows
+    rounded: tuple[int, ...]
 
 
 def validate_recipe(
@@ -60,9 +67,10 @@ def validate_recipe(
     check_head_sizes(program, recipe, domain, head_sizes)
     check_types(program, recipe, domain)
     check_calls(program, domain)
+    rounded = counted_in_low_types(program, domain)
     if not fills:
-        return Outcome("never")
-    return Outcome(next(iter(fills)) if len(fills) == 1 else "spec-defined")
+        return Outcome("never", rounded)
+    return Outcome(next(iter(fills)) if len(fills) == 1 else "spec-defined", rounded)
 
 
 def stretched(program: Program) -> list[Mapping[str, int]]:

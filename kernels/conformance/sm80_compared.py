@@ -19,7 +19,7 @@ class Tensor(ctypes.Structure):
 
 
 class Case(ctypes.Structure):
-    _fields_ = [("t", Tensor * 5), ("n", ctypes.c_int * 8)]
+    _fields_ = [("t", Tensor * 6), ("n", ctypes.c_int * 8)]
 
 
 @dataclass(frozen=True)

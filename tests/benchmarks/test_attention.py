@@ -15,6 +15,7 @@ from benchmarks.attention_report import (
     load_records,
     plots,
     put,
+    measured_table,
     readme_table,
     table,
     timed_cases,
@@ -108,7 +109,7 @@ def test_cards_do_not_mix(tmp_path: Path) -> None:
 
 def test_tables_of_a_record(tmp_path: Path) -> None:
     data = record(saved(tmp_path, result()), tmp_path / "out.json")
-    text = "\n".join(readme_table([data]))
+    text = "\n".join(measured_table([data]))
     assert "| causal | S 2048 B 1 heads 4 D 128 | 280* |" in text and "without G4" in text
     lines = cost_table([data])
     assert lines[-1].startswith("1 rows")
@@ -190,7 +191,7 @@ def test_an_untimed_entry_says_why_on_the_pages(tmp_path: Path) -> None:
         (tmp_path / "out.json").unlink()
         words = f"Not timed: causal bf16_128 on flash_fwd_sm90 ({reason})."
         assert words in table(data)
-        assert words in " ".join(readme_table([data]))
+        assert words in " ".join(measured_table([data]))
     assert "Not timed" not in str(table(record(saved(tmp_path, result()), tmp_path / "out.json")))
 
 

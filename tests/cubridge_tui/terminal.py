@@ -59,14 +59,20 @@ class Terminal:
     def pump(self, seconds: float = 0.05) -> None:
         """Take in what the process writes for a while."""
         deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            if select.select([self.master], [], [], left)[0]:
-                try:
-                    data = os.read(self.master, 65536)
-                except OSError:
-                    return
-                self.raw += data
-                self.stream.feed(_plain(data))
+        while (left := deadline - time.monotonic()) > 0 and self._read(left):
+            pass
+
+    def _read(self, seconds: float) -> bool:
+        """Take in what is there within a while; whether anything was."""
+        if not select.select([self.master], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:
+            return False
+        self.raw += data
+        self.stream.feed(_plain(data))
+        return True
 
     @property
     def text(self) -> str:
@@ -89,12 +95,15 @@ class Terminal:
         self.pump(0.3)
 
     def ended(self, seconds: float = 10.0) -> int:
-        """The exit status."""
+        """The exit status; all that the process wrote is taken in."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"it does not end:\n{self.text}"
             self.pump()
-        self.pump(0.2)
+        # Its last words wait in the pty, up to 12 KB of them: a busy machine takes longer to read
+        # them than any time that is set here.
+        while self._read(0.2):
+            pass
         return self.process.returncode
 
     @property

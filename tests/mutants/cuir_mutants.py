@@ -37,10 +37,13 @@ SIZES = ("B", "Hq", "Hkv", "Nq", "Nk")
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault: its operator, the line of the text and the change in words, the faulty text."""
+    """One fault: its operator, the line of the text, which function and statement that is, and the
+    change in words; the faulty text."""
 
     operator: str
     line: int
+    function: str
+    statement: str
     words: str
     text: str
 
@@ -63,18 +66,22 @@ def drawn(text: str, count: int, seed: int) -> list[Mutant]:
     while len(out) < count and any(by_operator.values()):
         for operator, bucket in by_operator.items():
             if bucket and len(out) < count:
-                out.append(_made(tree, operator, *bucket.pop()))
+                out.append(_made(tree, text, operator, *bucket.pop()))
     return out
 
 
-def _made(tree: ast.Module, operator: str, number: int, changed: list[ast.AST]) -> Mutant:
-    node = next(n for at, (_, n) in enumerate(_inside_functions(tree)) if at == number)
+def _made(
+    tree: ast.Module, text: str, operator: str, number: int, changed: list[ast.AST]
+) -> Mutant:
+    function, node = next(pair for at, pair in enumerate(_inside_functions(tree)) if at == number)
     copy = deepcopy(tree)
     old = next(n for at, (_, n) in enumerate(_inside_functions(copy)) if at == number)
     _put(copy, old, deepcopy(changed))
     was, now = ast.unparse(node), "; ".join(map(ast.unparse, changed))
     words = f"{was.splitlines()[0]!r} -> {now.splitlines()[0]!r}"
-    return Mutant(operator, getattr(node, "lineno", 0), words, ast.unparse(copy) + "\n")
+    line = getattr(node, "lineno", function.lineno)
+    statement = text.splitlines()[line - 1].strip()
+    return Mutant(operator, line, function.name, statement, words, ast.unparse(copy) + "\n")
 
 
 def _inside_functions(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef, ast.AST]]:

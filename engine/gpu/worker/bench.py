@@ -12,6 +12,7 @@ import json
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,19 +24,21 @@ from torch import Tensor
 
 from engine.errors import SpecError
 from engine.gpu.worker.cases import Case
-from engine.gpu.worker.fa4 import NAME as FA4
-from engine.gpu.worker.fa4 import fa4_rival
 from engine.gpu.worker.guarded import bits
 from engine.gpu.worker.kept import mask_by_spec
-from engine.gpu.worker.manifest import Job, read_job
+from engine.gpu.worker.manifest import read_job
+from engine.gpu.worker.registry import FLEX, GROUPS, RIVALS, take_part
 from engine.gpu.worker.rivals import (
+    RAISED,
+    WRONG,
     Absent,
     Contestant,
     Mask,
+    Problem,
+    Taking,
+    Way,
     bare_rivals,
-    flex_rival,
     mask_of,
-    sdpa_rivals,
 )
 from engine.gpu.worker.shapes import cases_of, label
 from engine.gpu.worker.specrun import unit
@@ -51,6 +54,7 @@ from engine.gpu.worker.verify import subject_of, tell
 from engine.gpu.worker.whole import Whole, brief, prepare_whole, rated, whole_row, work_of
 
 SETS = 3
+TRIES = 7  # timed calls of each way of a rival, to find its best
 OURS, HELD = "CuBridge", "CuBridge, lists held"
 ROOF = 0.97  # of the measured matmul rate: faster than that is not believed
 
@@ -63,7 +67,7 @@ class Entry:
     sizes: dict[str, int]
     mask: Mask
     sets: list[dict[str, Tensor]]
-    contestants: dict[str, Contestant | Absent]
+    rivals: dict[str, Taking | Absent]
     whole: list[Whole | Absent]
 
 
@@ -74,7 +78,7 @@ def main(arguments: list[str]) -> int:
     try:
         subject = subject_of(job, Path(library), key, False)
         cases = cases_of(plan, subject.d)
-        entries = [e for c in cases if (e := prepare(subject, job, c, plan)) is not None]
+        entries = [e for c in cases if (e := prepare(subject, c, plan)) is not None]
         tell(event="ready")
         if sys.stdin.readline().strip() != "go":
             return 1
@@ -96,7 +100,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def prepare(subject: Subject, job: Job, case: Case, plan: Mapping[str, Any]) -> Entry | None:
+def prepare(subject: Subject, case: Case, plan: Mapping[str, Any]) -> Entry | None:
     """Inputs and contestants of one shape; each contestant has run once and was right.
 
     None where the spec excludes the shape, or an earlier run has timed it.
@@ -112,46 +116,24 @@ def prepare(subject: Subject, job: Job, case: Case, plan: Mapping[str, Any]) -> 
     first = subject.run.make_inputs(case, sizes, subject.dtype)
     sets = [first, *(_fresh(subject, first, case.seed + n) for n in range(1, SETS))]
     mask = mask_at(subject, first, sizes)
-    rivals: dict[str, Contestant | Absent] = {}
-    wanted = plan.get("rivals", ["sdpa", "fa4", "flex", "eager"])
-    if "sdpa" in wanted:
-        rivals |= sdpa_rivals(subject.run, first, sizes, mask)
-    if "fa4" in wanted:
-        rivals[FA4] = _guard(lambda: fa4_rival(subject.run, first, sizes, mask))
-    if "flex" in wanted:
-        source = (job.folder / job.flex).read_text(encoding="utf-8") if job.flex else None
-        rivals["FlexAttention"] = _guard(
-            lambda: flex_rival(subject.run, source, job.flex_reason, first, sizes)
-        )
+    problem = Problem(subject.run, first, sizes, mask)
+    wanted = plan.get("rivals", GROUPS)
     want = sampled(subject, first, sizes)
-    for name, rival in list(rivals.items()):
-        if isinstance(rival, Absent):
-            continue
-        tell(event="step", text=f"timing: first run of {name} at {label(sizes)}")
-        try:
-            out = rival(first)
-            torch.cuda.synchronize()
-            wrong = differs(out, want)
-        except Exception as error:  # a rival that cannot run here is a row that says so
-            rivals[name] = Absent(f"does not run here: {brief(error)}")
-            continue
-        if wrong:
-            rivals[name] = Absent(f"computes something else: {wrong}")
-        del out
-        torch.cuda.empty_cache()
+    rivals: dict[str, Taking | Absent] = {}
+    for rival in RIVALS:
+        if rival.group in wanted:
+            tell(event="step", text=f"timing: first runs of {rival.name} at {label(sizes)}")
+            made = _guard(lambda rival=rival: take_part(rival, problem))  # type: ignore[misc]
+            rivals[rival.name] = first_runs(made, first, want)
     if "sdpa" in wanted and subject.run.recipe is None:
-        rivals |= {
-            name: runs_here(bare, first)
-            for name, bare in bare_rivals(subject.run, mask, subject.d).items()
-        }
-    flex = not isinstance(rivals.get("FlexAttention"), Absent)
+        for name, bare in bare_rivals(subject.run, mask, subject.d).items():
+            rivals[name] = first_runs(Taking("", [Way(name, bare)]), first, {})
+    flex = not isinstance(rivals.get(FLEX), Absent)
     whole = prepare_whole(subject, case, flex) if "eager" in wanted else []
     return Entry(case, sizes, mask, sets, rivals, whole)
 
 
-def mask_at(
-    subject: Subject, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]
-) -> Mask:
+def mask_at(subject: Subject, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Mask:
     """What is kept at these sizes: by the recipe, else by the spec's own function."""
     if subject.run.recipe is not None:
         return mask_of(subject.run, inputs, sizes)
@@ -159,14 +141,58 @@ def mask_at(
     return mask_by_spec(subject, inputs, sizes)
 
 
-def runs_here(rival: Contestant, inputs: Mapping[str, Tensor]) -> Contestant | Absent:
-    """The rival once it has run, or why it cannot."""
-    try:
-        rival(inputs)
-        torch.cuda.synchronize()
-    except Exception as error:  # a rival that cannot run here is a row that says so
-        return Absent(f"does not run here: {brief(error)}")
-    return rival
+def first_runs(
+    taking: Taking | Absent, inputs: Mapping[str, Tensor], want: Mapping[Any, Any]
+) -> Taking | Absent:
+    """The rival with the ways that ran and were right, or why none did."""
+    if isinstance(taking, Absent):
+        return taking
+    right: list[Way] = []
+    kind = RAISED
+    for way in taking.ways:
+        tell(event="step", text=f"timing: first run of {way.label}")
+        try:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                out = way.call(inputs)
+                torch.cuda.synchronize()
+            wrong = differs(out, want)
+            del out
+        except Exception as error:  # a rival that cannot run here is a row that says so
+            taking.out.append(f"{way.label}: {brief(error)}{_beside(said)}")
+            continue
+        finally:
+            torch.cuda.empty_cache()
+        if wrong:
+            kind = WRONG
+            taking.out.append(f"{way.label}: computes something else: {wrong}")
+        else:
+            right.append(way)
+    if not right:
+        return Absent("; ".join(taking.out), kind=kind)
+    taking.ways = right
+    return taking
+
+
+def _beside(said: list[warnings.WarningMessage]) -> str:
+    """What was warned of before an error: SDPA gives its reasons there."""
+    words = [str(w.message).splitlines()[0].split(" (Triggered internally")[0] for w in said]
+    kept = [w for w in dict.fromkeys(words) if "attention" in w.lower() or "attn" in w.lower()]
+    return f" ({' '.join(kept)[:400]})" if kept else ""
+
+
+def best_way(taking: Taking, sets: list[dict[str, Tensor]]) -> tuple[Contestant, dict[str, Any]]:
+    """The fastest way of a few calls each, and what a row says of the choice."""
+    notes: dict[str, Any] = {"version": taking.version} if taking.version else {}
+    if taking.out:
+        notes["not_taken"] = taking.out
+    if len(taking.ways) == 1:
+        return taking.ways[0].call, notes | {"way": taking.ways[0].label}
+    calls = {w.label: [partial(w.call, inputs) for inputs in sets] for w in taking.ways}
+    times = interleaved(calls, TRIES, _l2())
+    best = min(taking.ways, key=lambda way: times[way.label].median)
+    tried = {name: timing.median for name, timing in times.items()}
+    return best.call, notes | {"way": best.label, "tried_ms": tried}
 
 
 def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings) -> None:
@@ -180,11 +206,13 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
     if calls[0].workspace is not None:
         # A caller that holds a plan: the lists are those that the rows above have made.
         contestants[HELD] = [partial(c.launch, c.held) for c in calls]
-    for name, rival in entry.contestants.items():
+    chosen: dict[str, dict[str, Any]] = {}
+    for name, rival in entry.rivals.items():
         if isinstance(rival, Absent):
-            tell(event="row", row={"case": where, "name": name, "reason": rival.reason})
+            tell(event="row", row={"case": where, "name": name, **rival.row()})
         else:
-            contestants[name] = [partial(rival, inputs) for inputs in entry.sets]
+            call, chosen[name] = best_way(rival, entry.sets)
+            contestants[name] = [partial(call, inputs) for inputs in entry.sets]
     before = clocks()
     with ClockWatch() as watch:
         times = interleaved(contestants, samples, _l2())
@@ -200,6 +228,7 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
             **work, **rated(work, timing.median), "sizes": sizes,
             "dtype": str(subject.dtype).removeprefix("torch."),
             "clocks": {"before": before, "after": after, **watch.seen()},
+            **chosen.get(name, {}),
         }  # fmt: skip
         if name.startswith("bare "):
             row["note"] = "the mask alone: not what the spec computes"
@@ -214,9 +243,7 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
         time_whole(entry, whole, base, work)
 
 
-def time_whole(
-    entry: Entry, whole: Whole | Absent, base: float, work: Mapping[str, float]
-) -> None:
+def time_whole(entry: Entry, whole: Whole | Absent, base: float, work: Mapping[str, float]) -> None:
     """A row for the person's own function, timed on the heads that fit and scaled to all."""
     where = label(entry.sizes)
     if isinstance(whole, Absent):
@@ -341,11 +368,11 @@ def _fresh(subject: Subject, like: Mapping[str, Tensor], seed: int) -> dict[str,
     return out
 
 
-def _guard(make: Callable[[], Contestant | Absent]) -> Contestant | Absent:
+def _guard(make: Callable[[], Taking | Absent]) -> Taking | Absent:
     try:
         return make()
     except Exception as error:  # a rival that cannot be made is a row that says so
-        return Absent(f"does not run here: {brief(error)}")
+        return Absent(f"its call cannot be made: {brief(error)}", kind=RAISED)
 
 
 def _l2() -> int:

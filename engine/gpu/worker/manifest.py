@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SCHEMA = 2
+SCHEMA = 3
 MANIFEST = "job.json"
 KERNEL = "kernel"
 SOURCE = "kernel.cu"
@@ -51,8 +51,6 @@ class Job:
     recipe: Mapping[str, Any] | None
     signature: Mapping[str, Any] | None
     binding: Mapping[str, Any]
-    flex: str | None
-    flex_reason: str
     bench: Mapping[str, Any]
     hashes: Mapping[str, str]
     files: Mapping[str, str]
@@ -144,8 +142,6 @@ def read_job(folder: Path) -> Job:
         recipe=_json(folder, RECIPE) if RECIPE in data["files"] else None,
         signature=_json(folder, SIGNATURE) if SIGNATURE in data["files"] else None,
         binding=json.loads((folder / "binding.json").read_text(encoding="utf-8")),
-        flex=data["flex"],
-        flex_reason=data["flex_reason"],
         bench=data["bench"],
         hashes=data["hashes"],
         files=data["files"],

@@ -1,16 +1,13 @@
-"""What else computes the same function on this machine: eager PyTorch, SDPA, FlexAttention.
+"""Rivals at one problem: calls, what keeps one from taking part, and a recipe's masks and biases.
 
 Each contestant is a call on one set of inputs that returns O as [B, Hq, Nq, Dv]. What cannot
-compute this function is listed with the reason, never left out in silence.
+compute this function is listed with the reason that the run established, never left out in silence.
 """
 
 from __future__ import annotations
 
-import hashlib
-import sys
-import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,15 +27,67 @@ UNREAD_SPEC = "no rule reads this spec, so nothing says how this rival would com
 BACKENDS = {
     "SDPA FlashAttention-2": SDPBackend.FLASH_ATTENTION,
     "SDPA cuDNN": SDPBackend.CUDNN_ATTENTION,
+    "SDPA memory-efficient": SDPBackend.EFFICIENT_ATTENTION,
 }
+# Why a rival takes no part: its signature lacks what the recipe needs, its call raised, its output
+# was wrong, it is not installed, or there is nothing to make a call of.
+LACKS, RAISED, WRONG, MISSING, UNSAID = "lacks", "raised", "wrong", "not installed", "unsaid"
 
 
 @dataclass(frozen=True)
 class Absent:
-    """A rival that does not take part, and why."""
+    """A rival that does not take part, and why.
+
+    `lacks` are what the recipe needs and no parameter of the function says; `parameters` are those
+    that its signature had.
+    """
 
     reason: str
     name: str = ""
+    kind: str = UNSAID
+    lacks: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+
+    def row(self) -> dict[str, Any]:
+        """What a row of a result says of it."""
+        out: dict[str, Any] = {"reason": self.reason, "kind": self.kind}
+        if self.kind == LACKS:
+            out |= {"lacks": list(self.lacks), "parameters": list(self.parameters)}
+        return out
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to call a rival's function: its words, and the parameters that it uses."""
+
+    label: str
+    call: Contestant
+    uses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is computed: a recipe (or none) at sizes, with its extra inputs, and the mask's kind."""
+
+    run: SpecRun
+    inputs: Mapping[str, Tensor]
+    sizes: Mapping[str, int]
+    mask: Mask
+
+
+def values_of(problem: Problem) -> dict[str, int | float]:
+    """Every size and every input without dimensions, by name."""
+    env = environment_of(problem.run, problem.inputs, problem.sizes)
+    return {n: v for n, v in env.items() if isinstance(v, int | float)}
+
+
+@dataclass
+class Taking:
+    """A rival that takes part: its ways, of which the best is timed, and those that fell out."""
+
+    version: str
+    ways: list[Way]
+    out: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -55,11 +104,11 @@ class Mask:
 
 def mask_of(run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Mask:
     """Count kept pairs by the recipe's predicate, in bands of rows; per head where it differs."""
-    recipe = _recipe(run)
+    recipe = recipe_of(run)
     names = {e.id for e in walk_expr(recipe.keep) if isinstance(e, Name)}
     by_head = _index_dependent(recipe, names)
     n_q, n_k = sizes["Nq"], sizes["Nk"]
-    env = _environment(run, inputs, sizes)
+    env = environment_of(run, inputs, sizes)
     heads = [(b, h) for b in range(sizes["B"]) for h in range(sizes["Hq"])] if by_head else [(0, 0)]
     pairs, full, causal = 0, True, n_q == n_k
     band = max(1, (1 << 26) // max(n_k, 1))
@@ -78,22 +127,21 @@ def mask_of(run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]
     return Mask(pairs, "full" if full else "causal" if causal else "other")
 
 
-def _recipe(run: SpecRun) -> Recipe:
+def recipe_of(run: SpecRun) -> Recipe:
     """For what takes part only where there is a recipe."""
     assert run.recipe is not None
     return run.recipe
 
 
 def _index_dependent(recipe: Recipe, names: set[str]) -> bool:
-    dims = {d for item in recipe.extra() if item.name in names for d in item.dims}
-    return bool(names & {"b", "h"}) or bool(dims & {"B", "Hq", "Hkv"})
+    return any(_axes(recipe, names))
 
 
-def _environment(
+def environment_of(
     run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]
 ) -> dict[str, Any]:
     env: dict[str, Any] = dict(sizes)
-    for item in _recipe(run).extra():
+    for item in recipe_of(run).extra():
         value = inputs[item.name]
         env[item.name] = value if item.dims else value.item()
     return env
@@ -133,35 +181,8 @@ def _has(expr: Expr, name: str) -> bool:
     return any(isinstance(e, Name) and e.id == name for e in walk_expr(expr))
 
 
-def sdpa_rivals(
-    run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], mask: Mask
-) -> dict[str, Contestant | Absent]:
-    """SDPA's fused back ends where the recipe is full or causal attention, else a dense mask."""
-    out: dict[str, Contestant | Absent] = {}
-    recipe = run.recipe
-    if recipe is None:
-        return {name: Absent(UNREAD_SPEC) for name in (*BACKENDS, "SDPA dense mask")}
-    linear = linear_score(recipe.score)
-    if recipe.weight is not None or linear is None:
-        why = "SDPA is softmax of a scaled score, with a mask or bias alone"
-        return {name: Absent(why) for name in (*BACKENDS, "SDPA dense mask")}
-    scale = float(evaluate(linear[0], dict(_environment(run, inputs, sizes))))
-    for name, backend in BACKENDS.items():
-        if mask.kind == "other" or linear[1] is not None:
-            out[name] = Absent("this back end takes no mask but the causal one, and no bias")
-        else:
-            out[name] = _sdpa(run, backend, scale, mask.kind == "causal", None)
-    if mask.kind == "other" or linear[1] is not None:
-        dense = dense_mask(run, inputs, sizes, linear[1])
-        if isinstance(dense, Absent):
-            out["SDPA dense mask"] = dense
-        else:
-            out["SDPA dense mask"] = _sdpa(run, SDPBackend.EFFICIENT_ATTENTION, scale, False, dense)
-    return out
-
-
 def bare_rivals(run: SpecRun, mask: Mask, d: int) -> dict[str, Contestant]:
-    """The fused kernels of the same mask and nothing more, beside a spec that no rule reads.
+    """SDPA's fused kernels of the same mask and nothing more, beside a spec that no rule reads.
 
     They compute something else than the spec, so their output is not compared: they show what the
     mask alone costs, and by that what the rest of the spec may.
@@ -170,12 +191,12 @@ def bare_rivals(run: SpecRun, mask: Mask, d: int) -> dict[str, Contestant]:
         return {}
     causal = mask.kind == "causal"
     return {
-        f"bare {mask.kind}, {name}": _sdpa(run, backend, d**-0.5, causal, None)
-        for name, backend in BACKENDS.items()
+        f"bare {mask.kind}, {name}": sdpa_call(run, backend, d**-0.5, causal, None)
+        for name, backend in list(BACKENDS.items())[:2]
     }
 
 
-def _sdpa(
+def sdpa_call(
     run: SpecRun, backend: SDPBackend, scale: float, causal: bool, bias: Tensor | None
 ) -> Contestant:
     def call(inputs: Mapping[str, Tensor]) -> Tensor:
@@ -196,13 +217,14 @@ def dense_mask(
     run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], bias: Expr | None
 ) -> Tensor | Absent:
     """Bias and mask as one additive tensor that broadcasts to [B, Hq, Nq, Nk]."""
-    recipe = _recipe(run)
+    recipe = recipe_of(run)
     q, k, v = (run.canonical(inputs, role) for role in ("q", "k", "v"))
     with torch.device(run.device):
         env = environment(recipe, inputs, q, k, v)
         used = {e.id for x in (recipe.keep, bias) if x for e in walk_expr(x) if isinstance(e, Name)}
-        by_head = _index_dependent(recipe, used)
-        count = (sizes["B"] * sizes["Hq"] if by_head else 1) * sizes["Nq"] * sizes["Nk"]
+        by_b, by_h = _axes(recipe, used)
+        each = (sizes["B"] if by_b else 1) * (sizes["Hq"] if by_h else 1)
+        count = each * sizes["Nq"] * sizes["Nk"]
         if count * 10 > DENSE_BYTES:
             return Absent(f"the dense mask has {count:,} elements")
         keep = torch.as_tensor(evaluate(recipe.keep, env))
@@ -211,56 +233,12 @@ def dense_mask(
     return full.to(q.dtype).broadcast_to(*full.shape[:-2], sizes["Nq"], sizes["Nk"]).contiguous()
 
 
-def flex_rival(
-    run: SpecRun,
-    source: str | None,
-    reason: str,
-    inputs: Mapping[str, Tensor],
-    sizes: Mapping[str, int],
-) -> Contestant | Absent:
-    """FlexAttention compiled for these sizes, with a block mask made beforehand."""
-    if source is None:
-        return Absent(f"not expressible: {reason}")
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    module = _module(source)
-    compiled = torch.compile(flex_attention, dynamic=False)
-    # All input sets share their extra inputs, so the mods and the block mask are made once.
-    tensors = {
-        i.name: t.float() if (t := inputs[i.name]).dtype == torch.float64 else t
-        for i in _recipe(run).extra()
-    }
-    scale, score_mod, mask_mod = module.mods(dict(sizes), tensors)
-    block = None
-    if mask_mod is not None:
-        by_b, by_h = _mask_axes(run)
-        block = create_block_mask(
-            mask_mod, sizes["B"] if by_b else None, sizes["Hq"] if by_h else None,
-            sizes["Nq"], sizes["Nk"], device=str(run.device),
-        )  # fmt: skip
-
-    def call(inputs: Mapping[str, Tensor]) -> Tensor:
-        q, k, v = (run.canonical(inputs, role) for role in ("q", "k", "v"))
-        out: Tensor = compiled(
-            q, k, v, score_mod=score_mod, block_mask=block, scale=float(scale),
-            enable_gqa=q.size(1) != k.size(1),
-        )  # fmt: skip
-        return out
-
-    return call
+def mask_axes(run: SpecRun) -> tuple[bool, bool]:
+    """Whether the mask differs from batch to batch, and from head to head."""
+    recipe = recipe_of(run)
+    return _axes(recipe, {e.id for e in walk_expr(recipe.keep) if isinstance(e, Name)})
 
 
-def _module(source: str) -> types.ModuleType:
-    """The generated mods as a module: the compiler looks globals up by the module's name."""
-    name = f"cubridge_flex_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
-    module = types.ModuleType(name)
-    sys.modules[name] = module
-    exec(compile(source, f"{name}.py", "exec"), module.__dict__)
-    return module
-
-
-def _mask_axes(run: SpecRun) -> tuple[bool, bool]:
-    recipe = _recipe(run)
-    names = {e.id for e in walk_expr(recipe.keep) if isinstance(e, Name)}
+def _axes(recipe: Recipe, names: set[str]) -> tuple[bool, bool]:
     dims = {d for item in recipe.extra() if item.name in names for d in item.dims}
     return "b" in names or "B" in dims, "h" in names or bool(dims & {"Hq", "Hkv"})

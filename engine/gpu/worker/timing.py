@@ -14,7 +14,9 @@ from typing import Any
 import torch
 
 WARM_UP = 3
-HELD = 1_000_000  # cycles that the card waits before each timed call
+HELD = 1_000_000  # cycles that the card waits before each timed call, at least
+MOST_HELD = 20_000_000
+CYCLES = 2e9  # a second, at the highest clock of the cards that there are
 MOST_SECONDS = 8.0
 
 
@@ -33,8 +35,8 @@ def interleaved(
     """Median times; each contestant is a sequence of calls, one per input set, used in rotation.
 
     Before every timed call a buffer of four times the L2 is rewritten with other values, and the
-    card is held for half a millisecond, so that a call that takes long to be launched from Python
-    is not slower for it. A
+    card is held for half a millisecond, or for as long as the call was seen to take on the CPU and
+    half as long again, so that a call that takes long to be launched is not slower for it. A
     contestant whose calls take so long that `samples` of them would pass the time limit gets fewer,
     never under five.
     """
@@ -44,6 +46,7 @@ def interleaved(
         for number in range(WARM_UP):
             sets[number % len(sets)]()
     torch.cuda.synchronize()
+    held = {name: _held(sets[0]) for name, sets in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in calls}
     spent = dict.fromkeys(calls, 0.0)
     for number in range(samples):
@@ -53,7 +56,7 @@ def interleaved(
             begin = time.perf_counter()
             start, stop = _event(), _event()
             flush.fill_(float(number + 1))
-            torch.cuda._sleep(HELD)  # type: ignore[no-untyped-call]
+            torch.cuda._sleep(held[name])  # type: ignore[no-untyped-call]
             start.record()
             sets[number % len(sets)]()
             stop.record()
@@ -85,6 +88,18 @@ def measure_ceilings(dtype: torch.dtype) -> Ceilings:
     target = torch.empty_like(source)
     copy = _median(lambda: target.copy_(source))
     return Ceilings(2.0 * n**3 / matmul * 1e-9, 2 * source.numel() / copy * 1e-6)
+
+
+def _held(call: Callable[[], object]) -> int:
+    """Cycles for which the card waits, so that a call is queued whole before it begins."""
+    longest = 0.0
+    for _ in range(3):
+        torch.cuda._sleep(MOST_HELD)  # type: ignore[no-untyped-call]
+        begin = time.perf_counter()
+        call()
+        longest = max(longest, time.perf_counter() - begin)
+        torch.cuda.synchronize()
+    return min(MOST_HELD, max(HELD, int(1.5 * longest * CYCLES)))
 
 
 def _event() -> Any:

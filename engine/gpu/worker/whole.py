@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from engine.gpu.worker.cases import Case
-from engine.gpu.worker.rivals import Absent, Contestant, Mask
+from engine.gpu.worker.rivals import RAISED, Absent, Contestant, Mask
 from engine.gpu.worker.shapes import label
 from engine.gpu.worker.subject import Subject
 from engine.gpu.worker.timing import Timing
@@ -48,7 +48,7 @@ def prepare_whole(subject: Subject, case: Case, flex: bool) -> list[Whole | Abse
                 entry.call(entry.inputs)
                 torch.cuda.synchronize()
             except Exception as error:  # a rival that cannot run here is a row that says so
-                entry = Absent(f"does not run here: {brief(error)}", COMPILED)
+                entry = Absent(f"does not run here: {brief(error)}", COMPILED, RAISED)
         out.append(entry)
     torch.cuda.empty_cache()
     return out

@@ -156,6 +156,8 @@ def _one_lane_each(lanes: Lanes) -> list[Lanes]:
 def _global(
     memory: Any, address: Array, size: int, lane: Lanes, at: Any, verb: str
 ) -> tuple[Any, Any]:
+    if not len(address):  # a box that lies outside of its tensor whole
+        return address, address.astype(np.bool_)
     wide = Lanes(np.repeat(lane.threads, len(address)))
     _, offset, inside = memory.place("global", np.stack([address] * 2), size, wide, at, verb)
     return offset, inside
@@ -198,8 +200,8 @@ def _load(site: Site) -> Run:
                 machine.report("misaligned" if target % 128 else "out of bounds", at, words, lane)
                 continue
             where, _ = _global(memory, address[inside], item, lane, at, "reads")
-            wide = Lanes(np.repeat(lane.threads, len(where)))
             if len(where):
+                wide = Lanes(np.repeat(lane.threads, len(where)))
                 memory.order("global", where, item, wide, at, False, BULK)
             data = np.zeros((2, len(offset)), np.dtype(f"u{item}"))
             data[:, inside] = memory.read("global", where, item)
@@ -242,9 +244,9 @@ def _store(site: Site) -> Run:
             item = tensor.element
             offset = _shared(lane, machine, start, tensor)[inside]
             where, _ = _global(memory, address[inside], item, lane, at, "writes")
-            wide = Lanes(np.repeat(lane.threads, len(where)))
             if not len(where):
                 continue
+            wide = Lanes(np.repeat(lane.threads, len(where)))
             memory.order("shared", offset, item, wide, at, False, BULK, True)
             memory.order("global", where, item, wide, at, True, BULK)
             shared = memory.spaces["shared"].view(np.dtype(f"u{item}"))

@@ -13,7 +13,7 @@ from engine.gpu.worker import bench
 from engine.gpu.worker.cases import Case, accuracy_deck, around, constants, probe_deck
 from engine.gpu.worker.heads import one_head
 from engine.gpu.worker.names import foreign_kernels
-from engine.gpu.worker.rivals import Absent, dense_mask, mask_of, sdpa_rivals
+from engine.gpu.worker.rivals import dense_mask, mask_of
 from engine.gpu.worker.shapes import label
 from engine.gpu.worker.specrun import SpecRun
 from engine.gpu.worker.subject import Subject
@@ -93,14 +93,6 @@ def test_the_dense_mask_says_bias_and_mask(tmp_path: Path) -> None:
     assert float(dense[0, 3, 5, 4]) == 3.0 and float(dense[0, 3, 5, 5]) == float("-inf")
 
 
-def test_back_ends_that_cannot_take_part_say_why(tmp_path: Path) -> None:
-    capped = causal_recipe(score="20.0 * tanh(x / 20.0)")
-    found = subject(tmp_path, Fake(), recipe=capped)
-    inputs, sizes = inputs_of(found)
-    rivals = sdpa_rivals(found.run, inputs, sizes, mask_of(found.run, inputs, sizes))
-    assert rivals and all(isinstance(r, Absent) and r.reason for r in rivals.values())
-
-
 def test_foreign_kernels() -> None:
     names = [
         "void flash_fwd<__nv_bfloat16, 128, 128, 32, 2, 4>(Args)",
@@ -127,7 +119,7 @@ def test_a_case_of_an_earlier_run_is_not_timed_again(
     found: Subject, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = label(found.run.sizes(CASE, found.d, found.dv))
-    assert bench.prepare(found, None, CASE, {"done": [done]}) is None  # type: ignore[arg-type]
+    assert bench.prepare(found, CASE, {"done": [done]}) is None
     assert "from an earlier run" in capsys.readouterr().out
 
 

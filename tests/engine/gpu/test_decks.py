@@ -16,11 +16,11 @@ from engine.gpu.worker import building, cases, main, verify
 from engine.gpu.worker.cases import Case
 from engine.gpu.worker.checklist import BY_RUN, LISTS, explained, required
 from engine.gpu.worker.checks import check_held, check_stale
-from engine.gpu.worker.children import Ended
 from engine.gpu.worker.graphs import check_graph
 from engine.gpu.worker.manifest import Job, read_job
 from engine.gpu.worker.rows import Tallies
 from engine.gpu.worker.subject import Subject
+from engine.gpu.worker.trouble import End
 from tests.engine.gpu.fakes import Fake, subject
 from tests.engine.gpu.test_lists import right, with_lists
 from tests.engine.gpu.test_worker import DEVICE, NVCC
@@ -88,9 +88,9 @@ def here(
     def child_rows(
         run: main.Run, job: Job, library: Path, key: str, short: bool,
         samples: list[dict[str, Any]] | None = None,
-    ) -> tuple[list[dict[str, Any]], tuple[Ended | None, str, str]]:  # fmt: skip
+    ) -> tuple[list[dict[str, Any]], End]:  # fmt: skip
         with lock:
-            return list(child(job, key, short).values()), (None, "", "")
+            return list(child(job, key, short).values()), End(None, "")
 
     monkeypatch.setattr(main.Run, "child_rows", child_rows)
 

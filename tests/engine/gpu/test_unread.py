@@ -33,14 +33,14 @@ from engine.gpu.worker.checks import (
     check_repeats,
     check_rewritten,
 )
-from engine.gpu.worker.fa4 import fa4_rival
 from engine.gpu.worker.graphs import check_graph
 from engine.gpu.worker.kept import mask_by_spec
 from engine.gpu.worker.manifest import read_job
 from engine.gpu.worker.mutants import mutants_of
 from engine.gpu.worker.probes import check_independence, check_keep_sets
+from engine.gpu.worker.registry import RIVALS, take_part
 from engine.gpu.worker.results import judge
-from engine.gpu.worker.rivals import Absent, sdpa_rivals
+from engine.gpu.worker.rivals import Absent, Problem
 from engine.gpu.worker.subject import Subject
 from engine.gpu.worker.timing import Ceilings
 from engine.gpu.worker.verify import asked_of
@@ -320,8 +320,7 @@ def test_rivals_that_need_a_recipe_say_so(tmp_path: Path) -> None:
     sizes = found.run.sizes(case, 64, 64)
     inputs = found.run.make_inputs(case, sizes, torch.bfloat16)
     mask = mask_by_spec(found, inputs, sizes)
-    absent = [*sdpa_rivals(found.run, inputs, sizes, mask).values(),
-              fa4_rival(found.run, inputs, sizes, mask)]  # fmt: skip
+    absent = [take_part(rival, Problem(found.run, inputs, sizes, mask)) for rival in RIVALS]
     assert all(isinstance(a, Absent) and "no rule reads" in a.reason for a in absent)
     # Where pairs are not counted, arithmetic puts no floor under the time; bytes do.
     ceilings = Ceilings(800.0, 2000.0)
@@ -352,7 +351,6 @@ def test_a_job_without_a_recipe_brings_the_signature(contents: Contents, tmp_pat
     job = read_job(folder)
     assert not (folder / "recipe.json").exists()
     assert asked_of(job) == asked
-    assert job.flex is None and "no rule reads" in job.flex_reason
     assert set(hashes_of(bare)) == {*hashes_of(contents), "signature"} - {"recipe"}
     again = pack(contents, folder)  # the same folder with a recipe: no signature stays
     assert not (again / "signature.json").exists() and read_job(again).recipe is not None

@@ -115,7 +115,9 @@ class Drawing:
                 valid = self.extra("valid", 'Bool[Tensor, "B Nk"]')
                 return f"(j < {valid}.sum(-1)[:, None, None, None])"
             case 10:
-                return f"torch.ones(nq, nk, dtype=torch.bool).tril({self.one('0', str(c), 'nk - nq')})"
+                return (
+                    f"torch.ones(nq, nk, dtype=torch.bool).tril({self.one('0', str(c), 'nk - nq')})"
+                )
             case 11:
                 return f"(j <= {self.size()} + i)"
         mask = self.extra("mask", 'Bool[Tensor, "B Hq Nq Nk"]')
@@ -139,7 +141,9 @@ class Drawing:
                 )
                 return "slope[:, None, None] * j"
             case 4:
-                return self.extra("bias", f'Float[Tensor, "{self.one("B Hq", "1 Hq", "1 1")} Nq Nk"]')
+                return self.extra(
+                    "bias", f'Float[Tensor, "{self.one("B Hq", "1 Hq", "1 1")} Nq Nk"]'
+                )
             case 5:
                 table = self.extra("near", f'Float[Tensor, "{2 * c + 1} Hq"]')
                 return f"{table}[(j - i).clamp(-{c}, {c}) + {c}].permute(2, 0, 1)"
@@ -176,7 +180,9 @@ class Drawing:
             keep = self.keep()
             fill = self.one('float("-inf")', 'float("-inf")', "-1e9", "torch.finfo(s.dtype).min")
             body.append(
-                self.one(f"s = s.masked_fill(~{keep}, {fill})", f"s = torch.where({keep}, s, {fill})")
+                self.one(
+                    f"s = s.masked_fill(~{keep}, {fill})", f"s = torch.where({keep}, s, {fill})"
+                )
             )
         body.append(
             self.one(
@@ -203,7 +209,9 @@ class Drawing:
 
     def mods(self) -> str:
         """A FlexAttention factory of the same masks and terms, where they need no extra input."""
-        keep = next(k for k in iter(self.keep, None) if not self.extras_and_clear() and "torch" not in k)
+        keep = next(
+            k for k in iter(self.keep, None) if not self.extras_and_clear() and "torch" not in k
+        )
         term = f"{self.one('0.5', f'1 / {self.size()}')} * {self.position()}"
         body = [f"def mask(b, h, i, j):\n        return {keep}"]
         returned = "mask"

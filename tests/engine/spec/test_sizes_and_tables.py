@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from engine.cuir.printer import print_expr
+from engine.errors import SpecError
 from engine.spec import Recipe, make_inputs
 from tests.engine.spec.spec_grammar import outcome_of
 
@@ -88,6 +89,9 @@ TABLES = {
         "slopes = torch.tensor([2.0 ** (-8 * (n + 1) / 2 ** math.floor(math.log2(heads))) for n in range(heads)])\n"
         "s = s + slopes[:, None, None] * j", "", "slopes[h] * j", ("Hq",)),
     "log buckets": (T5, ', table: Float[Tensor, "8 H"]', "table[bucket[j - i + Nq - 1], h]", ("Nk + Nq - 1",)),
+    "log buckets of what is clamped before the logarithm": (
+        T5.replace("d.float()", "d.float().clamp(min=1)"), ', table: Float[Tensor, "8 H"]',
+        "table[bucket[j - i + Nq - 1], h]", ("Nk + Nq - 1",)),
     "log buckets of one side": (
         T5.replace(".abs()", ".clamp(min=0)"), ', table: Float[Tensor, "8 H"]',
         "table[bucket[j - i + Nq - 1], h]", ("Nk + Nq - 1",)),
@@ -108,7 +112,9 @@ def test_what_reads_no_float_input_is_a_table(name: str, read: Read) -> None:
 
 
 def test_sums_over_constants_are_a_table(read: Read) -> None:
-    text = spec(SWIN.replace("[(j - i).clamp(0, 15), i % 16]", ""), ', table: Float[Tensor, "49 H"]')
+    text = spec(
+        SWIN.replace("[(j - i).clamp(0, 15), i % 16]", ""), ', table: Float[Tensor, "49 H"]'
+    )
     recipe = read(text.replace("Nq D", "16 D").replace("Nk D", "16 D"))
     (table,) = [i for i in recipe.inputs if i.derive is not None]
     assert table.dims == ("16", "16")
@@ -130,10 +136,14 @@ def test_reads(name: str, read: Read) -> None:
     assert read(spec(line, extras)).weight is None
 
 
-@pytest.mark.parametrize("name", ["x", "s", "b", "h", "i", "j", "m", "max", "größe", "Nk", "template"])
+@pytest.mark.parametrize(
+    "name", ["x", "s", "b", "h", "i", "j", "m", "max", "größe", "Nk", "template"]
+)
 def test_an_input_may_have_any_name(name: str, read: Read) -> None:
     text = spec("PLACE", f', {name}: Float[Tensor, "H"]').replace("i, j = ", "ii, jj = ")
-    text = text.replace("    s = q @ k.mT\n", "").replace("PLACE", f"score = q @ k.mT + {name}[:, None, None]")
+    text = text.replace("    s = q @ k.mT\n", "").replace(
+        "PLACE", f"score = q @ k.mT + {name}[:, None, None]"
+    )
     recipe = read(text.replace("softmax(s", "softmax(score"))
     assert len(recipe.extra()) == 1
 
@@ -146,6 +156,29 @@ def test_integers_that_index_a_table_are_drawn_inside_it(read: Read) -> None:
     sizes = {"B": 2, "Hq": 3, "Hkv": 3, "Nq": 9, "Nk": 31, "D": 8, "Dv": 8}
     drawn = torch.cat([make_inputs(recipe, sizes, n)["dist"].flatten() for n in range(3)])
     assert (int(drawn.min()), int(drawn.max())) == (0, 9)
+
+
+# What puts whole numbers into a low type, and whether those are positions.
+COUNTED = [
+    ("s = s.masked_fill(j.to(q.dtype) > i.to(q.dtype), -math.inf)", True),
+    ("s = s + 0.1 * torch.arange(nk, dtype=q.dtype)", True),
+    ("s = s + 0.1 * torch.arange(nk).float().to(torch.bfloat16)", True),
+    ("s = s + (j > i).to(q.dtype) * -10000.0", False),
+    ("s = s + (j % 7).to(q.dtype)", False),
+    ("s = s + (2.0 ** -torch.arange(1, heads + 1)[:, None, None] * (j - i)).to(q.dtype)", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "said"), COUNTED)
+def test_positions_in_a_low_type_are_said(line: str, said: bool, read: Read) -> None:
+    found = [c for c in read(spec(line)).clauses if c.kind == "rounding"]
+    assert [c.lines for c in found] == ([(11,)] if said else [])
+
+
+def test_positions_that_a_low_type_cannot_hold_are_the_reason(read: Read) -> None:
+    with pytest.raises(SpecError, match="positions are counted in it") as caught:
+        read(spec("s = s + ((j * 97).to(q.dtype) - (i * 97).to(q.dtype)) % 97"))
+    assert "count in int32 or float32" in str(caught.value.fix)
 
 
 @pytest.mark.parametrize("seed", [5, 19, 36, 43])

@@ -218,7 +218,8 @@ inline Tensor full_like(const Tensor& t, double value) { return full(t.sizes(), 
 
 // What the launcher returned, for the record.
 inline void returned(const Tensor& t) {
-  std::vector<long long> sizes(t.contiguous().sizes().begin(), t.sizes().end());
+  if (!t.is_contiguous()) throw std::runtime_error("a returned tensor that is not contiguous");
+  std::vector<long long> sizes(t.sizes().begin(), t.sizes().end());
   cubridge_returned(t.data_ptr(), element(t.scalar_type()).name, sizes.data(), sizes.size());
 }
 inline void returned(const std::vector<Tensor>& all) {

@@ -1,10 +1,8 @@
-"""What FlashAttention-4's function can say is read from a recipe's values."""
+"""What a function's own arguments can say is read from a recipe's values."""
 
 from __future__ import annotations
 
 import math
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,8 @@ from hypothesis import strategies as st
 
 from engine.cuir.parser import parse_expr
 from engine.gpu.worker.cases import Case
-from engine.gpu.worker.fa4 import cap_of, fa4_rival, window_of
-from engine.gpu.worker.rivals import Absent, Mask, mask_of
+from engine.gpu.worker.own_arguments import cap_of, window_of
+from engine.gpu.worker.rivals import mask_of
 from tests.engine.gpu.fakes import Fake, causal_recipe, subject
 
 SIZES = {"B": 1, "Hq": 2, "Hkv": 2, "Nq": 40, "Nk": 56, "D": 64, "Dv": 64}
@@ -67,37 +65,6 @@ def test_windows(
     keep: str, n_q: int, n_k: int, want: tuple[int | None, int | None] | None, tmp_path: Path
 ) -> None:
     assert windows(keep, n_q, n_k, tmp_path) == want
-
-
-def test_it_is_called_in_its_own_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, Any] = {}
-
-    def flash_attn_func(q: Any, k: Any, v: Any, **options: Any) -> Any:
-        seen.update(options, shape=tuple(q.shape))
-        return v.new_ones(*q.shape[:3], v.shape[-1]), None
-
-    package, module = types.ModuleType("flash_attn"), types.ModuleType("flash_attn.cute")
-    module.flash_attn_func = flash_attn_func  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "flash_attn", package)
-    monkeypatch.setitem(sys.modules, "flash_attn.cute", module)
-    keep = "j <= i and j > i - 8"
-    found = subject(tmp_path, Fake(), recipe=causal_recipe(keep=keep))
-    sizes = {**SIZES, "Nk": 40}
-    inputs = found.run.make_inputs(Case(1, 2, 2, 40, 40), sizes, torch.bfloat16)
-    rival = fa4_rival(found.run, inputs, sizes, Mask(1, "other"))
-    assert not isinstance(rival, Absent)
-    assert rival(inputs).shape == (1, 2, 40, 64)
-    assert seen["shape"] == (1, 40, 2, 64)
-    assert seen["window_size"] == (7, 0) and not seen["causal"]
-    assert seen["softmax_scale"] == pytest.approx(0.125) and seen["softcap"] == 0.0
-
-
-def test_absent_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "flash_attn", None)
-    found = subject(tmp_path, Fake())
-    inputs = found.run.make_inputs(Case(1, 2, 2, 40, 40), {**SIZES, "Nk": 40}, torch.bfloat16)
-    rival = fa4_rival(found.run, inputs, {**SIZES, "Nk": 40}, Mask(1, "causal"))
-    assert isinstance(rival, Absent) and "not installed" in rival.reason
 
 
 @given(st.floats(0.01, 4.0), st.floats(1.0, 100.0))

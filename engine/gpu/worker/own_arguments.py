@@ -1,72 +1,30 @@
-"""FlashAttention-4 (`flash_attn.cute`) as a rival, where it is installed on the machine.
+"""What of a recipe the arguments of attention functions say: a scale, a soft cap, a window.
 
-It is never a dependency: `pip install flash-attn-4`, or its folder on PYTHONPATH, lets it in. What
-its function can say is full, causal and sliding-window softmax attention with a scale and a soft
-cap; whether a recipe is one of these is read from the recipe's values, not from its form.
+Read from the recipe's values, not from its form, so that every way of writing one is seen.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from engine.cuir.nodes import Expr, Index, Name, walk_expr
 from engine.cuir.scalar import evaluate
-from engine.gpu.worker.rivals import UNREAD_SPEC, Absent, Contestant, Mask
+from engine.gpu.worker.rivals import Mask
 from engine.gpu.worker.specrun import SpecRun
 
-NAME = "FlashAttention-4"
-MODULE = "flash_attn.cute"
 Window = tuple[int | None, int | None]
 
 
-def fa4_rival(
-    run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], mask: Mask
-) -> Contestant | Absent:
-    """`flash_attn_func` with the recipe's scale, cap and window, or why it does not take part."""
-    recipe = run.recipe
-    if recipe is None:
-        return Absent(UNREAD_SPEC)
-    if recipe.weight is not None:
-        return Absent("its function is softmax attention; this recipe has weights of its own")
-    cap_scale = cap_of(recipe.score, sizes)
-    if cap_scale is None:
-        return Absent("its function takes a scale and a soft cap, and no other score")
-    window = window_of(run, inputs, sizes, mask)
-    if window is None:
-        return Absent("its function takes causal masks and sliding windows, and no other mask")
-    try:
-        function = importlib.import_module(MODULE).flash_attn_func
-    except ImportError as error:
-        missing = getattr(error, "name", None) or ""
-        if missing.split(".")[0] in ("flash_attn", ""):
-            return Absent("not installed (pip install flash-attn-4, or its folder on PYTHONPATH)")
-        return Absent(f"does not import here: {error}")
-    scale, cap = cap_scale
-    causal = window == (None, 0)
-    options: dict[str, Any] = {"softmax_scale": scale, "softcap": cap, "causal": causal}
-    if not causal and window != (None, None):
-        options["window_size"] = window
-
-    def call(inputs: Mapping[str, Tensor]) -> Tensor:
-        q, k, v = (run.canonical(inputs, role).transpose(1, 2) for role in ("q", "k", "v"))
-        out = function(q, k, v, **options)
-        o: Tensor = out[0] if isinstance(out, tuple) else out
-        return o.transpose(1, 2)
-
-    return call
-
-
-def cap_of(score: Expr, sizes: Mapping[str, int]) -> tuple[float, float] | None:
+def cap_of(score: Expr, values: Mapping[str, float]) -> tuple[float, float] | None:
     """(scale, cap) where the score is x * scale (cap 0) or cap * tanh(x * scale / cap), else None.
 
-    Read from the score's values in float64: the cap is its limit, the scale its slope at 0; then
-    the form must hold at every probe to 1e-9.
+    `values` are the sizes and the inputs without dimensions. Read from the score's values in
+    float64: the cap is its limit, the scale its slope at 0; then the form must hold at every probe
+    to 1e-9.
     """
     if any(
         isinstance(e, Index) or (isinstance(e, Name) and e.id in ("b", "h", "i", "j"))
@@ -75,7 +33,7 @@ def cap_of(score: Expr, sizes: Mapping[str, int]) -> tuple[float, float] | None:
         return None
 
     def at(x: float) -> float:
-        return float(evaluate(score, {**sizes, "x": x}))
+        return float(evaluate(score, {**values, "x": x}))
 
     probes = [s * m for m in (1e-3, 0.1, 1.0, 7.0, 60.0, 900.0, 2e4) for s in (1.0, -1.0)]
     tiny = 1e-6

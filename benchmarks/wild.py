@@ -1,0 +1,130 @@
+"""Kernels of five public projects, executed as PTX and compared with references.
+
+The projects' sources are no part of this repository: CUBRIDGE_WILD names a folder that holds them
+(minimal_fp32, llmc, thunderkittens, fa2, fa3), CUBRIDGE_CUTLASS CUTLASS's include folder.
+
+    CUBRIDGE_WILD=... CUBRIDGE_CUTLASS=... python benchmarks/wild.py [NAME ...]
+
+writes benchmarks/results/wild.json: what ran, at which sizes, how far off and in how many seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+OURS = ROOT / "benchmarks" / "wild"
+SPECS = ROOT / "benchmarks" / "specs"
+RESULTS = ROOT / "benchmarks" / "results" / "wild.json"
+CUTE = ("--nvcc=-std=c++17", "--nvcc=--expt-relaxed-constexpr", "--nvcc=--expt-extended-lambda")
+
+
+@dataclass(frozen=True, slots=True)
+class Wild:
+    """One kernel: its project, the source ({wild}, {cutlass}, {ours} are folders), options."""
+
+    project: str
+    source: str
+    options: tuple[str, ...]
+    sizes: tuple[str, ...]
+
+    def command(self) -> list[str]:
+        """`cubridge check` of it."""
+        places = {"wild": os.environ["CUBRIDGE_WILD"], "ours": str(OURS), "specs": str(SPECS),
+                  "cutlass": os.environ.get("CUBRIDGE_CUTLASS", "")}  # fmt: skip
+        words = [self.source, *self.options, *(w for s in self.sizes for w in ("--sizes", s))]
+        return [sys.executable, "-m", "cubridge_tui", "check", "--json",
+                *(w.format(**places) for w in words)]  # fmt: skip
+
+
+def _llmc(kernel: int) -> Wild:
+    return Wild(
+        "karpathy/llm.c", "{ours}/llmc.cu",
+        ("--arch=sm_80", "--reference={specs}/rows_first_causal.py", "-I{wild}/llmc",
+         f"-DKERNEL={kernel}", "--nvcc=-std=c++17", "--nvcc=--use_fast_math"),
+        ("B=1 Hq=2 N=48 D=64", "B=2 Hq=2 N=33 D=32"),
+    )  # fmt: skip
+
+
+def _fa2(head: int, causal: bool) -> Wild:
+    return Wild(
+        "Dao-AILab/flash-attention 2", "{ours}/fa2.cu",
+        ("--arch=sm_80", f"--reference={'causal' if causal else 'full'}", f"-DHEAD={head}",
+         f"-DCAUSAL={str(causal).lower()}", "-I{wild}/fa2/src", "-I{wild}/fa2/stubs",
+         "-I{cutlass}", *CUTE),
+        (f"B=1 Hq=2 Hkv=1 Nq=128 Nk=128 D={head}", f"B=1 Hq=2 Hkv=1 Nq=130 Nk=200 D={head}",
+         f"B=1 Hq=2 Hkv=2 Nq=100 Nk=70 D={head}"),
+    )  # fmt: skip
+
+
+def _fa3(head: int, causal: bool) -> Wild:
+    return Wild(
+        "Dao-AILab/flash-attention 3", "{ours}/fa3.cu",
+        (f"--reference={'causal' if causal else 'full'}", f"-DHEAD={head}",
+         f"-DCAUSAL={str(causal).lower()}", "-DFLASHATTENTION_DISABLE_SM8x", "-I{wild}/fa3",
+         "-I{cutlass}", *CUTE),
+        (f"B=1 Hq=2 Hkv=1 Nq=128 Nk=128 D={head}", f"B=1 Hq=2 Hkv=1 Nq=130 Nk=200 D={head}"),
+    )  # fmt: skip
+
+
+KERNELS = {
+    "minimal_fp32": Wild(
+        "tspeterkim/flash-attention-minimal", "{wild}/minimal_fp32/flash.cu",
+        ("--arch=sm_80", "--launcher=forward", "--dtype=f32", "--reference=full"),
+        ("B=1 Hq=2 Nq=64 Nk=64 D=32", "B=2 Hq=1 Nq=32 Nk=32 D=64"),
+    ),
+    "llmc_1": _llmc(1),
+    "llmc_fused": _llmc(0),
+    "thunderkittens": Wild(
+        "HazyResearch/ThunderKittens", "{ours}/thunderkittens.cu",
+        ("--reference=causal", "-I{wild}/thunderkittens", "-I{wild}/thunderkittens/include",
+         "-DKITTENS_HOPPER", "-DKITTENS_SM90", "--nvcc=-std=c++20", *CUTE[1:]),
+        ("B=1 Hq=2 Hkv=1 N=384 D=64", "B=1 Hq=1 Hkv=1 N=192 D=128"),
+    ),
+    "fa2_64_causal": _fa2(64, True),
+    "fa2_128": _fa2(128, False),
+    "fa3_128_causal": _fa3(128, True),
+    "fa3_64": _fa3(64, False),
+}  # fmt: skip
+
+
+def measure(name: str) -> dict[str, Any]:
+    """Runs one kernel; raises where it gave no result."""
+    began = time.perf_counter()
+    done = subprocess.run(KERNELS[name].command(), cwd=ROOT, capture_output=True, text=True)
+    if not done.stdout:
+        raise RuntimeError(f"{name}: {done.stderr.strip()}")
+    found = json.loads(done.stdout)
+    return {
+        "project": KERNELS[name].project, "g1": found["g1"],
+        "seconds": round(time.perf_counter() - began, 1),
+        "cases": [
+            {"sizes": c["sizes"], "errors": c["errors"], "findings": len(c["findings"]),
+             "executed_s": round(c["seconds"], 1)}
+            for c in found["cases"]
+        ],
+    }  # fmt: skip
+
+
+def main() -> int:
+    chosen = sys.argv[1:] or list(KERNELS)
+    passed = True
+    for name in chosen:
+        row = measure(name)
+        passed = passed and bool(row["g1"])
+        print(name, row["g1"], row["seconds"], flush=True)
+        results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        results = dict(sorted((results | {name: row}).items()))
+        RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,176 @@
+"""Kernels with their launchers, compiled, recorded, executed as PTX and compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cubridge_tui.cli import main
+from engine.build.toolchain import find_toolchain
+from engine.errors import CuBridgeError
+
+
+def _nvcc() -> bool:
+    try:
+        find_toolchain()
+    except CuBridgeError:
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(not _nvcc(), reason="nvcc compiles the kernels of these tests")
+
+KERNEL = """\
+#include <cuda_runtime.h>
+__global__ void attention(const float* q, const float* k, const float* v, float* o, float* lse,
+                          int N, int D, float scale) {
+  extern __shared__ float s[];
+  int i = blockIdx.x, h = blockIdx.y, t = threadIdx.x;
+  q += (h * N + i) * D; k += h * N * D; v += h * N * D; o += (h * N + i) * D;
+  for (int j = t; j < N; j += blockDim.x) {
+    float x = 0;
+    for (int d = 0; d < D; d++) x += q[d] * k[j * D + d];
+    s[j] = x * scale;
+  }
+  __syncthreads();
+  float m = -INFINITY, l = 0;
+  for (int j = 0; j < N; j++) m = fmaxf(m, s[j]);
+  for (int j = 0; j < N; j++) l += __expf(s[j] - m);
+  for (int d = t; d < D; d += blockDim.x) {
+    float x = 0;
+    for (int j = 0; j < N; j++) x += __expf(s[j] - m) * v[j * D + d];
+    o[d] = x / l;
+  }
+  if (t == 0) lse[h * N + i] = m + __logf(l);
+}
+"""
+LAUNCH = """\
+void launch(const float* q, const float* k, const float* v, float* o, float* lse, int B, int Hq,
+            int N, int D, float scale) {
+  attention<<<dim3(N, B * Hq), 64, N * sizeof(float)>>>(q, k, v, o, lse, N, D, scale);
+}
+"""
+TORCH = """\
+#include <torch/extension.h>
+std::vector<torch::Tensor> forward(torch::Tensor q, torch::Tensor k, torch::Tensor v) {
+  TORCH_CHECK(q.size(2) == k.size(2), "one length, not ", q.size(2), " and ", k.size(2));
+  auto o = torch::empty_like(q);
+  auto lse = torch::zeros({q.size(0), q.size(1), q.size(2)}, q.options().dtype(torch::kFloat32));
+  int n = q.size(2), d = q.size(3);
+  attention<<<dim3(n, q.size(0) * q.size(1)), 64, n * sizeof(float)>>>(
+      q.data_ptr<float>(), k.data_ptr<float>(), v.data_ptr<float>(), o.data_ptr<float>(),
+      lse.data_ptr<float>(), n, d, 1 / sqrtf(d));
+  return {o, lse};
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward); }
+int main() { return 0; }
+"""
+CASE = ["--arch", "sm_80", "--sizes", "B=2 Hq=1 N=40 D=8"]
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "theirs.cu"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def replaced(text: str, old: str, new: str) -> str:
+    assert text.count(old) == 1
+    return text.replace(old, new)
+
+
+def line_of(text: str, part: str) -> int:
+    return next(n for n, row in enumerate(text.splitlines(), 1) if part in row)
+
+
+def test_a_seeded_race_and_a_bound_are_at_their_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = replaced(KERNEL, "j < N; j += blockDim.x", "j <= N; j += blockDim.x")
+    text = replaced(text, "  __syncthreads();\n", "") + LAUNCH
+    assert main(["check", write(tmp_path, text), *CASE, "--json"]) == 1
+    out = json.loads(capsys.readouterr().out)
+    (case,) = out["cases"]
+    found = {(f["kind"], int(f["place"].rsplit(":", 1)[1])) for f in case["findings"]}
+    assert ("out of bounds", line_of(text, "s[j] = x * scale")) in found
+    assert ("out of bounds", line_of(text, "x += q[d]")) in found
+    assert ("race", line_of(text, "m = fmaxf")) in found
+    assert out["g1"] is None and not case["compared"] and case["sizes"]["N"] == 40
+
+
+def test_a_missing_fence_is_at_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    source = Path(__file__).with_name("bulk_store.cu")
+    assert main(["check", str(source), "--sizes", "B=1 Hq=1 N=3 D=64"]) == 1
+    store, read = (line_of(source.read_text(), part) for part in ("row[d] =", '"l"(&o)'))
+    found = capsys.readouterr().out
+    assert f"{source}:{read}: missing proxy fence" in found
+    assert f"the other access: {source}:{store}\n" in found
+
+
+def test_wrong_numbers_name_the_first_wrong_element(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = replaced(KERNEL, "j < N; j++) l +=", "j < N - 1; j++) l +=") + LAUNCH
+    assert main(["check", write(tmp_path, text), *CASE, "--reference", "full", "--json"]) == 1
+    out = json.loads(capsys.readouterr().out)
+    (case,) = out["cases"]
+    assert out["g1"] is False and not case["findings"]
+    o, lse = case["differences"]
+    assert o["tensor"] == "o" and o["at"] == [0, 0, 0, 0] and abs(o["got"]) > abs(o["expected"])
+    assert lse["tensor"] == "lse" and lse["at"][0] == 0 and lse["got"] < lse["expected"]
+
+
+def test_a_torch_launcher_is_imported_and_checked_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = write(tmp_path, KERNEL + TORCH)
+    options = ["--arch", "sm_80", "--launcher", "forward", "--dtype", "f32", "--reference", "full"]
+    case = ["--sizes", "B=1 Hq=2 Nq=20 Nk=20 D=8"]
+    assert main(["import", source, *options, *case, "--out", "kept"]) == 0
+    assert sorted(p.name for p in (tmp_path / "kept").iterdir()) == [
+        "kernel.toml", "reference.py", "theirs.cu",
+    ]  # fmt: skip
+    capsys.readouterr()
+    assert main(["check", "kept", "--json"]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert out["g1"] is True and set(out["cases"][0]["errors"]) == {"o", "lse"}
+
+
+@pytest.mark.parametrize(
+    ("launcher", "message"),
+    [
+        ("void launch(const float* q, float* o) { int x = y; }", "does not compile: "),
+        ("void launch(const float* q, float* o) {}", "launched no kernel"),
+        (
+            "__global__ void idle() {}\nvoid launch(float* o) { idle<<<1, 32>>>(); }",
+            "writes nothing into o",
+        ),
+        (
+            "#include <cstdio>\n#include <cstdlib>\nvoid launch(float* o) "
+            '{ fprintf(stderr, "no such size\\n"); exit(1); }',
+            "launch failed: no such size",
+        ),
+        (
+            "void launch(float* o) { void* p; cudaHostRegister(o, 4, 0); }",
+            "calls cudaHostRegister, which the recorder does not have",
+        ),
+    ],
+)
+def test_bad_input_ends_in_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: str, message: str
+) -> None:
+    assert main(["check", write(tmp_path, f"#include <cuda_runtime.h>\n{launcher}\n"), *CASE]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_draft_is_written_where_the_launcher_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = write(tmp_path, KERNEL)
+    assert main(["import", source, "--reference", "full"]) == 2
+    assert "launcher.cu" in capsys.readouterr().err
+    assert "attention<<<grid, block, shared, stream>>>" in Path("launcher.cu").read_text()

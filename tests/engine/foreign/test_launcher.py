@@ -1,0 +1,86 @@
+"""Launchers' signatures: what each parameter is, by its name, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.errors import InputError
+from engine.foreign.draft import draft_launcher, kernels_in
+from engine.foreign.launcher import SHAPES, Launcher, has_function, read_launcher
+
+
+def read(text: str, name: str = "launch", **more: object) -> Launcher:
+    return read_launcher(text, "k.cu", name, {}, "bf16", **more)  # type: ignore[arg-type]
+
+
+def kinds(launcher: Launcher) -> list[tuple[str, str, str]]:
+    return [(p.kind, p.means, p.dtype) for p in launcher.parameters]
+
+
+def test_names_say_what_parameters_are() -> None:
+    launcher = read(
+        "void launch(const __half* __restrict__ Q, const void *k, nv_bfloat16 const* d_v, "
+        "float* out, float *lse_ptr, const int b, unsigned int Nq, int n, size_t Hkv, "
+        "float softmax_scale = 1.f, cudaStream_t s = 0) {}"
+    )
+    assert kinds(launcher) == [
+        ("tensor", "q", "f16"), ("tensor", "k", "bf16"), ("tensor", "v", "bf16"),
+        ("tensor", "o", "f32"), ("tensor", "lse", "f32"), ("size", "B", ""), ("size", "Nq", ""),
+        ("size", "N", ""), ("size", "Hkv", ""), ("scalar", "scale", ""), ("stream", "stream", ""),
+    ]  # fmt: skip
+    assert [p.means for p in launcher.outputs] == ["o", "lse"]
+
+
+def test_torch_launchers_return_their_outputs() -> None:
+    one = read(
+        "torch::Tensor forward(torch::Tensor Q, const at::Tensor& K, Tensor v) {}", "forward"
+    )
+    assert kinds(one) == [("tensor", n, "bf16") for n in "qkv"]
+    assert [p.means for p in one.outputs] == ["o"]
+    assert {"Hkv", "Nk"} <= one.sizes
+    two = read("std::vector<at::Tensor> f(at::Tensor q, at::Tensor k, at::Tensor v) {}", "f")
+    assert [p.means for p in two.outputs] == ["o", "lse"]
+
+
+def test_scalars_of_the_reference_are_known() -> None:
+    launcher = read("void launch(float* q, int window, float cap) {}", scalars=("window", "cap"))
+    assert kinds(launcher)[1:] == [("scalar", "window", ""), ("scalar", "cap", "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "line"),
+    [
+        ("\nvoid launch(float* q,\n float* bias) {}", "what is bias?", 3),
+        ("void launch(float* q, int stages) {}", "what is stages?", 1),
+        ("void launch(float* q, float eps) {}", "what is eps?", 1),
+        ("void launch(Params p[4]) {}", "a parameter that is not plain", 1),
+        ("void launch(Thing* q) {}", "elements of type Thing", 1),
+    ],
+)
+def test_what_a_name_does_not_say_is_refused_at_its_line(
+    text: str, message: str, line: int
+) -> None:
+    with pytest.raises(InputError) as caught:
+        read(text)
+    assert message in caught.value.message
+    assert caught.value.where is not None and caught.value.where.line == line
+
+
+def test_a_missing_launcher_is_drafted() -> None:
+    text = (
+        "template <int D> __global__ void fwd(const float* __restrict__ Q, const float* K, "
+        "const float* V, float* O, int N, int tiles) {}\n__global__ void merge(float* x) {}\n"
+    )
+    assert not has_function(text, "launch")
+    with pytest.raises(InputError, match="no function named launch"):
+        read(text)
+    assert [(k.name, k.template) for k in kernels_in(text)] == [("fwd", True), ("merge", False)]
+    draft = draft_launcher(text, "theirs.cu", SHAPES, "launcher.cu")
+    assert "fwd<><<<grid, block, shared, stream>>>(q, k, v, o, Nk, tiles);" in draft
+    assert "int tiles{};  // FILL IN" in draft and "merge" in draft
+    assert [p.means for p in read(draft).tensors] == ["q", "k", "v", "o"]
+
+
+def test_a_source_without_a_kernel_has_no_draft() -> None:
+    with pytest.raises(InputError, match="no __global__ function"):
+        draft_launcher("int x;", "a.cu", SHAPES, "launcher.cu")

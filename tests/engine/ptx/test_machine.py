@@ -1,0 +1,252 @@
+"""The machine on small PTX: divergence, collectives, barriers, memory, two worlds, order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.errors import InputError
+from engine.ptx.launch import Launch, Outcome, run
+from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
+from engine.ptx.parser import parse_module
+
+HEAD = """.version 8.6
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 source, .param .u64 target)
+{
+	.reg .pred %p<8>;
+	.reg .b32 %r<32>;
+	.reg .f32 %f<16>;
+	.reg .b64 %d<8>;
+	.shared .align 16 .b8 held[512];
+	.shared .align 8 .b64 barrier;
+	ld.param.u64 %d0, [source];
+	ld.param.u64 %d1, [target];
+	mov.u32 %r0, %tid.x;
+	mov.u32 %r31, %ctaid.x;
+	mul.wide.u32 %d2, %r0, 4;
+	add.s64 %d3, %d0, %d2;
+	add.s64 %d4, %d1, %d2;
+	mov.u32 %r1, held;
+	shl.b32 %r2, %r0, 2;
+	add.s32 %r2, %r2, %r1;
+"""
+
+
+def execute(
+    body: str, threads: int = 64, blocks: int = 1, seed: int | None = None, most: int = 10_000
+) -> tuple[np.ndarray, Outcome]:
+    module = parse_module(HEAD + body + "\n\tret;\n}\n", "k.ptx")
+    source = np.arange(128, dtype=np.uint32) + 100
+    target = np.zeros(128, np.uint32)
+    addresses = b"".join((GLOBAL + (i << WINDOW) + HALF).to_bytes(8, "little") for i in range(2))
+    launch = Launch("k", (blocks, 1, 1), (threads, 1, 1), 0, addresses)
+    done = run(module, launch, [Tensor("source", source), Tensor.output("target", target)], seed,
+               most)  # fmt: skip
+    return target, done
+
+
+def kinds(done: Outcome) -> set[str]:
+    return {f.kind for f in done.findings}
+
+
+COPY = "\tld.global.u32 %r3, [%d3];\n\tst.shared.u32 [%r2], %r3;\n"
+TURNED = "\tsub.s32 %r4, 63, %r0;\n\tshl.b32 %r4, %r4, 2;\n\tadd.s32 %r4, %r4, %r1;\n"
+READ = TURNED + "\tld.shared.u32 %r5, [%r4];\n\tst.global.u32 [%d4], %r5;\n"
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_a_barrier_orders_what_warps_exchange(seed: int | None) -> None:
+    target, done = execute(COPY + "\tbar.sync 0;\n" + READ, seed=seed)
+    assert not done.findings
+    assert target[:64].tolist() == list(range(163, 99, -1))
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_without_it_the_race_is_found_in_every_order(seed: int | None) -> None:
+    _, done = execute(COPY + READ, seed=seed)
+    assert "race" in kinds(done)
+
+
+def test_threads_that_parted_meet_again() -> None:
+    target, done = execute("""
+	and.b32 %r3, %r0, 1;
+	setp.eq.u32 %p0, %r3, 0;
+	mov.u32 %r4, 7;
+	@%p0 bra even;
+	mov.u32 %r4, 9;
+	bra.uni join;
+even:
+	add.s32 %r4, %r4, 1;
+join:
+	shfl.sync.bfly.b32 %r5, %r4, 1, 31, -1;
+	st.global.u32 [%d4], %r5;""")
+    assert not done.findings
+    assert target[:4].tolist() == [9, 8, 9, 8]
+
+
+def test_a_barrier_that_not_all_reach_is_a_deadlock() -> None:
+    _, done = execute("\tsetp.lt.u32 %p0, %r0, 32;\n\t@%p0 bar.sync 1, 64;\n")
+    assert kinds(done) == {"deadlock"}
+
+
+def test_threads_that_ended_are_not_waited_for() -> None:
+    target, done = execute(
+        "\tsetp.ge.u32 %p0, %r0, 32;\n\t@%p0 ret;\n\tbar.sync 0;\n\tst.global.u32 [%d4], %r0;\n"
+    )
+    assert not done.findings and target[31] == 31
+
+
+def test_a_loop_that_nothing_ends_is_a_finding() -> None:
+    _, done = execute("again:\n\tadd.s32 %r3, %r3, 1;\n\tbra again;\n")
+    assert kinds(done) == {"deadlock"}
+
+
+MBARRIER = """
+	mov.u32 %r6, barrier;
+	setp.eq.u32 %p1, %r0, 0;
+	@%p1 mbarrier.init.shared::cta.b64 [%r6], {count};
+	bar.sync 0;
+	setp.ge.u32 %p2, %r0, 32;
+	@%p2 bra producer;
+again:
+	mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r6], {parity};
+	@!%p3 bra again;
+	ld.shared.u32 %r5, [%r2+128];
+	st.global.u32 [%d4], %r5;
+	ret;
+producer:
+	st.shared.u32 [%r2], %r0;
+	{arrive}
+"""
+ARRIVE = "mbarrier.arrive.shared::cta.b64 _, [%r6];"
+
+
+def test_an_mbarrier_orders_its_two_sides() -> None:
+    body = MBARRIER.format(count=32, parity=0, arrive=ARRIVE)
+    for seed in (None, 0, 1):
+        target, done = execute(body, seed=seed)
+        assert not done.findings and target[5] == 37
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [({"parity": 1}, "race"), ({"count": 33}, "deadlock"), ({"arrive": ""}, "deadlock"),
+     ({"arrive": ARRIVE * 2, "count": 48}, "barrier misuse"), ({"count": 0}, "barrier misuse")],
+)  # fmt: skip
+def test_an_mbarrier_used_wrongly(change: dict[str, object], kind: str) -> None:
+    given = {"count": 32, "parity": 0, "arrive": ARRIVE} | change
+    assert kind in kinds(execute(MBARRIER.format(**given))[1])
+
+
+ASYNC = """
+	cp.async.ca.shared.global [%r2], [%d3], 4;
+	cp.async.commit_group;
+	{wait}
+	ld.shared.u32 %r5, [%r2];
+	st.global.u32 [%d4], %r5;
+"""
+
+
+def test_a_copy_is_there_when_it_was_waited_for() -> None:
+    target, done = execute(ASYNC.format(wait="cp.async.wait_group 0;"))
+    assert not done.findings and target[3] == 103
+
+
+@pytest.mark.parametrize("wait", ["", "cp.async.wait_group 1;", "bar.sync 0;"])
+def test_and_not_before(wait: str) -> None:
+    found = kinds(execute(ASYNC.format(wait=wait))[1])
+    assert "early read" in found and "undefined value" in found
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ("\tst.global.u32 [%d4+512], %r0;\n", "out of bounds"),
+        ("\tld.global.u32 %r3, [%d3+-4];\n", "out of bounds"),
+        ("\tst.shared.u32 [%r2+520], %r0;\n", "out of bounds"),
+        ("\tst.global.u32 [%d4+2], %r0;\n", "misaligned"),
+        ("\tld.shared.u32 %r3, [%r2];\n\tst.global.u32 [%d4], %r3;\n", "undefined value"),
+        ("\tst.global.u32 [%d4], %r9;\n", "undefined value"),
+        ("\tsetp.lt.s32 %p0, %r9, 0;\n\t@%p0 ret;\n", "undefined value"),
+        ("\tst.global.u32 [%d1], %r0;\n", "race"),
+        ("\tst.shared.u32 [held], %r0;\n", "race"),
+        ("\ttrap;\n", "trap"),
+    ],
+)
+def test_what_memory_says(body: str, kind: str) -> None:
+    _, done = execute(body)
+    assert kind in kinds(done)
+    assert done.findings[0].block == 0 and done.findings[0].thread >= 0
+
+
+def test_an_undefined_value_that_decides_nothing_is_none() -> None:
+    target, done = execute("\tand.b32 %r9, %r9, 0;\n\tst.global.u32 [%d4], %r9;\n")
+    assert not done.findings and not target[:64].any()
+
+
+@pytest.mark.parametrize("threads", [64, 1024])
+def test_two_blocks_on_one_output(threads: int) -> None:
+    """Blocks that execute together, and blocks of different batches."""
+    body = "\tsetp.ge.u32 %p0, %r0, 64;\n\t@%p0 ret;\n\tst.global.u32 [%d4], 5;\n"
+    assert kinds(execute(body, threads, blocks=3)[1]) == {"race"}
+
+
+def test_blocks_that_only_read_one_place() -> None:
+    assert not execute("\tld.global.u32 %r3, [%d0];\n", blocks=3)[1].findings
+
+
+def test_shared_memory_that_no_block_can_have() -> None:
+    text = HEAD.replace("held[512]", "held[300000]") + "\n\tret;\n}\n"
+    done = run(parse_module(text, "k"), Launch("k", (1, 1, 1), (32, 1, 1), 0, bytes(16)), [])
+    assert kinds(done) == {"too many resources"}
+
+
+def test_registers_that_do_not_fit_together() -> None:
+    body = "\tsetmaxnreg.inc.sync.aligned.u32 {};\n"
+    assert not execute(body.format(128), 512)[1].findings
+    assert kinds(execute(body.format(136), 512)[1]) == {"too many resources"}
+
+
+@pytest.mark.parametrize(
+    "line", ["add.cc.u32 %r3, %r0, %r0;", "vadd.s32.s32.s32 %r3, %r0, %r0, %r0;",
+             "ld.global.u32.surprise %r3, [%d3];", "fma.rz.f32 %f1, %f1, %f1, %f1;"],
+)  # fmt: skip
+def test_what_is_not_executed_is_refused_by_name_and_line(line: str) -> None:
+    with pytest.raises(InputError, match=rf"PTX line \d+: {line.split()[0]}"):
+        execute("\t" + line)
+
+
+MATMUL = """
+	.reg .f32 %c<4>;
+	.reg .b64 %m;
+	st.shared.u32 [%r2], 0;
+	{proxy}
+	bar.sync 0;
+	mov.f32 %c0, 0f00000000; mov.f32 %c1, 0f00000000;
+	mov.f32 %c2, 0f00000000; mov.f32 %c3, 0f00000000;
+	add.f32 %c0, %c0, %c1;
+	shr.u32 %r7, %r1, 4;
+	cvt.u64.u32 %m, %r7;
+	setp.eq.u32 %p1, 0, 0;
+	{fence}
+	wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{%c0, %c1, %c2, %c3}},
+		%m, %m, %p1, 1, 1, 0, 0;
+	wgmma.commit_group.sync.aligned;
+	{wait}
+	st.global.f32 [%d4], %c0;
+"""
+GOOD = {"proxy": "fence.proxy.async;", "fence": "wgmma.fence.sync.aligned;",
+        "wait": "wgmma.wait_group.sync.aligned 0;"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lost", "kind"),
+    [("", ""), ("proxy", "missing proxy fence"), ("fence", "missing wgmma fence"),
+     ("wait", "early read")],
+)  # fmt: skip
+def test_a_matmul_of_a_warpgroup(lost: str, kind: str) -> None:
+    body = MATMUL.format(**(GOOD | ({lost: ""} if lost else {})))
+    found = kinds(execute(body, 128)[1])
+    assert kind in found if kind else not found
