@@ -158,7 +158,7 @@ def scale(args, *, T, D):
     Y = gmem[f32](args.y, 64, D)
     acc = fill(mma_acc[64, D, 2], args.alpha)
     if block_id(0) == 0:
-        put_bits[64, D](X[3:], lambda i, j: i * j % 3 == 1, at=[2, 5])
+        put_bits[64, D](X[3:], X[1:], lambda i, j: i * j % 3 == 1 and j > 8, at=[2, 5])
     sync()
     bits = load_bits[mma_acc[64, D, 2]](X[3:])
     acc = keep_bits(acc, bits)
@@ -171,14 +171,25 @@ ONE_BLOCK = HOST.replace("ceil_div(args.N, 32)", "1")
 def test_bits_are_what_was_put_and_not_set_outside(words):
     module = program(BITS, host=ONE_BLOCK)
     assert check(module) == ()
-    given = {"x": torch.full((words,), 7, dtype=torch.int32), "y": torch.full((64, 32), 9.0),
+    x = torch.tensor([7, 30, 31, *[7] * (words - 3)], dtype=torch.int32)
+    given = {"x": x, "y": torch.full((64, 32), 9.0),
              "N": words, "alpha": 0.5}  # fmt: skip
     outcome = run_program(module, given)
     assert outcome.clean, outcome.findings
     i, j = torch.arange(2, 66)[:, None], torch.arange(5, 37)[None, :]
     word = (4 * (i - 2) + (j - 5) // 2 % 4).expand(64, 32)
-    kept = (i * j % 3 == 1) & (3 + word < words)
+    kept = (i * j % 3 == 1) & (j > 8) & (3 + word < words)
     assert torch.equal(outcome.outputs["y"].double(), torch.where(kept, 0.5, -torch.inf).double())
+    assert outcome.outputs["x"][:3].tolist() == [7, 10, 36]  # a multiple of 3 has no bit
+
+
+def test_the_ends_of_bits_only_widen():
+    module = program(BITS, host=ONE_BLOCK)
+    x = torch.tensor([7, 4, 90, *[7] * 256], dtype=torch.int32)
+    given = {"x": x, "y": torch.zeros(64, 32), "N": 259, "alpha": 0.5}
+    outcome = run_program(module, given)
+    assert outcome.clean, outcome.findings
+    assert outcome.outputs["x"][:3].tolist() == [7, 4, 90]
 
 
 def test_the_last_column_takes_the_sign_of_its_word():
@@ -188,7 +199,7 @@ def test_the_last_column_takes_the_sign_of_its_word():
     outcome = run_program(module, given)
     assert outcome.clean, outcome.findings
     i, j = torch.arange(2, 66)[:, None], torch.arange(5, 133)[None, :]
-    kept = i * j % 3 == 1
+    kept = (i * j % 3 == 1) & (j > 8)
     assert torch.equal(outcome.outputs["y"].double(), torch.where(kept, 0.5, -torch.inf).double())
     words = outcome.outputs["x"][3:].view(64, 4)
     assert torch.equal(words, words.to(torch.int32).to(words.dtype))

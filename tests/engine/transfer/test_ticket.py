@@ -203,7 +203,7 @@ WRONG: dict[str, tuple[list[tuple[str, str]], str]] = {
     "a queue that begins elsewhere": ([(ZERO, ZERO.replace(", 0)", ", 1)"))], ""),
     "a queue for each block of rows": (
         [(QUEUE, QUEUE.replace("0, 0,", "0, block_id(0) % ceil_div(args.Nq, BM),"))], ""),
-    "the bits in the queue's place": ([(QUEUE, QUEUE.replace("2 +", "3 +"))], "global_race"),
+    "the bits in the queue's place": ([(QUEUE, QUEUE.replace("4 +", "5 +"))], "global_race"),
 }  # fmt: skip
 
 
