@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+from engine.errors import LiftError, Where
 from engine.lift.catalogue import Catalogue
 from engine.lift.scope import C_TYPES
 from engine.lift.syntax import KEYWORDS, SCALAR_TYPES
-from engine.lift.tokens import Token
+from engine.lift.tokens import Token, Tokens
 from engine.resources import include_dir
 
 NAMESPACE = "cubridge"
@@ -79,6 +80,39 @@ def aliases(tokens: Sequence[Token]) -> Iterable[Token]:
             yield from (t for t in tokens[end - 1 : end] if t.kind == "word")
 
 
+def is_own(name: str) -> bool:
+    """Whether a quoted include can be a header of the source's own folder.
+
+    What it says is judged where the package is read (`check_own_header`).
+    """
+    return re.fullmatch(r"[\w-]+\.(?:cuh|hpp|h)", name) is not None
+
+
+def check_own_header(data: bytes, name: str, catalogue: Catalogue) -> None:
+    """Holds a header of the source's own folder to the source's rules.
+
+    Raises:
+        LiftError: it gives a name that has a meaning a second one, by a definition, a macro or an
+            alias, or it defines an operator.
+    """
+    code = Tokens(data)
+    tokens, taken = code.all, meant(catalogue)
+    found = {n: at for n, at in defined_macros(tokens).items() if n in words(catalogue)}
+    found |= {t.text: t.start for t in aliases(tokens) if t.text in taken}
+    for before, token, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if token.text == "operator":
+            found.setdefault("operator", token.start)
+        defines = before.kind == "word" and before.text not in ("return", "else", "case")
+        if token.text in taken and after.text == "(" and (defines or before.text == ">"):
+            found.setdefault(token.text, token.start)
+    for word, at in found.items():
+        raise LiftError(
+            f"`{word}` has a meaning already, which a second one would change",
+            where=Where(name, data.count(b"\n", 0, at) + 1),
+            fix="name it otherwise",
+        )
+
+
 def includes(tokens: Sequence[Token]) -> Iterable[tuple[Token, str]]:
     """Each `#include`, with its name as it is written between the quotes or brackets; "" where a
     macro stands for it."""
@@ -91,7 +125,7 @@ def includes(tokens: Sequence[Token]) -> Iterable[tuple[Token, str]]:
                     break
                 line.append(token)
             if first.kind == "string" and len(line) == 1:
-                yield tokens[at], first.text[1:-1]
+                yield first, first.text[1:-1]
             elif first.text == "<" and line[-1].text == ">":
                 yield tokens[at], "".join(t.text for t in line[1:-1])
             else:

@@ -18,8 +18,9 @@ from typing import Any, NoReturn
 from engine.cuir.arch import archs as known_archs
 from engine.errors import InputError, Where
 from engine.files import SOURCE_LIMIT, read_file
+from engine.lift.catalogue import default_catalogue
 from engine.lift.constants import TYPE_BYTES
-from engine.lift.headers import bundled_headers
+from engine.lift.headers import bundled_headers, check_own_header
 from engine.lift.tokens import Tokens
 from engine.resources import KERNEL_SOURCE, include_dir, kernel_dir
 
@@ -313,6 +314,8 @@ def used_headers(
             known = _header_name(path, include, folder)
             if known not in found:
                 found[known] = read_file(path, "make it readable", SOURCE_LIMIT)
+                if known not in bundled_headers():
+                    check_own_header(found[known], str(path), default_catalogue())
                 pending.append((found[known], str(path), path.parent))
     return tuple(sorted(found.items()))
 

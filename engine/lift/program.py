@@ -17,6 +17,7 @@ from engine.lift.headers import (
     defined_macros,
     header_words,
     includes,
+    is_own,
     meant,
     words,
 )
@@ -72,7 +73,8 @@ class TopLevel:
         known = bundled_headers() | self.catalogue.headers
         tokens = self.source.tokens.all
         for token, name in includes(tokens):
-            if name not in known:
+            own = token.kind == "string" and is_own(name)
+            if name not in known and not own:
                 ours = ", ".join(sorted(bundled_headers()))
                 raise self.source.fail(
                     token.start,

@@ -12,7 +12,7 @@ import pytest
 
 from engine.errors import LiftError
 from engine.lift.catalogue import default_catalogue
-from engine.lift.headers import bundled_headers, header_names, meant
+from engine.lift.headers import bundled_headers, check_own_header, header_names, meant
 from engine.resources import include_dir
 from tests.engine.lift.sources import lift_body, text_of_body
 
@@ -73,11 +73,10 @@ def test_overloads_of_a_function_are_refused(second: str) -> None:
 INCLUDES = [
     ('#include "cubridge/../../evil.cuh"', "is not known"),
     ('#include "cubridge/./sm80.cuh"', "is not known"),
-    ('#include "evil.cuh"', "is not known"),
     ("#include <evil.cuh>", "is not known"),
     ("#include <../evil.cuh>", "is not known"),
-    ('# /* */ include "evil.cuh"', "is not known"),
-    ('#if 1\n#include "evil.cuh"\n#endif', "is not known"),
+    ('# /* */ include "more/evil.cuh"', "is not known"),
+    ('#if 1\n#include "../evil.cuh"\n#endif', "is not known"),
     ('#define ALSO "cubridge/sm80.cuh"\n#include ALSO', "by a macro"),
     ('#define ROWS 4\n#include "cubridge/sm90.cuh"', "the macro `ROWS` changes"),
     ('#define __half2float(x) 0.0f\n#include "cubridge/sm90.cuh"', "the macro `__half2float`"),
@@ -88,6 +87,32 @@ INCLUDES = [
 def test_only_known_headers_are_included(before: str, words: str) -> None:
     with pytest.raises(LiftError, match=words):
         lift_body("sync();", before)
+
+
+SECOND_MEANINGS = [
+    ("__device__ int floor_div(long long a, long long b) { return 1; }", "floor_div"),
+    ("namespace shop { template <class S> __device__ void gemm(S& s) {} }", "gemm"),
+    ("struct A { Tile<L> exp2(int i); };", "exp2"),
+    ("#define min(a, b) a", "min"),
+    ("using bf16 = float;", "bf16"),
+    ("__device__ float operator*(Tile a, Tile b);", "operator"),
+]
+
+
+@pytest.mark.parametrize(("text", "name"), SECOND_MEANINGS)
+def test_a_header_beside_the_source_gives_no_second_meaning(text: str, name: str) -> None:
+    data = f"#pragma once\n{text}\n".encode()
+    with pytest.raises(LiftError, match=re.escape(f"`{name}` has a meaning already")) as error:
+        check_own_header(data, "shop.cuh", default_catalogue())
+    assert error.value.where is not None and str(error.value.where) == "shop.cuh:2"
+
+
+def test_a_header_beside_the_source_may_call_what_has_a_meaning() -> None:
+    text = (
+        "namespace shop { template <class S, class Q> __device__ void scores(S& s, const Q& q) {"
+        " cubridge::gemm(s, q, transpose(q)); s = exp2(s); if (min(1, 2)) { sync(); } } }"
+    )
+    check_own_header(text.encode(), "shop.cuh", default_catalogue())
 
 
 @pytest.mark.parametrize(
