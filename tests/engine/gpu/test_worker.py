@@ -456,7 +456,8 @@ LISTS = """class_tiles list_tiles
         return doc_k(b, j) == doc_q(b, i);
       });
     put(lists.tile(b, row_block, 1 + ceil_div(args.Nk, BN) + n), kind);
-    put_bits<8, BN>(lists.tile(b, 4 * row), lists.tile(b, 2), at(q0 + row, n * BN), [&](int i, int j) {
+    put_bits<8, BN>(lists.tile(b, 4 * row), lists.tile(b, 2), at(q0 + row, n * BN),
+                    [&](int i, int j) {
       return doc_k(b, j) == doc_q(b, i);
     });
         s = keep(s, k, q, at(q0, n * BN),
