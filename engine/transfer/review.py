@@ -260,6 +260,7 @@ def _splice(
 
 # --- why a hunk is there ------------------------------------------------------------------------
 
+
 @dataclass(frozen=True, slots=True)
 class _Made:
     """What one rule did to the module: `rule` is None for what is done after the last one."""
