@@ -164,7 +164,9 @@ class TopLevel:
         if tokens in ([], [";"]):
             return True
         if tree.type == "preproc_include":
-            return True
+            # What a header of the source's own defines has no meaning until somebody gives it one.
+            known = bundled_headers() | self.catalogue.headers
+            return all(name in known for _, name in includes(self.source.within(tree)))
         if tree.type == "preproc_call":
             return tokens[1:2] == ["pragma"] and bool(self.catalogue.pragmas & {*tokens[2:3]})
         if tree.type == "using_declaration":
