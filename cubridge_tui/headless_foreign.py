@@ -68,7 +68,7 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
         row, lines = _reported(checked, path)
         cases.append(row)
         found += len(lines)
-        compared += checked.differences is not None
+        compared += checked.differences is not None and bool(checked.errors)
         if not as_json:
             for line in lines:
                 show(line)

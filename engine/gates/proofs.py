@@ -154,16 +154,18 @@ def _schedule(subject: Subject) -> Proofs:
             terms, domain, fields_of(subject, terms, domain), asked, subject.recipe.keep
         )
         for stated in goals.stated():
-            answer = prove(stated.goal)
+            goal = stated.goal
+            answer = prove(goal)
             if not isinstance(answer, Proven) and stated.weaker is not None:
-                answer = prove(stated.weaker)
+                goal = stated.weaker
+                answer = prove(goal)
             if isinstance(answer, Witness):
                 case, fault = _confirmed(subject, asked, answer)
                 if fault is not None:
-                    done.append(Proof(SCHEDULE, stated.goal.name, answer))
+                    done.append(Proof(SCHEDULE, goal.name, answer))
                     return Proofs(tuple(done), (), _schedule_failure(subject, case, fault), case)
                 answer = Unknown("a step is taken in a way that the goal does not follow")
-            done.append(Proof(SCHEDULE, stated.goal.name, answer))
+            done.append(Proof(SCHEDULE, goal.name, answer))
         done += _divisors(SCHEDULE, terms, domain)
     except UNKNOWN as error:
         done.append(Proof(SCHEDULE, SCHEDULE, Unknown(_first_line(error))))

@@ -50,8 +50,8 @@ def reached(subject: Subject, deck: Sequence[Case]) -> Reached:
         kinds = kinds_of(terms, domain, fields_of(subject, terms, domain), asked)
         runs = [case for case in deck if case.Nq and "exact" in case.modes]
         seen = frozenset[str]().union(*(kinds_at(subject, asked, case) for case in runs))
-    except (CuBridgeError, LookupError, TypeError, ValueError, ArithmeticError):
-        return Reached()
+    except CuBridgeError:
+        return Reached()  # the schedule hangs on more than sizes: runs judge it, and proofs say so
     more: dict[Case, None] = {}
 
     def case_of(sizes: Sizes) -> Case | None:

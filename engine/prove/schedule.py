@@ -21,6 +21,8 @@ VISITED = "tiles with a kept pair are visited"
 PASSED = "no tile with a kept pair is passed over"
 ONCE = "tiles are visited once"
 FULL = "full tiles hold kept pairs of existing keys alone"
+# Of a goal that is asked of tiles with a kept pair alone, where it fails of others.
+WEAKER = ", of those with kept pairs"
 RANGE = "visited tiles exist"
 LEAD = "no more tiles are passed over than the block has"
 
@@ -207,11 +209,11 @@ class ScheduleGoals(AskedTerms):
         labels = {**self.domain.sizes, **names, **{str(term): term for term in shown}}
         smallest = (*self.domain.smallest, *at)
 
-        def goal(given: tuple[Condition, ...]) -> Goal:
+        def goal(name: str, given: tuple[Condition, ...]) -> Goal:
             return Goal(name, given, claim, twin, labels, smallest)
 
-        weaker = None if given_of_weaker is None else goal(given_of_weaker)
-        return Stated(goal(given), functions, weaker)
+        weaker = None if given_of_weaker is None else goal(f"{name}{WEAKER}", given_of_weaker)
+        return Stated(goal(name, given), functions, weaker)
 
 
 def leaves(term: Whole) -> list[Whole]:

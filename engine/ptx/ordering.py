@@ -80,8 +80,12 @@ class Clocks:
         return Clock(np.zeros(self.agents, np.int32), np.zeros(self.agents, np.int32))
 
     def fence(self, warps: Array) -> None:
-        """fence.proxy.async: what the warps know is visible to the asynchronous proxy."""
+        """fence.proxy.async: what the warps know is visible to the asynchronous proxy.
+
+        What they write from here on is of a new epoch, which this fence says nothing of.
+        """
         self.fenced[warps] = np.maximum(self.fenced[warps], self.known[warps])
+        self.advance(THREADS, warps)
 
     def advance(self, kind: int, warps: Array) -> None:
         """Accesses of these agents from here on are of a new epoch."""

@@ -11,7 +11,18 @@ from __future__ import annotations
 
 import math
 
-from engine.cuir.nodes import Binary, Call, Expr, Index, Module, Name, Num, Select, Unary
+from engine.cuir.nodes import (
+    Binary,
+    Call,
+    Expr,
+    Index,
+    Module,
+    Name,
+    Num,
+    Select,
+    Unary,
+    walk_expr,
+)
 from engine.spec.recipe import Recipe
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import Block, map_expr, map_stmt_exprs
@@ -45,7 +56,8 @@ def magnitude(expr: Expr, recipe: Recipe) -> float:
             | Binary("*", factor, Name("x"))
             | Binary("/", Name("x"), factor)
         ):
-            number = factor.value if isinstance(factor, Num) else 1.0
+            read = any(isinstance(e, Index) or e == Name("x") for e in walk_expr(factor))
+            number = factor.value if isinstance(factor, Num) else go(factor) if read else 1.0
             large = abs(number) if isinstance(expr, Binary) and expr.op == "*" else 1 / abs(number)
             return LOGIT * max(1.0, large)
         case Name("x"):
@@ -78,6 +90,8 @@ def magnitude(expr: Expr, recipe: Recipe) -> float:
             return max(1.0, go(operand))
         case Call("log" | "log2", (operand,)):
             # Of whole numbers from 1 on; log(0) is -inf, which every exponential takes.
+            if any(e == Name("x") for e in walk_expr(operand)):
+                return math.inf
             return math.log2(max(2.0, go(operand)))
         case Call(fn):
             return _BOUNDED.get(fn, math.inf)
