@@ -169,7 +169,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         if into and not into.opened(functools.partial(self.call_later, self.on_passed)):
             return
         keys = self._ahead.release()
-        for key in into.take(keys) if into else keys:
+        for key in into.take(keys) if into and keys else keys:
             await self.on_event(key)
 
     def _display(self, screen: Screen[Any], renderable: Any) -> None:

@@ -41,7 +41,7 @@ class TypedInto:
             self._waiting()
 
     def take(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """Act on keys; those that are left over belong to what comes after this screen."""
+        """Act on one key or more; what is left over belongs to what comes after this screen."""
         raise NotImplementedError
 
 

@@ -113,6 +113,8 @@ def _owners(
                     for inner, place in parsed.lines.items():
                         if inner[: len(path)] == path:
                             owner.setdefault(place, number)
+                    if line is not None and len(path) == 1:  # with its decorator, set apart
+                        owner.update(dict.fromkeys(range(line - 3, line), number))
     return old_of, new_of
 
 

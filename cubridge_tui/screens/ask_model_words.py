@@ -8,6 +8,7 @@ from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.topics import Topic
 from cubridge_tui.widgets.line import Part
 from engine.errors import CuBridgeError
+from engine.llm.settings import NAME_WHERE_ASKED
 
 if TYPE_CHECKING:
     from cubridge_tui.model_desk import Result
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def in_app(error: CuBridgeError) -> str:
-    """An error in a line; a fix that is a command's option becomes the key that does it here."""
+    """An error in a line; a fix that is asked for here becomes the key that does it."""
     fix = error.fix or ""
-    if "--" in fix:
+    if fix.startswith(NAME_WHERE_ASKED):
         fix = "m names a server and a model"
     elif fix.startswith("export "):  # the app has the environment that it was started with
         fix = fix.removesuffix(", then try again") + " and start the app again, or m names a server"

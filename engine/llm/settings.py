@@ -182,7 +182,7 @@ def load_settings(
     chosen = model or env.get("CUBRIDGE_MODEL") or _text(data, "model", file)
     if not chosen:
         raise InputError(
-            "no model is named", fix=f'name one where you ask, or write `model = "NAME"` in {file}'
+            "no model is named", fix=f'{NAME_WHERE_ASKED}, or write `model = "NAME"` in {file}'
         )
     variable = _text(data, "key_env", file) or "OPENAI_API_KEY"
     key = env.get(variable, "").strip()
@@ -211,6 +211,7 @@ def config_path(environ: Mapping[str, str]) -> Path:
     return base / "cubridge" / CONFIG
 
 
+NAME_WHERE_ASKED = "name one where you ask"
 KNOWN = ("base_url", "model", "key_env", "api", "parameters", "limits", "prices")
 
 

@@ -22,6 +22,7 @@ from cubridge_tui.screens.replay import ReplayScreen
 from cubridge_tui.widgets.line import Line
 from cubridge_tui.widgets.replay_deck import ReplayDeck
 from engine.types import Level, Stage, VerdictKind
+from sessions.events import stroke_end
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import TableChild, made, placed
@@ -96,7 +97,8 @@ async def test_a_session_plays_and_a_step_becomes_a_new_session(tmp_path: Path) 
                 break
         assert screen._timer is None and deck.position == deck.tape.last
         await press(app, pilot, "left_square_bracket")
-        at = deck.tape.steps[deck.position]
+        steps = deck.tape.steps  # a fork ends with the stroke that the shown step is of
+        at = steps[stroke_end([step.event for step in steps], deck.position)]
         for answer in ("n", "y"):  # what is made stays: nothing is without asking
             await press(app, pilot, "c")
             assert isinstance(app.screen, Confirm)

@@ -98,6 +98,7 @@ def test_cuda_is_coloured_as_pygments_own_lexer_does() -> None:
     known = {
         ("number", "operator"): "a sign is an operator, also before a number",
         ("keyword", ""): "`thread` is a name like any other",
+        ("decorator", ""): "the name behind `namespace` is a name like any other",
         ("function", ""): "a few definitions, those that its pattern finds",
         ("comment", "preproc"): "an included file's name",
         ("", "number"): "1ll",
