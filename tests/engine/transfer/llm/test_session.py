@@ -447,7 +447,7 @@ def test_accepted_edits_are_cited_and_seen_before(
         accepted_example(other.session)
     other.lower()
     for gate in (Gate.G1, Gate.G2, Gate.G3):  # as judged: only what follows is looked at here
-        other.give(other.verdict(gate, VerdictKind.PASS, time.monotonic(), "", {}))
+        other.give(other.found(gate, time.monotonic(), Found(True, "")))
     other.accept()
     example = accepted_example(bench.store.load(other.writer.id))
     # It is offered to other sessions of the same kernel, and to no other kernel's.
