@@ -122,6 +122,8 @@ def marked_source(task: LowerTask) -> str:
         at = region.place
         if region.empty and _starts_line(source, at.start):
             patches.append(Patch(at.start, at.start, b"/*%s: new lines may come here*/\n" % name))
+        elif region.empty:
+            patches.append(Patch(at.start, at.start, b"/*%s: new words may come here*/" % name))
         else:
             patches.append(Patch(at.start, at.start, b"/*%s[*/" % name))
             patches.append(Patch(at.end, at.end, b"/*]%s*/" % name))

@@ -209,6 +209,7 @@ def test_the_prompt_shows_code_and_regions_alone(work: Adaptation) -> None:
     bare = text
     for region in lower_task(work).regions:
         for mark in (f"/*{region.name}[*/", f"/*]{region.name}*/"):
+            assert (mark in text) != region.empty
             bare = bare.replace(mark, "")
     assert "for (int step = 0; step < tiles; ++step) {" in bare
 
