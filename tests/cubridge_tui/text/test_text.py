@@ -102,7 +102,6 @@ def test_cuda_is_coloured_as_pygments_own_lexer_does() -> None:
         ("function", ""): "a few definitions, those that its pattern finds",
         ("comment", "preproc"): "an included file's name",
         ("", "number"): "1ll",
-        ("decorator", ""): "a second name of a namespace",
     }
     count = 0
     for path in sorted(kernels_dir().rglob("*.cu*")):

@@ -61,16 +61,16 @@ def test_a_persons_branch_that_no_run_takes_is_no_pass(work: Adaptation) -> None
 def test_a_rules_hunk_as_a_person_edited_it_is_the_persons(work: Adaptation) -> None:
     (proposal,) = work.edits
     hunk = next(h for h in proposal.hunks if "keep(" in h.after)
-    edited = hunk.after.replace("lambda i, j: ", "lambda i, j: j * 1.0 < 9.0e9 and ")
+    edited = hunk.after.replace("lambda i, j: ", "lambda i, j: j < 2147483647 and ")
     assert edited != hunk.after
     name = f"{proposal.id}/{hunk.id}"
     work.decide(Decision(name, DecisionKind.EDITED, "tester", replacement=edited))
-    assert "9000000000.0" in print_module(work.target)
+    assert "2147483647" in print_module(work.target)
     verdict = work.judge_target()
     # No length that a whole number of 32 bits can be is past it: there is no other side.
     assert verdict.kind is VerdictKind.PASS, verdict.reason
-    edited = hunk.after.replace("lambda i, j: ", "lambda i, j: j * 1.0 < 90000.5 and ")
+    edited = hunk.after.replace("lambda i, j: ", "lambda i, j: j < 90000 and ")
     work.decide(Decision(name, DecisionKind.EDITED, "tester", replacement=edited))
     verdict = work.judge_target()
     assert verdict.kind is VerdictKind.FAIL
-    assert "no run has `j * 1.0 >= 90000.5` (flash_fwd)" in verdict.reason
+    assert "no run has `j >= 90000` (flash_fwd)" in verdict.reason
