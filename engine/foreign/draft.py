@@ -10,10 +10,17 @@ import tree_sitter_cuda
 from tree_sitter import Language, Parser
 
 from engine.errors import InputError
-from engine.foreign.launcher import DIMENSIONS, OUTPUTS, declarator_of, functions_of, name_of
+from engine.foreign.launcher import (
+    DIMENSIONS,
+    OTHER_NAMES,
+    OUTPUTS,
+    SHAPES,
+    declarator_of,
+    functions_of,
+    name_of,
+)
 
-_NAMES = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v", "o": "o",
-          "out": "o", "output": "o", "lse": "lse"}  # fmt: skip
+_NAMES = {**{name: name for name in SHAPES}, **OTHER_NAMES}
 _FORMAT = """\
 // A draft: says how the kernel is launched. Fill in what is marked, then
 //     cubridge import {file} --reference SPEC.py

@@ -32,7 +32,7 @@ SHAPES = {
     "q": "B Hq Nq D", "k": "B Hkv Nk D", "v": "B Hkv Nk Dv", "o": "B Hq Nq Dv", "lse": "B Hq Nq",
 }  # fmt: skip
 OUTPUTS = ("o", "lse")
-_OTHER_NAMES = {"out": "o", "output": "o", "query": "q", "key": "k", "value": "v"}
+OTHER_NAMES = {"out": "o", "output": "o", "query": "q", "key": "k", "value": "v"}
 EXAMPLE = (
     "void launch(const float* q, const float* k, const float* v, float* o, int B, int Hq, int Hkv, "
     "int Nq, int Nk, int D, float scale)"
@@ -193,7 +193,7 @@ def _parameter(node: Node, path: str, known: _Known) -> Parameter:
 def _tensor(name: str, type: str, where: Where, known: _Known) -> Parameter:
     plain = re.sub(r"^(d_|g_)|(_ptr|_d)$", "", name.lower())
     names = {n.lower(): n for n in known.shapes}
-    means = names.get(plain) or _OTHER_NAMES.get(plain)
+    means = names.get(plain) or OTHER_NAMES.get(plain)
     if means is None:
         raise InputError(
             f"what is {name}? it is none of {', '.join(known.shapes)}", where=where,

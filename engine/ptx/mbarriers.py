@@ -19,7 +19,6 @@ from engine.ptx.syntax import Instruction
 Array = np.ndarray[Any, Any]
 SIZE = 8  # bytes
 MOST_ARRIVALS = (1 << 20) - 1
-MOST_BYTES = (1 << 20) - 1
 
 
 @dataclass(slots=True)

@@ -118,8 +118,6 @@ def _copy(site: Site) -> Run:
 
 def _cp(site: Site) -> Run:
     at, machine = site.at, site.machine
-    if at.has("bulk"):
-        raise site.refuse("bulk copies are not executed yet")
     if at.has("commit_group"):
         site.takes("async", "commit_group")
         return lambda lanes: machine.copies.commit(lanes)
