@@ -16,7 +16,7 @@ from engine.errors import CuBridgeError, TransferError
 from engine.transfer.binding import Binding
 from engine.transfer.match import find_attention
 
-_VIEWS = ("gmem", "tensor_map")
+_VIEWS = ("gmem", "tensor_map", "row_map")
 
 
 @dataclass(frozen=True, slots=True)

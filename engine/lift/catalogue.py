@@ -45,7 +45,7 @@ UNSIGNED = frozenset({"u32", "u64"})
 KINDS = frozenset({
     "none", "i32", "u32", "i64", "u64", "f32", "bool", "same", "tile", "region", "shared", "stages",
     "barriers", "barrier", "words", "word", "layout", "type", "coordinates", "tensor",
-    "tensor_map", "status", "kernel", "stream", "lambda",
+    "tensor_map", "row_map", "status", "kernel", "stream", "lambda",
 })  # fmt: skip
 _HOLE = re.compile(r"\{([a-z_A-Z][a-zA-Z0-9]*)(\.\.\.)?(?::([a-z_0-9]+))?\}")
 _OP_KEYS = frozenset({"cxx", "cuir", "type", "lambda"})

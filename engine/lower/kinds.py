@@ -1,7 +1,7 @@
 """What kind of value an expression has, as far as writing C++ needs it.
 
 Kinds are those of lower.toml: `i32`, `i64`, `f32`, `bool`, `status`, `type`, `layout`, `shared`,
-`stages`, `barriers`, `barrier`, `words`, `word`, `tensor_map`, `view:f32`, `region:f32`,
+`stages`, `barriers`, `barrier`, `words`, `word`, `tensor_map`, `row_map`, `view:f32`, `region:f32`,
 `tile:f32`, and `?` for what cannot be told. The kind decides between `/` and a cast, between
 `float` and `int` in a lambda, and between `sK[stage]` and `slope(h)`.
 """
@@ -225,7 +225,9 @@ def type_consts(function: Function) -> set[str]:
 
     def look(expr: Expr) -> None:
         match expr:
-            case Call("gmem" | "shared" | "shared_stages" | "tensor_map", _, _, (Name(id), *_)):
+            case Call(
+                "gmem" | "shared" | "shared_stages" | "tensor_map" | "row_map", _, _, (Name(id), *_)
+            ):
                 found.add(id)
             case Call("convert", (_, Name(id), *_)):
                 found.add(id)

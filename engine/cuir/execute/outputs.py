@@ -20,7 +20,7 @@ from engine.cuir.nodes import (
 _WRITES = dict.fromkeys(
     ("copy", "store", "store_rows", "tma_store", "put", "compact", "put_bits", "claim"), 0
 )  # op -> the place of what it writes among its operands
-_VIEWS = ("gmem", "tensor_map")
+_VIEWS = ("gmem", "tensor_map", "row_map")
 
 
 def written_fields(module: Module) -> frozenset[str]:

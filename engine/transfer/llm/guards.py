@@ -36,7 +36,7 @@ from engine.transfer.llm.answer import AnswerRefused
 from engine.transfer.rewrite import free_names, stmt_exprs
 
 _WRITES = frozenset({"copy", "store", "store_rows", "tma_store"})
-_VIEWS = frozenset({"gmem", "tensor_map"})
+_VIEWS = frozenset({"gmem", "tensor_map", "row_map"})
 
 
 def refuse_tricks(base: Module, proposed: Module, spec_numbers: Set[int]) -> None:

@@ -16,7 +16,7 @@ from engine.cuir.types import DTYPES
 from engine.transfer.llm.answer import AnswerError
 from engine.transfer.rules.names import CPP, CUDA
 
-_VIEWS = frozenset({"gmem", "tensor_map", "shared", "shared_stages", "mbarriers"})
+_VIEWS = frozenset({"gmem", "tensor_map", "row_map", "shared", "shared_stages", "mbarriers"})
 
 
 def refuse_names(base: Module, proposed: Module) -> None:

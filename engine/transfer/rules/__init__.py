@@ -212,14 +212,14 @@ def plan(module: Module, recipe: Recipe) -> Plan:
             if lists is None
             else listed_range(module, found, lists)
         )
-        if kept != Kept(None, None):
+        if kept != Kept():
             steps.append(
                 Step(
                     "Leave out what lies under the mask",
                     "a weight of 0 times NaN is NaN: the copies of V take the keys that a block of "
                     "rows keeps, and zeros for all others, whatever a cache holds there",
                     "mask",
-                    lambda m: leave_out(m, found, kept),
+                    lambda m: leave_out(m, found, words, kept, lists),
                 )
             )
     workspace = lists.workspace if lists is not None else None
