@@ -299,8 +299,8 @@ def tma_load_rows(
     one_thread(part, "tma_load_rows")
     tile, column = _place(part, map, coords)
     rows = map.view.shape[-2]
-    if end > rows:
-        message = f"rows up to {end} of {map.view.field.name}, which has {rows}"
+    if begin < 0 or end > rows:
+        message = f"rows {begin} to {end} of {map.view.field.name}, which has {rows}"
         part.program.report("out_of_bounds", part.path, message, part.index)
     data = rows_between(_box(part, tile, column, dst.type), tile.row, 1, begin, end)
     _start_load(part, dst, tile, data, bar)

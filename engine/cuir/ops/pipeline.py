@@ -161,9 +161,9 @@ OPS = (
         rule=_tma_load_rows, execute="pipeline:tma_load_rows", who=Who.THREAD, proxy=Proxy.ASYNC,
         pending=Pending.BULK_LOAD, effects=(Effect.WRITES_SHARED, Effect.READS_GLOBAL),
         needs="tma",
-        doc="tma_load of the tensor's rows from `begin` to the one before `end`, which is at most "
-            "the tensor's number of rows; the tile's other rows are zeros, whatever the tensor "
-            "holds there. As fast as tma_load, unless the range both begins and ends inside the "
+        doc="tma_load of the tensor's rows from `begin` (0 at least) to the one before `end` (at "
+            "most as many as there are); the tile's other rows are zeros, whatever the tensor holds "
+            "there. As fast as tma_load, unless the range both begins and ends inside the "
             "tile: then a copy for each row. The map is a row_map.",
     ),
     op(

@@ -35,7 +35,7 @@ def rows_may_be_empty(recipe: Recipe) -> bool:
 def guard_empty_rows(module: Module, found: Attention) -> Module:
     def edit(site: Site, stmts: Block) -> Block:
         top = site.row_max_name
-        safe = f"{top}_safe"
+        safe = f"{top}_ok"
         guard = Assign(
             safe,
             Call(

@@ -249,8 +249,8 @@ __device__ __forceinline__ void tma_load(SharedTile<T, ROWS, COLS> tile, const T
                   barrier);
 }
 
-// tma_load of the rows in [begin, end), and zeros in the tile's other rows; `end` is at most the
-// tensor's number of rows. As many copies as tma_load makes, unless the range both begins and ends
+// tma_load of the rows in [begin, end), and zeros in the tile's other rows; `begin` is at least 0 and
+// `end` at most the tensor's number of rows. As many copies as tma_load makes, unless the range both begins and ends
 // inside the tile: then one for each row, and what is outside comes from before the tensor.
 template <typename T, int ROWS, int COLS>
 __device__ __forceinline__ void tma_load_rows(SharedTile<T, ROWS, COLS> tile, const RowMap& map,
