@@ -4,9 +4,8 @@ visit, one keeps the masks of partial tiles as bits.
 A block is one warp. In `class_tiles` several blocks share a block of rows: each looks at every n-th
 candidate tile. The extremes of what the mask loads, over the rows and over a tile's keys, decide
 most candidates; of the others the pairs are looked at, until some are kept and some are not. In
-`mask_tiles` a block makes the bits of eight of a tile's rows at a time. The range of keys that a
-block of rows keeps is that of its full tiles, which the second kernel writes, widened by the bits
-of the first and the last partial one.
+`mask_tiles` a block makes the bits of eight of a tile's rows at a time, and notes the first and the
+last key that partial tiles keep.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ from engine.transfer.rules.inputs import view_of
 from engine.transfer.rules.lists import (
     ARGS,
     BITS,
-    CHUNK,
     FULL,
     HEADS,
     KEYS,
@@ -235,36 +233,9 @@ def _extremes(ranges: list[Range], count: Name, first: Expr, last: Expr) -> Bloc
 
 
 def _list(place: _Place, fresh: Fresh) -> Function:
-    names = ("step", "found", "partial", "tiles", "begin", "end", "chunk", "first", "past")
-    step, found, partial, tiles, begin, end, chunk, first, past = (Name(fresh(n)) for n in names)
+    step, found, partial = (Name(fresh(n)) for n in ("step", "found", "partial"))
     tile = place.call(place.lists.index, step)
     kind = place.read(Area.CLASSES, tile)
-
-    def of_full(fn: str, value: Expr, other: Expr) -> Call:
-        """The extreme of `value` over the full tiles of a chunk of candidates."""
-        chosen = Select(Compare("==", kind, Num(FULL)), value, other)
-        present = {step.id: Call("min", (step, Binary("-", tiles, Num(1))))}
-        body = Lambda((step.id,), substitute(chosen, present))
-        return Call(fn, (body,), (("at", Tuple((chunk,))),), (Num(CHUNK),))
-
-    start = Binary("*", tile, place.keys)
-    # The keys that full tiles hold; `mask_tiles` adds those that partial ones do.
-    full: Block = (
-        Assign(tiles.id, place.call(place.lists.count)),
-        Assign(begin.id, KEYS),
-        Assign(end.id, Num(0)),
-        For(
-            chunk.id, Num(0), tiles, Num(CHUNK),
-            (
-                Assign(first.id, of_full("least", start, KEYS)),
-                Assign(past.id, of_full("greatest", tidy(Binary("+", start, place.keys)), Num(0))),
-                Assign(begin.id, Call("min", (begin, first))),
-                Assign(end.id, Call("max", (end, past))),
-            ),
-        ),
-        Do(Call("put", (place.write(Area.KEY_BEGIN, Num(0)), begin))),
-        Do(Call("put", (place.write(Area.KEY_END, Num(0)), end))),
-    )  # fmt: skip
 
     def listed(area: Area, skipped: Compare) -> Call:
         value = Select(skipped, Num(-1), tile)
@@ -280,7 +251,9 @@ def _list(place: _Place, fresh: Fresh) -> Function:
         Do(Call("put", (place.write(Area.COUNT, Num(0)), found))),
         Assign(partial.id, listed(Area.PARTIALS, Compare("!=", kind, Num(PARTIAL)))),
         Do(Call("put", (place.write(Area.PARTIAL_COUNT, Num(0)), partial))),
-        *full,
+        # No key so far: `mask_tiles` widens the range.
+        Do(Call("put", (place.write(Area.KEY_BEGIN, Num(0)), KEYS))),
+        Do(Call("put", (place.write(Area.KEY_END, Num(0)), Num(0)))),
     )
     if place.lists.queue:
         body = (*body, Do(Call("put", (place.write(Area.QUEUE, Num(0)), Num(0)))))
@@ -292,8 +265,9 @@ def _list(place: _Place, fresh: Fresh) -> Function:
 def _masks(
     module: Module, found: Attention, words: Words, keep: Expr, place: _Place, fresh: Fresh
 ) -> Function:
-    names = ("count", "slots", "last", "piece", "slot", "row", "n")
-    count, slots, last, piece, slot, row, tile = (Name(fresh(n)) for n in names)
+    names = ("count", "last", "piece", "slot", "row", "n")
+    count, last, piece, slot, row, tile = (Name(fresh(n)) for n in names)
+    slots = Attr(ARGS, place.lists.slots)
     predicate = substitute(keep, {**words.sizes, "b": place.batch, "h": place.head})
     pairs = substitute(predicate, {ROW.id: Call("min", (ROW, last))})
     inside = unbranched(Bool("and", pairs, Compare("<", KEY, KEYS)))
@@ -327,7 +301,6 @@ def _masks(
         *_views(words, predicate),
         *_block(place, fresh),
         Assign(last.id, _before(Binary("+", place.first, place.rows), QUERIES)),
-        Assign(slots.id, Attr(ARGS, place.lists.slots)),
         Assign(count.id, place.read(Area.PARTIAL_COUNT, Num(0))),
         For(piece.id, first, Binary("*", tiles, parts), lanes, body),
     )

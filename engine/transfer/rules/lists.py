@@ -61,7 +61,6 @@ from engine.transfer.rules.stage import starts_matmul
 LANES = 64  # blocks that share a block of rows' candidates, or its tiles' bits
 SHARE = 8  # rows whose bits a block makes at a time: one word for each lane
 WORDS = 4  # of bits for each row of a tile
-CHUNK = 128  # candidates that a warp looks at at a time for full tiles
 WARP = 32
 ARGS, SUCCESS = Name("args"), Name("success")
 KEYS, QUERIES = Attr(ARGS, "Nk"), Attr(ARGS, "Nq")
@@ -73,8 +72,8 @@ SKIP, PARTIAL, FULL, BITS = 0, 1, 2, 3
 class Area(Enum):
     """What the words of a block of rows are, in their order, as (words before it) = a + b * tiles:
     how many tiles hold a kept pair, which, the class of every tile, how many are partial, which,
-    the first key that is kept and the one past the last, the queue that blocks claim their work
-    from (where they do), the bits."""
+    the first key that partial ones keep and the one past the last (of the first and the last of
+    them), the queue that blocks claim their work from (where they do), the bits."""
 
     COUNT = (0, 0)
     TILES = (1, 0)
@@ -228,7 +227,9 @@ def word_of(function: Function, lists: Lists, area: Area, place: Expr) -> tuple[
     view = Assign(lists.field, view_of_lists(lists, function.consts))
     lead = (b, h, block) if lists.per_head else (b, block)
     begin = area.begin(Call("ceil_div", (KEYS, Name(function.consts[1]))))
-    item = tidy(begin) if place == Num(0) else Binary("+", begin, place)
+    item = tidy(begin) if place == Num(0) else place
+    if Num(0) not in (begin, place):
+        item = Binary("+", begin, place)
     return view, Return(Index(Name(lists.field), (*lead, item)))
 
 

@@ -147,7 +147,7 @@ def _edit_schedule(module: Module, found: Attention, words: Words, keep: Expr) -
     names = found.schedule
     new = _ranges(module, found, words, keep, names.count)
     index = module.function(names.index)
-    if names.lead is not None and _descends(index):
+    if names.lead is not None and descends(index):
         lead = module.function(names.lead)
         new[lead.name] = _passed_over(module, lead, words, keep)
     return _replaced(module, new)
@@ -158,7 +158,7 @@ def _candidate_lead(
 ) -> tuple[Function, ...]:
     """How many of the first candidates a part of the block's rows passes over; nothing where the
     kernel's own lead says it."""
-    if found.schedule.lead is None or not _descends(module.function(found.schedule.index)):
+    if found.schedule.lead is None or not descends(module.function(found.schedule.index)):
         return ()
     lead = module.function(found.schedule.lead)
     passed = _passed_over(module, lead, words, keep)
@@ -230,7 +230,7 @@ def _ranges(
         return Binary("//", key, tile_keys)
 
     step: Expr = Name(index.params[4].name)
-    if _descends(index):
+    if descends(index):
         arguments = tuple(Name(p.name) for p in index.params[:4])
         visits = Call(counted_by, arguments, (), tuple(Name(c) for c in index.consts))
         step = Binary("-", Binary("-", visits, Num(1)), step)
@@ -276,7 +276,7 @@ def _ranges(
     return new
 
 
-def _descends(index: Function) -> bool:
+def descends(index: Function) -> bool:
     """True when the kernel visits its tiles from the last to the first."""
     from engine.transfer.linear import linear
 

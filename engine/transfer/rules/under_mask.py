@@ -16,6 +16,7 @@ from engine.cuir.nodes import (
     Attr,
     Binary,
     Call,
+    Compare,
     Do,
     Expr,
     Function,
@@ -24,16 +25,18 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Return,
+    Select,
     Stmt,
     walk_block,
-    walk_expr,
 )
 from engine.cuir.ops.matmul import MATMULS
 from engine.transfer import schedule as intervals
 from engine.transfer.extremes import spread
+from engine.transfer.linear import tidy
 from engine.transfer.match import Attention, tensor_maps
 from engine.transfer.rewrite import Block, map_blocks, map_function, substitute
 from engine.transfer.rules.lists import KEYS, QUERIES, Area, Lists, with_view, word_of
+from engine.transfer.rules.mask import descends
 from engine.transfer.rules.names import locals_for
 from engine.transfer.rules.words import Words
 
@@ -43,7 +46,8 @@ ZERO = Num(0)
 @dataclass(frozen=True, slots=True)
 class Kept:
     """The keys that a block of rows keeps: the first one, and the one past the last, in the words
-    of the function that counts the block's tiles. As it is by default copies are zeros anyway."""
+    of the function that counts the block's tiles, whose own name is their number. As it is by
+    default copies are zeros anyway."""
 
     begin: Expr = ZERO
     end: Expr = KEYS
@@ -69,13 +73,25 @@ def kept_range(module: Module, found: Attention, words: Words, keep: Expr) -> Ke
 
 
 def listed_range(module: Module, found: Attention, lists: Lists) -> Kept:
-    """The range of keys as the tile lists have it, found where the bits are made."""
+    """The range of keys as the tile lists have it: from the first key of the first tile or, where
+    that one is kept in part, from the first key that partial tiles keep; likewise to its end."""
     count = module.function(found.schedule.count)
-    _, begin = word_of(count, lists, Area.KEY_BEGIN, ZERO)
-    _, end = word_of(count, lists, Area.KEY_END, ZERO)
-    assert isinstance(begin, Return) and begin.value is not None
-    assert isinstance(end, Return) and end.value is not None
-    return Kept(begin.value, end.value)
+    keys = Name(count.consts[1])
+
+    def word(area: Area, place: Expr = ZERO) -> Index:
+        _, given = word_of(count, lists, area, place)
+        assert isinstance(given, Return) and isinstance(given.value, Index)
+        return given.value
+
+    # The tiles stand right behind their number: so the last one is as many words from it.
+    ends = word(Area.TILES), word(Area.COUNT, Name(count.name))
+    low, high = reversed(ends) if descends(module.function(found.schedule.index)) else ends
+    begin, end = word(Area.KEY_BEGIN), word(Area.KEY_END)
+    past_first = Binary("+", Binary("*", low, keys), keys)
+    return Kept(
+        Select(Compare("<", begin, past_first), begin, ZERO),
+        Select(Compare(">", end, Binary("*", high, keys)), end, KEYS),
+    )
 
 
 def leave_out(
@@ -84,9 +100,9 @@ def leave_out(
     """The module whose copies of V take each block's range of keys alone."""
     kernel, host = module.function(found.kernel), module.function(found.host)
     count = module.function(found.schedule.count)
-    asked = _asked(kernel, found)
+    tiles, asked = _asked(kernel, found)
     there = {p.name: a for p, a in zip(count.params, asked.args, strict=True)}
-    there |= dict(zip(count.consts, asked.params, strict=True))
+    there |= {**dict(zip(count.consts, asked.params, strict=True)), count.name: tiles}
     fresh = locals_for(module, (kernel,), words.names)
     begin, end = (
         (value, None) if value in (ZERO, KEYS) else (name, Assign(name.id, substitute(value, there)))
@@ -154,15 +170,13 @@ def _base(tile: Expr) -> str | None:
     return None
 
 
-def _asked(kernel: Function, found: Attention) -> Call:
-    """The call that gives a block's number of tiles."""
-    return next(
-        node
-        for _, stmt in walk_block(kernel.body, (kernel.name,))
-        if isinstance(stmt, Assign)
-        for node in walk_expr(stmt.value)
-        if isinstance(node, Call) and node.fn == found.schedule.count
-    )
+def _asked(kernel: Function, found: Attention) -> tuple[Name, Call]:
+    """The kernel's name of a block's number of tiles, and the call that gives it."""
+    for _, stmt in walk_block(kernel.body, (kernel.name,)):
+        match stmt:
+            case Assign(name, Call(fn) as call) if fn == found.schedule.count:
+                return Name(name), call
+    raise AssertionError("an attention asks for its tiles")
 
 
 def _value_tile(kernel: Function, found: Attention) -> str:
