@@ -83,8 +83,9 @@ def listed_range(module: Module, found: Attention, lists: Lists) -> Kept:
         assert isinstance(given, Return) and isinstance(given.value, Index)
         return given.value
 
-    # The tiles stand right behind their number: so the last one is as many words from it.
-    ends = word(Area.TILES), word(Area.COUNT, Name(count.name))
+    # The tiles stand right behind their number, which is read where there are none.
+    tiles = Name(count.name)
+    ends = word(Area.COUNT, Call("min", (Num(1), tiles))), word(Area.COUNT, tiles)
     low, high = reversed(ends) if descends(module.function(found.schedule.index)) else ends
     begin, end = word(Area.KEY_BEGIN), word(Area.KEY_END)
     past_first = Binary("+", Binary("*", low, keys), keys)
