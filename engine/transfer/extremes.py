@@ -6,7 +6,7 @@ from __future__ import annotations
 from functools import reduce
 
 from engine.cuir.nodes import Binary, Call, Expr, Select
-from engine.transfer.linear import linear, linear_difference, tidy
+from engine.transfer.linear import linear, linear_difference
 
 
 def spread(expr: Expr) -> Expr:
@@ -17,7 +17,8 @@ def spread(expr: Expr) -> Expr:
         rest = form.without(atom).to_expr()
         match atom:
             case Call("min" | "max" as fn, (left, right)) if coefficient == 1:
-                return _extreme(fn, spread(Binary("+", left, rest)), spread(Binary("+", right, rest)))
+                a, b = (spread(Binary("+", side, rest)) for side in (left, right))
+                return _extreme(fn, a, b)
             case Select(cond, then, other) if coefficient == 1:
                 yes, no = spread(Binary("+", then, rest)), spread(Binary("+", other, rest))
                 return Select(cond, yes, no)
@@ -34,7 +35,9 @@ def _extreme(fn: str, left: Expr, right: Expr) -> Expr:
     parts = [_operands(inner, operand) for operand in kept]
     common = [e for e in parts[0] if all(e in part for part in parts[1:])]
     rests = [[e for e in part if e not in common] for part in parts]
-    if len(parts) > 1 and common and all(rests):
+    if len(parts) > 1 and common:
+        if not all(rests):  # one of them is an operand of all others
+            return _joined(inner, common)
         within = reduce(lambda a, b: _extreme(fn, a, b), (_joined(inner, rest) for rest in rests))
         return _joined(inner, [*common, within])
     return _joined(fn, kept)

@@ -296,8 +296,8 @@ def check_host(call: Callable[[Case], None], _: int, __: int, dtype: Any) -> str
 
 
 def check_load_rows(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
-    """Whole tiles, and ones whose rows end, begin or do both at every place that matters, inside the
-    tensor and at its end; rows outside the range hold NaN, as does what lies around the tensor."""
+    """Ranges that end, begin, or do both inside the tile, and at the tensor's end; all rows outside
+    hold NaN, as does what lies around the tensor."""
     import torch
 
     for height, corner in itertools.product((200, 1), [*CORNERS, *BEFORE]):

@@ -30,8 +30,6 @@ HARMLESS = {
     ("flash_fwd", "sync()", "doubled statement: 'sync()' -> 'sync(); sync()'"): "only slower",
     ("tile_count", COUNT, "function: 'min(args.Nk - 1, last + args.Nk - args.Nq)' -> "
      "'max(args.Nk - 1, last + args.Nk - args.Nq)'"): "tiles are visited in vain",
-    ("flash_fwd", "end = key_end[BM, BN](args, b, h, q0)", "name: 'b' -> 'h'"):
-        "the range of a causal mask reads no batch",
     ("launch", BN, "relation: 'D == 64' -> 'D != 64'"): "other tiles of keys, as right",
     ("launch", BN, "contrary: 'shared_limit() >= 192 * 1024' -> 'shared_limit() < 192 * 1024'"):
         "other tiles of keys where D is not 64",

@@ -26,9 +26,7 @@ def _row_map(
     return _map(dtype, field, dims, box, swizzle, ranged=True)
 
 
-def _map(
-    dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type, *, ranged: bool
-) -> Type:
+def _map(dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type, *, ranged: bool) -> Type:
     if not (isinstance(dtype, DTypeValue) and isinstance(field, FieldType)):
         return Unknown()
     if not (isinstance(dims, ListType) and isinstance(box, ListType)):

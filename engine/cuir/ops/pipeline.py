@@ -162,8 +162,8 @@ OPS = (
         pending=Pending.BULK_LOAD, effects=(Effect.WRITES_SHARED, Effect.READS_GLOBAL),
         needs="tma",
         doc="tma_load of the tensor's rows from `begin` (0 at least) to the one before `end` (at "
-            "most as many as there are); the tile's other rows are zeros, whatever the tensor holds "
-            "there. As fast as tma_load, unless the range both begins and ends inside the "
+            "most as many as there are); the tile's other rows are zeros, whatever the tensor "
+            "holds there. As fast as tma_load, unless the range both begins and ends inside the "
             "tile: then a copy for each row. The map is a row_map.",
     ),
     op(

@@ -32,7 +32,6 @@ from engine.cuir.nodes import (
 from engine.cuir.ops.matmul import MATMULS
 from engine.transfer import schedule as intervals
 from engine.transfer.extremes import spread
-from engine.transfer.linear import tidy
 from engine.transfer.match import Attention, tensor_maps
 from engine.transfer.rewrite import Block, map_blocks, map_function, substitute
 from engine.transfer.rules.lists import KEYS, QUERIES, Area, Lists, with_view, word_of
@@ -105,18 +104,23 @@ def leave_out(
     there = {p.name: a for p, a in zip(count.params, asked.args, strict=True)}
     there |= {**dict(zip(count.consts, asked.params, strict=True)), count.name: tiles}
     fresh = locals_for(module, (kernel,), words.names)
-    begin, end = (
-        (value, None) if value in (ZERO, KEYS) else (name, Assign(name.id, substitute(value, there)))
-        for value, name in ((kept.begin, Name(fresh("begin"))), (kept.end, Name(fresh("end"))))
-    )
-    given = tuple(s for s in (begin[1], end[1]) if s is not None)
+    given: list[Stmt] = []
+
+    def named(wanted: str, value: Expr) -> Expr:
+        """What stands for the value where copies are made."""
+        if value in (ZERO, KEYS):
+            return value
+        name = fresh(wanted)
+        given.append(Assign(name, substitute(value, there)))
+        return Name(name)
+
+    copies = _Copies(_value_tile(kernel, found), named("begin", kept.begin), named("end", kept.end))
     field = found.fields["v"]
     maps = frozenset(p for p, f in tensor_maps(kernel, host).items() if f == field)
-    copies = _Copies(_value_tile(kernel, found), begin[0], end[0])
 
     def in_kernel(function: Function) -> Function:
         body = map_blocks(function.body, copies.edit)
-        body = map_blocks(body, lambda b: _after_count(b, copies, found, given))
+        body = map_blocks(body, lambda b: _after_count(b, copies, found, tuple(given)))
         params = tuple(replace(p, type="row_map") if p.name in maps else p for p in function.params)
         if lists is not None:
             body, _ = with_view(body, found, lists)
@@ -148,8 +152,8 @@ class _Copies:
 
     def is_one(self, stmt: Stmt) -> bool:
         match stmt:
-            case Do(Call("copy_async" | "copy_async_rows" | "tma_load" | "tma_load_rows", (tile, *_))):
-                return _base(tile) == self.tiles
+            case Do(Call("copy_async" | "tma_load" | "copy_async_rows" | "tma_load_rows", args)):
+                return _base(args[0]) == self.tiles
         return False
 
     def edit(self, body: Block) -> Block:
