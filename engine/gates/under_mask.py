@@ -88,7 +88,8 @@ def _kept_nan(
 
 
 def under_mask_cases(tiles: Tiles | None) -> Iterator[Case]:
-    """Two blocks of rows and the last tile of keys in part, in two batches."""
+    """Two blocks of rows and the last tile of keys in part, in two batches: ids with padding at the
+    end, and in runs (engine/spec/draws.py)."""
     at = tiles or Tiles(128, 64)
     rows, keys = at.rows + 9, 2 * at.keys + 22
-    yield Case(2, 1, 1, rows, max(rows, keys), modes=(MODE,), turn=4)
+    yield Case(2, 1, 1, rows, max(rows, keys), modes=(MODE,), turn=6)
