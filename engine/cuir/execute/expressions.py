@@ -38,6 +38,7 @@ from engine.cuir.nodes import (
     Slice,
     Str,
     Tuple,
+    walk_expr,
 )
 from engine.cuir.ops import OPS, OpSpec
 from engine.cuir.ops.bind import bind
@@ -90,8 +91,11 @@ class ExpressionCompiler(Compiler):
             fn = self.compile(body)
         finally:
             self._names = outer
-        type = LambdaType(node)
-        return lambda env: LambdaValue(type, fn, env)
+        type, inside = LambdaType(node), list(walk_expr(body))
+        called = {n.fn for n in inside if isinstance(n, Call)}
+        read = {n.id for n in inside if isinstance(n, Name)} & (outer - {"args", *params})
+        reads = None if called - {*FUNCTIONS, *CASTS} else tuple(sorted(read))
+        return lambda env: LambdaValue(type, fn, env, reads)
 
     def name(self, id: str) -> Fn:
         if id in self._names:

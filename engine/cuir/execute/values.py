@@ -217,11 +217,13 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True)
 class LambdaValue:
-    """A compiled lambda with the names that it sees."""
+    """A compiled lambda with the names that it sees. `reads` are those of its function that it
+    reads; None where it calls device functions, which may read others."""
 
     type: LambdaType
     fn: Callable[[Env], Any]
     env: Env
+    reads: tuple[str, ...] | None
 
     @property
     def node(self) -> Lambda:
