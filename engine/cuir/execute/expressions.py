@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from engine.cuir.execute.code import PART, SUCCESS, Code, Stopped
@@ -99,17 +100,7 @@ class ExpressionCompiler(Compiler):
 
     def name(self, id: str) -> Fn:
         if id in self._names:
-            path = self._path
-
-            def local(env: Env) -> Any:
-                try:
-                    return env[id]
-                except KeyError:
-                    where = self.paths[path]
-                    text = f"{id} has no value here"
-                    raise Stopped(Finding("unknown_name", where, text), where, text) from None
-
-            return local
+            return itemgetter(id)
         for table in (self.spec_values, DTYPES):
             if id in table:
                 value = table[id]
