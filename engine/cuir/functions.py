@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -37,6 +38,7 @@ class ScalarFunction:
     approximate: bool = False
 
 
+@cache
 def torch_module() -> Any:
     import torch
 
@@ -146,9 +148,9 @@ def _lift(name: str) -> Callable[[Any], Any]:
 def _pair_lift(on_float: str, on_int: str) -> Callable[[Any, Any], Any]:
     def on_tensors(a: Any, b: Any) -> Any:
         torch = torch_module()
-        like = a if isinstance(a, torch.Tensor) else b
-        a, b = (torch.as_tensor(v, dtype=like.dtype) for v in (a, b))
-        return getattr(torch, on_float if like.dtype.is_floating_point else on_int)(a, b)
+        kind = (a if isinstance(a, torch.Tensor) else b).dtype
+        a, b = torch.as_tensor(a, dtype=kind), torch.as_tensor(b, dtype=kind)
+        return getattr(torch, on_float if kind.is_floating_point else on_int)(a, b)
 
     return on_tensors
 
