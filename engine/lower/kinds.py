@@ -1,8 +1,7 @@
 """What kind of value an expression has, as far as writing C++ needs it.
 
-Kinds are those of lower.toml: `i32`, `i64`, `f32`, `bool`, `status`, `type`, `layout`, `shared`,
-`stages`, `barriers`, `barrier`, `words`, `word`, `tensor_map`, `view:f32`, `region:f32`,
-`tile:f32`, and `?` for what cannot be told. The kind decides between `/` and a cast, between
+Kinds are those that `engine.cuir.ops.spelling` lists, with elements (`view:f32`, `tile:f32`) where
+it has holes, and `?` for what cannot be told. The kind decides between `/` and a cast, between
 `float` and `int` in a lambda, and between `sK[stage]` and `slope(h)`.
 """
 
@@ -126,7 +125,7 @@ class Kinds:
             scalar = self.templates.scalars.get(expr.fn)
             if scalar is not None:
                 kinds = [self.of(arg) for arg in expr.args]
-                return scalar.type if scalar.type != "same" else common(kinds)
+                return scalar.kind if scalar.kind != "same" else common(kinds)
             if expr.fn in self.templates.casts and len(expr.args) == 1:
                 return expr.fn
         found = self.templates.find(expr, self.has_kind)
@@ -152,7 +151,7 @@ class Kinds:
     def lambda_kinds(self, template: Template, holes: Holes, fn: Lambda) -> list[str]:
         """The kinds of the lambda's parameters: elements of its operands, then coordinates."""
         elements: list[str] = []
-        for hole in template.elements or ():
+        for hole in template.elements:
             value = holes[hole]
             for operand in value if isinstance(value, tuple) else (value,):
                 elements.append(self.of(operand).partition(":")[2] or "f32")

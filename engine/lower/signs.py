@@ -122,8 +122,8 @@ class Signs:
             to_int = expr.fn in ("i32", "int")
             return tuple(self.stored(e, "i32" if to_int else None) for e in expr.args)
         scalar = self.kinds.templates.scalars.get(expr.fn)
-        if scalar is None or len(scalar.takes) != len(expr.args):
+        if scalar is None or scalar.arity != len(expr.args):
             return None
-        if "same" in scalar.takes:
+        if scalar.kind == "same":
             return tuple(map(self.strict, expr.args))  # C++ has none that mixes signs
-        return tuple(map(self.stored, expr.args, scalar.takes))
+        return tuple(self.stored(e, scalar.kind) for e in expr.args)

@@ -76,6 +76,11 @@ OPS = (
     op(
         "tensor_map[T: dtype](field: field, dims: list, *, box: coords, swizzle: int)", "host",
         rule=_tensor_map, execute="host:tensor_map", who=Who.HOST,
+        kind="tensor_map",
+        lift="tensor_map<{T}, {rows}, {columns}>({field:tensor}, {dims...})"
+            " -> tensor_map[{T}]({field}, [{dims...}], box=[{rows}, {columns}], swizzle=128)",
+        lower="tensor_map[{T}]({field}, [{dims...}], box=[{rows}, {cols}], swizzle=128)"
+            " -> tensor_map<{T}, {rows}, {cols}>({field}, {dims...})",
         doc="A tensor map of a field: sizes outermost first, strides from the argument, the box "
             "[rows, columns] of one copy, and the swizzle in bytes. Rows wider than the swizzle "
             "are moved as that many boxes side by side.",
@@ -83,16 +88,23 @@ OPS = (
     op(
         "run(kernel: kernel, args: list, *, grid: coords, threads: int, shared: int)", "host",
         rule=_run, execute="host:run", who=Who.HOST, effects=(Effect.LAUNCHES,),
-        cuda="run<kernel<...>>(dim3(grid), threads, shared, stream, args...)",
+        kind="status", cost="nothing",
+        lift="run<{kernel:kernel}>"
+            "(dim3({grid...}), {threads}, {shared}, {stream:stream}, {args...}) -> "
+            "run({kernel}, [{args...}], grid=[{grid...}], threads={threads}, shared={shared})",
+        lower="run({kernel}, [{args...}], grid=[{grid...}], threads={threads}, shared={shared})"
+            " -> run<{kernel}>(dim3({grid...}), {threads}, {shared}, {stream}, {args...})",
         doc="Launches a kernel; launches run in stream order.",
     ),
     op(
         "shared_limit()", "host", rule=_shared_limit, execute="host:shared_limit", who=Who.HOST,
         anywhere=True,
+        kind="i32", lift="shared_limit()", lower="shared_limit()",
         doc="Shared memory that a block of this arch can ask for, in bytes.",
     ),
     op(
         "sm_count()", "host", rule=_int, execute="host:sm_count", who=Who.HOST,
+        kind="i32", lift="sm_count()", lower="sm_count()",
         doc="Multiprocessors of the device.",
     ),
 )  # fmt: skip

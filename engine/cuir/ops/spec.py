@@ -1,4 +1,4 @@
-"""What one op's declaration says. Syntax, types, execution and docs all read it.
+"""What one op's declaration says. Syntax, types, execution, cost, C++ and docs all read it.
 
 The signature is written as the op is:
 
@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from engine.cuir.arch import Arch
+from engine.cuir.ops.spelling import Spelling
 from engine.cuir.types import (
     BarriersType,
     DTypeValue,
@@ -149,6 +150,7 @@ OPERAND_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = MappingProxyType(
 TAKES_COLUMNS = frozenset({"narrow", "matrix", "left"})  # the first of a tile's, besides all
 
 TypeRule = Callable[..., Type]
+Texts = str | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +165,13 @@ class OpSpec:
     execute: str  # "module:function" below engine.cuir.execute
     doc: str
     who: Who
+    spelling: Spelling
     effects: frozenset[Effect] = frozenset()
     proxy: Proxy = Proxy.NONE
     pending: Pending = Pending.NONE
     needs: str | None = None
-    cuda: str | None = None  # the C++ spelling where it differs from CuIR's
     anywhere: bool = False  # on the host and on the device alike
+    cost: str = ""  # the function of engine.cost.ops that says what it asks of the units
 
     def may_stand_in(self, kind: str) -> bool:
         """Whether a function of this kind (host, kernel, device) may hold the op."""
@@ -204,14 +207,20 @@ def op(
     execute: str,
     doc: str,
     who: Who,
+    lift: Texts,
+    lower: Texts,
+    ptx: Texts = (),
+    kind: str = "none",
+    elements: str = "",
+    condition: bool = False,
     effects: tuple[Effect, ...] = (),
     proxy: Proxy = Proxy.NONE,
     pending: Pending = Pending.NONE,
     needs: str | None = None,
-    cuda: str | None = None,
     anywhere: bool = False,
+    cost: str = "",
 ) -> OpSpec:
-    """An `OpSpec` from its signature text."""
+    """An `OpSpec` from its signature text; see `spelling` for what stands in its C++."""
     found = _HEAD.match(signature)
     if found is None:
         raise ValueError(f"not a signature: {signature}")
@@ -226,10 +235,18 @@ def op(
     unknown = {o.kind for o in operands} - set(OPERAND_KINDS)
     if unknown:
         raise ValueError(f"{name}: unknown operand kinds {unknown}")
-    return OpSpec(
+    spelling = Spelling(kind, _texts(lift), _texts(lower), _texts(ptx), elements, condition)
+    spec = OpSpec(
         name, group, tuple(operands), signature, rule, execute, " ".join(doc.split()), who,
-        frozenset(effects), proxy, pending, needs, cuda, anywhere,
+        spelling, frozenset(effects), proxy, pending, needs, anywhere, cost,
     )  # fmt: skip
+    if bool(cost) is spec.is_value:
+        raise ValueError(f"{name}: an op says what it costs, unless it only names a value")
+    return spec
+
+
+def _texts(given: Texts) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else given
 
 
 def check_operand(spec: OpSpec, operand: Operand, value: Type) -> None:
