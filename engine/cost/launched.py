@@ -93,8 +93,6 @@ class Launched:
             )
             for unit in units
         ]
-        for name in sorted({name for role in self.roles for name in role.unknown}):
-            notes.append(f"no rule for the op {name}: judged by its operands alone")
         self.registers = registers if registers is not None else self.estimated()
         found = resident_blocks(facts, launch.threads, self.registers, launch.shared)
         self.residency = found if found.blocks else Residency(1, found.limit)

@@ -13,7 +13,7 @@ from typing import Any
 
 from engine.cost.demand import Demand
 from engine.cost.nodes import Branch, Loop, Node, Op, Set, sliced
-from engine.cost.ops import Bound, cost, known
+from engine.cost.ops import Bound, cost
 from engine.cost.values import Reads, Values
 from engine.cuir.arch import Arch
 from engine.cuir.facts import Facts
@@ -60,7 +60,6 @@ class Role:
     nodes: tuple[Node, ...]
     tiles: Mapping[str, TileType]
     threads: int
-    unknown: frozenset[str] = frozenset()  # ops without a rule of their own
 
 
 def role_tree(
@@ -73,7 +72,7 @@ def role_tree(
     scope: Scope = {p.name: Unknown() for p in function.params}
     scope |= {name: _constant(value) for name, value in consts.items()}
     nodes = builder.block(function.body, scope, "")
-    return Role(tuple(sliced(nodes)), builder.tiles, builder.unit, frozenset(builder.unknown))
+    return Role(tuple(sliced(nodes)), builder.tiles, builder.unit)
 
 
 class _RoleTyper(Typer):
@@ -100,7 +99,6 @@ class _Builder:
         self.functions = functions
         self.tiles: dict[str, TileType] = {}
         self.lazy: set[str] = set()
-        self.unknown: set[str] = set()
         self.facts = Facts(self.module)
         self.reads = Reads({n: f for n, f in functions.items() if f.kind == "device"})
         spec: Scope = {}
@@ -261,8 +259,6 @@ class _Builder:
     def made(self, call: Call, scope: Scope) -> Op:
         spec = OPS[call.fn]
         operands: dict[str, Type | tuple[Type, ...] | None] = {}
-        if not known(call.fn):
-            self.unknown.add(call.fn)
         try:
             bound = bind(spec, call)
         except Mismatch:

@@ -282,21 +282,21 @@ def _load_tile(context: RuleContext, layout: Type, tile: Type, column: Type) -> 
 OPS = (
     op(
         "zeros(layout: layout)", "registers", rule=_zeros, execute="registers:zeros", who=Who.PART,
-        kind="tile:f32", cost="zeros", lift="zeros<{L:layout}>() -> zeros({L})",
+        kind="tile:f32", cost="nothing", lift="zeros<{L:layout}>() -> zeros({L})",
         lower="zeros({L}) -> zeros<{L}>()",
         doc="An f32 register tile of zeros.",
     ),
     op(
         "fill(layout: layout, value: number)", "registers", rule=_fill, execute="registers:fill",
         who=Who.PART,
-        kind="tile:f32", cost="zeros", lift="fill<{L:layout}>({value:f32}) -> fill({L}, {value})",
+        kind="tile:f32", cost="nothing", lift="fill<{L:layout}>({value:f32}) -> fill({L}, {value})",
         lower="fill({L}, {value:f32}) -> fill<{L}>({value})",
         doc="An f32 register tile of one value.",
     ),
     op(
         "map(tiles: reg..., f: lambda, *, at: coords?)", "registers", rule=_map,
         execute="registers:map_tiles", who=Who.PART,
-        kind="tile:{f}", elements="tiles", cost="map",
+        kind="tile:{f}", elements="tiles", cost="elementwise",
         lift=(
             "map({tiles...}, at({where...}), {f:lambda}) -> map({tiles...}, {f}, at=[{where...}])",
             "map({tiles...}, {f:lambda})",
@@ -312,7 +312,7 @@ OPS = (
     op(
         "keep(tiles: reg..., f: lambda, *, at: coords)", "registers", rule=_keep,
         execute="registers:keep", who=Who.PART,
-        kind="tile:f32", elements="more", condition=True, cost="map",
+        kind="tile:f32", elements="more", condition=True, cost="elementwise",
         lift="keep({s:tile}, {more...}, at({where...}), {f:lambda})"
             " -> keep({s}, {more...}, {f}, at=[{where...}])",
         lower=(

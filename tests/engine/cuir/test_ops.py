@@ -1,12 +1,14 @@
 """One declaration per op: the executor, the docs and the import rules follow it."""
 
 import importlib
+import inspect
 import re
 import subprocess
 import sys
 
 import pytest
 
+from engine.cost import ops as costs
 from engine.cuir.docgen import GROUPS, document
 from engine.cuir.ops import OPS
 from engine.cuir.ops.spec import Effect, Pending, Proxy
@@ -33,6 +35,17 @@ def test_every_op_has_an_executor(name):
     found = getattr(importlib.import_module(f"engine.cuir.execute.{module}"), function)
     # part, the result's type, then the operands in the signature's order
     assert found.__code__.co_argcount == 2 + len(OPS[name].operands)
+
+
+def test_every_op_has_a_cost_and_every_cost_an_op():
+    found = {
+        name for name, item in vars(costs).items()
+        if inspect.isfunction(item) and not name.startswith("_")
+        and next(iter(inspect.signature(item).parameters.values())).annotation == "Bound"
+        and inspect.signature(item).return_annotation == "Demand"
+    }  # fmt: skip
+    named = {spec.cost for spec in OPS.values() if not spec.is_value}
+    assert named == found - {"cost"}
 
 
 @pytest.mark.parametrize("name", OPS)
