@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from engine.build.products import Launch
 from engine.cuir.arch import Arch
+from engine.cuir.calls import is_launch
 from engine.cuir.canonical import map_expr
 from engine.cuir.nodes import (
     Assign,
@@ -90,7 +91,7 @@ class _Plan:
                         self.values[target] = number
             called = {Assign: "value", Return: "value", Do: "call"}.get(type(stmt))
             call = getattr(stmt, called) if called else None
-            if isinstance(call, Call) and call.fn == "run":
+            if isinstance(call, Call) and is_launch(call):
                 yield call
 
     def launch(self, call: Call) -> Launch:

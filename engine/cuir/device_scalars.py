@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from engine.cuir.arch import arch
+from engine.cuir.calls import launched
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -23,6 +24,7 @@ from engine.cuir.nodes import (
     next_of,
     rebuild,
 )
+from engine.cuir.ops.traits import FIELD_VIEWS
 from engine.cuir.scalar import CONSTANTS, Compiler, Env, Fn
 from engine.errors import CuBridgeError, CuirError
 
@@ -50,7 +52,7 @@ class DeviceScalars(Compiler):
         return lambda env: base(env)(*(item(env) for item in items))
 
     def call(self, expr: Call) -> Fn:
-        if expr.fn == "gmem" and expr.args:
+        if expr.fn in FIELD_VIEWS and expr.args:
             return self.compile(expr.args[0])
         function = self.functions.get(expr.fn)
         if function is None:
@@ -161,8 +163,8 @@ def constants_of(module: Module) -> dict[str, Any]:
                         values[target] = scalars.compile(known(value))(dict(values))
                     except (CuBridgeError, KeyError, TypeError, ZeroDivisionError):
                         values.pop(target, None)  # known at run time only
-                case Return(Call("run", (Index(Name(kernel), given), *_))):
-                    _bind(module, kernel, given, values)
+                case Return(given) if (found := launched(given)) is not None:
+                    _bind(module, found.name, found.consts, values)
     return values
 
 

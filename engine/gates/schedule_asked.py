@@ -29,7 +29,7 @@ from engine.cuir.nodes import (
     Unary,
     walk_block,
 )
-from engine.cuir.ops.matmul import MATMULS
+from engine.cuir.ops.traits import MATMULS
 from engine.errors import CuirError
 from engine.prove.schedule import TileSchedule
 from engine.transfer.match import block_at, definitions

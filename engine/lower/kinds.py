@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.cuir.counts import COUNTED
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -35,6 +34,10 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
+from engine.cuir.ops import OPS
+from engine.cuir.ops.bind import bind
+from engine.cuir.ops.spec import Mismatch
+from engine.cuir.ops.traits import COUNTS
 from engine.lower.templates import Holes, Template, Templates
 
 UNKNOWN = "?"
@@ -186,7 +189,7 @@ class Kinds:
 
 
 def _without_counts(expr: Expr) -> Expr:
-    counts = isinstance(expr, Call) and expr.fn in COUNTED
+    counts = isinstance(expr, Call) and expr.fn in COUNTS
     return Num(0) if counts else rebuild(expr, _without_counts)
 
 
@@ -223,13 +226,16 @@ def type_consts(function: Function) -> set[str]:
     found: set[str] = set()
 
     def look(expr: Expr) -> None:
-        match expr:
-            case Call("gmem" | "shared" | "shared_stages" | "tensor_map", _, _, (Name(id), *_)):
-                found.add(id)
-            case Call("convert", (_, Name(id), *_)):
-                found.add(id)
-            case Call("sizeof", (Name(id),)):
-                found.add(id)
+        spec = OPS.get(expr.fn) if isinstance(expr, Call) else None
+        if spec is None or not isinstance(expr, Call):
+            return
+        try:
+            bound = bind(spec, expr)
+        except Mismatch:
+            return
+        for operand, value in zip(spec.operands, bound, strict=True):
+            if operand.kind in ("dtype", "sized") and isinstance(value, Name):
+                found.add(value.id)
 
     for _, stmt in walk_block(function.body, ()):
         for expr in header_exprs(stmt):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.cuir.counts import COUNTED, RING, never_negative
+from engine.cuir.counts import RING, never_negative
 from engine.cuir.nodes import (
     Binary,
     Bool,
@@ -24,6 +24,7 @@ from engine.cuir.nodes import (
     Unary,
     rebuild,
 )
+from engine.cuir.ops.traits import COUNTS
 from engine.lower.kinds import UNSIGNED, Kinds, common
 
 
@@ -57,7 +58,7 @@ class Signs:
 
     def walk(self, expr: Expr, loose: bool) -> Expr:
         match expr:
-            case Call(fn) if fn in COUNTED:
+            case Call(fn) if fn in COUNTS:
                 return expr if loose else Call("i32", (expr,))
             case Binary(op, left, right) if op in RING:
                 kind = common([self.kinds.of(left), self.kinds.of(right)])

@@ -29,8 +29,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )  # fmt: skip
-from engine.cuir.ops import TILE_LOADS
-from engine.cuir.ops.matmul import MATMULS
+from engine.cuir.ops.traits import MATMULS, TILE_LOADS
 from engine.errors import TransferError
 from engine.transfer.rewrite import free_names, get
 

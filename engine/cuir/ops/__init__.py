@@ -32,12 +32,6 @@ SPELLINGS: tuple[Spelling, ...] = (
 )  # fmt: skip
 """All of CuIR in C++, but for its words."""
 
-TILE_LOADS = frozenset(
-    name for name, spec in OPS.items()
-    if {Effect.WRITES_SHARED, Effect.READS_GLOBAL} <= spec.effects
-)  # fmt: skip
-"""Ops that copy a tile of a tensor into shared memory: their first two operands are these."""
-
 __all__ = [
-    "OPS", "SPELLINGS", "TILE_LOADS", "Effect", "OpSpec", "Operand", "Pending", "Proxy", "Who",
+    "OPS", "SPELLINGS", "Effect", "OpSpec", "Operand", "Pending", "Proxy", "Who",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
+from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op
 from engine.cuir.types import (
     DTypeValue,
     FieldType,
@@ -100,11 +100,13 @@ OPS = (
         "shared_limit()", "host", rule=_shared_limit, execute="host:shared_limit", who=Who.HOST,
         anywhere=True,
         kind="i32", lift="shared_limit()", lower="shared_limit()",
+        traits=(Trait.BUILT,), between=(0, 2**18),
         doc="Shared memory that a block of this arch can ask for, in bytes.",
     ),
     op(
         "sm_count()", "host", rule=_int, execute="host:sm_count", who=Who.HOST,
         kind="i32", lift="sm_count()", lower="sm_count()",
+        traits=(Trait.STEADY,), between=(1, 1024),
         doc="Multiprocessors of the device.",
     ),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
+from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op
 from engine.cuir.types import (
     GmemTileType,
     LambdaType,
@@ -118,6 +118,7 @@ OPS = (
             " -> class_of[{R}, {C}]({f}, at=[{where...}])",
         lower="class_of[{R}, {C}]({f:lambda}, at=[{where...}])"
             " -> class_of<{R}, {C}>(at({where...}), {f})",
+        between=(0, 2),
         doc="Whether the predicate holds for none (0), some (1) or all (2) of the R x C pairs from "
             "`at=[row, column]` on. Each warp finds it for itself, and stops once it is some.",
     ),
@@ -148,6 +149,7 @@ OPS = (
         who=Who.PART,
         kind="tile:f32", cost="keep_bits", lift="keep_bits({s:tile}, {bits:tile})",
         lower="keep_bits({s}, {bits})",
+        traits=(Trait.MASKS,),
         doc="The tile's scores where their bit is set, -inf elsewhere.",
     ),
     op(

@@ -8,6 +8,7 @@ from engine.cuir.ops.spec import (
     Pending,
     Proxy,
     RuleContext,
+    Trait,
     TypeRule,
     Who,
     async_tiles,
@@ -123,8 +124,7 @@ OPS = (
         cost="nothing", lift="mma_wait<{n}>() -> mma_wait({n})",
         lower="mma_wait({n}) -> mma_wait<{n}>()",
         ptx="wgmma.wait_group.sync.aligned {n} -> mma_wait({n})",
+        traits=(Trait.ORDERS,),
         doc="Waits until at most the n newest groups are in flight.",
     ),
 )  # fmt: skip
-# Those that multiply: acc, a and b are their operands.
-MATMULS = frozenset(spec.name for spec in OPS if len(spec.operands) == 3)

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from engine.cuir.ops.registers import no_bits
-from engine.cuir.ops.spec import Effect, Pending, Proxy, RuleContext, Who, mismatch, nothing, op
+from engine.cuir.ops.spec import (
+    Effect,
+    Pending,
+    Proxy,
+    RuleContext,
+    Trait,
+    Who,
+    mismatch,
+    nothing,
+    op,
+)
 from engine.cuir.types import GmemTileType, Nothing, SharedType, TileType, Type
 
 
@@ -96,6 +106,7 @@ OPS = (
         cost="barrier", lift="wait_async<{n}>() -> wait_async({n})",
         lower="wait_async({n}) -> wait_async<{n}>()",
         ptx="cp.async.wait_group {n} -> wait_async({n})",
+        traits=(Trait.ORDERS,),
         doc="Waits until at most the n newest committed groups of this thread are in flight.",
     ),
     op(

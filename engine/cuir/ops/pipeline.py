@@ -7,6 +7,7 @@ from engine.cuir.ops.spec import (
     Pending,
     Proxy,
     RuleContext,
+    Trait,
     Who,
     async_tiles,
     mismatch,
@@ -140,6 +141,7 @@ OPS = (
         "wait(bar: barrier, parity: int)", "pipeline", rule=nothing, execute="pipeline:wait",
         who=Who.PART, effects=(Effect.SYNCS,), needs="mbarrier",
         cost="barrier", lift="wait({bar:barrier}, {parity})", lower="wait({bar}, {parity})",
+        traits=(Trait.ORDERS,),
         doc="Waits until the phase of this parity (0 or 1) has completed: it passes while the "
             "current phase has the other parity, so parity 1 passes on a fresh barrier. What was "
             "done before the arrivals, and the bytes of the phase, are visible after it.",
@@ -149,6 +151,7 @@ OPS = (
         execute="pipeline:named_sync", who=Who.PART, effects=(Effect.SYNCS,),
         cost="barrier", lift="named_sync({id}, {threads})", lower="named_sync({id}, {threads})",
         ptx="bar.sync {id}, {threads} -> named_sync({id}, {threads})",
+        traits=(Trait.ORDERS, Trait.NAMED,),
         doc="Arrives at named barrier `id` and waits until `threads` threads have arrived "
             "(bar.sync). Every user of an id gives the same number.",
     ),
@@ -157,6 +160,7 @@ OPS = (
         execute="pipeline:named_arrive", who=Who.PART, effects=(Effect.SYNCS,),
         cost="nothing", lift="named_arrive({id}, {threads})", lower="named_arrive({id}, {threads})",
         ptx="bar.arrive {id}, {threads} -> named_arrive({id}, {threads})",
+        traits=(Trait.NAMED,),
         doc="Arrives at named barrier `id` without waiting (bar.arrive).",
     ),
     op(
@@ -167,6 +171,7 @@ OPS = (
             "fence.proxy.async.shared::cta -> fence_async()",
             "fence.proxy.async -> fence_async()",
         ),
+        traits=(Trait.ORDERS,),
         doc="Makes this thread's writes to shared memory visible to the async proxy (asynchronous "
             "matmuls and bulk copies), once a barrier has ordered them.",
     ),
@@ -224,6 +229,7 @@ OPS = (
         cost="nothing", lift="tma_wait<{n}>() -> tma_wait({n})",
         lower="tma_wait({n}) -> tma_wait<{n}>()",
         ptx="cp.async.bulk.wait_group.read {n} -> tma_wait({n})",
+        traits=(Trait.ORDERS,),
         doc="Waits until the sources of all but the n newest groups of bulk stores have been read.",
     ),
     op(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.cuir.nodes import Binary, Expr, Lambda, Name, walk_expr
-from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
+from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op
 from engine.cuir.types import (
     DTypeValue,
     GmemTileType,
@@ -284,6 +284,7 @@ OPS = (
         "zeros(layout: layout)", "registers", rule=_zeros, execute="registers:zeros", who=Who.PART,
         kind="tile:f32", cost="nothing", lift="zeros<{L:layout}>() -> zeros({L})",
         lower="zeros({L}) -> zeros<{L}>()",
+        traits=(Trait.FILLS,),
         doc="An f32 register tile of zeros.",
     ),
     op(
@@ -291,6 +292,7 @@ OPS = (
         who=Who.PART,
         kind="tile:f32", cost="nothing", lift="fill<{L:layout}>({value:f32}) -> fill({L}, {value})",
         lower="fill({L}, {value:f32}) -> fill<{L}>({value})",
+        traits=(Trait.FILLS,),
         doc="An f32 register tile of one value.",
     ),
     op(
@@ -320,6 +322,7 @@ OPS = (
             "keep({s}, {more...}, {f:lambda}, at=[{where...}])"
                 " -> keep({s}, {more...}, at({where...}), {f})",
         ),
+        traits=(Trait.MASKS,),
         doc="The first tile's scores where the predicate holds, -inf elsewhere. The predicate "
             "takes the values of the other tiles (row and column vectors broadcast), then i, j.",
     ),
@@ -328,6 +331,7 @@ OPS = (
         who=Who.PART,
         kind="tile:f32", cost="row_max", lift="row_max({s:tile}, {m:tile})",
         lower="row_max({s}, {m})",
+        traits=(Trait.REDUCES,),
         doc="The larger of the old row maximum and the row's largest value, over the whole row.",
     ),
     op(
@@ -335,6 +339,7 @@ OPS = (
         who=Who.PART,
         kind="tile:f32", cost="row_sum", lift="row_sum({s:tile}, {l:tile})",
         lower="row_sum({s}, {l})",
+        traits=(Trait.REDUCES,),
         doc="The old sum plus the row's values, as a share per thread: the result may only be "
             "scaled, accumulated or given to row_reduce.",
     ),

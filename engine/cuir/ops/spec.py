@@ -83,6 +83,18 @@ class Pending(StrEnum):
     MMA = "holds shared operands, register operands and the accumulator until mma_wait"
 
 
+class Trait(StrEnum):
+    """What kind of op it is, for those who reason about ops without knowing each."""
+
+    REDUCES = "folds what a row of an accumulator holds into the row's value"
+    FILLS = "a tile of one value"
+    MASKS = "its first tile's scores, -inf where a condition does not hold"
+    ORDERS = "what comes after it may rely on what was done before"
+    NAMED = "uses a named barrier"
+    BUILT = "known when the kernel is compiled"
+    STEADY = "one number for a whole unit of a block"
+
+
 class Mismatch(Exception):
     """A type rule that does not hold: the kind of finding and what to say."""
 
@@ -172,6 +184,8 @@ class OpSpec:
     needs: str | None = None
     anywhere: bool = False  # on the host and on the device alike
     cost: str = ""  # the function of engine.cost.ops that says what it asks of the units
+    traits: frozenset[Trait] = frozenset()
+    between: tuple[int, int] | None = None  # the least and the largest number that it gives
 
     def may_stand_in(self, kind: str) -> bool:
         """Whether a function of this kind (host, kernel, device) may hold the op."""
@@ -219,6 +233,8 @@ def op(
     needs: str | None = None,
     anywhere: bool = False,
     cost: str = "",
+    traits: tuple[Trait, ...] = (),
+    between: tuple[int, int] | None = None,
 ) -> OpSpec:
     """An `OpSpec` from its signature text; see `spelling` for what stands in its C++."""
     found = _HEAD.match(signature)
@@ -239,6 +255,7 @@ def op(
     spec = OpSpec(
         name, group, tuple(operands), signature, rule, execute, " ".join(doc.split()), who,
         spelling, frozenset(effects), proxy, pending, needs, anywhere, cost,
+        frozenset(traits), between,
     )  # fmt: skip
     if bool(cost) is spec.is_value:
         raise ValueError(f"{name}: an op says what it costs, unless it only names a value")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, nothing, op
+from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, nothing, op
 from engine.cuir.types import (
     WORD_PITCH,
     BarriersType,
@@ -153,6 +153,7 @@ OPS = (
             "block_id(1) -> blockIdx.y",
             "block_id(2) -> blockIdx.z",
         ),
+        traits=(Trait.STEADY,),
         doc="The block's place in the grid along axis 0, 1 or 2.",
     ),
     op(
@@ -160,16 +161,19 @@ OPS = (
         kind="u32",
         lift=("gridDim.x -> grid_dim(0)", "gridDim.y -> grid_dim(1)", "gridDim.z -> grid_dim(2)"),
         lower=("grid_dim(0) -> gridDim.x", "grid_dim(1) -> gridDim.y", "grid_dim(2) -> gridDim.z"),
+        traits=(Trait.STEADY,),
         doc="Blocks in the grid along axis 0, 1 or 2.",
     ),
     op(
         "warpgroup_id()", "ids", rule=_int, execute="views:warpgroup_id", who=Who.ANY,
         kind="i32", lift="warpgroup_id()", lower="warpgroup_id()",
+        traits=(Trait.STEADY,), between=(0, 8),
         doc="Which warpgroup of the block this is, counted from 0.",
     ),
     op(
         "elect()", "ids", rule=_bool, execute="views:elect", who=Who.ANY,
         kind="bool", lift="elect()", lower="elect()",
+        between=(0, 1),
         doc="True in exactly one thread of the unit (the warpgroup, or the block where no "
             "warpgroups are used). What `if elect():` holds is done by that one thread. The "
             "question stands alone or beside `and`, without an else, or in a name that is given it "
@@ -231,6 +235,7 @@ OPS = (
         "sizeof(T: sized)", "ids", rule=_sizeof, execute="views:sizeof", who=Who.ANY,
         anywhere=True,
         kind="u64", lift="sizeof({T})", lower="sizeof({T})",
+        traits=(Trait.BUILT,), between=(1, 8),
         doc="Bytes of one element.",
     ),
     op(
@@ -238,6 +243,7 @@ OPS = (
         who=Who.ANY, anywhere=True,
         kind="bool", lift="std::is_same_v<{A}, {B}> -> same_type({A}, {B})",
         lower="same_type({A}, {B}) -> std::is_same_v<{A}, {B}>",
+        traits=(Trait.BUILT,), between=(0, 1),
         doc="Whether two element types are one.",
     ),
     op(
@@ -245,6 +251,7 @@ OPS = (
         effects=(Effect.SYNCS,),
         cost="barrier", lift=("sync()", "__syncthreads() -> sync()"), lower="sync()",
         ptx=("bar.sync 0 -> sync()", "barrier.sync 0 -> sync()"),
+        traits=(Trait.ORDERS,),
         doc="All threads of the block wait for each other; what they wrote is visible after it. "
             "A copy that has not landed is not.",
     ),

@@ -33,7 +33,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
-from engine.cuir.ops.matmul import MATMULS
+from engine.cuir.ops.traits import MATMULS
 from engine.transfer import schedule as intervals
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
