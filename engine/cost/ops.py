@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from engine.cost.demand import Demand
 from engine.cost.scalar import COLUMN, ELEMENT, ROW, Lanes, Varies, expression_cost
-from engine.cuir.nodes import Lambda
 from engine.cuir.ops import OPS
 from engine.cuir.types import (
     DTYPES,
@@ -25,9 +24,9 @@ from engine.cuir.types import (
 )
 
 # Elements of a thread that an op of a layout family takes at a time, each time in a block of code
-# of its own, whose critical path is waited for (kernels/include/cubridge/sm90_tile.cuh); whole
-# tiles elsewhere.
-BLOCKS: Mapping[tuple[str, str], int] = {("wgmma", "map"): 8, ("wgmma", "keep"): 4}
+# of its own, whose critical path is waited for (kernels/include/cubridge/sm90_tile.cuh): where it
+# gives elements, and where it masks them. Whole tiles elsewhere.
+BLOCKS: Mapping[tuple[str, bool], int] = {("wgmma", True): 8, ("wgmma", False): 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +83,12 @@ def cost(op: Bound) -> Demand:
 # --- registers -----------------------------------------------------------------------------------
 
 
-def _each(op: Bound, f: Lambda, tiles: tuple[Type, ...], mapped: bool) -> Demand:
+def _each(op: Bound, mapped: bool) -> Demand:
     """A lambda over the first tile: its instructions, and its latency once per block of code."""
-    first = tiles[0]
+    tiles, given = op.operands["tiles"], op.operands["f"]
+    if not isinstance(tiles, tuple) or not isinstance(given, LambdaType):
+        return Demand()
+    first, f = tiles[0], given.node
     if not isinstance(first, TileType):
         return Demand()
     lanes = lanes_of(first.layout, op.threads)
@@ -109,7 +111,7 @@ def _each(op: Bound, f: Lambda, tiles: tuple[Type, ...], mapped: bool) -> Demand
     made = expression_cost(f.body, varies, frozenset(whole), lanes)
     if not mapped:
         made = made + Demand(alu=lanes.element)  # the choice between the score and -inf
-    blocks = code_blocks(op, tiles, first.layout)
+    blocks = code_blocks(op, tiles, first.layout, mapped)
     if any(in_memory(t) for t in tiles[1:]):
         # Loaded where it is taken up: its bounds, its address, an access that hits L1; the two rows
         # that a thread holds share it.
@@ -135,22 +137,23 @@ def in_memory(tile: Type | None) -> bool:
     return tile.layout.role == "col" and tile.layout.family.unit == "warpgroup"
 
 
-def code_blocks(op: Bound, tiles: tuple[Type, ...], layout: Layout) -> float:
+def code_blocks(op: Bound, tiles: tuple[Type, ...], layout: Layout, mapped: bool) -> float:
     """How many blocks of code an op over a tile is, one after another."""
-    step = BLOCKS.get((layout.family.name, op.name))
+    step = BLOCKS.get((layout.family.name, mapped))
     if step is None or layout.role in ("row", "col"):
         return 1.0
     plain = len(tiles) == 2 and isinstance(tiles[1], TileType) and tiles[1].layout.role == "row"
-    if op.name == "map" and plain and op.operands.get("at") is None:
+    if mapped and plain and op.operands.get("at") is None:
         return 1.0  # the softmax's own: scheduled as a whole
     return math.ceil(elements(layout) / op.threads / step)
 
 
-def elementwise(op: Bound) -> Demand:
-    tiles, f = op.operands["tiles"], op.operands["f"]
-    if not isinstance(tiles, tuple) or not isinstance(f, LambdaType):
-        return Demand()
-    return _each(op, f.node, tiles, op.name == "map")
+def mapped(op: Bound) -> Demand:
+    return _each(op, True)
+
+
+def masked(op: Bound) -> Demand:
+    return _each(op, False)
 
 
 def row_max(op: Bound) -> Demand:
@@ -183,7 +186,7 @@ def load_vector(op: Bound) -> Demand:
     source = op.operands.get("tile")
     size = 4 if not isinstance(source, GmemTileType) else DTYPES[source.view.dtype].size
     lanes = op.threads * 2.0
-    if op.name == "load_cols" and in_memory(op.result):
+    if in_memory(op.result):
         return Demand()  # loaded by the ops that take it up
     return Demand(memory=lanes, alu=2 * lanes, l2=size * lanes / 4, loads=1)
 

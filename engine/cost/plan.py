@@ -91,9 +91,8 @@ class _Plan:
         self, module: Module, args: Mapping[str, int | float], card: Card, facts: Arch
     ) -> None:
         functions = {f.name: f for f in module.functions if f.kind == "device"}
-        device = {"shared_limit": facts.shared_block, "sm_count": card.multiprocessors}
         self.module, self.facts, self.known = module, facts, tuple(args)
-        self.values = Values(functions, device)
+        self.values = Values(functions, facts, card.multiprocessors)
         numbers = {f.name: 0 for f in module.fields if f.type != "tensor"}
         self.env: dict[str, Any] = {**constants(module), "args": {**numbers, **args}}
         self.out: list[Launch] = []

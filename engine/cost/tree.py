@@ -17,7 +17,7 @@ from engine.cost.ops import Bound, cost
 from engine.cost.values import Reads, Values
 from engine.cuir.arch import Arch
 from engine.cuir.facts import Facts
-from engine.cuir.infer import Typer
+from engine.cuir.infer import WarpgroupTyper
 from engine.cuir.infer_scalars import Scope
 from engine.cuir.nodes import (
     Assign,
@@ -39,6 +39,7 @@ from engine.cuir.nodes import (
 from engine.cuir.ops import OPS
 from engine.cuir.ops.bind import bind
 from engine.cuir.ops.spec import Mismatch, RuleContext
+from engine.cuir.ops.traits import DENSE_LOADS
 from engine.cuir.types import (
     DTYPES,
     DTypeValue,
@@ -75,15 +76,6 @@ def role_tree(
     return Role(tuple(sliced(nodes)), builder.tiles, builder.unit)
 
 
-class _RoleTyper(Typer):
-    warpgroup: int | None = None
-
-    def call(self, expr: Call, scope: Scope) -> Type:
-        if expr.fn == "warpgroup_id" and self.warpgroup is not None:
-            return Scalar("i32", self.warpgroup)
-        return super().call(expr, scope)
-
-
 @dataclass
 class _Builder:
     module: Module
@@ -109,7 +101,7 @@ class _Builder:
                 case Num(number):
                     spec[name] = _constant(number)
         context = RuleContext(self.arch, self.threads)
-        self.typer = _RoleTyper(self.module, context, spec, self.returned)
+        self.typer = WarpgroupTyper(self.module, context, spec, self.returned)
         self.typer.warpgroup = self.warpgroup
         self.typer.kind = "kernel"
         self.unit = 128 if self.warpgroup is not None else self.threads
@@ -148,7 +140,7 @@ class _Builder:
         if isinstance(value, Call):
             nodes += self.op(value, scope, prefix)
         scope[target] = found = self.type(value, scope)
-        if isinstance(value, Call) and value.fn == "load_tile":
+        if isinstance(value, Call) and value.fn in DENSE_LOADS:
             self.lazy.add(target)
         elif isinstance(found, TileType):
             self.tiles[target] = found

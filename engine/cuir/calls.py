@@ -1,12 +1,16 @@
-"""Whom an expression calls, and which kernel it launches."""
+"""Whom an expression calls, which kernel it launches, and what is known when it is compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from engine.cuir.arch import Arch
 from engine.cuir.nodes import Call, Expr, Index, Name, Tuple
-from engine.cuir.ops.traits import LAUNCHES
+from engine.cuir.ops import OPS
+from engine.cuir.ops.spec import RuleContext
+from engine.cuir.ops.traits import BUILT, LAUNCHES
+from engine.cuir.types import DTYPES, DTypeValue, Scalar, Unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +53,17 @@ def launched(expr: Expr | None) -> Callee | None:
     """The kernel that an expression launches."""
     found = callee(expr)
     return found if found is not None and found.launch is not None else None
+
+
+def built(expr: Expr, arch: Arch, types: Mapping[str, object]) -> int | float | bool | None:
+    """The value of an op that is known when a kernel is compiled for `arch`, where `types` are the
+    element types that names stand for; None of every other expression, and where one lacks."""
+    if not isinstance(expr, Call) or expr.fn not in BUILT:
+        return None
+    names = [str(types.get(a.id, a.id)) if isinstance(a, Name) else "" for a in expr.args]
+    given = [DTypeValue(DTYPES[name]) if name in DTYPES else Unknown() for name in names]
+    spec = OPS[expr.fn]
+    if len(given) != len(spec.operands) or Unknown() in given:
+        return None
+    found = spec.rule(RuleContext(arch), *given)
+    return found.value if isinstance(found, Scalar) else None

@@ -13,7 +13,7 @@ from engine.cuir.calls import is_launch
 from engine.cuir.elected import WORDS, misuses
 from engine.cuir.facts import Facts
 from engine.cuir.findings import Finding
-from engine.cuir.infer import Typer
+from engine.cuir.infer import Typer, WarpgroupTyper
 from engine.cuir.infer_scalars import Scope, joined
 from engine.cuir.launch_limits import Launch, number
 from engine.cuir.nested import nested
@@ -305,10 +305,10 @@ class _Checker:
                 range(groups) if groups and self.facts.by_warpgroups(ref.name) else (None,)
             ):
                 launch.group = group
-                self.typer = _GroupTyper(
+                self.typer = WarpgroupTyper(
                     self.module, RuleContext(self.arch, threads), self.spec, self.call
                 )
-                self.typer.group = group
+                self.typer.warpgroup = group
                 self.function(function, dict(inner))
         finally:
             self.typer, self.launch = outer
@@ -320,18 +320,6 @@ class _Checker:
             return self.typer.type(expr, scope)
         except Mismatch:
             return Unknown()
-
-
-class _GroupTyper(Typer):
-    """Types a kernel as one of its warpgroups sees it."""
-
-    group: int | None = None
-
-    def call(self, expr: Call, scope: Scope) -> Type:
-        if expr.fn == "warpgroup_id" and self.group is not None:
-            super().call(expr, scope)
-            return Scalar("i32", self.group)
-        return super().call(expr, scope)
 
 
 def _safe_join(a: Type, b: Type) -> Type:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from engine.cuir.arch import arch
-from engine.cuir.calls import launched
+from engine.cuir.arch import Arch, arch
+from engine.cuir.calls import built, launched
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -29,7 +29,6 @@ from engine.cuir.scalar import CONSTANTS, Compiler, Env, Fn
 from engine.errors import CuBridgeError, CuirError
 
 MAX_STEPS = 100_000  # of a schedule function's loop: what goes on longer is not drawn
-_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4, "i64": 8}
 
 
 class DeviceScalars(Compiler):
@@ -134,7 +133,7 @@ def constants_of(module: Module) -> dict[str, Any]:
     """The launcher's compile-time numbers (BM, BN, STAGES, ...) under the module's arch."""
     values: dict[str, Any] = {}
     types: dict[str, str] = {}
-    limit = 0
+    facts: Arch | None = None
     for name, value in module.spec:
         match value:
             case Num(number):
@@ -142,15 +141,11 @@ def constants_of(module: Module) -> dict[str, Any]:
             case Name(kind):
                 types[name] = kind
         if name == "arch":
-            limit = arch(str(getattr(value, "value", ""))).shared_block
+            facts = arch(str(getattr(value, "value", "")))
 
     def known(node: Expr) -> Expr:
-        match node:
-            case Call("shared_limit"):
-                return Num(limit)
-            case Call("sizeof", (Name(kind),)):
-                return Num(_BYTES.get(types.get(kind, kind), 4))
-        return rebuild(node, known)
+        number = built(node, facts, types) if facts is not None else None
+        return rebuild(node, known) if number is None else Num(number)
 
     scalars = DeviceScalars({}, {})
     for function in module.functions:

@@ -31,7 +31,7 @@ from engine.cuir.ops import OPS, OpSpec
 from engine.cuir.ops.bind import bind
 from engine.cuir.ops.registers import loaded_as
 from engine.cuir.ops.spec import Mismatch, RuleContext, check_operand, mismatch
-from engine.cuir.ops.traits import MAPS
+from engine.cuir.ops.traits import MAPS, WARPGROUPS
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import (
     CASTS,
@@ -318,3 +318,14 @@ class Typer(ScalarTyper):
             return LayoutValue(make_layout(id, tuple(int(d) for d in dims)))
         except ValueError as wrong:
             raise Mismatch("layout_mismatch", str(wrong)) from None
+
+
+class WarpgroupTyper(Typer):
+    """Types a kernel as one of its warpgroups sees it, where one is set."""
+
+    warpgroup: int | None = None
+
+    def call(self, expr: Call, scope: Scope) -> Type:
+        found = super().call(expr, scope)
+        known = expr.fn in WARPGROUPS and self.warpgroup is not None
+        return Scalar("i32", self.warpgroup) if known else found

@@ -240,7 +240,7 @@ def _base(expr: Expr) -> str | None:
     return None
 
 
-def _transposed(operand: Expr) -> bool:
+def is_transposed(operand: Expr) -> bool:
     """Whether a matmul's right operand is that of the scores: K by its rows."""
     return isinstance(operand, Call) and operand.fn == "transpose"
 
@@ -280,7 +280,7 @@ def _roles(
             stored["lse"] = views[_base(call.args[0]) or ""]
         elif call.fn in MATMULS:
             matmuls.append(call)
-    first = [c for c in matmuls if _transposed(c.args[2])]
+    first = [c for c in matmuls if is_transposed(c.args[2])]
     second = [c for c in matmuls if c not in first]
     if not first or not second:
         raise TransferError("the two matmuls of attention were not found")
@@ -361,7 +361,7 @@ def _coordinates(
 def _loads_keys(load: Call, statements: list[tuple[Path, Stmt]]) -> bool:
     target = _base(load.args[0])
     return any(
-        isinstance(s, Do) and s.call.fn in MATMULS and _transposed(s.call.args[2])
+        isinstance(s, Do) and s.call.fn in MATMULS and is_transposed(s.call.args[2])
         and _base(s.call.args[2]) == target
         for _, s in statements
     )  # fmt: skip

@@ -131,6 +131,7 @@ OPS = (
         execute="movement:store_rows", who=Who.PART, effects=(Effect.WRITES_GLOBAL,),
         cost="store_rows", lift="store_rows({dst:region}, {src:tile})",
         lower="store_rows({dst}, {src})",
+        traits=(Trait.BY_ROW,),
         doc="A row vector to global memory; rows outside the tensor are dropped.",
     ),
 )  # fmt: skip

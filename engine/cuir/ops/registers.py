@@ -298,7 +298,7 @@ OPS = (
     op(
         "map(tiles: reg..., f: lambda, *, at: coords?)", "registers", rule=_map,
         execute="registers:map_tiles", who=Who.PART,
-        kind="tile:{f}", elements="tiles", cost="elementwise",
+        kind="tile:{f}", elements="tiles", cost="mapped",
         lift=(
             "map({tiles...}, at({where...}), {f:lambda}) -> map({tiles...}, {f}, at=[{where...}])",
             "map({tiles...}, {f:lambda})",
@@ -314,7 +314,7 @@ OPS = (
     op(
         "keep(tiles: reg..., f: lambda, *, at: coords)", "registers", rule=_keep,
         execute="registers:keep", who=Who.PART,
-        kind="tile:f32", elements="more", condition=True, cost="elementwise",
+        kind="tile:f32", elements="more", condition=True, cost="masked",
         lift="keep({s:tile}, {more...}, at({where...}), {f:lambda})"
             " -> keep({s}, {more...}, {f}, at=[{where...}])",
         lower=(
@@ -363,6 +363,7 @@ OPS = (
         execute="registers:load_rows", who=Who.PART, effects=(Effect.READS_GLOBAL,),
         kind="tile:{src}", cost="load_vector", lift="load_rows<{L}>({src:region})",
         lower="load_rows[{L}]({src})",
+        traits=(Trait.BY_ROW,),
         doc="A row vector from global memory: one value for each row of the tile; 0 outside.",
     ),
     op(
@@ -370,6 +371,7 @@ OPS = (
         execute="registers:load_cols", who=Who.PART, effects=(Effect.READS_GLOBAL,),
         kind="tile:{src}", cost="load_vector", lift="load_cols<{L}>({src:region})",
         lower="load_cols[{L}]({src})",
+        traits=(Trait.BY_COLUMN,),
         doc="A column vector from global memory: one value for each key of a tile; 0 outside.",
     ),
     op(
@@ -377,6 +379,7 @@ OPS = (
         execute="registers:load_tile", who=Who.PART, effects=(Effect.READS_GLOBAL,),
         kind="tile:{src}", cost="nothing", lift="load_tile<{L}>({src:region}, {column})",
         lower="load_tile[{L}]({src}, {column})",
+        traits=(Trait.BY_ROW, Trait.BY_COLUMN),
         doc="An element of global memory for each of an accumulator's: the tile's rows, from "
             "`column` on; 0 outside. On the device it stays in memory until `map` or `keep` takes "
             "it up, two neighbours in one access where strides and alignment allow.",

@@ -91,6 +91,10 @@ class Trait(StrEnum):
     MASKS = "its first tile's scores, -inf where a condition does not hold"
     ORDERS = "what comes after it may rely on what was done before"
     NAMED = "uses a named barrier"
+    BY_ROW = "an element of global memory for each row of a tile"
+    BY_COLUMN = "an element of global memory for each column of a tile"
+    ELECTS = "true in one thread of a unit"
+    WARPGROUP = "which warpgroup of the block executes it"
     BUILT = "known when the kernel is compiled"
     STEADY = "one number for a whole unit of a block"
 

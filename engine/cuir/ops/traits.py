@@ -19,6 +19,7 @@ def _having(trait: Trait) -> frozenset[str]:
 REDUCTIONS, FILLS, MASKS = map(_having, (Trait.REDUCES, Trait.FILLS, Trait.MASKS))
 ORDERS, NAMED_BARRIERS = _having(Trait.ORDERS), _having(Trait.NAMED)
 BUILT, STEADY = _having(Trait.BUILT), _having(Trait.STEADY)
+ELECTIONS, WARPGROUPS = _having(Trait.ELECTS), _having(Trait.WARPGROUP)
 
 LAUNCHES = _those(lambda spec: Effect.LAUNCHES in spec.effects)
 """Their first operand is a kernel with its constants, the second its arguments."""
@@ -28,8 +29,12 @@ TILE_LOADS = _those(lambda spec: {Effect.WRITES_SHARED, Effect.READS_GLOBAL} <= 
 """They copy a tile of a tensor into shared memory: their first two operands are these."""
 REGISTER_LOADS = _those(lambda spec: spec.spelling.kind == "tile:{src}")
 """They load a register tile from the tile of a view that is their first argument."""
+DENSE_LOADS = _those(lambda spec: {Trait.BY_ROW, Trait.BY_COLUMN} <= spec.traits)
+ROW_STORES = _those(lambda spec: spec.name in GLOBAL_WRITES and Trait.BY_ROW in spec.traits)
 FIELD_VIEWS = _those(lambda spec: any(o.kind == "field" for o in spec.operands))
 """They say what a tensor field of the argument struct looks like."""
+HINTS = _those(lambda spec: not spec.effects and any(o.kind == "map" for o in spec.operands))
+"""They read and write nothing of the tensor whose map they are given."""
 PLACES = _those(
     lambda spec: spec.is_value and spec.spelling.kind.partition(":")[0] in (
         "view", "shared", "stages", "barriers", "words", "tensor_map",

@@ -167,13 +167,14 @@ OPS = (
     op(
         "warpgroup_id()", "ids", rule=_int, execute="views:warpgroup_id", who=Who.ANY,
         kind="i32", lift="warpgroup_id()", lower="warpgroup_id()",
-        traits=(Trait.STEADY,), between=(0, 8),
+        traits=(Trait.STEADY, Trait.WARPGROUP), between=(0, 8),
         doc="Which warpgroup of the block this is, counted from 0.",
     ),
     op(
         "elect()", "ids", rule=_bool, execute="views:elect", who=Who.ANY,
         kind="bool", lift="elect()", lower="elect()",
         between=(0, 1),
+        traits=(Trait.ELECTS,),
         doc="True in exactly one thread of the unit (the warpgroup, or the block where no "
             "warpgroups are used). What `if elect():` holds is done by that one thread. The "
             "question stands alone or beside `and`, without an else, or in a name that is given it "

@@ -29,7 +29,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )  # fmt: skip
-from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES, LAUNCHES
+from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES
 from engine.cuir.printer import print_expr
 from engine.transfer.binding import SIZES
 from engine.transfer.llm.answer import AnswerRefused
@@ -148,7 +148,7 @@ def _reads(module: Module, fields: Set[str]) -> set[str]:
         exprs: tuple[Expr, ...] = stmt_exprs(stmt)
         if call is not None and call.fn in GLOBAL_WRITES and call.args:
             exprs = call.args[1:]
-        elif call is not None and call.fn in FIELD_VIEWS | LAUNCHES | {"prefetch_map"}:
+        elif call is not None and call.fn in FIELD_VIEWS | LAUNCHES | HINTS:
             exprs = ()
         for expr in exprs:
             out |= {f for f in _named(expr, path, views) if f in fields}
