@@ -13,6 +13,7 @@ import pytest
 
 from engine.build.host_plan import host_constants
 from engine.cuir.arch import arch as facts
+from engine.cuir.functions import FUNCTIONS
 from engine.cuir.ops import SPELLINGS
 from engine.cuir.ops.spelling import Spelling, both
 from engine.gates.conformance import primitives
@@ -25,12 +26,8 @@ KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 SUITES = ("sm80", "sm90")
 ELEMENTS = ("f16", "bf16", "float", "int", "bool")
 # What the catalogues write as a call and no header and no device function of CUDA defines.
-WORDS = {
-    "dim3", "__syncthreads", "rcp",
-    # CUDA's names of scalar functions for floats: their ops are tried under their own names.
-    "exp2f", "expf", "logf", "log2f", "tanhf", "sqrtf", "rsqrtf", "fmaf", "fabsf", "floorf",
-    "ceilf", "fminf", "fmaxf",
-}  # fmt: skip
+# CUDA's names of scalar functions for floats: their ops are tried under their own names.
+WORDS = {"dim3", "__syncthreads", "rcp"}.union(*(fn.also for fn in FUNCTIONS.values()))
 
 
 @pytest.fixture(scope="module")
