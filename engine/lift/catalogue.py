@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from engine.cuir.conversions import NUMBERS
 from engine.cuir.nodes import (
     Attr,
     Binary,
@@ -37,10 +38,6 @@ from engine.lift import ignored
 from engine.lift.syntax import Node, NotAnExpression, parse_expression
 from engine.lift.tokens import Tokens
 
-# In the order of C++'s usual conversions. No variable is unsigned: `u32` and `u64` are what C++
-# makes of block numbers and sizes before they are stored.
-NUMBERS = ("bool", "i32", "u32", "i64", "u64", "f32")
-UNSIGNED = frozenset({"u32", "u64"})
 KINDS = frozenset({
     "none", "i32", "u32", "i64", "u64", "f32", "bool", "same", "tile", "region", "shared", "stages",
     "barriers", "barrier", "words", "word", "layout", "type", "coordinates", "tensor",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from engine.cuir.conversions import NUMBERS, UNSIGNED, common, promoted
 from engine.cuir.counts import RING, never_negative
 from engine.cuir.nodes import (
     Attr,
@@ -21,9 +22,9 @@ from engine.cuir.nodes import (
     Unary,
     children,
 )
-from engine.lift.catalogue import NUMBERS, UNSIGNED, Pattern, fill, match
+from engine.lift.catalogue import Pattern, fill, match
 from engine.lift.provenance import Range
-from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature, common, promoted, safe
+from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature, safe
 from engine.lift.syntax import Node
 
 _COMPARE = frozenset(["<", "<=", ">", ">=", "==", "!="])

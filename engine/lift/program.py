@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tree_sitter import Node as Tree
 
+from engine.cuir.conversions import NUMBERS, UNSIGNED
 from engine.cuir.nodes import Field
 from engine.errors import LiftError
 from engine.lift import ignored
-from engine.lift.catalogue import NUMBERS, UNSIGNED, Catalogue
+from engine.lift.catalogue import Catalogue
 from engine.lift.declarations import read_alias
 from engine.lift.expressions import Translator, Typed, Unknown
 from engine.lift.headers import (

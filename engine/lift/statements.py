@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node as Tree
 
+from engine.cuir.conversions import NUMBERS, UNSIGNED
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -28,7 +29,6 @@ from engine.cuir.nodes import (
 )
 from engine.lift import ignored
 from engine.lift.asm import read_asm
-from engine.lift.catalogue import NUMBERS, UNSIGNED
 from engine.lift.constants import Evaluator, NotConstant
 from engine.lift.declarations import check_static_assert, read_alias
 from engine.lift.effects import effects

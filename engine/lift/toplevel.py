@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tree_sitter import Node as Tree
 
+from engine.cuir.conversions import NUMBERS
 from engine.cuir.nodes import Field, Param
 from engine.errors import LiftError
 from engine.lift import ignored
-from engine.lift.catalogue import NUMBERS
 from engine.lift.provenance import Range
 from engine.lift.scope import C_TYPES, FIELD_TYPES, Signature, safe
 from engine.lift.source import Source, braces_match

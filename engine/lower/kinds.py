@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from engine.cuir import conversions
+from engine.cuir.conversions import NUMBERS, UNSIGNED, promoted
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -41,24 +43,12 @@ from engine.cuir.ops.traits import COUNTS
 from engine.lower.templates import Holes, Template, Templates
 
 UNKNOWN = "?"
-# In the order of C++'s usual conversions. No variable, parameter or result is unsigned: `u32` and
-# `u64` are what C++ makes of block numbers and sizes before they are stored.
-NUMBERS = ("bool", "i32", "u32", "i64", "u64", "f32")
-INTEGERS = NUMBERS[:-1]
-UNSIGNED = frozenset({"u32", "u64"})
 ARGS = "args"
 
 
 def common(kinds: list[str]) -> str:
-    """C++'s common type of scalars; bool counts as int."""
-    if not kinds or any(k not in NUMBERS for k in kinds):
-        return UNKNOWN
-    return max(map(promoted, kinds), key=NUMBERS.index)
-
-
-def promoted(kind: str) -> str:
-    """What C++ makes of one operand: bool counts as int."""
-    return "i32" if kind == "bool" else kind
+    """C++'s common type of scalars."""
+    return conversions.common(kinds) or UNKNOWN
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.cuir.conversions import INTEGERS, NUMBERS, UNSIGNED
 from engine.cuir.matching import with_blocks
 from engine.cuir.nodes import (
     Assign,
@@ -43,7 +44,7 @@ from engine.cuir.nodes import (
     blocks,
     rebuild,
 )
-from engine.lower.kinds import INTEGERS, NUMBERS, UNSIGNED, Kinds, common, module_kinds
+from engine.lower.kinds import Kinds, common, module_kinds
 from engine.lower.signs import Signs
 from engine.lower.templates import Templates, default_templates
 

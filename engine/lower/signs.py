@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.cuir.conversions import UNSIGNED
 from engine.cuir.counts import RING, never_negative
 from engine.cuir.nodes import (
     Binary,
@@ -25,7 +26,7 @@ from engine.cuir.nodes import (
     rebuild,
 )
 from engine.cuir.ops.traits import COUNTS
-from engine.lower.kinds import UNSIGNED, Kinds, common
+from engine.lower.kinds import Kinds, common
 
 
 @dataclass(frozen=True, slots=True)
