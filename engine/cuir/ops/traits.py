@@ -27,7 +27,9 @@ GLOBAL_WRITES = _those(lambda spec: Effect.WRITES_GLOBAL in spec.effects)
 """Their first operand is what they write."""
 TILE_LOADS = _those(lambda spec: {Effect.WRITES_SHARED, Effect.READS_GLOBAL} <= spec.effects)
 """They copy a tile of a tensor into shared memory: their first two operands are these."""
-REGISTER_LOADS = _those(lambda spec: spec.spelling.kind == "tile:{src}")
+REGISTER_LOADS = _those(
+    lambda spec: Effect.READS_GLOBAL in spec.effects and spec.spelling.kind.startswith("tile:{")
+)
 """They load a register tile from the tile of a view that is their first argument."""
 DENSE_LOADS = _those(lambda spec: {Trait.BY_ROW, Trait.BY_COLUMN} <= spec.traits)
 ROW_STORES = _those(lambda spec: spec.name in GLOBAL_WRITES and Trait.BY_ROW in spec.traits)

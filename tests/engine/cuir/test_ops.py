@@ -10,8 +10,8 @@ import pytest
 
 from engine.cost import ops as costs
 from engine.cuir.docgen import GROUPS, document
-from engine.cuir.ops import OPS
-from engine.cuir.ops.spec import Effect, Pending, Proxy
+from engine.cuir.ops import OPS, traits
+from engine.cuir.ops.spec import Effect, Pending, Proxy, Trait
 from engine.cuir.parser import parse_block, parse_module
 from engine.resources import docs_dir
 
@@ -57,6 +57,14 @@ def test_declarations_are_coherent(name):
         assert spec.proxy is not Proxy.NONE
     if spec.is_value:
         assert not spec.effects
+    if name in traits.GLOBAL_WRITES:
+        first = next(o for o in spec.operands if o.place == "args")
+        assert first.kind in ("tile", "place", "map"), "what it writes comes first"
+
+
+def test_every_trait_is_some_ops_and_every_set_holds_some():
+    assert {t for spec in OPS.values() for t in spec.traits} == set(Trait)
+    assert all(found for found in vars(traits).values() if isinstance(found, frozenset))
 
 
 def test_examples_in_the_reference_parse():
