@@ -415,6 +415,12 @@ WRONG = {
         "return lists[b, q0 // BM, 1 + ceil_div(args.Nk, BN) + n] == 2",
         "return lists[b, 0, 1 + ceil_div(args.Nk, BN) + n] == 2",
     ),
+    "the first key by another block's tiles": (
+        "* BN if lists[b, row_block", "* BN if lists[b, 0",
+    ),
+    "the last key by another block's tiles": (
+        "* BN + BN if lists[b, row_block", "* BN + BN if lists[b, 0",
+    ),
     "lists that are never made": ("if args.planned == 0:", "if args.planned == 1:"),
     "an order that loses a kernel": (
         "listed = run(list_tiles[BM, BN]", "listed = run(class_tiles[BM, BN]",
