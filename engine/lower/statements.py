@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from engine.cuir.conversions import NUMBERS
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -25,7 +26,7 @@ from engine.cuir.nodes import (
 from engine.errors import LowerError
 from engine.lower.emit import C_TYPES, Emitter
 from engine.lower.forms import Form
-from engine.lower.kinds import ARGS, NUMBERS, UNKNOWN, Kinds
+from engine.lower.kinds import ARGS, UNKNOWN, Kinds
 from engine.lower.text import fit
 
 FIELD_TYPES = {"tensor": "TensorArg", "i32": "int", "i64": "long long", "f32": "float"}

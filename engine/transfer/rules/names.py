@@ -36,12 +36,8 @@ cubridge TensorArg TensorMap RowMap CUtensorMap is_same_v
 CUDA = frozenset(_CUDA.split())
 """What CUDA's and C's headers define, macros among them."""
 
-_PRIMITIVES = """
-ceilf compact copy elect exp2f expf fabsf floorf fmaf fmaxf fminf log2f logf rsqrtf sqrtf tanhf
-to_operand
-"""
-PRIMITIVES = frozenset(_PRIMITIVES.split())
-"""Calls that the catalogues write, besides the ops that have the same name in C++."""
+PRIMITIVES = frozenset({"to_operand"}).union(*(fn.also for fn in FUNCTIONS.values()))
+"""Calls in C++ that are no op or function of CuIR by their name."""
 
 _OURS = """
 T D BM BN O LSE inf nan args stream opaque success f16 bf16 f32 i32 i64 mma_acc mma_a wgmma_acc

@@ -29,7 +29,7 @@ from engine.cuir.nodes import (
     Stmt,
     walk_block,
 )
-from engine.cuir.ops.matmul import MATMULS
+from engine.cuir.ops.traits import MATMULS
 from engine.transfer import schedule as intervals
 from engine.transfer.extremes import spread
 from engine.transfer.match import Attention, tensor_maps
