@@ -31,7 +31,6 @@ C_TYPES = {
     "cudaError_t": "status",
     "cudaStream_t": "stream",
     "TensorMap": "tensor_map",
-    "RowMap": "row_map",
     "CUtensorMap": "tensor_map",
 }
 FIELD_TYPES = {"TensorArg": "tensor", "int": "i32", "long long": "i64", "float": "f32"}

@@ -294,7 +294,7 @@ def _params(
         if kind == "stream":
             names.append((name, "stream"))
             continue
-        if kind not in (*NUMBERS, "tensor_map", "row_map"):
+        if kind not in (*NUMBERS, "tensor_map"):
             raise Unsupported(f"a parameter of type `{text}`")
         names.append((name, kind))
         params.append(Param(safe(name), kind))
