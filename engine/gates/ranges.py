@@ -378,6 +378,8 @@ class Ranges:
             case Call("claim" | "compact", (_, count, *_)):
                 most = self.of(count, at)
                 return None if most is None else (0, max(0, most[1]))
+            case Call("fetch") if not self.posted:
+                return 0, 0  # a run reports it: the word holds nothing
             case Call("fetch"):
                 return joined(*(self.of(e, self.at_place(p)) for p, e in self.posted))
             case Call("least" | "greatest", (Lambda(_, body),)):
