@@ -28,7 +28,6 @@ from engine.cuir.nodes import (
     Module,
     Name,
     Num,
-    Stmt,
     Unary,
     rebuild,
     walk_expr,
@@ -43,6 +42,7 @@ from engine.transfer.rewrite import (
     map_stmt_exprs,
 )
 from engine.transfer.rules.hoist import Labels, hoist
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import is_element_op
 
 ELEMENT = frozenset({"x", "s", "i", "j"})
@@ -239,7 +239,9 @@ def hoist_shared(module: Module, found: Attention) -> Module:
 
     def edit(stmts: Block) -> Block:
         return tuple(
-            map_stmt_exprs(s, lambda e: _in_lambdas(e, name_of)) if _is_map(s, found) else s
+            map_stmt_exprs(s, lambda e: _in_lambdas(e, name_of))
+            if is_element_op(s, found, "map")
+            else s
             for s in stmts
         )
 
@@ -247,15 +249,6 @@ def hoist_shared(module: Module, found: Attention) -> Module:
     for statement in made.values():
         edited = hoist(edited, kernel.name, statement)
     return edited
-
-
-def _is_map(stmt: Stmt, found: Attention) -> bool:
-    return (
-        is_element_op(stmt, found)
-        and isinstance(stmt, Assign)
-        and isinstance(stmt.value, Call)
-        and stmt.value.fn == "map"
-    )
 
 
 def _in_lambdas(expr: Expr, name_of: Callable[[Expr, str], Name]) -> Expr:
@@ -279,3 +272,15 @@ def _named(expr: Expr, params: Set[str], place: str, name_of: Callable[[Expr, st
 
 
 _PLACES = {"*": "factor", "/": "factor", "+": "shift", "-": "shift"}
+
+
+RULE = Rule(
+    "shared",
+    "Compute what all elements share once",
+    "a factor or a constant that is the same for every element is one value before "
+    "the loop, not an instruction per element",
+    "score",
+    applies=lambda case: case.rest is not None or not case.softmax,
+    edit=lambda module, case: hoist_shared(module, case.found),
+    after=("next_tile",),
+)

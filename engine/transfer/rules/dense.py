@@ -36,6 +36,7 @@ from engine.cuir.nodes import (
 )
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import Block, map_blocks, map_function, stmt_exprs
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.stage import starts_matmul
 
 KEYS_ALONE = 80
@@ -224,3 +225,26 @@ def _choices(value: Expr) -> list[int | None]:
         case Select(_, then, other):
             return [*_choices(then), *_choices(other)]
     return [None]
+
+
+NARROW = Rule(
+    "narrow_tiles",
+    "Take key tiles that leave registers for the dense tile",
+    "its loads start before the score's matmul is waited for: their latency passes "
+    "under the matmul, and their elements are held until the score is there",
+    "inputs",
+    applies=lambda case: bool(case.words.tensors),
+    edit=lambda module, case: narrow_tiles(module, case.found, case.bytes, case.plain),
+    after=("stage",),
+)
+SMALLER = Rule(
+    "smaller_tiles",
+    "Take tiles that leave registers for what is read",
+    "all that the score and the mask read at once would spill beside a whole tile; the "
+    "price is more tiles, each with its barriers and row maxima: a third more of 48 "
+    "keys than of 64, twice as many of 16 as of 32, three times as many as of 48",
+    "inputs",
+    applies=lambda case: bool(case.words.tensors),
+    edit=lambda module, case: take_smaller_tiles(module, case.found),
+    after=("narrow_tiles",),
+)

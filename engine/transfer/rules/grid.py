@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.cuir.facts import expressions, statements
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -19,10 +20,10 @@ from engine.cuir.nodes import (
     Function,
     Module,
     Name,
-    Num,
-    walk_block,
     walk_expr,
 )
+from engine.cuir.quote import expr as quoted
+from engine.cuir.quote import matched
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
     Block,
@@ -32,9 +33,9 @@ from engine.transfer.rewrite import (
     map_function,
     map_stmt_exprs,
     read_names,
-    stmt_exprs,
 )
 from engine.transfer.rules.order import first_rows_first, share_is_even
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sharing import steps_by_the_grid
 
 PIECES = 2  # of work per block: with 1 each pays a block's start, with 3 the end is longer
@@ -79,16 +80,14 @@ def work_is_uneven(module: Module, found: Attention) -> bool:
 
 def _steps_by_the_grid(kernel: Function) -> bool:
     """True when a loop of the kernel starts at the block's number and steps by their number."""
-    return any(steps_by_the_grid(s) for _, s in walk_block(kernel.body, (kernel.name,)))
+    return any(map(steps_by_the_grid, statements(kernel)))
 
 
 def _grid_names(host: Function, kernel: str) -> frozenset[str]:
     """The names that the launch of `kernel` takes its number of blocks from."""
     calls = (
         call
-        for _, stmt in walk_block(host.body, (host.name,))
-        for expr in stmt_exprs(stmt)
-        for call in walk_expr(expr)
+        for call in expressions(host)
         if isinstance(call, Call) and call.fn == "run" and _launches(call, kernel)
     )
     return frozenset().union(*(free_names(dict(call.kwargs)["grid"]) for call in calls))
@@ -103,9 +102,30 @@ def _launches(run: Call, kernel: str) -> bool:
 
 def _spread(expr: Expr) -> Expr | None:
     """At least a block per multiprocessor as before, and one per PIECES pieces of work."""
-    match expr:
-        case Call("min", (pieces, Call("sm_count", ()))) | Call(
-            "min", (Call("sm_count", ()), pieces)
-        ):
-            return Call("max", (expr, Call("ceil_div", (pieces, Num(PIECES)))))
+    for blocks in ("min(works, sm_count())", "min(sm_count(), works)"):
+        holes = matched(blocks, expr)
+        if holes is not None:
+            return quoted(f"max({blocks}, ceil_div(works, {PIECES}))", **holes)
     return None
+
+
+LONGEST = Rule(
+    "longest",
+    "Begin with the longest rows",
+    "the mask makes the first rows the longest: begun last, each would hold the launch "
+    "up alone when all others are done",
+    "mask",
+    applies=lambda case: case.masked,
+    edit=lambda module, case: begin_with_the_longest(module, case.found),
+    after=("launch_lists",),
+)
+SPREAD = Rule(
+    "spread",
+    "Hand out uneven rows as multiprocessors become free",
+    "the mask makes some rows longer than others: a share of the work that is "
+    "fixed before the launch would leave multiprocessors idle at the end",
+    "mask",
+    applies=lambda case: case.masked and not case.queue,
+    edit=lambda module, case: spread_uneven_rows(module, case.found),
+    after=("longest",),
+)

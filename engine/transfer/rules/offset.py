@@ -15,7 +15,6 @@ from engine.cuir.nodes import (
     Binary,
     Call,
     Expr,
-    Function,
     Lambda,
     Module,
     Name,
@@ -30,7 +29,8 @@ from engine.transfer.rewrite import (
     map_stmt_exprs,
     read_names,
 )
-from engine.transfer.rules.inputs import is_view
+from engine.transfer.rules.inputs import behind_views
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import is_element_op
 
 KEYS, QUERIES = Attr(Name("args"), "Nk"), Attr(Name("args"), "Nq")
@@ -52,15 +52,7 @@ def hoist_offset(module: Module, found: Attention) -> Module:
     edited = map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
     if edited == module:
         return module
-
-    def define(function: Function) -> Function:
-        last = max(n for n, stmt in enumerate(function.body) if is_view(stmt))
-        statement = Assign(name.id, DISTANCE)
-        return replace(
-            function, body=(*function.body[: last + 1], statement, *function.body[last + 1 :])
-        )
-
-    return map_function(edited, found.kernel, define)
+    return behind_views(edited, found.kernel, [Assign(name.id, DISTANCE)])
 
 
 def _in_lambdas(expr: Expr, name: Name) -> Expr:
@@ -82,3 +74,14 @@ def _in_lambdas(expr: Expr, name: Name) -> Expr:
         )
 
     return map_expr(expr, change) if isinstance(expr, Call) else expr
+
+
+RULE = Rule(
+    "offset",
+    "Compute the distance of the sequences' ends once",
+    "Nk - Nq is the same for every element: one integer before the loop",
+    "mask",
+    applies=lambda case: case.reads("Nk"),
+    edit=lambda module, case: hoist_offset(module, case.found),
+    after=("softmax",),
+)

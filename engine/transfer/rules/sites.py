@@ -54,9 +54,9 @@ def statements(body: Block) -> Iterator[Stmt]:
             yield from statements(inner)
 
 
-def is_element_op(stmt: Stmt, found: Attention) -> bool:
-    """True for a map or keep of a score tile: what works on the score's elements."""
+def is_element_op(stmt: Stmt, found: Attention, *ops: str) -> bool:
+    """True for a map or keep of a score tile, what works on the score's elements; or for `ops`."""
     match stmt:
-        case Assign(target, Call("map" | "keep", (Name(first), *_))):
+        case Assign(target, Call(op, (Name(first), *_))) if op in (ops or ("map", "keep")):
             return target == first and target in {s.score for s in found.sites}
     return False
