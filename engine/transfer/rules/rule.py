@@ -124,21 +124,23 @@ class Rule:
 def ordered(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     """The rules in the one order that their `after`s allow, whatever the order they come in.
 
-    Raises ValueError for a name that no rule has, a cycle, and an order that is left open.
+    Raises ValueError for a name that two rules have or none, a cycle, and an order left open.
     """
-    left = {rule.name: rule for rule in rules}
+    left: dict[str, Rule] = {}
+    for rule in rules:
+        if left.setdefault(rule.name, rule) != rule:
+            raise ValueError(f"two rules are called {rule.name}")
     for rule in left.values():
-        unknown = set(rule.after) - set(left)
-        if unknown:
-            raise ValueError(f"{rule.name} comes after {', '.join(sorted(unknown))}: no such rule")
+        for name in set(rule.after) - set(left):
+            raise ValueError(f"{rule.name} comes after {name}: no such rule")
     out: list[Rule] = []
     while left:
         ready = sorted(name for name, rule in left.items() if not set(rule.after) & set(left))
-        if not ready:
-            raise ValueError(f"a cycle: each of {', '.join(sorted(left))} comes after another")
-        if len(ready) > 1:
+        if len(ready) != 1:
             raise ValueError(
                 f"which comes first: {', '.join(ready)}? Name one in another's `after`"
+                if ready
+                else f"a cycle: each of {', '.join(sorted(left))} comes after another"
             )
         out.append(left.pop(ready[0]))
     return tuple(out)
