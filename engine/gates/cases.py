@@ -121,7 +121,7 @@ def data_cases(tiles: Tiles | None) -> tuple[Case, ...]:
     """
     at = tiles or UNKNOWN
     tall = (at.rows + 40, at.keys + 9)
-    wide = (at.rows + 9, at.rows + at.keys + 49)
+    wide = (at.rows + 9, at.keys * (1 + -(-at.rows // at.keys)))  # the last tile may be whole
     return tuple(
         Case(1, 1, 1, n_q, n_k, modes=("exact",), turn=turn)
         for n_q, n_k in (tall, wide)
@@ -161,7 +161,7 @@ def drawn_cases(tiles: Tiles | None) -> tuple[Case, ...]:
     tile of keys and a block of rows behind it in that third."""
     at = tiles or UNKNOWN
     n = 3 * at.keys * (1 + -(-at.rows // at.keys))
-    return tuple(Case(1, 1, 1, n, n, modes=("exact",), turn=turn) for turn in (4, 3, 2))
+    return tuple(Case(1, 1, 1, n, n, modes=("exact",), turn=turn) for turn in (6, 3, 2))
 
 
 def constants_of(subject: Subject) -> list[int]:

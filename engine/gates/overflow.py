@@ -155,4 +155,4 @@ def _held(expr: Expr, at: At, kind: str, ranges: Ranges) -> bool:
 
 def _within(found: Range | None, kind: str) -> bool:
     low, high = WIDTHS[kind]
-    return found is None or (low <= found[0] and found[1] <= high)
+    return found is not None and low <= found[0] and found[1] <= high

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from engine.cuir.execute.outputs import written_fields
 from engine.cuir.nodes import (
@@ -71,6 +72,15 @@ class At:
         return self.kinds.stored(expr)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an expression stands in the text: a function, and the ops whose lambdas are around it,
+    outermost first."""
+
+    function: str
+    lambdas: tuple[Call, ...] = ()
+
+
 class Ranges:
     """The ranges of one module, whose conversions are written out (`engine.lower.legal`)."""
 
@@ -87,9 +97,9 @@ class Ranges:
         self.loops: dict[tuple[str, str], list[tuple[Path, For]]] = {}
         self.by_path: dict[Path, For] = {}
         self.returned: dict[str, list[Expr]] = {}
-        self.calls: dict[str, list[tuple[str, tuple[Expr, ...], tuple[Expr, ...]]]] = {}
-        self.grids: dict[str, list[tuple[str, tuple[Expr, ...]]]] = {}
-        self.posted: list[tuple[str, Expr]] = []
+        self.calls: dict[str, list[tuple[Place, tuple[Expr, ...], tuple[Expr, ...]]]] = {}
+        self.grids: dict[str, list[tuple[Place, tuple[Expr, ...]]]] = {}
+        self.posted: list[tuple[Place, Expr]] = []
         self.functions = {f.name: f for f in module.functions}
         self.names: dict[tuple[str, str], Range | None] = {}
         self.counters: set[tuple[str, str]] = set()  # counted in more rounds than are known
@@ -101,13 +111,21 @@ class Ranges:
         An edit may leave others, of whose parameters nothing is known."""
         found = {f.name for f in self.module.functions if f.kind != "device"}
         while True:
-            more = {f for f, calls in self.calls.items() if any(c in found for c, *_ in calls)}
+            more = {
+                f for f, calls in self.calls.items() if any(c.function in found for c, *_ in calls)
+            }
             if more <= found:
                 return frozenset(found)
             found |= more
 
     def at(self, function: str) -> At:
         return At(function, self.kinds[function])
+
+    def at_place(self, place: Place) -> At:
+        at = self.at(place.function)
+        for call in place.lambdas:
+            at = self.inside(call, at)
+        return at
 
     # --- what the text says ------------------------------------------------------------------
 
@@ -123,20 +141,20 @@ class Ranges:
                 case Return(value) if value is not None:
                     self.returned.setdefault(function, []).append(value)
             for expr in stmt_exprs(stmt):
-                for node in walk_expr(expr):
-                    self._read_call(node, function)
+                for node, place in placed(expr, Place(function)):
+                    self._read_call(node, place)
 
-    def _read_call(self, node: Expr, function: str) -> None:
+    def _read_call(self, node: Expr, place: Place) -> None:
         match node:
             case Call("run", (Index(Name(kernel), consts), Tuple(args), *_), kwargs):
-                self.calls.setdefault(kernel, []).append((function, args, consts))
+                self.calls.setdefault(kernel, []).append((place, args, consts))
                 grid = dict(kwargs).get("grid")
                 if isinstance(grid, Tuple):
-                    self.grids.setdefault(kernel, []).append((function, grid.items))
+                    self.grids.setdefault(kernel, []).append((place, grid.items))
             case Call("post", (_, value)):
-                self.posted.append((function, value))
+                self.posted.append((place, value))
             case Call(fn, args, _, consts) if fn in self.functions:
-                self.calls.setdefault(fn, []).append((function, args, consts))
+                self.calls.setdefault(fn, []).append((place, args, consts))
 
     def _settle(self) -> None:
         """The fixed point: what names may be, from nothing on."""
@@ -146,7 +164,7 @@ class Ranges:
             keys += [(function.name, n) for n in given if (function.name, n) not in self.values]
         keys += [(f, "") for f in self.returned]
         pending = [k for k in keys if self._kind(k) in WIDTHS]
-        for round in range(2 * _ROUNDS):
+        for round in count():  # ends: from `_ROUNDS` on each key grows once at most
             grown = False
             for key in pending:
                 new = self._of_key(key)
@@ -196,12 +214,12 @@ class Ranges:
         names = params if name in params else [*one.consts]
         if name not in names:
             return None
-        place = names.index(name)
+        at = names.index(name)
         given = [
             (caller, args if name in params else consts)
             for caller, args, consts in self.calls.get(function, ())
         ]
-        found = [self.of(e[place], self.at(caller)) for caller, e in given if place < len(e)]
+        found = [self.of(e[at], self.at_place(caller)) for caller, e in given if at < len(e)]
         return joined(*found) if found else WIDTHS["i32"]
 
     # --- counters and loops ------------------------------------------------------------------
@@ -360,7 +378,7 @@ class Ranges:
                 most = self.of(count, at)
                 return None if most is None else (0, max(0, most[1]))
             case Call("fetch"):
-                return joined(*(self.of(e, self.at(f)) for f, e in self.posted))
+                return joined(*(self.of(e, self.at_place(p)) for p, e in self.posted))
             case Call("least" | "greatest", (Lambda(_, body),)):
                 return self.of(body, self.inside(expr, at))
         values = [self.of(a, at) for a in expr.args]
@@ -387,8 +405,8 @@ class Ranges:
 
     def _grid(self, kernel: str, axis: int) -> int:
         found = [
-            self.of(items[axis], self.at(f)) if axis < len(items) else (1, 1)
-            for f, items in self.grids.get(kernel, ())
+            self.of(items[axis], self.at_place(p)) if axis < len(items) else (1, 1)
+            for p, items in self.grids.get(kernel, ())
         ]
         hull = joined(*found) if found else None
         return GRID[axis] if hull is None else max(1, min(hull[1], GRID[axis]))
@@ -441,22 +459,23 @@ def _heads_of_batches(expr: Expr) -> tuple[list[Expr], list[Expr]] | None:
     return chosen, factors
 
 
+def placed(expr: Expr, place: Place) -> Iterator[tuple[Expr, Place]]:
+    """Every expression of `expr`, inner ones first, with where it stands."""
+    for child in children(expr):
+        if isinstance(child, Lambda):
+            assert isinstance(expr, Call)
+            yield from placed(child.body, replace(place, lambdas=(*place.lambdas, expr)))
+        else:
+            yield from placed(child, place)
+    yield expr, place
+
+
 def expressions(ranges: Ranges) -> Iterator[tuple[Path, Expr, At]]:
     """Every expression that may run, inner ones first, with where it stands."""
-
-    def inner(expr: Expr, at: At) -> Iterator[tuple[Expr, At]]:
-        for child in children(expr):
-            below = ranges.inside(expr, at) if isinstance(child, Lambda) and isinstance(
-                expr, Call
-            ) else at  # fmt: skip
-            yield from inner(child.body if isinstance(child, Lambda) else child, below)
-        yield expr, at
-
     run = ranges.run()
     for path, stmt in walk(ranges.module):
         if path[0] not in run:
             continue
-        at = ranges.at(str(path[0]))
         for expr in stmt_exprs(stmt):
-            for node, where in inner(expr, at):
-                yield path, node, where
+            for node, place in placed(expr, Place(str(path[0]))):
+                yield path, node, ranges.at_place(place)

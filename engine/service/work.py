@@ -112,13 +112,14 @@ class Work(Content):
         """G2: the target equals the person's function."""
         self.bench.progress("G2: running the target CuIR against the spec")
         begin = time.monotonic()
-        recipe = self.recipe
         if BINDING not in self.state.stage(Stage.TARGET).artifacts:
             return self.not_run(Gate.G2, begin, "the spec was not read")
         moved = spec_moved(self)
         if moved is not None:
             return self._moved_on(Gate.G2, begin, moved)
         free = self._free_hand()
+        # Read again: the spec may have been taken in anew since the rules read it.
+        recipe = None if self.recipe is None else self.read_recipe(self.spec, self.options.spec)
         found = self._judge(
             Gate.G2, begin, self.target, recipe, self.binding, self.spec, self.options.spec,
             self.ruled() if free else None,

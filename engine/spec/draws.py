@@ -60,6 +60,22 @@ def all_equal(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     return torch.full(tuple(shape), 2, dtype=torch.int64, device=generator.device)
 
 
+def first_apart(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """One number, and another one for the first rows, at most eight: the first block of rows has
+    partial tiles where the next one has whole ones, to the last key."""
+    if not shape:
+        return all_equal(shape, generator)
+    few = torch.randint(1, 9, (), generator=generator, device=generator.device)
+    place = torch.arange(shape[-1], device=generator.device)
+    return (place < few).long().expand(tuple(shape)).clone()
+
+
+def last_apart(shape: Sequence[int], generator: torch.Generator) -> Tensor:
+    """`first_apart` from the last row on: the first block of rows has the whole tiles."""
+    out = first_apart(shape, generator)
+    return out.flip(-1) if out.dim() else out
+
+
 def with_tail(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     """Sorted runs, the last third belonging to nothing."""
     out = sorted_runs(shape, generator)
@@ -68,7 +84,9 @@ def with_tail(shape: Sequence[int], generator: torch.Generator) -> Tensor:
     return out
 
 
-ANY_IDS: tuple[Draw, ...] = (sorted_runs, unsorted, permuted_runs, all_equal)
+ANY_IDS: tuple[Draw, ...] = (
+    sorted_runs, unsorted, permuted_runs, all_equal, first_apart, last_apart,
+)  # fmt: skip
 IDS: tuple[Draw, ...] = (*ANY_IDS, with_tail)
 """`ANY_IDS` are all from 0 on, for what may also be an index."""
 

@@ -90,7 +90,7 @@ def test_a_hunk_is_edited_in_the_persons_own_editor(
     with Terminal(environment, 100, 30, ("--session", session), cwd=tmp_path) as terminal:
         terminal.wait_for("Decide on")
         for _ in range(12):
-            if re.search(r"▶h\d+ Put the cap where the scale was", terminal.text):
+            if re.search(r"▶h\d+ .*Put the cap where the scale was", terminal.text):
                 break
             terminal.type("]")
         terminal.type("E")

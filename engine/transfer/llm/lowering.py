@@ -180,7 +180,7 @@ def read_regions(text: str, task: LowerTask) -> dict[str, str]:
     for name, lines in addressed(text, "cuda").items():
         if name not in known:
             raise AnswerError(f"{name} is no region; the regions are {', '.join(known)}")
-        new = "\n".join(lines)
+        new = "".join(f"{line}\n" for line in lines)
         if len(new) > MAX_REGION:
             raise AnswerError(f"{name}: more than {MAX_REGION} characters")
         new = fitted(new, known[name], task)
@@ -195,11 +195,13 @@ def fitted(new: str, region: Region, task: LowerTask) -> str:
     """A region's new text with the line ends and the first indentation that its place has."""
     source, place = task.lifted.source, region.place
     begins = _starts_line(source, place.start)
-    ends = source[place.start : place.end].endswith(b"\n") or (region.empty and begins)
+    if region.empty and begins and new.strip():
+        # Lines of their own: the blank ones around them set a new function apart.
+        return new if new.endswith("\n") else f"{new}\n"
     new = new.strip("\n")
     if not begins:
         new = new.lstrip(" \t")
-    return f"{new}\n" if ends and new.strip() else new
+    return f"{new}\n" if source[place.start : place.end].endswith(b"\n") and new.strip() else new
 
 
 def lowered_source(texts: Mapping[str, str], task: LowerTask) -> bytes:

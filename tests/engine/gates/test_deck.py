@@ -214,7 +214,7 @@ def test_blocks_of_rows_begin_at_other_tiles_than_the_first(
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (r"(copy_async\(sV\[stage\], V\[b, h_kv, first) \* BN", r"\1 * BM"),
+        (r"(copy_async(?:_rows)?\(sV\[stage\], V\[b, h_kv, first) \* BN", r"\1 * BM"),
         (r"(copy_async\(sK\[stage\], K\[b, h_kv, first) \* BN", r"\1 * BM"),
         (r"(def tile_index.*?:\n)(?:    .*\n)+", r"\1    return step\n"),
     ],

@@ -142,6 +142,21 @@ def test_nothing_that_the_rules_and_the_expert_write_is_found(
     assert found is None, found
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("first_key = n * BN", "first_key = n * BN * 65536 // 65536"),
+        ("    return step\n", "    return step * 65537 * 65537 // 65537 // 65537\n"),
+    ],
+    ids=["in a kernel", "in a function that a lambda calls"],
+)
+def test_what_only_a_lambda_hands_on_is_bounded(old: str, new: str) -> None:
+    right = subject_of("document")
+    assert overflow(right.module) is None
+    found = overflow(edited(right, old, new).module)
+    assert found is not None and "i64(..)" in found.message
+
+
 def test_a_wrong_order_of_work_shows_its_sizes() -> None:
     right = subject_of("full", *KERNELS[1])
     old = "first = work // (section * row_blocks) * section"

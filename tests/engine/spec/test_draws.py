@@ -46,6 +46,8 @@ def test_the_ways_are_what_they_are_called() -> None:
     assert not falls(draws.sorted_runs(shape, made()))
     assert falls(draws.unsorted(shape, made())) and falls(draws.permuted_runs(shape, made()))
     assert len(set(draws.all_equal(shape, made()).tolist())) == 1
+    first, last = draws.first_apart(shape, made()), draws.last_apart(shape, made())
+    assert first[0] == last[-1] == 1 and not first[8:].any() and not last[:-8].any()
     assert draws.with_tail(shape, made())[-60:].eq(draws.OUTSIDE).all()
     right = draws.prefix(shape, made()).int()
     assert right[0] == 1 and right[-1] == 0 and bool((right.diff() <= 0).all())
@@ -60,7 +62,7 @@ def test_batches_of_one_case_differ_and_the_first_turn_is_as_ever() -> None:
     assert bool((plain.diff() >= 0).all())
     turned = make_inputs(recipe, SIZES, 3, turn=1)["doc_k"]
     assert bool((turned[0].diff() < 0).any()) and not torch.equal(turned[0], turned[1])
-    assert bool((make_inputs(recipe, SIZES, 3, turn=4)["doc_k"][0] == draws.OUTSIDE).any())
+    assert bool((make_inputs(recipe, SIZES, 3, turn=6)["doc_k"][0] == draws.OUTSIDE).any())
 
 
 @pytest.mark.parametrize(

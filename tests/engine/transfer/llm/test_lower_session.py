@@ -97,7 +97,7 @@ def answer(task: LowerTask, *, swap: tuple[str, str] = ("", "")) -> str:
         new = done.source[at:end].decode().replace(*swap)
         at = end
         if new != task.text(region):
-            parts.append(f"<<<<<<< {region.name}\n{new.rstrip(chr(10))}\n>>>>>>>")
+            parts.append(f"<<<<<<< {region.name}\n{new.removesuffix(chr(10))}\n>>>>>>>")
     return "The mask is written out.\n\n```cuda\n" + "\n".join(parts) + "\n```\n"
 
 
