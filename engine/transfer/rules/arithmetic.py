@@ -28,17 +28,16 @@ from engine.cuir.nodes import (
     Module,
     Name,
     Num,
+    Stmt,
     Unary,
     rebuild,
     walk_expr,
 )
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
-    Block,
     free_names,
-    map_blocks,
     map_expr,
-    map_function,
+    map_statements,
     map_stmt_exprs,
 )
 from engine.transfer.rules.hoist import Labels, hoist
@@ -237,15 +236,11 @@ def hoist_shared(module: Module, found: Attention) -> Module:
         made[name] = Assign(name, expr)
         return Name(name)
 
-    def edit(stmts: Block) -> Block:
-        return tuple(
-            map_stmt_exprs(s, lambda e: _in_lambdas(e, name_of))
-            if is_element_op(s, found, "map")
-            else s
-            for s in stmts
-        )
+    def edit(stmt: Stmt) -> Stmt:
+        mine = is_element_op(stmt, found, "map")
+        return map_stmt_exprs(stmt, lambda e: _in_lambdas(e, name_of)) if mine else stmt
 
-    edited = map_function(module, kernel.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    edited = map_statements(module, kernel.name, edit)
     for statement in made.values():
         edited = hoist(edited, kernel.name, statement)
     return edited

@@ -21,11 +21,12 @@ from engine.cuir.nodes import (
     Module,
     Num,
     Select,
+    Stmt,
     Unary,
     walk_expr,
 )
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import Block, map_blocks, map_expr, map_function, map_stmt_exprs
+from engine.transfer.rewrite import map_expr, map_statements, map_stmt_exprs
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import is_element_op
 
@@ -65,15 +66,11 @@ def look_at_all(module: Module, found: Attention) -> Module:
                 return replace(node, args=(*tiles, Lambda(params, unbranched(body))))
         return None
 
-    def edit(stmts: Block) -> Block:
-        return tuple(
-            map_stmt_exprs(s, lambda e: map_expr(e, change))
-            if is_element_op(s, found, "keep")
-            else s
-            for s in stmts
-        )
+    def edit(stmt: Stmt) -> Stmt:
+        keeps = is_element_op(stmt, found, "keep")
+        return map_stmt_exprs(stmt, lambda e: map_expr(e, change)) if keeps else stmt
 
-    return map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    return map_statements(module, found.kernel, edit)
 
 
 def _pays(predicate: Expr) -> bool:

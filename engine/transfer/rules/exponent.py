@@ -102,15 +102,12 @@ def magnitude(expr: Expr, recipe: Recipe) -> float:
 
 def subtract_first(module: Module, found: Attention) -> Module:
     """`exp2(x * c - top * c)` of score tiles as `exp2((x - top) * c)`."""
-
     change = rewrites("x * c - top * c", "(x - top) * c")
 
     def edit(site: Site, stmts: Block) -> Block:
         after = site.row_max + 1
-        return (
-            *stmts[:after],
-            *(map_stmt_exprs(s, lambda e: map_expr(e, change)) for s in stmts[after:]),
-        )
+        tail = (map_stmt_exprs(s, lambda e: map_expr(e, change)) for s in stmts[after:])
+        return (*stmts[:after], *tail)
 
     return edit_site(module, found, edit)
 

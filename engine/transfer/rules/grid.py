@@ -10,8 +10,6 @@ window are, the fixed share ends sooner and stays.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.cuir.facts import expressions, statements
 from engine.cuir.nodes import (
     Assign,
@@ -20,17 +18,16 @@ from engine.cuir.nodes import (
     Function,
     Module,
     Name,
+    Stmt,
     walk_expr,
 )
 from engine.cuir.quote import expr as quoted
 from engine.cuir.quote import matched
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
-    Block,
     free_names,
-    map_blocks,
     map_expr,
-    map_function,
+    map_statements,
     map_stmt_exprs,
     read_names,
 )
@@ -54,15 +51,11 @@ def spread_uneven_rows(module: Module, found: Attention) -> Module:
         return module
     grid = _grid_names(host, kernel.name)
 
-    def edit(stmts: Block) -> Block:
-        return tuple(
-            map_stmt_exprs(s, lambda e: map_expr(e, _spread))
-            if isinstance(s, Assign) and s.target in grid
-            else s
-            for s in stmts
-        )
+    def edit(stmt: Stmt) -> Stmt:
+        mine = isinstance(stmt, Assign) and stmt.target in grid
+        return map_stmt_exprs(stmt, lambda e: map_expr(e, _spread)) if mine else stmt
 
-    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    return map_statements(module, host.name, edit)
 
 
 def begin_with_the_longest(module: Module, found: Attention) -> Module:

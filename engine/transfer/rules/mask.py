@@ -81,7 +81,7 @@ def _edit_keep(module: Module, case: Case) -> Module:
 def _edit_schedule(module: Module, case: Case) -> Module:
     names = case.found.schedule
     new = _ranges(module, case, names.count)
-    if names.lead is not None and _descends(module.function(names.index)):
+    if names.lead is not None and descends(module.function(names.index)):
         new[names.lead] = _passed_over(module, module.function(names.lead), case)
     return _replaced(module, new)
 
@@ -106,7 +106,7 @@ def _candidate_lead(module: Module, case: Case) -> tuple[Function, ...]:
     """How many of the first candidates a part of the block's rows passes over; nothing where the
     kernel's own lead says it."""
     names = case.found.schedule
-    if names.lead is None or not _descends(module.function(names.index)):
+    if names.lead is None or not descends(module.function(names.index)):
         return ()
     lead = module.function(names.lead)
     passed = _passed_over(module, lead, case)
@@ -178,7 +178,7 @@ def _ranges(module: Module, case: Case, counted_by: str) -> dict[str, Function]:
         return tile if ranges.prefix is None else intervals.maximum(prefix, tile)
 
     step: Expr = Name(index.params[4].name)
-    if _descends(index):
+    if descends(index):
         step = expr(
             "count[*consts](*at) - 1 - step",
             count=counted_by, consts=tuple(map(Name, index.consts)), step=step,
@@ -226,7 +226,7 @@ def _ranges(module: Module, case: Case, counted_by: str) -> dict[str, Function]:
     }
 
 
-def _descends(index: Function) -> bool:
+def descends(index: Function) -> bool:
     """True when the kernel visits its tiles from the last to the first."""
     last = index.body[-1]
     if not isinstance(last, Return) or last.value is None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.cuir.facts import statements
 from engine.cuir.nodes import (
     Assign,
     Binary,
     Call,
     Do,
     Expr,
+    Function,
     If,
     Module,
     Name,
@@ -32,7 +34,7 @@ from engine.transfer.rules.arithmetic import cheap
 from engine.transfer.rules.inputs import scalar_inputs
 from engine.transfer.rules.rule import Case, Rule
 from engine.transfer.rules.score import insert_score
-from engine.transfer.rules.sites import X, edit_site, score_map, statements
+from engine.transfer.rules.sites import X, edit_site, score_map
 from engine.transfer.rules.words import is_positive
 
 
@@ -53,7 +55,7 @@ def replace_softmax(module: Module, case: Case) -> Module:
         value = expr("0.0 if x == -inf else value", x=X, value=value)
     kernel = module.function(found.kernel)
     was_read = read_names(kernel.body)
-    vectors = _row_vectors(kernel.body)
+    vectors = _row_vectors(kernel)
 
     def weigh(site: Site, stmts: Block) -> Block:
         return tuple(
@@ -105,12 +107,12 @@ def _serves_softmax(one: Stmt, vectors: frozenset[str]) -> bool:
     return False
 
 
-def _row_vectors(body: Block) -> frozenset[str]:
+def _row_vectors(kernel: Function) -> frozenset[str]:
     """Names that hold row statistics: row max, row sum and what is computed from them alone."""
     out: set[str] = set()
     while True:
         before = len(out)
-        for one in statements(body):
+        for one in statements(kernel):
             match one:
                 case Assign(target, Call("row_max" | "row_sum" | "row_reduce")):
                     out.add(target)

@@ -7,8 +7,6 @@ for each, and long predicates become branches.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -18,14 +16,13 @@ from engine.cuir.nodes import (
     Lambda,
     Module,
     Name,
+    Stmt,
 )
 from engine.transfer.linear import Linear, linear
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
-    Block,
-    map_blocks,
     map_expr,
-    map_function,
+    map_statements,
     map_stmt_exprs,
     read_names,
 )
@@ -43,13 +40,11 @@ def hoist_offset(module: Module, found: Attention) -> Module:
     taken = read_names(kernel.body) | {s.target for s in kernel.body if isinstance(s, Assign)}
     name = Name("offset" if "offset" not in taken else "key_offset")
 
-    def edit(stmts: Block) -> Block:
-        return tuple(
-            map_stmt_exprs(s, lambda e: _in_lambdas(e, name)) if is_element_op(s, found) else s
-            for s in stmts
-        )
+    def edit(stmt: Stmt) -> Stmt:
+        mine = is_element_op(stmt, found)
+        return map_stmt_exprs(stmt, lambda e: _in_lambdas(e, name)) if mine else stmt
 
-    edited = map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    edited = map_statements(module, found.kernel, edit)
     if edited == module:
         return module
     return behind_views(edited, found.kernel, [Assign(name.id, DISTANCE)])

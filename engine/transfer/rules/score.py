@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import reduce
 
 from engine.cuir.nodes import (
     Assign,
@@ -21,8 +21,8 @@ from engine.cuir.quote import matched
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import (
     Block,
-    map_blocks,
     map_expr,
+    map_statements,
     map_stmt_exprs,
     substitute_expr,
 )
@@ -82,11 +82,10 @@ def _unfold_scale(module: Module, case: Case, factor: float = 1.0, shift: float 
             expr = map_expr(expr, lambda e: _shifted(e, scale, shift))
         return _drop_ones(substitute_expr(expr, scale, Num(factor)))
 
-    def edit(body: Block) -> Block:
-        return tuple(s if _is_score_map(s, case.found) else map_stmt_exprs(s, change) for s in body)
+    def edit(stmt: Stmt) -> Stmt:
+        return stmt if _is_score_map(stmt, case.found) else map_stmt_exprs(stmt, change)
 
-    functions = (replace(f, body=map_blocks(f.body, edit)) for f in module.functions)
-    return replace(module, functions=tuple(functions))
+    return reduce(lambda m, f: map_statements(m, f.name, edit), module.functions, module)
 
 
 def _put_cap(module: Module, case: Case) -> Module:

@@ -16,7 +16,7 @@ from engine.cuir.nodes import Assign, Binary, For, Module, Name, Num, Stmt
 from engine.cuir.quote import block, stmt
 from engine.errors import TransferError
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import Block, map_blocks, map_function
+from engine.transfer.rewrite import Block, map_blocks, map_function, map_statements
 from engine.transfer.rules.inputs import names_in
 from engine.transfer.rules.lists import Lists, queue_of, with_view
 from engine.transfer.rules.names import locals_for
@@ -156,15 +156,12 @@ class _Ticket:
 def _with_bytes(module: Module, host: str, name: str) -> Module:
     """The launch asks for the barriers' and the words' bytes too."""
 
-    def edit(stmts: Block) -> Block:
-        return tuple(
-            replace(s, value=Binary("+", s.value, Num(MORE_BYTES)))
-            if isinstance(s, Assign) and s.target == name
-            else s
-            for s in stmts
-        )
+    def edit(one: Stmt) -> Stmt:
+        if isinstance(one, Assign) and one.target == name:
+            return replace(one, value=Binary("+", one.value, Num(MORE_BYTES)))
+        return one
 
-    return map_function(module, host, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    return map_statements(module, host, edit)
 
 
 RULE = Rule(

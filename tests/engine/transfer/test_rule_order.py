@@ -40,7 +40,7 @@ def changed(name: str, *after: str) -> list[Rule]:
 def test_an_unknown_name_a_cycle_and_an_open_order_are_said() -> None:
     with pytest.raises(ValueError, match="keep comes after scores: no such rule"):
         ordered(changed("keep", "scores"))
-    with pytest.raises(ValueError, match="a cycle: each of .*keep.*visit"):
+    with pytest.raises(ValueError, match=r"a cycle: each of .*keep.*visit"):
         ordered(changed("keep", "exponent", "ticket"))
     with pytest.raises(ValueError, match="which comes first: inputs, keep"):
         ordered(changed("keep"))
