@@ -21,7 +21,6 @@ PROJECT = "cubridge-tui"
 KERNEL_SOURCE = "kernel.cu"
 SPECS = "specs"
 INCLUDE = "include"
-CATALOGUE = "catalogue"
 
 
 def data_root() -> Path:
@@ -42,18 +41,13 @@ def _is_our_checkout(folder: Path) -> bool:
 
 
 def kernels_dir() -> Path:
-    """`kernels/`: a folder per expert kernel, `include/`, `catalogue/`, `specs/`."""
+    """`kernels/`: a folder per expert kernel, `include/`, `specs/`."""
     return _folder("kernels")
 
 
 def include_dir() -> Path:
     """`kernels/include/`: the primitive headers that every kernel includes."""
     return kernels_dir() / INCLUDE
-
-
-def catalogue_dir() -> Path:
-    """`kernels/catalogue/`: tables that map C++ calls and PTX idioms to ops."""
-    return kernels_dir() / CATALOGUE
 
 
 def specs_dir() -> Path:

@@ -30,6 +30,7 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.cuir.ops import OPS
 from engine.cuir.ops.spec import Mismatch, RuleContext
+from engine.cuir.ops.traits import MATMULS, ORDERS
 from engine.cuir.printer import print_expr
 from engine.cuir.types import (
     DTYPES,
@@ -47,7 +48,6 @@ from engine.spec.words import at_lines
 from engine.types import Gate, Stage
 
 Values = Mapping[str, Mapping[str, int | float | bool | str]]
-GUARDS = ("sync", "wait", "wait_async", "named_sync", "mma_wait", "tma_wait", "fence_async")
 
 
 def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
@@ -196,7 +196,7 @@ def elements_a_thread(layout: Layout) -> int:
 
 
 def _flops(call: Call, scope: Mapping[str, Type], typer: Typer) -> str:
-    if not call.fn.startswith("gemm") or len(call.args) != 3:
+    if call.fn not in MATMULS or len(call.args) != 3:
         return ""
     acc, left = (_type(typer, a, dict(scope)) for a in call.args[:2])
     if not isinstance(acc, TileType):
@@ -219,7 +219,7 @@ def _guard(function: Function, path: Path) -> str:
         body = _body(function, block)
         assert isinstance(index, int)
         for stmt in reversed(body[:index]):
-            if isinstance(stmt, Do) and stmt.call.fn in GUARDS:
+            if isinstance(stmt, Do) and stmt.call.fn in ORDERS:
                 return f"{print_expr(stmt.call)} before it"
     return ""
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from cubridge_tui.model.rows import Key, Row
 from engine.cuir.diff import diff
 from engine.cuir.nodes import Assign, Call, For, If, Module, Name, Path, Stmt, walk, walk_expr
+from engine.cuir.ops.traits import WARPGROUPS
 from engine.cuir.parser import Parsed
 from engine.lift.provenance import Lifted
 from engine.types import Stage
@@ -190,12 +191,12 @@ def surroundings(module: Module, name: Callable[[Path], Key]) -> dict[Key, Aroun
 
 
 def _asks_group(stmt: Assign) -> bool:
-    return isinstance(stmt.value, Call) and stmt.value.fn == "warpgroup_id"
+    return isinstance(stmt.value, Call) and stmt.value.fn in WARPGROUPS
 
 
 def _tests(stmt: If, names: set[str]) -> bool:
     return any(
-        (isinstance(e, Name) and e.id in names) or (isinstance(e, Call) and e.fn == "warpgroup_id")
+        (isinstance(e, Name) and e.id in names) or (isinstance(e, Call) and e.fn in WARPGROUPS)
         for e in walk_expr(stmt.cond)
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from engine.build.products import Launch
 from engine.cuir.arch import Arch
+from engine.cuir.calls import built, is_launch
 from engine.cuir.canonical import map_expr
 from engine.cuir.nodes import (
     Assign,
@@ -26,8 +27,6 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.cuir.scalar import evaluate
 from engine.errors import CuirError
-
-_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4, "i64": 8}
 
 
 def launches_of(module: Module, arch: Arch) -> dict[str, Launch]:
@@ -90,7 +89,7 @@ class _Plan:
                         self.values[target] = number
             called = {Assign: "value", Return: "value", Do: "call"}.get(type(stmt))
             call = getattr(stmt, called) if called else None
-            if isinstance(call, Call) and call.fn == "run":
+            if isinstance(call, Call) and is_launch(call):
                 yield call
 
     def launch(self, call: Call) -> Launch:
@@ -105,14 +104,8 @@ class _Plan:
         """The number that `expr` is at compile time, or None."""
 
         def known(node: Expr) -> Expr:
-            if isinstance(node, Call) and node.fn == "shared_limit":
-                return Num(self.arch.shared_block)
-            if isinstance(node, Call) and node.fn == "sizeof" and len(node.args) == 1:
-                name = getattr(node.args[0], "id", "")
-                size = _BYTES.get(self.types.get(name, name))
-                if size is not None:
-                    return Num(size)
-            return node
+            number = built(node, self.arch, self.types)
+            return node if number is None else Num(number)
 
         try:
             found = evaluate(map_expr(expr, known), self.values)

@@ -21,6 +21,7 @@ from engine.cost.walk import Step, Tally, Walker
 from engine.cuir.arch import WARPGROUP_THREADS, Arch
 from engine.cuir.facts import Facts
 from engine.cuir.nodes import Module
+from engine.cuir.ops.traits import ELECTIONS
 from engine.errors import InputError
 
 WAITING = "waiting for results"
@@ -81,9 +82,8 @@ class Launched:
         self.sizes, self.card, self.flops, self.notes = sizes, card, flops, notes
         self.by_itself: dict[Op, tuple[float, float]] = {}
         self.ramps: dict[Step, float] = {}
-        device = {"shared_limit": facts.shared_block, "sm_count": card.multiprocessors}
         functions = {f.name: f for f in module.functions if f.kind == "device"}
-        self.values = Values(functions, device)
+        self.values = Values(functions, facts, card.multiprocessors)
         by_warpgroups = Facts(module).by_warpgroups(launch.kernel)
         groups = launch.threads // WARPGROUP_THREADS
         units: list[int | None] = [*range(groups)] if by_warpgroups and groups else [None]
@@ -93,8 +93,6 @@ class Launched:
             )
             for unit in units
         ]
-        for name in sorted({name for role in self.roles for name in role.unknown}):
-            notes.append(f"no rule for the op {name}: judged by its operands alone")
         self.registers = registers if registers is not None else self.estimated()
         found = resident_blocks(facts, launch.threads, self.registers, launch.shared)
         self.residency = found if found.blocks else Residency(1, found.limit)
@@ -116,7 +114,7 @@ class Launched:
 
     def env(self, index: Sequence[int]) -> dict[str, Any]:
         env: dict[str, Any] = {
-            **self.launch.consts, **self.launch.numbers, "elect": True,
+            **self.launch.consts, **self.launch.numbers, **dict.fromkeys(ELECTIONS, True),
             "args": {
                 **{f.name: 0 for f in self.module.fields if f.type != "tensor"}, **self.sizes,
             },

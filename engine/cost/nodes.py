@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.cost.demand import Demand
-from engine.cuir.ops.matmul import MATMULS
+from engine.cuir.ops.traits import MATMULS
 from engine.cuir.types import TileType
 
 

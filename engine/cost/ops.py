@@ -1,7 +1,6 @@
 """What each op of a kernel asks of the units, from its operands' types.
 
-A rule is chosen by the op's name; an op without one (new ones arrive with new variants) is judged
-by its operands: a lambda over a tile costs its expression per element, tiles that move their bytes.
+An op's declaration names the function here (`cost`) that says it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from engine.cost.demand import Demand
 from engine.cost.scalar import COLUMN, ELEMENT, ROW, Lanes, Varies, expression_cost
-from engine.cuir.nodes import Lambda
+from engine.cuir.ops import OPS
 from engine.cuir.types import (
     DTYPES,
     GmemTileType,
@@ -25,9 +24,9 @@ from engine.cuir.types import (
 )
 
 # Elements of a thread that an op of a layout family takes at a time, each time in a block of code
-# of its own, whose critical path is waited for (kernels/include/cubridge/sm90_tile.cuh); whole
-# tiles elsewhere.
-BLOCKS: Mapping[tuple[str, str], int] = {("wgmma", "map"): 8, ("wgmma", "keep"): 4}
+# of its own, whose critical path is waited for (kernels/include/cubridge/sm90_tile.cuh): where it
+# gives elements, and where it masks them. Whole tiles elsewhere.
+BLOCKS: Mapping[tuple[str, bool], int] = {("wgmma", True): 8, ("wgmma", False): 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +74,21 @@ def lanes_of(layout: Layout, threads: int) -> Lanes:
     return Lanes(elements(layout), rows, columns)
 
 
-def known(name: str) -> bool:
-    """Whether an op has a rule of its own."""
-    return name in _RULES
-
-
 def cost(op: Bound) -> Demand:
-    """The op's demand, by all threads that execute it together."""
-    rule = _RULES.get(op.name)
-    return rule(op) if rule is not None else _other(op)
+    """The op's demand, by all threads that execute it together: what its declaration names."""
+    rule: Callable[[Bound], Demand] = globals()[OPS[op.name].cost]
+    return rule(op)
 
 
 # --- registers -----------------------------------------------------------------------------------
 
 
-def _each(op: Bound, f: Lambda, tiles: tuple[Type, ...], mapped: bool) -> Demand:
+def _each(op: Bound, mapped: bool) -> Demand:
     """A lambda over the first tile: its instructions, and its latency once per block of code."""
-    first = tiles[0]
+    tiles, given = op.operands["tiles"], op.operands["f"]
+    if not isinstance(tiles, tuple) or not isinstance(given, LambdaType):
+        return Demand()
+    first, f = tiles[0], given.node
     if not isinstance(first, TileType):
         return Demand()
     lanes = lanes_of(first.layout, op.threads)
@@ -114,7 +111,7 @@ def _each(op: Bound, f: Lambda, tiles: tuple[Type, ...], mapped: bool) -> Demand
     made = expression_cost(f.body, varies, frozenset(whole), lanes)
     if not mapped:
         made = made + Demand(alu=lanes.element)  # the choice between the score and -inf
-    blocks = code_blocks(op, tiles, first.layout)
+    blocks = code_blocks(op, tiles, first.layout, mapped)
     if any(in_memory(t) for t in tiles[1:]):
         # Loaded where it is taken up: its bounds, its address, an access that hits L1; the two rows
         # that a thread holds share it.
@@ -140,29 +137,26 @@ def in_memory(tile: Type | None) -> bool:
     return tile.layout.role == "col" and tile.layout.family.unit == "warpgroup"
 
 
-def code_blocks(op: Bound, tiles: tuple[Type, ...], layout: Layout) -> float:
+def code_blocks(op: Bound, tiles: tuple[Type, ...], layout: Layout, mapped: bool) -> float:
     """How many blocks of code an op over a tile is, one after another."""
-    step = BLOCKS.get((layout.family.name, op.name))
+    step = BLOCKS.get((layout.family.name, mapped))
     if step is None or layout.role in ("row", "col"):
         return 1.0
     plain = len(tiles) == 2 and isinstance(tiles[1], TileType) and tiles[1].layout.role == "row"
-    if op.name == "map" and plain and op.operands.get("at") is None:
+    if mapped and plain and op.operands.get("at") is None:
         return 1.0  # the softmax's own: scheduled as a whole
     return math.ceil(elements(layout) / op.threads / step)
 
 
-def _map(op: Bound) -> Demand:
-    tiles, f = op.operands["tiles"], op.operands["f"]
-    if not isinstance(tiles, tuple) or not isinstance(f, LambdaType):
-        return Demand()
-    return _each(op, f.node, tiles, op.name == "map")
+def mapped(op: Bound) -> Demand:
+    return _each(op, True)
 
 
-def _zeros(op: Bound) -> Demand:
-    return Demand()  # registers are cleared in pairs beside other work; gemm_async_init needs none
+def masked(op: Bound) -> Demand:
+    return _each(op, False)
 
 
-def _row_max(op: Bound) -> Demand:
+def row_max(op: Bound) -> Demand:
     tile = op.tile("tile")
     if tile is None:
         return Demand()
@@ -170,12 +164,12 @@ def _row_max(op: Bound) -> Demand:
     return Demand(alu=elements(tile.layout) + 2 * rows, memory=2 * rows, shuffles=2, arithmetic=8)
 
 
-def _row_sum(op: Bound) -> Demand:
+def row_sum(op: Bound) -> Demand:
     tile = op.tile("tile")
     return Demand(fp32=elements(tile.layout), arithmetic=4) if tile else Demand()
 
 
-def _row_reduce(op: Bound) -> Demand:
+def row_reduce(op: Bound) -> Demand:
     row = op.tile("row")
     if row is None:
         return Demand()
@@ -183,16 +177,16 @@ def _row_reduce(op: Bound) -> Demand:
     return Demand(fp32=2 * rows, memory=2 * rows, shuffles=2)
 
 
-def _convert(op: Bound) -> Demand:
+def convert(op: Bound) -> Demand:
     tile = op.tile("tile")  # one packing conversion for two elements
     return Demand(alu=elements(tile.layout) / 2, arithmetic=1) if tile else Demand()
 
 
-def _load_vector(op: Bound) -> Demand:
+def load_vector(op: Bound) -> Demand:
     source = op.operands.get("tile")
     size = 4 if not isinstance(source, GmemTileType) else DTYPES[source.view.dtype].size
     lanes = op.threads * 2.0
-    if op.name == "load_cols" and in_memory(op.result):
+    if in_memory(op.result):
         return Demand()  # loaded by the ops that take it up
     return Demand(memory=lanes, alu=2 * lanes, l2=size * lanes / 4, loads=1)
 
@@ -211,7 +205,7 @@ def _product(op: Bound) -> tuple[float, int, float, float]:
     return 2.0 * rows * cols * inner, rows, left, float(b.tile_bytes)
 
 
-def _gemm(op: Bound) -> Demand:
+def gemm(op: Bound) -> Demand:
     """mma.sync: every warp loads its rows of the left and all of the right operand."""
     flops, _, left, right = _product(op)
     acc = op.tile("acc")
@@ -221,7 +215,7 @@ def _gemm(op: Bound) -> Demand:
     return Demand(mma=flops, shared=loaded, other=32 * instructions, matmuls=1)
 
 
-def _gemm_async(op: Bound) -> Demand:
+def gemm_async(op: Bound) -> Demand:
     """wgmma: the tensor cores read shared operands themselves, the right one once per 64 rows."""
     flops, rows, left, right = _product(op)
     return Demand(wgmma=flops, operands=left + right * math.ceil(rows / 64), matmuls=1)
@@ -230,7 +224,7 @@ def _gemm_async(op: Bound) -> Demand:
 # --- movement and order --------------------------------------------------------------------------
 
 
-def _copy_async(op: Bound) -> Demand:
+def copy_async(op: Bound) -> Demand:
     shared = op.shared("dst")
     if shared is None:
         return Demand()
@@ -238,17 +232,17 @@ def _copy_async(op: Bound) -> Demand:
     return Demand(shared=shared.tile_bytes, l2=shared.tile_bytes, memory=chunks, alu=2 * chunks)
 
 
-def _tma_load(op: Bound) -> Demand:
+def tma_load(op: Bound) -> Demand:
     shared = op.shared("dst")
     return Demand(l2=shared.tile_bytes, shared=shared.tile_bytes) if shared else Demand()
 
 
-def _tma_store(op: Bound) -> Demand:
+def tma_store(op: Bound) -> Demand:
     shared = op.shared("src")
     return Demand(l2=shared.tile_bytes, shared=shared.tile_bytes) if shared else Demand()
 
 
-def _store(op: Bound) -> Demand:
+def store(op: Bound) -> Demand:
     tile, place = op.tile("src"), op.operands.get("dst")
     if tile is None:
         return Demand()
@@ -259,7 +253,7 @@ def _store(op: Bound) -> Demand:
     return Demand(alu=count * 1.5, memory=count / 2 + count / 8, l2=2 * count, shuffles=4)
 
 
-def _copy(op: Bound) -> Demand:
+def copy(op: Bound) -> Demand:
     shared = op.shared("src")
     if shared is None:
         return Demand()
@@ -267,34 +261,36 @@ def _copy(op: Bound) -> Demand:
     return Demand(shared=shared.tile_bytes, l2=shared.tile_bytes, memory=2 * chunks, alu=4 * chunks)
 
 
-def _store_rows(op: Bound) -> Demand:
+def store_rows(op: Bound) -> Demand:
     row = op.tile("row")
     rows = float(row.layout.rows) if row else 0.0
     return Demand(memory=rows, l2=4 * rows, alu=2 * rows)
 
 
-def _barrier(op: Bound) -> Demand:
+def barrier(op: Bound) -> Demand:
     return Demand(barriers=1)
 
 
-def _nothing(op: Bound) -> Demand:
+def nothing(op: Bound) -> Demand:
+    """Beside what others do. Of zeros: registers are cleared in pairs, and gemm_async_init needs
+    none."""
     return Demand()
 
 
-def _count_kept(op: Bound) -> Demand:
+def count_kept(op: Bound) -> Demand:
     """One warp: every lane a column of 32, all rows below each other."""
     columns = op.number("C")
     count = op.number("R") * columns
     return _over(op, Lanes(count, count, columns), (ROW, COLUMN))
 
 
-def _put_bits(op: Bound) -> Demand:
+def put_bits(op: Bound) -> Demand:
     """The predicate of every pair, a vote for each 32 of them, four words written per row."""
     pairs = op.number("R") * op.number("C")
-    return _count_kept(op) + Demand(alu=pairs, memory=op.number("R"), l2=16 * op.number("R"))
+    return count_kept(op) + Demand(alu=pairs, memory=op.number("R"), l2=16 * op.number("R"))
 
 
-def _load_bits(op: Bound) -> Demand:
+def load_bits(op: Bound) -> Demand:
     """Four words per row, loaded by the four threads that share it; whoever takes them waits."""
     bits = op.result
     if not isinstance(bits, TileType):
@@ -303,7 +299,7 @@ def _load_bits(op: Bound) -> Demand:
     return Demand(memory=lanes.row, l2=16 * float(bits.layout.rows))
 
 
-def _keep_bits(op: Bound) -> Demand:
+def keep_bits(op: Bound) -> Demand:
     """The bits waited for; a test and a choice each."""
     tile = op.tile("tile")
     if tile is None:
@@ -312,12 +308,12 @@ def _keep_bits(op: Bound) -> Demand:
     return Demand(alu=2 * lanes.element, loads=1, arithmetic=2)
 
 
-def _extreme(op: Bound) -> Demand:
+def extreme(op: Bound) -> Demand:
     count = op.number("N")
     return _over(op, Lanes(count, count, count), (ELEMENT,)) + Demand(shuffles=5)
 
 
-def _compact(op: Bound) -> Demand:
+def compact(op: Bound) -> Demand:
     lanes = Lanes(32.0, 32.0, 32.0)
     return _over(op, lanes, (ELEMENT,)) + Demand(shuffles=1, memory=32.0, l2=128.0)
 
@@ -337,46 +333,15 @@ def _over(op: Bound, lanes: Lanes, kinds: tuple[str, ...]) -> Demand:
     )  # fmt: skip
 
 
-def _claim(op: Bound) -> Demand:
+def claim(op: Bound) -> Demand:
     """One atomic in L2, by one thread, and its answer waited for."""
     return Demand(memory=1, l2=32, loads=1)
 
 
-def _fetch(op: Bound) -> Demand:
+def fetch(op: Bound) -> Demand:
     """A shared word, by each thread."""
     return Demand(memory=op.threads, shared=4 * op.threads)
 
 
-def _put(op: Bound) -> Demand:
+def put(op: Bound) -> Demand:
     return Demand(memory=1.0, l2=32.0)
-
-
-def _other(op: Bound) -> Demand:
-    """An op without a rule of its own: a lambda over a tile per element, else bytes of tiles."""
-    found = [v for v in op.operands.values() if isinstance(v, LambdaType)]
-    tiles = tuple(v for v in op.operands.values() if isinstance(v, TileType))
-    if found and tiles:
-        return _each(op, found[0].node, tiles, True)
-    shared = [v for v in op.operands.values() if isinstance(v, SharedType)]
-    moved = float(sum(s.tile_bytes for s in shared))
-    return Demand(shared=moved, alu=op.threads, arithmetic=1)
-
-
-_RULES: Mapping[str, Callable[[Bound], Demand]] = {
-    "map": _map, "keep": _map, "zeros": _zeros, "fill": _zeros, "row_max": _row_max,
-    "row_sum": _row_sum, "row_reduce": _row_reduce, "convert": _convert, "load_rows": _load_vector,
-    "load_cols": _load_vector, "load_tile": _nothing, "gemm": _gemm, "gemm_async": _gemm_async,
-    "gemm_async_init": _gemm_async, "copy_async": _copy_async, "tma_load": _tma_load,
-    "copy_async_rows": _copy_async, "tma_load_rows": _tma_load,
-    "tma_store": _tma_store, "store": _store, "copy": _copy, "store_rows": _store_rows,
-    "sync": _barrier, "named_sync": _barrier, "wait": _barrier, "wait_async": _barrier,
-    "named_arrive": _nothing, "arrive": _nothing, "arrive_expect": _nothing,
-    "mbarrier_init": _nothing, "fence_barrier_init": _nothing, "commit_async": _nothing,
-    "mma_fence": _nothing, "mma_commit": _nothing, "mma_wait": _nothing, "fence_async": _nothing,
-    "tma_commit": _nothing, "tma_wait": _nothing, "prefetch_map": _nothing,
-    "raise_registers": _nothing, "lower_registers": _nothing,
-    "count_kept": _count_kept, "class_of": _count_kept, "put_bits": _put_bits,
-    "load_bits": _load_bits, "keep_bits": _keep_bits, "least": _extreme, "greatest": _extreme,
-    "compact": _compact, "put": _put,
-    "claim": _claim, "post": _nothing, "fetch": _fetch,
-}  # fmt: skip

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from engine.cost.card import Card
 from engine.cost.demand import total
 from engine.cost.nodes import Op
+from engine.cuir.ops.traits import ASYNC_MATMULS
 
 _ROUNDS = 200
 
@@ -55,7 +56,7 @@ def alone(step: Sequence[Op], card: Card) -> float:
     for _ in range(4):
         for op in step:
             cycles = op.demand.cycles(card)
-            if op.name.startswith("gemm_async"):
+            if op.name in ASYNC_MATMULS:
                 free = max(now, free) + cycles["tensor"]
                 pending = max(pending, free + op.demand.latency(card))
             elif op.name == "mma_commit":

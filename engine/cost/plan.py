@@ -9,20 +9,18 @@ from typing import Any
 from engine.cost.card import Card
 from engine.cost.values import UNKNOWN, Values
 from engine.cuir.arch import Arch, arch
+from engine.cuir.calls import is_launch, launched
 from engine.cuir.nodes import (
     Assign,
-    Call,
     Do,
     Expr,
     If,
-    Index,
     Module,
     Name,
     Num,
     Return,
     Stmt,
     Str,
-    Tuple,
 )
 from engine.errors import InputError
 
@@ -93,9 +91,8 @@ class _Plan:
         self, module: Module, args: Mapping[str, int | float], card: Card, facts: Arch
     ) -> None:
         functions = {f.name: f for f in module.functions if f.kind == "device"}
-        device = {"shared_limit": facts.shared_block, "sm_count": card.multiprocessors}
         self.module, self.facts, self.known = module, facts, tuple(args)
-        self.values = Values(functions, device)
+        self.values = Values(functions, facts, card.multiprocessors)
         numbers = {f.name: 0 for f in module.fields if f.type != "tensor"}
         self.env: dict[str, Any] = {**constants(module), "args": {**numbers, **args}}
         self.out: list[Launch] = []
@@ -106,8 +103,7 @@ class _Plan:
             match stmt:
                 case Assign(target, value):
                     self.launch(value)
-                    started = isinstance(value, Call) and value.fn == "run"
-                    self.env[target] = 0 if started else self.value(value)
+                    self.env[target] = 0 if is_launch(value) else self.value(value)
                 case Do(call):
                     self.launch(call)
                 case If(cond, then, other):
@@ -126,27 +122,22 @@ class _Plan:
         return self.values.number(expr)(self.env)
 
     def launch(self, expr: Expr) -> None:
-        if not isinstance(expr, Call) or expr.fn != "run":
+        found = launched(expr)
+        if found is None or found.launch is None:
             return
-        given = dict(expr.kwargs)
-        target = expr.args[0]
-        base, items = (target.base, target.index) if isinstance(target, Index) else (target, ())
-        name = base.id if isinstance(base, Name) else ""
-        kernel = self.module.function(name)
-        grid_expr, operands = given["grid"], expr.args[1]
-        grid = [self.value(e) for e in (grid_expr.items if isinstance(grid_expr, Tuple) else ())]
-        threads, shared = self.value(given["threads"]), self.value(given["shared"])
+        name, kernel = found.name, self.module.function(found.name)
+        grid = [self.value(e) for e in found.grid]
+        threads, shared = self.value(found.launch["threads"]), self.value(found.launch["shared"])
         if UNKNOWN in (*grid, threads, shared):
             raise InputError(
                 f"the launch of {name} does not follow from the sizes",
                 fix="the grid, threads and shared bytes must be functions of args and constants",
             )
         self.judge(name, grid, int(threads))
-        consts = dict(zip(kernel.consts, map(self.value, items), strict=True))
-        passed = operands.items if isinstance(operands, Tuple) else ()
+        consts = dict(zip(kernel.consts, map(self.value, found.consts), strict=True))
         numbers = {
             p.name: v
-            for p, e in zip(kernel.params, passed, strict=False)
+            for p, e in zip(kernel.params, found.args, strict=False)
             if e != Name("args") and (v := self.value(e)) is not UNKNOWN
         }
         self.out.append(Launch(name, consts, numbers, tuple(grid), int(threads), int(shared)))

@@ -13,11 +13,11 @@ from typing import Any
 
 from engine.cost.demand import Demand
 from engine.cost.nodes import Branch, Loop, Node, Op, Set, sliced
-from engine.cost.ops import Bound, cost, known
+from engine.cost.ops import Bound, cost
 from engine.cost.values import Reads, Values
 from engine.cuir.arch import Arch
 from engine.cuir.facts import Facts
-from engine.cuir.infer import Typer
+from engine.cuir.infer import WarpgroupTyper
 from engine.cuir.infer_scalars import Scope
 from engine.cuir.nodes import (
     Assign,
@@ -39,6 +39,7 @@ from engine.cuir.nodes import (
 from engine.cuir.ops import OPS
 from engine.cuir.ops.bind import bind
 from engine.cuir.ops.spec import Mismatch, RuleContext
+from engine.cuir.ops.traits import DENSE_LOADS
 from engine.cuir.types import (
     DTYPES,
     DTypeValue,
@@ -60,7 +61,6 @@ class Role:
     nodes: tuple[Node, ...]
     tiles: Mapping[str, TileType]
     threads: int
-    unknown: frozenset[str] = frozenset()  # ops without a rule of their own
 
 
 def role_tree(
@@ -73,16 +73,7 @@ def role_tree(
     scope: Scope = {p.name: Unknown() for p in function.params}
     scope |= {name: _constant(value) for name, value in consts.items()}
     nodes = builder.block(function.body, scope, "")
-    return Role(tuple(sliced(nodes)), builder.tiles, builder.unit, frozenset(builder.unknown))
-
-
-class _RoleTyper(Typer):
-    warpgroup: int | None = None
-
-    def call(self, expr: Call, scope: Scope) -> Type:
-        if expr.fn == "warpgroup_id" and self.warpgroup is not None:
-            return Scalar("i32", self.warpgroup)
-        return super().call(expr, scope)
+    return Role(tuple(sliced(nodes)), builder.tiles, builder.unit)
 
 
 @dataclass
@@ -100,7 +91,6 @@ class _Builder:
         self.functions = functions
         self.tiles: dict[str, TileType] = {}
         self.lazy: set[str] = set()
-        self.unknown: set[str] = set()
         self.facts = Facts(self.module)
         self.reads = Reads({n: f for n, f in functions.items() if f.kind == "device"})
         spec: Scope = {}
@@ -111,7 +101,7 @@ class _Builder:
                 case Num(number):
                     spec[name] = _constant(number)
         context = RuleContext(self.arch, self.threads)
-        self.typer = _RoleTyper(self.module, context, spec, self.returned)
+        self.typer = WarpgroupTyper(self.module, context, spec, self.returned)
         self.typer.warpgroup = self.warpgroup
         self.typer.kind = "kernel"
         self.unit = 128 if self.warpgroup is not None else self.threads
@@ -150,7 +140,7 @@ class _Builder:
         if isinstance(value, Call):
             nodes += self.op(value, scope, prefix)
         scope[target] = found = self.type(value, scope)
-        if isinstance(value, Call) and value.fn == "load_tile":
+        if isinstance(value, Call) and value.fn in DENSE_LOADS:
             self.lazy.add(target)
         elif isinstance(found, TileType):
             self.tiles[target] = found
@@ -261,8 +251,6 @@ class _Builder:
     def made(self, call: Call, scope: Scope) -> Op:
         spec = OPS[call.fn]
         operands: dict[str, Type | tuple[Type, ...] | None] = {}
-        if not known(call.fn):
-            self.unknown.add(call.fn)
         try:
             bound = bind(spec, call)
         except Mismatch:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.cuir.arch import Arch
+from engine.cuir.calls import built
 from engine.cuir.device_scalars import DeviceScalars
 from engine.cuir.facts import own_expressions, statements
 from engine.cuir.nodes import Attr, Call, Expr, Function, Index, Name, walk_expr
+from engine.cuir.ops.traits import BUILT, ELECTIONS, WARPGROUPS
 from engine.cuir.scalar import Env, Fn
 from engine.errors import CuBridgeError
-
-_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4, "i64": 8, "bool": 1}
 
 
 class NotKnown(Exception):
@@ -33,10 +34,9 @@ class Values(DeviceScalars):
     `elect()` are names in the environment, see `place`.
     """
 
-    def __init__(self, functions: Mapping[str, Function], device: Mapping[str, int]) -> None:
+    def __init__(self, functions: Mapping[str, Function], facts: Arch, processors: int) -> None:
         super().__init__(functions, {"success": 0})
-        self.functions = functions
-        self.device = device  # shared_limit, sm_count
+        self.functions, self.facts, self.processors = functions, facts, processors
 
     def name(self, id: str) -> Fn:
         plain = super().name(id)
@@ -74,21 +74,22 @@ class Values(DeviceScalars):
     def call(self, expr: Call) -> Fn:
         if expr.fn in ("block_id", "grid_dim"):
             return self.name(place(expr))
-        if expr.fn in ("elect", "warpgroup_id"):
+        if expr.fn in ELECTIONS | WARPGROUPS:
             return self.name(expr.fn)
-        if expr.fn in self.device:
-            number = self.device[expr.fn]
-            return lambda env: number
-        if expr.fn == "sizeof" and len(expr.args) == 1 and isinstance(expr.args[0], Name):
-            dtype = expr.args[0].id
-            return lambda env: _BYTES[str(env.get(dtype, dtype))]
-        if expr.fn == "same_type" and all(isinstance(a, Name) for a in expr.args):
-            ids = [a.id for a in expr.args if isinstance(a, Name)]
-            return lambda env: len({str(env.get(i, i)) for i in ids}) == 1
+        if expr.fn == "sm_count":
+            return lambda env: self.processors
+        if expr.fn in BUILT:
+            return lambda env: self.built(expr, env)
         function = self.functions.get(expr.fn)
         if function is not None:
             return self.device_call(expr, function)
         return super().call(expr)
+
+    def built(self, expr: Call, env: Env) -> Any:
+        found = built(expr, self.facts, env)
+        if found is None:
+            raise NotKnown
+        return found
 
     def device_call(self, expr: Call, function: Function) -> Fn:
         """A device function's value; an operand matters only where the function reads it."""

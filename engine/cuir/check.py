@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from engine.cuir.arch import WARPGROUP_THREADS, Arch
 from engine.cuir.arch import arch as arch_facts
+from engine.cuir.calls import is_launch
 from engine.cuir.elected import WORDS, misuses
 from engine.cuir.facts import Facts
 from engine.cuir.findings import Finding
-from engine.cuir.infer import Typer
+from engine.cuir.infer import Typer, WarpgroupTyper
 from engine.cuir.infer_scalars import Scope, joined
-from engine.cuir.launch_limits import COUNTED, Launch, number
+from engine.cuir.launch_limits import Launch, number
 from engine.cuir.nested import nested
 from engine.cuir.nodes import (
     Assign,
@@ -37,6 +38,7 @@ from engine.cuir.nodes import (
     walk_block,
 )
 from engine.cuir.ops.spec import Mismatch, RuleContext
+from engine.cuir.ops.traits import NAMED_BARRIERS, REALLOCATIONS
 from engine.cuir.types import (
     DTYPES,
     DTypeValue,
@@ -172,7 +174,7 @@ class _Checker:
             return found
         except Mismatch as wrong:
             self.report(wrong.kind, path, wrong.message)
-        if isinstance(expr, Call) and expr.fn == "run" and self.typer.kind == "host":
+        if isinstance(expr, Call) and is_launch(expr) and self.typer.kind == "host":
             # The launch is wrong; what it launches is still worth a look.
             try:
                 self.run_kernel(expr, path, scope)
@@ -255,11 +257,11 @@ class _Checker:
     # --- limits ------------------------------------------------------------------------------
 
     def resources(self, call: Call, found: Type, path: Path, scope: Scope) -> None:
-        if call.fn == "run":
+        if is_launch(call):
             self.run_kernel(call, path, scope)
             return
         if self.launch is not None:
-            counted = call.args if call.fn in COUNTED else ()
+            counted = call.args if call.fn in NAMED_BARRIERS | REALLOCATIONS else ()
             args = [self.typer.type(a, scope) for a in counted]
             self.launch.saw(call.fn, args, found, path, self.report)
 
@@ -303,10 +305,10 @@ class _Checker:
                 range(groups) if groups and self.facts.by_warpgroups(ref.name) else (None,)
             ):
                 launch.group = group
-                self.typer = _GroupTyper(
+                self.typer = WarpgroupTyper(
                     self.module, RuleContext(self.arch, threads), self.spec, self.call
                 )
-                self.typer.group = group
+                self.typer.warpgroup = group
                 self.function(function, dict(inner))
         finally:
             self.typer, self.launch = outer
@@ -318,18 +320,6 @@ class _Checker:
             return self.typer.type(expr, scope)
         except Mismatch:
             return Unknown()
-
-
-class _GroupTyper(Typer):
-    """Types a kernel as one of its warpgroups sees it."""
-
-    group: int | None = None
-
-    def call(self, expr: Call, scope: Scope) -> Type:
-        if expr.fn == "warpgroup_id" and self.group is not None:
-            super().call(expr, scope)
-            return Scalar("i32", self.group)
-        return super().call(expr, scope)
 
 
 def _safe_join(a: Type, b: Type) -> Type:

@@ -8,8 +8,8 @@ stored in an `int`, a comparison, quotient or remainder only where no operand ca
 from __future__ import annotations
 
 from engine.cuir.nodes import Binary, Call, Expr, Num
+from engine.cuir.ops.traits import COUNTS
 
-COUNTED = frozenset({"block_id", "grid_dim", "sizeof"})
 RING = frozenset({"+", "-", "*", "&", "|", "^"})  # exact modulo any power of two
 _KEEPS = frozenset({"+", "*", "//", "%", "&", "|", "^", "<<", ">>"})
 
@@ -21,7 +21,7 @@ def never_negative(expr: Expr) -> bool:
         case Num(int() as value):
             return value >= 0
         case Call(fn):
-            return fn in COUNTED
+            return fn in COUNTS
         case Binary(op, left, right):
             return op in _KEEPS and never_negative(left) and never_negative(right)
     return False

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from engine.cuir.arch import arch
+from engine.cuir.arch import Arch, arch
+from engine.cuir.calls import built, launched
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -23,11 +24,11 @@ from engine.cuir.nodes import (
     next_of,
     rebuild,
 )
+from engine.cuir.ops.traits import FIELD_VIEWS
 from engine.cuir.scalar import CONSTANTS, Compiler, Env, Fn
 from engine.errors import CuBridgeError, CuirError
 
 MAX_STEPS = 100_000  # of a schedule function's loop: what goes on longer is not drawn
-_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "i32": 4, "i64": 8}
 
 
 class DeviceScalars(Compiler):
@@ -50,7 +51,7 @@ class DeviceScalars(Compiler):
         return lambda env: base(env)(*(item(env) for item in items))
 
     def call(self, expr: Call) -> Fn:
-        if expr.fn == "gmem" and expr.args:
+        if expr.fn in FIELD_VIEWS and expr.args:
             return self.compile(expr.args[0])
         function = self.functions.get(expr.fn)
         if function is None:
@@ -132,7 +133,7 @@ def constants_of(module: Module) -> dict[str, Any]:
     """The launcher's compile-time numbers (BM, BN, STAGES, ...) under the module's arch."""
     values: dict[str, Any] = {}
     types: dict[str, str] = {}
-    limit = 0
+    facts: Arch | None = None
     for name, value in module.spec:
         match value:
             case Num(number):
@@ -140,15 +141,11 @@ def constants_of(module: Module) -> dict[str, Any]:
             case Name(kind):
                 types[name] = kind
         if name == "arch":
-            limit = arch(str(getattr(value, "value", ""))).shared_block
+            facts = arch(str(getattr(value, "value", "")))
 
     def known(node: Expr) -> Expr:
-        match node:
-            case Call("shared_limit"):
-                return Num(limit)
-            case Call("sizeof", (Name(kind),)):
-                return Num(_BYTES.get(types.get(kind, kind), 4))
-        return rebuild(node, known)
+        number = built(node, facts, types) if facts is not None else None
+        return rebuild(node, known) if number is None else Num(number)
 
     scalars = DeviceScalars({}, {})
     for function in module.functions:
@@ -161,8 +158,8 @@ def constants_of(module: Module) -> dict[str, Any]:
                         values[target] = scalars.compile(known(value))(dict(values))
                     except (CuBridgeError, KeyError, TypeError, ZeroDivisionError):
                         values.pop(target, None)  # known at run time only
-                case Return(Call("run", (Index(Name(kernel), given), *_))):
-                    _bind(module, kernel, given, values)
+                case Return(given) if (found := launched(given)) is not None:
+                    _bind(module, found.name, found.consts, values)
     return values
 
 

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from engine.cuir.arch import archs
 from engine.cuir.findings import KINDS
 from engine.cuir.ops import OPS, OpSpec, Pending, Proxy
 from engine.cuir.ops.spec import OPERAND_KINDS
+from engine.cuir.ops.spelling import both
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS
 from engine.cuir.types import DTYPES, FAMILIES
 from engine.resources import docs_dir
@@ -202,9 +204,15 @@ def _op(spec: OpSpec) -> str:
         facts.append(spec.pending.value)
     if spec.needs is not None:
         facts.append(f"needs `{spec.needs}`")
-    if spec.cuda is not None:
-        facts.append(f"in C++ `{spec.cuda}`")
+    if written := " or ".join(f"`{cxx}`" for cxx in _in_cxx(spec)):
+        facts.append(f"in C++ {written}")
     return f"**`{spec.signature}`**  \n{spec.doc}  \n*{'; '.join(facts)}*"
+
+
+def _in_cxx(spec: OpSpec) -> list[str]:
+    """The C++ that the lowerer writes, where it is not the call as it stands in CuIR."""
+    written = [both(text)[1] for text in spec.spelling.lower]
+    return [re.sub(r"\{(\w+(?:\.\.\.)?)\}", r"\1", cxx) for cxx in written if cxx is not None]
 
 
 def _ops() -> str:

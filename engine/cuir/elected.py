@@ -26,6 +26,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
+from engine.cuir.ops.traits import ELECTIONS
 
 WORDS = (
     "elect() is asked so that other threads than the elected one go another way: "
@@ -36,8 +37,8 @@ WORDS = (
 def is_one_thread(expr: Expr, flags: Collection[str]) -> bool:
     """Whether the expression holds for the elected thread at most; `flags` are names that do."""
     match expr:
-        case Call("elect"):
-            return True
+        case Call(fn):
+            return fn in ELECTIONS
         case Name(id):
             return id in flags
         case Bool("and", left, right) | Binary("&", left, right):
@@ -80,6 +81,6 @@ def _is_use(stmt: Stmt, flags: Collection[str]) -> bool:
 
 def _asks(expr: Expr, flags: Collection[str]) -> bool:
     return any(
-        (isinstance(e, Call) and e.fn == "elect") or (isinstance(e, Name) and e.id in flags)
+        (isinstance(e, Call) and e.fn in ELECTIONS) or (isinstance(e, Name) and e.id in flags)
         for e in walk_expr(expr)
     )

@@ -22,13 +22,12 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.ops import OPS
+from engine.cuir.ops.traits import WARPGROUPS
 from engine.cuir.types import FAMILIES
 
 # Ops and layouts that only make sense where a warpgroup is the unit.
 _NEEDS = {f.needs for f in FAMILIES if f.unit == "warpgroup"} | {"setmaxnreg"}
-_OPS = frozenset(
-    name for name, spec in OPS.items() if spec.needs in _NEEDS or name == "warpgroup_id"
-)
+_OPS = frozenset(name for name, spec in OPS.items() if spec.needs in _NEEDS or name in WARPGROUPS)
 _LAYOUTS = {n for f in FAMILIES if f.unit == "warpgroup" for n in (f.acc, f.a)}
 # Ops of the primitives that drive the async proxy (sm90_async.cuh); the others do not know them.
 _ASYNC = {"mbarrier", "mbarrier_tx", "tma", "wgmma", "setmaxnreg"}

@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -25,7 +26,8 @@ class ScalarFunction:
 
     `gives`: float, int (of ints alone), whole (as its operands, whole numbers), or same (as its
     operands). `approximate` functions have a hardware
-    instruction behind them in CUDA and are exact in exact mode.
+    instruction behind them in CUDA and are exact in exact mode. In C++ it has its own name, and
+    `also` are CUDA's names for it.
     """
 
     name: str
@@ -35,8 +37,15 @@ class ScalarFunction:
     tensor: Callable[..., Any]
     doc: str
     approximate: bool = False
+    also: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """Of its value and of each operand in C++; `same`: the common type of the operands."""
+        return {"float": "f32", "int": "i32"}.get(self.gives, "same")
 
 
+@cache
 def torch_module() -> Any:
     import torch
 
@@ -146,9 +155,9 @@ def _lift(name: str) -> Callable[[Any], Any]:
 def _pair_lift(on_float: str, on_int: str) -> Callable[[Any, Any], Any]:
     def on_tensors(a: Any, b: Any) -> Any:
         torch = torch_module()
-        like = a if isinstance(a, torch.Tensor) else b
-        a, b = (torch.as_tensor(v, dtype=like.dtype) for v in (a, b))
-        return getattr(torch, on_float if like.dtype.is_floating_point else on_int)(a, b)
+        kind = (a if isinstance(a, torch.Tensor) else b).dtype
+        a, b = torch.as_tensor(a, dtype=kind), torch.as_tensor(b, dtype=kind)
+        return getattr(torch, on_float if kind.is_floating_point else on_int)(a, b)
 
     return on_tensors
 
@@ -166,9 +175,10 @@ def _tensor_floor_mod(a: Any, b: Any) -> Any:
 
 
 def _f(
-    name: str, number: Callable[[float], float], tensor: str, doc: str, approximate: bool = False
-) -> ScalarFunction:
-    return ScalarFunction(name, 1, "float", number, _lift(tensor), doc, approximate)
+    name: str, number: Callable[[float], float], tensor: str, doc: str, *also: str,
+    approximate: bool = False,
+) -> ScalarFunction:  # fmt: skip
+    return ScalarFunction(name, 1, "float", number, _lift(tensor), doc, approximate, also)
 
 
 _exp2 = _guard(math.exp2, math.nan)
@@ -176,33 +186,39 @@ FUNCTIONS: Mapping[str, ScalarFunction] = MappingProxyType(
     {
         f.name: f
         for f in (
-            _f("exp2", _exp2, "exp2", "2 to the x"),
-            _f("exp2_approx", _exp2, "exp2", "2 to the x (ex2.approx)", True),
-            _f("exp", _guard(math.exp, math.nan), "exp", "e to the x"),
-            _f("log", _guard(math.log, -math.inf), "log", "natural logarithm; -inf at 0"),
-            _f("log2", _guard(math.log2, -math.inf), "log2", "base-2 logarithm; -inf at 0"),
+            _f("exp2", _exp2, "exp2", "2 to the x", "exp2f"),
+            _f("exp2_approx", _exp2, "exp2", "2 to the x (ex2.approx)", approximate=True),
+            _f("exp", _guard(math.exp, math.nan), "exp", "e to the x", "expf"),
+            _f("log", _guard(math.log, -math.inf), "log", "natural logarithm; -inf at 0",
+               "logf"),
+            _f("log2", _guard(math.log2, -math.inf), "log2", "base-2 logarithm; -inf at 0",
+               "log2f"),
             _f("log2_approx", _guard(math.log2, -math.inf), "log2",
-               "base-2 logarithm (lg2.approx); -inf at 0", True),
-            _f("tanh", math.tanh, "tanh", "hyperbolic tangent"),
-            _f("tanh_approx", math.tanh, "tanh", "hyperbolic tangent (tanh.approx)", True),
+               "base-2 logarithm (lg2.approx); -inf at 0", approximate=True),
+            _f("tanh", math.tanh, "tanh", "hyperbolic tangent", "tanhf"),
+            _f("tanh_approx", math.tanh, "tanh", "hyperbolic tangent (tanh.approx)",
+               approximate=True),
             _f("rcp", lambda x: divide(1.0, x), "reciprocal", "1 / x"),
-            _f("rcp_approx", lambda x: divide(1.0, x), "reciprocal", "1 / x (rcp.approx)", True),
-            _f("sqrt", _guard(math.sqrt, math.nan), "sqrt", "square root; NaN below 0"),
+            _f("rcp_approx", lambda x: divide(1.0, x), "reciprocal", "1 / x (rcp.approx)",
+               approximate=True),
+            _f("sqrt", _guard(math.sqrt, math.nan), "sqrt", "square root; NaN below 0", "sqrtf"),
             _f("rsqrt", lambda x: divide(1.0, math.sqrt(x)) if x >= 0 else math.nan, "rsqrt",
-               "1 / sqrt(x)"),
+               "1 / sqrt(x)", "rsqrtf"),
             _f("sigmoid", _sigmoid, "sigmoid", "1 / (1 + exp(-x))"),
             _f("erf", math.erf, "erf", "error function"),
             _f("sin", _guard(math.sin, math.nan), "sin", "sine of x radians"),
             _f("cos", _guard(math.cos, math.nan), "cos", "cosine of x radians"),
-            _f("floor", lambda x: _rounded(x, math.floor), "floor", "largest whole number <= x"),
-            _f("ceil", lambda x: _rounded(x, math.ceil), "ceil", "smallest whole number >= x"),
-            ScalarFunction("abs", 1, "same", abs, _lift("abs"), "magnitude"),
+            _f("floor", lambda x: _rounded(x, math.floor), "floor", "largest whole number <= x",
+               "floorf"),
+            _f("ceil", lambda x: _rounded(x, math.ceil), "ceil", "smallest whole number >= x",
+               "ceilf"),
+            ScalarFunction("abs", 1, "same", abs, _lift("abs"), "magnitude", also=("fabsf",)),
             ScalarFunction("min", 2, "same", _fmin, _pair_lift("fmin", "minimum"),
-                           "smaller one; the number where the other is NaN"),
+                           "smaller one; the number where the other is NaN", also=("fminf",)),
             ScalarFunction("max", 2, "same", _fmax, _pair_lift("fmax", "maximum"),
-                           "larger one; the number where the other is NaN"),
+                           "larger one; the number where the other is NaN", also=("fmaxf",)),
             ScalarFunction("fma", 3, "float", lambda a, b, c: a * b + c,
-                           lambda a, b, c: a * b + c, "a * b + c, rounded once"),
+                           lambda a, b, c: a * b + c, "a * b + c, rounded once", also=("fmaf",)),
             ScalarFunction("floor_div", 2, "int", operator.floordiv, _tensor_floor_div,
                            "integer quotient, rounded down"),
             ScalarFunction("floor_mod", 2, "int", operator.mod, _tensor_floor_mod,

@@ -31,6 +31,7 @@ from engine.cuir.ops import OPS, OpSpec
 from engine.cuir.ops.bind import bind
 from engine.cuir.ops.registers import loaded_as
 from engine.cuir.ops.spec import Mismatch, RuleContext, check_operand, mismatch
+from engine.cuir.ops.traits import MAPS, WARPGROUPS
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import (
     CASTS,
@@ -227,7 +228,7 @@ class Typer(ScalarTyper):
     ) -> None:
         """Types a lambda's body: values of the tiles first (map), then whole coordinates."""
         inner = dict(scope)
-        values = tiles if spec.name == "map" else tiles[1:]  # keep's lambda judges, it maps nothing
+        values = tiles if spec.name in MAPS else tiles[1:]  # others judge, and map nothing
         for position, name in enumerate(node.params):
             tile = values[position] if position < len(values) else None
             inner[name] = Scalar("i32" if tile is None else _element(tile))
@@ -236,9 +237,10 @@ class Typer(ScalarTyper):
             mismatch(f"the lambda gives {describe(result)}, not a number")
         if not isinstance(result, Scalar):
             return
-        if spec.name in ("keep", "class_of", "put_bits") and result.dtype != "bool":
+        if spec.spelling.condition and result.dtype != "bool":
             mismatch(f"{spec.name}'s lambda is a condition, and this one gives {result.dtype}")
-        if spec.name in ("least", "greatest", "compact") and result.dtype not in ("i32", "i64"):
+        counts = spec.spelling.kind == "i32" and not spec.spelling.condition
+        if counts and result.dtype not in ("i32", "i64"):
             mismatch(f"{spec.name}'s lambda gives whole numbers, and this one {result.dtype}")
 
     # --- indexing ----------------------------------------------------------------------------
@@ -316,3 +318,14 @@ class Typer(ScalarTyper):
             return LayoutValue(make_layout(id, tuple(int(d) for d in dims)))
         except ValueError as wrong:
             raise Mismatch("layout_mismatch", str(wrong)) from None
+
+
+class WarpgroupTyper(Typer):
+    """Types a kernel as one of its warpgroups sees it, where one is set."""
+
+    warpgroup: int | None = None
+
+    def call(self, expr: Call, scope: Scope) -> Type:
+        found = super().call(expr, scope)
+        known = expr.fn in WARPGROUPS and self.warpgroup is not None
+        return Scalar("i32", self.warpgroup) if known else found

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from engine.cuir.conversions import promoted, wider
 from engine.cuir.functions import LEAST, MOST, TooWide, shift_left, shift_right, within
 from engine.cuir.nodes import Call, Expr
 from engine.cuir.ops.spec import mismatch
@@ -25,7 +26,6 @@ from engine.cuir.types import (
 
 Scope = dict[str, Type]
 
-_ORDER = ("bool", "i32", "i64", "f32")  # C++'s usual arithmetic conversions, smallest first
 _FOLD: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -52,7 +52,7 @@ def joined(a: Type, b: Type) -> Type:
     if a == b:
         return a
     if isinstance(a, Scalar) and isinstance(b, Scalar):
-        return Scalar(_wider(a.dtype, b.dtype))
+        return Scalar(wider((a.dtype, b.dtype)))
     if isinstance(a, TileType) and isinstance(b, TileType):
         if a.layout == b.layout and a.dtype == b.dtype:
             shares = {a.partial, b.partial} - {"either"}
@@ -67,14 +67,6 @@ def joined(a: Type, b: Type) -> Type:
         a = replace(a, offset=None, skew=skew)
         return a if a == replace(b, offset=None, skew=skew) else Unknown()
     return Unknown()
-
-
-def _wider(a: str, b: str) -> str:
-    return a if _ORDER.index(a) >= _ORDER.index(b) else b
-
-
-def _promoted(dtype: str) -> str:
-    return "i32" if dtype == "bool" else dtype
 
 
 class ScalarTyper(ABC):
@@ -114,7 +106,7 @@ class ScalarTyper(ABC):
             return Scalar("bool", None if known is None else not known)
         if op == "~" and value.dtype == "f32":
             mismatch("~ works on whole numbers")
-        dtype = _promoted(value.dtype)
+        dtype = promoted(value.dtype)
         if known is None:
             return Scalar(dtype)
         return Scalar(dtype, -known if op == "-" else ~int(known))
@@ -125,7 +117,7 @@ class ScalarTyper(ABC):
         if len(scalars) < 2:
             return Unknown()
         shift = op in ("<<", ">>")  # of its left operand's type
-        dtype = _promoted(scalars[0].dtype if shift else _wider(*(s.dtype for s in scalars)))
+        dtype = promoted(scalars[0].dtype if shift else wider(s.dtype for s in scalars))
         if op == "/" and dtype != "f32":
             mismatch("`/` divides floats; whole numbers take `//`, which truncates")
         whole = op in ("//", "%", "&", "|", "^", "<<", ">>")
@@ -158,10 +150,7 @@ class ScalarTyper(ABC):
         if fn.gives != "float":
             if len(scalars) < len(sides):
                 return Unknown()
-            dtype = scalars[0].dtype
-            for s in scalars[1:]:
-                dtype = _wider(dtype, s.dtype)
-            dtype = _promoted(dtype)
+            dtype = promoted(wider(s.dtype for s in scalars))
             if fn.gives != "same" and dtype == "f32":
                 mismatch(f"{fn.name} takes whole numbers")
             if fn.gives == "int" and dtype == "i64":

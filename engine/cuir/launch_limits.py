@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 
 from engine.cuir.arch import WARPGROUP_THREADS, Arch
 from engine.cuir.nodes import Path
+from engine.cuir.ops.traits import NAMED_BARRIERS, REALLOCATIONS
 from engine.cuir.types import BarriersType, Scalar, SharedType, Type, WordsType
 
 Report = Callable[[str, Path, str], None]
 """Kind of a finding, where, and its words."""
-
-COUNTED = ("raise_registers", "lower_registers", "named_sync", "named_arrive")
-"""Ops whose operands a launch counts."""
 
 
 @dataclass(slots=True)
@@ -33,12 +31,12 @@ class Launch:
     group: int | None = None
 
     def saw(self, op: str, args: list[Type], found: Type, path: Path, report: Report) -> None:
-        """Take in an op at `path`: its operands where it is one of `COUNTED`, and its result."""
+        """Take in an op at `path`: its operands where it is one of those, and its result."""
         known = [number(a) for a in args]
-        if op in ("raise_registers", "lower_registers"):
+        if op in REALLOCATIONS:
             if self.group is not None and known[0] is not None:
                 self.registers[self.group] = (known[0], path)
-        elif op in COUNTED:
+        elif op in NAMED_BARRIERS:
             if None not in known:
                 self.named.setdefault(known[0] or 0, {}).setdefault(known[1] or 0, path)
         elif isinstance(found, SharedType | BarriersType | WordsType) and found.offset is not None:

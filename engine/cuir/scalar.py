@@ -200,7 +200,10 @@ class Compiler:
             if type(a) is int and type(b) is int:  # by far the most frequent
                 result = apply(a, b)
                 return result if LEAST <= result <= MOST else within(result)
-            if type(a) in _NUMBER and type(b) in _NUMBER:
+            first, second = type(a) in _NUMBER, type(b) in _NUMBER
+            if not (first or second) and a.dtype is b.dtype and a.dtype.is_signed:
+                return apply(a, b)
+            if first and second:
                 a, b = self.mixed(a, b)
                 try:
                     result = apply(a, b)

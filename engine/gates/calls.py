@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from engine.cuir.calls import callee
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -18,12 +19,10 @@ from engine.cuir.nodes import (
     Index,
     Lambda,
     Module,
-    Name,
     Path,
     Return,
     Select,
     Stmt,
-    Tuple,
     rebuild,
     walk_expr,
 )
@@ -52,20 +51,14 @@ def call_sites(module: Module) -> dict[str, tuple[Site, ...]]:
             nodes = [node for expr in stmt_exprs(at.stmt) for node in walk_expr(expr)]
             own = {p for n in nodes if isinstance(n, Lambda) for p in n.params}  # no names of ours
             for node in nodes:
-                match node:
-                    case Call("run", (Index(Name(fn), _), Tuple(args), *_)):
-                        pass
-                    case Call(fn, args):
-                        pass
-                    case _:
-                        continue
-                if fn in functions:
-                    params = (p.name for p in functions[fn].params)
-                    pairs = zip(params, args, strict=False)
+                called = callee(node)
+                if called is not None and called.name in functions:
+                    params = (p.name for p in functions[called.name].params)
+                    pairs = zip(params, called.args, strict=False)
                     given = {p: value for p, value in pairs if not free_names(value) & own}
-                    site = Site(at.path, given)
-                    if site not in out.get(fn, ()):
-                        out[fn] = (*out.get(fn, ()), site)
+                    site, known = Site(at.path, given), out.get(called.name, ())
+                    if site not in known:
+                        out[called.name] = (*known, site)
     return out
 
 

@@ -33,6 +33,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
+from engine.cuir.ops.traits import BUILT
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import CASTS, FUNCTIONS
 from engine.gates.guards import Guards
@@ -44,7 +45,6 @@ from engine.transfer.rewrite import free_names, stmt_exprs
 Key = tuple[Path, Expr, Within]
 SHOWN = 160  # characters of a condition in a verdict
 _ZERO = Num(0)
-_BUILT = frozenset({"sizeof", "shared_limit"})  # calls that are decided when it is built
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def conditions(module: Module) -> tuple[Condition, ...]:
 def _decided_in_a_run(test: Expr, consts: frozenset[str]) -> bool:
     """Not by compile-time constants alone; a block's number has no name, and is none of them."""
     return bool(free_names(test) - consts) or any(
-        isinstance(n, Call) and n.fn not in FUNCTIONS and n.fn not in CASTS and n.fn not in _BUILT
+        isinstance(n, Call) and n.fn not in FUNCTIONS and n.fn not in CASTS and n.fn not in BUILT
         for n in walk_expr(test)
     )
 

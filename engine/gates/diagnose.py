@@ -29,6 +29,7 @@ from engine.cuir.nodes import (
     walk,
     walk_expr,
 )
+from engine.cuir.ops.traits import MAPS, ROW_STORES
 from engine.cuir.scalar import evaluate
 from engine.errors import CuBridgeError
 from engine.transfer.match import Attention, Site, block_at, find_attention
@@ -173,8 +174,8 @@ def _score(module: Module, site: Site, got: Tensor, want: Tensor, both: Tensor) 
 
 def _is_map_of(stmt: object, score: str) -> bool:
     match stmt:
-        case Assign(target, Call("map", (Name(first), *_))):
-            return target == first == score
+        case Assign(target, Call(fn, (Name(first), *_))):
+            return fn in MAPS and target == first == score
     return False
 
 
@@ -209,7 +210,7 @@ def _normaliser(
 
 def lse_path(module: Module) -> Path | None:
     """The op that computes what is stored as LSE."""
-    stored = [s for _, s in walk(module) if isinstance(s, Do) and s.call.fn == "store_rows"]
+    stored = [s for _, s in walk(module) if isinstance(s, Do) and s.call.fn in ROW_STORES]
     names = {s.call.args[1].id for s in stored if isinstance(s.call.args[1], Name)}
     return next(
         (p for p, s in reversed(list(walk(module))) if isinstance(s, Assign) and s.target in names),

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from engine.cuir.calls import is_launch
 from engine.cuir.nodes import (
     MIRRORED,
     Assign,
@@ -34,12 +35,11 @@ from engine.cuir.nodes import (
     walk,
     walk_expr,
 )
+from engine.cuir.ops.traits import FILLS, MAPS, REDUCTIONS
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS
 from engine.gates.sizes import resolved, scalars_of
 from engine.transfer.rewrite import free_names
 
-_REDUCTIONS = frozenset({"row_max", "row_sum"})
-_FILLED = frozenset({"fill", "zeros"})
 # The outcome of a comparison (statistic on the left) that says that it is nothing.
 _NOTHING = {"==": True, "!=": False, ">": False, "<=": True}
 
@@ -79,7 +79,7 @@ class Guards:
         match stmt:
             case If(Compare("!=", Name(id), Name("success")), (Return(Name(given)),), ()):
                 values = self._values.get((function, id), [])
-                ran = all(isinstance(v, Call) and v.fn == "run" for v in values)
+                ran = all(is_launch(v) for v in values)
                 return given == id and bool(values) and ran
         return False
 
@@ -100,7 +100,7 @@ class Guards:
                 if made_of is None:
                     return False
                 todo += made_of
-                reduced |= isinstance(value, Call) and value.fn in _REDUCTIONS
+                reduced |= isinstance(value, Call) and value.fn in REDUCTIONS
         return reduced
 
     def _made_of(self, function: str, value: Expr) -> list[str] | None:
@@ -108,13 +108,13 @@ class Guards:
         match value:
             case Name(id):
                 return [id]
-            case Call(fn, (*_, Num())) | Call(fn, (_,)) if fn in _FILLED:
+            case Call(fn, (*_, Num())) | Call(fn, (_,)) if fn in FILLS:
                 return []
-            case Call(fn, (_, Name(old))) if fn in _REDUCTIONS:
+            case Call(fn, (_, Name(old))) if fn in REDUCTIONS:
                 return [old]
             case Call("row_reduce", (Name(row),)):
                 return [row]
-            case Call("map", (*tiles, Lambda() as f), ()):
+            case Call(fn, (*tiles, Lambda() as f), ()) if fn in MAPS:
                 names = [t.id for t in tiles if isinstance(t, Name)]
                 same = len(names) == len(tiles) and self._is_plain(function, f)
                 return names if same else None

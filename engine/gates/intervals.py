@@ -12,10 +12,6 @@ STEPS = 2**30  # more rounds than a block does
 GRID = (2**31 - 1, 65_535, 65_535)
 WIDTHS = {"bool": (0, 1), "i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1)}
 OF_FIELD = {"B": HEADS, "Hq": HEADS, "Hkv": HEADS, "Nq": LENGTH, "Nk": LENGTH}
-OF_OP = {
-    "warpgroup_id": (0, 8), "sizeof": (1, 8), "shared_limit": (0, 2**18), "sm_count": (1, 1024),
-    "elect": (0, 1), "same_type": (0, 1), "class_of": (0, 2),
-}  # fmt: skip
 
 Range = tuple[int, int]
 

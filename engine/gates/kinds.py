@@ -27,12 +27,11 @@ from engine.cuir.nodes import (
     walk,
     walk_expr,
 )
+from engine.cuir.ops.traits import FIELD_VIEWS, MAPS, MASKS, REDUCTIONS, REGISTER_LOADS
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS
 from engine.transfer.rewrite import stmt_exprs
 
 WHOLE = frozenset({"i32", "i64", "bool"})
-_LOADS = frozenset({"load_rows", "load_cols", "load_tile"})
-_MAPPING = frozenset({"map", "keep"})
 
 Parameters = Mapping[str, bool]  # of a lambda: whether each is a float
 
@@ -40,12 +39,12 @@ Parameters = Mapping[str, bool]  # of a lambda: whether each is a float
 def parameters(call: Call) -> dict[str, Expr | None]:
     """The parameters of an op's lambda: the tile whose elements each one is, None for a coordinate.
 
-    `map` and `keep` give elements first and then coordinates, every other op coordinates alone.
+    A map and a mask give elements first and then coordinates, every other op coordinates alone.
     """
     for position, argument in enumerate(call.args):
         if isinstance(argument, Lambda):
-            first = 1 if call.fn == "keep" else 0  # the scores that it masks
-            tiles = call.args[first:position] if call.fn in _MAPPING else ()
+            first = 1 if call.fn in MASKS else 0  # the scores
+            tiles = call.args[first:position] if call.fn in MAPS | MASKS else ()
             given = (*tiles, *(None for _ in argument.params))
             return dict(zip(argument.params, given, strict=False))
     return {}
@@ -125,7 +124,8 @@ class Kinds:
     def _view_is_float(self, function: str, view: Expr) -> bool:
         values = self._values.get((function, view.id), []) if isinstance(view, Name) else []
         return any(
-            isinstance(v, Call) and v.fn == "gmem" and v.params[:1] not in _VIEWS for v in values
+            isinstance(v, Call) and v.fn in FIELD_VIEWS and v.params[:1] not in _VIEWS
+            for v in values
         )
 
     def _tile_is_float(self, function: str, tile: Expr, seen: frozenset[str]) -> bool:
@@ -135,7 +135,7 @@ class Kinds:
                 if id in seen or not values:
                     return not values
                 return any(self._tile_is_float(function, v, seen | {id}) for v in values)
-            case Call(fn, (Index(view, _), *_)) if fn in _LOADS:
+            case Call(fn, (Index(view, _), *_)) if fn in REGISTER_LOADS:
                 return self._view_is_float(function, view)
         return True
 
@@ -154,7 +154,7 @@ def float_in_lists(module: Module) -> bool:
     todo = [
         f.name
         for f in module.functions
-        if f.kind == "kernel" and not any(map(_is_row_max, statements[f.name]))
+        if f.kind == "kernel" and not any(map(_reduces, statements[f.name]))
     ]
     seen = set[str]()
     while todo:
@@ -167,12 +167,12 @@ def float_in_lists(module: Module) -> bool:
                 for node in walk_expr(expr):
                     if isinstance(node, Call):
                         todo += [node.fn] if node.fn in statements else []
-                        if node.fn == "gmem" and node.params[:1] not in _VIEWS:
+                        if node.fn in FIELD_VIEWS and node.params[:1] not in _VIEWS:
                             return True
                     if kinds.is_float(node, function, {}):
                         return True
     return False
 
 
-def _is_row_max(stmt: Stmt) -> bool:
-    return isinstance(stmt, Assign) and isinstance(stmt.value, Call) and stmt.value.fn == "row_max"
+def _reduces(stmt: Stmt) -> bool:
+    return isinstance(stmt, Assign) and isinstance(stmt.value, Call) and stmt.value.fn in REDUCTIONS

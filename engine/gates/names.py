@@ -18,12 +18,13 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
+from engine.cuir.ops.traits import STEADY
 from engine.cuir.scalar import CASTS, FUNCTIONS
 from engine.gates.kinds import coordinates, parameters
 from engine.gates.sizes import known_constants
 from engine.transfer.rewrite import free_names, stmt_exprs
 
-_COUNTED = frozenset({"block_id", "grid_dim", "warpgroup_id"}) | FUNCTIONS.keys() | CASTS.keys()
+_COUNTED = STEADY | FUNCTIONS.keys() | CASTS.keys()
 
 
 def constants_in(module: Module) -> dict[str, dict[str, Expr]]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from engine.cuir.calls import callee
 from engine.cuir.execute.outputs import written_fields
 from engine.cuir.nodes import (
     Assign,
@@ -35,13 +36,14 @@ from engine.cuir.nodes import (
     walk,
     walk_expr,
 )
+from engine.cuir.ops import OPS
+from engine.cuir.ops.traits import FIELD_VIEWS
 from engine.cuir.scalar import CASTS
 from engine.gates.intervals import (
     GRID,
     LENGTH,
     LOADED,
     OF_FIELD,
-    OF_OP,
     PAIRS,
     STEPS,
     WIDTHS,
@@ -145,16 +147,15 @@ class Ranges:
                     self._read_call(node, place)
 
     def _read_call(self, node: Expr, place: Place) -> None:
-        match node:
-            case Call("run", (Index(Name(kernel), consts), Tuple(args), *_), kwargs):
-                self.calls.setdefault(kernel, []).append((place, args, consts))
-                grid = dict(kwargs).get("grid")
-                if isinstance(grid, Tuple):
-                    self.grids.setdefault(kernel, []).append((place, grid.items))
-            case Call("post", (_, value)):
-                self.posted.append((place, value))
-            case Call(fn, args, _, consts) if fn in self.functions:
-                self.calls.setdefault(fn, []).append((place, args, consts))
+        called = callee(node)
+        if called is None:
+            return
+        if called.name in self.functions:
+            self.calls.setdefault(called.name, []).append((place, called.args, called.consts))
+        if called.grid:
+            self.grids.setdefault(called.name, []).append((place, called.grid))
+        if called.name == "post" and len(called.args) == 2:
+            self.posted.append((place, called.args[1]))
 
     def _settle(self) -> None:
         """The fixed point: what names may be, from nothing on."""
@@ -359,7 +360,7 @@ class Ranges:
             expr.base, Name
         ) else []  # fmt: skip
         own = any(
-            isinstance(v, Call) and v.fn == "gmem" and isinstance(v.args[0], Attr)
+            isinstance(v, Call) and v.fn in FIELD_VIEWS and isinstance(v.args[0], Attr)
             and v.args[0].field in self.written
             for _, v in views
         )  # fmt: skip
@@ -368,8 +369,8 @@ class Ranges:
     def _call(self, expr: Call, at: At) -> Range | None:
         if expr.fn in self.functions:
             return self.names.get((expr.fn, ""))
-        if expr.fn in OF_OP:
-            return OF_OP[expr.fn]
+        if (spec := OPS.get(expr.fn)) is not None and spec.between is not None:
+            return spec.between
         match expr:
             case Call("block_id" | "grid_dim" as fn, (Num(int() as axis),)):
                 blocks = self._grid(at.function, axis)

@@ -220,11 +220,16 @@ def workspace_of(subject: Subject, outcome: Outcome) -> Tensor | None:
 
 
 def execute(
-    subject: Subject, inputs: Mapping[str, Any], sizes: Mapping[str, int], mode: Mode, seed: int
-) -> tuple[Failure | None, dict[str, Tensor]]:
-    """The module's outputs in the spec's layout ("O", "LSE"), or why it does not run."""
+    subject: Subject, inputs: Mapping[str, Any], sizes: Mapping[str, int], mode: Mode, seed: int,
+    *, same_lists: bool = False,
+) -> tuple[Failure | None, dict[str, Tensor]]:  # fmt: skip
+    """The module's outputs in the spec's layout ("O", "LSE"), or why it does not run.
+
+    `same_lists`: the latest exact run of these sizes made its lists of tiles of the same inputs.
+    """
     at = (*(sizes[n] for n in SIZES), seed)
-    left = subject.left.get(at) if mode == "typed" and subject.lists_are_whole else None
+    kept = same_lists or (mode == "typed" and subject.lists_are_whole)
+    left = subject.left.get(at) if kept else None
     outcome = run_module(subject, inputs, sizes, mode, seed, Schedule(seed=seed), left)
     made = workspace_of(subject, outcome) if mode == "exact" else None
     if made is not None:

@@ -29,10 +29,10 @@ from engine.cuir.nodes import (
     Unary,
     walk_block,
 )
-from engine.cuir.ops.matmul import MATMULS
+from engine.cuir.ops.traits import MASKS, MATMULS
 from engine.errors import CuirError
 from engine.prove.schedule import TileSchedule
-from engine.transfer.match import block_at, definitions
+from engine.transfer.match import block_at, definitions, is_transposed
 from engine.transfer.rewrite import get
 
 
@@ -80,7 +80,7 @@ def _sites(kernel: Function) -> list[Masked]:
     out: list[Masked] = []
     for path, stmt in walk_block(kernel.body, (kernel.name,)):
         match stmt:
-            case If(_, (*_, Assign(_, Call("keep", _, kwargs)))):
+            case If(_, (*_, Assign(_, Call(fn, _, kwargs)))) if fn in MASKS:
                 match dict(kwargs).get("at"):
                     case Tuple((rows, keys)):
                         out.append(Masked(path[:-1], int(path[-1]), rows, keys))
@@ -90,8 +90,8 @@ def _sites(kernel: Function) -> list[Masked]:
 def _is_scores(stmt: Stmt) -> bool:
     """Whether a statement is the matmul of q and k: its right operand is taken by its rows."""
     match stmt:
-        case Do(Call(fn, (_, _, Call("transpose"), *_))):
-            return fn in MATMULS
+        case Do(Call(fn, (_, _, right, *_))):
+            return fn in MATMULS and is_transposed(right)
     return False
 
 

@@ -29,6 +29,7 @@ from engine.cuir.nodes import (
     walk,
     walk_expr,
 )
+from engine.cuir.ops.traits import BUILT, CONDITIONS
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import CASTS, FUNCTIONS
@@ -40,8 +41,7 @@ from engine.transfer.binding import Binding
 from engine.transfer.rewrite import free_names, stmt_exprs
 
 PLACE = "$place"  # a row, a key, a head, a tile, a number that is loaded
-_MASKS = frozenset({"keep", "class_of", "put_bits"})  # ops whose lambda decides
-_BUILT = FUNCTIONS.keys() | CASTS.keys() | {"sizeof", "shared_limit"}
+_BUILT = FUNCTIONS.keys() | CASTS.keys() | BUILT
 IsFloat = Callable[[Expr], bool]
 
 
@@ -120,7 +120,7 @@ def _children(expr: Expr, tested: bool) -> Iterator[tuple[Expr, bool]]:
             yield from ((cond, True), (then, tested), (other, tested))
         case Compare() | Bool() | Call("i32" | "int" | "i64" | "bool" | "floor" | "ceil"):
             yield from ((child, True) for child in children(expr))
-        case Call(fn) if fn in _MASKS:
+        case Call(fn) if fn in CONDITIONS:
             yield from ((child, isinstance(child, Lambda)) for child in children(expr))
         case _:
             yield from ((child, tested) for child in children(expr))

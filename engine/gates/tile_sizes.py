@@ -6,16 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from engine.cuir.calls import callee
 from engine.cuir.nodes import (
     Binary,
     Call,
     Expr,
-    Index,
     Module,
     Name,
     Num,
     Select,
-    Tuple,
     children,
     walk,
     walk_expr,
@@ -117,20 +116,16 @@ def _parameters(module: Module) -> Numbers:
             here = {**known[str(path[0])], **out[str(path[0])]}
             for expr in stmt_exprs(stmt):
                 for node in walk_expr(expr):
-                    match node:
-                        case Call("run", (Index(Name(callee)), Tuple(args), *_)):
-                            pass
-                        case Call(callee, args):
-                            pass
-                        case _:
-                            continue
-                    if callee in functions:
-                        for param, actual in zip(functions[callee].params, args, strict=False):
-                            value = whole_number(actual, here)
-                            given.setdefault((callee, param.name), set()).add(value)
-        for (callee, name), values in given.items():
+                    called = callee(node)
+                    function = functions.get(called.name) if called is not None else None
+                    if called is None or function is None:
+                        continue
+                    for param, actual in zip(function.params, called.args, strict=False):
+                        value = whole_number(actual, here)
+                        given.setdefault((function.name, param.name), set()).add(value)
+        for (owner, name), values in given.items():
             if len(values) == 1 and (value := next(iter(values))) is not None:
-                out[callee][name] = value
+                out[owner][name] = value
     return out
 
 

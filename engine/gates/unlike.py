@@ -11,12 +11,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from engine.cuir.nodes import Assign, Attr, Call, Do, Expr, Index, Module, Name, Path, walk
-from engine.cuir.ops import TILE_LOADS
+from engine.cuir.ops.traits import FIELD_VIEWS, TILE_LOADS
 from engine.errors import CuBridgeError, TransferError
 from engine.transfer.binding import Binding
 from engine.transfer.match import find_attention
-
-_VIEWS = ("gmem", "tensor_map")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ def _views(module: Module) -> list[tuple[Path, str, str]]:
         for path, stmt in walk(module)
         if isinstance(stmt, Assign)
         and isinstance(stmt.value, Call)
-        and stmt.value.fn in _VIEWS
+        and stmt.value.fn in FIELD_VIEWS
         and stmt.value.args
         and isinstance(stmt.value.args[0], Attr)
     ]

@@ -188,7 +188,7 @@ def _in_tensor(op: Call | None, env: Env, rows: Fn | None, watch: Watch) -> list
     tiles = [env.get(name) for name, tile in parameters(op).items() if tile is not None]
     count = max((t.shape[0] for t in tiles if isinstance(t, Tensor)), default=1)
     if not out and rows is not None and count > 1:
-        with suppress(Stopped):
+        with suppress(Stopped, KeyError):
             first = rows(env) + env[PART].local * count
             out.append(torch.arange(first, first + count)[:, None] < watch.rows)
     return out

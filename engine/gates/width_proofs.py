@@ -30,6 +30,7 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.nodes import Path as StmtPath
+from engine.cuir.ops.traits import FIELD_VIEWS, STEADY
 from engine.gates.intervals import HEADS, PAIRS, WIDTHS, Range
 from engine.gates.ranges import At, Ranges
 from engine.gates.standings import Standing, climbs, standings
@@ -42,7 +43,6 @@ BUDGET = 400_000  # z3's steps for one question to one solver
 _SCALAR = frozenset({
     "min", "max", "abs", "ceil_div", "floor_div", "floor_mod", "i32", "int", "i64", "bool",
 })  # fmt: skip
-_STEADY = frozenset({"block_id", "grid_dim", "warpgroup_id", "sm_count"})  # one number in a block
 
 Asked = Mapping[tuple[str, Expr], Range]  # expressions by function, and what must hold each
 
@@ -296,10 +296,10 @@ class _Terms(Terms):
             case Index():
                 return self._any(expr)
             case Call(fn) if fn not in self.functions and fn not in _SCALAR:
-                if fn in _STEADY and expr in self.steady:
+                if fn in STEADY and expr in self.steady:
                     return self.steady[expr]
                 term = self._any(expr)
-                if fn in _STEADY:
+                if fn in STEADY:
                     self.steady[expr] = term
                 return term
         return super()._value(expr, env, path)
@@ -310,7 +310,7 @@ class _Terms(Terms):
         if owner.lambdas and not self.inside:
             at = owner.lambdas[-1]
         found = owner.ranges.of(expr, at)
-        if found is None and not (isinstance(expr, Call) and expr.fn == "gmem"):
+        if found is None and not (isinstance(expr, Call) and expr.fn in FIELD_VIEWS):
             raise NotWhole("it is no whole number")
         return owner.any(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.cuir.calls import launched
 from engine.cuir.device_scalars import DeviceScalars, constants_of
 from engine.cuir.nodes import (
     Assign,
@@ -9,14 +10,12 @@ from engine.cuir.nodes import (
     Expr,
     For,
     Function,
-    Index,
     Module,
     Name,
     Num,
     Path,
     Return,
     Stmt,
-    Tuple,
     next_of,
     walk_block,
     walk_expr,
@@ -142,12 +141,8 @@ def _launch(module: Module, kernel: str) -> tuple[tuple[Expr, ...], Expr]:
     known = frozenset(constants_of(module))
     hosts = [f for f in module.functions if f.kind == "host"]
     for path, stmt in (at for f in hosts for at in walk_block(f.body, (f.name,))):
-        match stmt:
-            case Return(Call("run", (Index(Name(name), _), Tuple(given)), kwargs)) if (
-                name == kernel
-            ):
-                match dict(kwargs).get("grid"):
-                    case Tuple((grid,)):
-                        values = tuple(resolved(module, path, e, known) for e in given)
-                        return values, resolved(module, path, grid, known)
+        found = launched(stmt.value) if isinstance(stmt, Return) else None
+        if found is not None and found.name == kernel and len(found.grid) == 1:
+            values = tuple(resolved(module, path, e, known) for e in found.args)
+            return values, resolved(module, path, found.grid[0], known)
     raise CuirError("its launch has another form than one row of blocks")

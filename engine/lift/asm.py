@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from engine.cuir.nodes import Call, Expr, Num
-from engine.lift.catalogue import asm_hole, asm_words, fill
+from engine.cuir.ops.spelling import hole_of
+from engine.lift.catalogue import asm_words, fill
 from engine.lift.expressions import Translator, Unknown
 from engine.lift.syntax import Node
 from engine.lift.tokens import Token
@@ -32,7 +33,7 @@ def read_asm(tokens: Sequence[Token], parse: Parse, translator: Translator) -> C
             continue
         holes: dict[str, Expr | tuple[Expr, ...]] = {}
         for wanted, word in zip(pattern.words, words, strict=True):
-            hole = asm_hole(wanted)
+            hole = hole_of(wanted)
             if hole is None:
                 if wanted != word:
                     break

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from engine.cuir.conversions import NUMBERS, UNSIGNED, common, promoted
 from engine.cuir.counts import RING, never_negative
 from engine.cuir.nodes import (
     Attr,
@@ -21,9 +22,9 @@ from engine.cuir.nodes import (
     Unary,
     children,
 )
-from engine.lift.catalogue import NUMBERS, UNSIGNED, Pattern, fill, match
+from engine.lift.catalogue import Pattern, fill, match
 from engine.lift.provenance import Range
-from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature, common, promoted, safe
+from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature, safe
 from engine.lift.syntax import Node
 
 _COMPARE = frozenset(["<", "<=", ">", ">=", "==", "!="])
@@ -38,11 +39,11 @@ _CASTS = {"i32": "i32", "i64": "i64", "f32": "f32", "bool": "bool"}
 @dataclass(frozen=True, slots=True)
 class LambdaShape:
     """What an op passes to its lambda: first the elements of its tiles, then up to so many
-    coordinates (a row vector has one, a tile two); and what it makes of the result."""
+    coordinates (a row vector has one, a tile two); and whether it takes a condition."""
 
     elements: tuple[str, ...]
     coordinates: int
-    returns: str
+    condition: bool
 
     def fits(self, kinds: tuple[str, ...]) -> bool:
         extra = kinds[len(self.elements) :]
@@ -154,9 +155,9 @@ class Translator:
             if not self.may_be(value, wanted):
                 return None
             if wanted == "lambda":
-                elements = tuple(map(element, items.get(pattern.lambda_values, ())))
+                elements = tuple(map(element, items.get(pattern.elements, ())))
                 where = len(items.get("where", ()))
-                typed = self.lambda_(value, LambdaShape(elements, where, pattern.lambda_returns))
+                typed = self.lambda_(value, LambdaShape(elements, where, pattern.condition))
                 self.note(typed.expr, value)
             else:
                 typed = self.translate(value)
@@ -398,8 +399,8 @@ class Translator:
             if not shape.fits(kinds):
                 wanted = ", ".join((*shape.elements, *("i32",) * shape.coordinates))
                 raise Unknown(f"the lambda takes ({', '.join(kinds)}), not ({wanted})")
-            if shape.returns != "any":
-                inside = self.converted(inside, shape.returns)
+            if shape.condition:
+                inside = self.converted(inside, "bool")
         expr = Lambda(tuple(names), inside.expr)
         if node.inner is not None:
             self.inner[id(expr)] = Range(*node.inner)

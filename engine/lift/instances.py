@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from engine.cuir.nodes import Call, Expr, Index, Name, walk_expr
+from engine.cuir.calls import callee
+from engine.cuir.nodes import Expr, walk_expr
 from engine.lift.constants import Constant, Evaluator, NotConstant
 from engine.lift.scope import Signature, safe
 from engine.lift.tokens import Token
@@ -42,14 +43,14 @@ class Instances:
     def calls(self, expr: Expr, callers: Sequence[Mapping[str, Constant]]) -> None:
         """Records what `expr` calls and launches, once per instantiation of its own function."""
         for node in walk_expr(expr):
-            name, args = _callee(node)
-            target = self._signatures.get(name)
-            if target is None or len(args) != len(target.consts):
+            called = callee(node)
+            target = self._signatures.get(called.name) if called is not None else None
+            if called is None or target is None or len(called.consts) != len(target.consts):
                 continue
             # A copy: a recursive function is among its own callers.
             for constants in list(callers):
                 values: dict[str, Constant] = {}
-                for const, arg in zip(target.consts, args, strict=True):
+                for const, arg in zip(target.consts, called.consts, strict=True):
                     try:
                         values[const] = self._evaluator.value(arg, constants)
                     except NotConstant:
@@ -63,13 +64,3 @@ class Instances:
         for name in {t.text for t in tokens if t.kind == "word"}:
             if safe(name) in self._signatures:
                 self.add(name, {UNKNOWN: True})
-
-
-def _callee(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
-    """The function that an expression calls or launches, and its constants."""
-    match expr:
-        case Call("run", (Index(Name(kernel), args), *_)):
-            return kernel, args
-        case Call(fn, _, _, params):
-            return fn, params
-    return "", ()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.cuir.conversions import UNSIGNED
 from engine.cuir.nodes import THEN, Binary, Call, Expr, Name, Num, Unary, next_of, walk_expr
 from engine.lift.asm import Parse
-from engine.lift.catalogue import UNSIGNED
 from engine.lift.effects import assigned
 from engine.lift.expressions import Translator, Unknown
 from engine.lift.scope import Local

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tree_sitter import Node as Tree
 
+from engine.cuir.conversions import NUMBERS, UNSIGNED
 from engine.cuir.nodes import Field
 from engine.errors import LiftError
-from engine.lift.catalogue import NUMBERS, UNSIGNED, Catalogue
+from engine.lift import ignored
+from engine.lift.catalogue import Catalogue
 from engine.lift.declarations import read_alias
 from engine.lift.expressions import Translator, Typed, Unknown
 from engine.lift.headers import (
@@ -68,9 +70,9 @@ class TopLevel:
         self.source.macros.update(macros)
 
     def check_includes(self) -> None:
-        """Raises `LiftError` for a header that the catalogue does not know, and for one of ours of
+        """Raises `LiftError` for a header that is not known, and for one of ours of
         which a macro before it changes a word."""
-        known = bundled_headers() | self.catalogue.headers
+        known = bundled_headers() | ignored.HEADERS
         tokens = self.source.tokens.all
         for token, name in includes(tokens):
             own = token.kind == "string" and is_own(name)
@@ -146,7 +148,7 @@ class TopLevel:
     ) -> None:
         name = function_name(definition)
         try:
-            item = read_function(self.source, self.catalogue, tree, definition)
+            item = read_function(self.source, tree, definition)
         except Unsupported as error:
             taken = {o.name for o in self.order if isinstance(o, OtherItem)}
             taken |= {n for n in names if n != name or names.count(n) > 1}
@@ -165,10 +167,10 @@ class TopLevel:
             return True
         if tree.type == "preproc_include":
             # What a header of the source's own defines has no meaning until somebody gives it one.
-            known = bundled_headers() | self.catalogue.headers
+            known = bundled_headers() | ignored.HEADERS
             return all(name in known for _, name in includes(self.source.within(tree)))
         if tree.type == "preproc_call":
-            return tokens[1:2] == ["pragma"] and bool(self.catalogue.pragmas & {*tokens[2:3]})
+            return tokens[1:2] == ["pragma"] and bool(ignored.PRAGMAS & {*tokens[2:3]})
         if tree.type == "using_declaration":
             return tokens == ["using", "namespace", NAMESPACE, ";"]
         declaration = tree

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.cuir.nodes import Expr
-from engine.lift.catalogue import NUMBERS, Catalogue
+from engine.lift.catalogue import Catalogue
 
 # Names that mean something in CuIR wherever they stand.
 RESERVED = frozenset({
@@ -31,6 +31,7 @@ C_TYPES = {
     "cudaError_t": "status",
     "cudaStream_t": "stream",
     "TensorMap": "tensor_map",
+    "RowMap": "row_map",
     "CUtensorMap": "tensor_map",
 }
 FIELD_TYPES = {"TensorArg": "tensor", "int": "i32", "long long": "i64", "float": "f32"}
@@ -111,15 +112,3 @@ def safe(name: str) -> str:
     """`name`, unless Python's or CuIR's syntax keeps it for itself."""
     taken = keyword.iskeyword(name) or name in RESERVED
     return f"{name}_" if taken else name
-
-
-def promoted(kind: str) -> str:
-    """What C++ makes of one operand: bool counts as int. A shift has the kind of its left one."""
-    return "i32" if kind == "bool" else kind
-
-
-def common(kinds: list[str]) -> str | None:
-    """C++'s common type of scalars, or None when one is no scalar. bool counts as int."""
-    if not kinds or any(k not in NUMBERS for k in kinds):
-        return None
-    return max(map(promoted, kinds), key=NUMBERS.index)

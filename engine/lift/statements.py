@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tree_sitter import Node as Tree
 
+from engine.cuir.conversions import NUMBERS, UNSIGNED
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -26,8 +27,8 @@ from engine.cuir.nodes import (
     Return,
     Stmt,
 )
+from engine.lift import ignored
 from engine.lift.asm import read_asm
-from engine.lift.catalogue import NUMBERS, UNSIGNED
 from engine.lift.constants import Evaluator, NotConstant
 from engine.lift.declarations import check_static_assert, read_alias
 from engine.lift.effects import effects
@@ -151,16 +152,12 @@ class FunctionLifter:
     def attributes(self, trees: Sequence[Tree]) -> None:
         for tree in trees:
             words = {t.text for t in self.source.within(tree) if t.kind == "word"}
-            if not words <= self.program.catalogue.attributes:
+            if not words <= ignored.ATTRIBUTES:
                 raise Unknown(f"unknown attribute {join(self.source.within(tree))}")
 
     def pragma(self, tree: Tree) -> None:
         words = [t.text for t in self.source.within(tree)]
-        if (
-            words[:2] != ["#", "pragma"]
-            or words[2:3] == []
-            or words[2] not in self.program.catalogue.pragmas
-        ):
+        if words[:2] != ["#", "pragma"] or words[2:3] == [] or words[2] not in ignored.PRAGMAS:
             raise Unknown("a preprocessor line inside a function")
 
     def alias(self, tree: Tree) -> None:

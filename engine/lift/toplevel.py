@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from tree_sitter import Node as Tree
 
+from engine.cuir.conversions import NUMBERS
 from engine.cuir.nodes import Field, Param
 from engine.errors import LiftError
-from engine.lift.catalogue import NUMBERS, Catalogue
+from engine.lift import ignored
 from engine.lift.provenance import Range
 from engine.lift.scope import C_TYPES, FIELD_TYPES, Signature, safe
 from engine.lift.source import Source, braces_match
@@ -144,9 +145,7 @@ def function_name(definition: Tree) -> str:
     return "" if node is None or node.text is None else node.text.decode("utf-8", "replace")
 
 
-def read_function(
-    source: Source, catalogue: Catalogue, tree: Tree, definition: Tree
-) -> FunctionItem:
+def read_function(source: Source, tree: Tree, definition: Tree) -> FunctionItem:
     """The header of a function. Raises `Unsupported`."""
     declarator = definition.child_by_field_name("declarator")
     body = definition.child_by_field_name("body")
@@ -178,7 +177,7 @@ def read_function(
     if between or not closed or not braces_match(body):
         raise Unsupported("its header or its braces do not parse")
     consts, const_kinds = _consts(source, tree, definition, ranges)
-    kind, result, bounds = _qualifiers(source, catalogue, definition, name_node, ranges)
+    kind, result, bounds = _qualifiers(source, definition, name_node, ranges)
     after = source.tokens.inside(params_node.end_byte, body.start_byte)
     if after:
         raise Unsupported(f"`{after[0].text}` after a function's parameters")
@@ -229,7 +228,7 @@ def _consts(
 
 
 def _qualifiers(
-    source: Source, catalogue: Catalogue, definition: Tree, name: Tree, ranges: dict[str, Range]
+    source: Source, definition: Tree, name: Tree, ranges: dict[str, Range]
 ) -> tuple[str, str, tuple[list[Token], ...]]:
     """Kind, result and launch bounds, from the words before the name."""
     tokens = source.tokens.inside(definition.start_byte, name.start_byte)
@@ -256,7 +255,7 @@ def _qualifiers(
             kinds.add(token.text)
         elif token.kind != "word":
             raise Unsupported(f"`{token.text}` before a function's name")
-        elif token.text not in catalogue.qualifiers:
+        elif token.text not in ignored.QUALIFIERS:
             words.append(token.text)
         at += 1
     result = C_TYPES.get(" ".join(w for w in words if w != "const"))
@@ -295,7 +294,7 @@ def _params(
         if kind == "stream":
             names.append((name, "stream"))
             continue
-        if kind not in (*NUMBERS, "tensor_map"):
+        if kind not in (*NUMBERS, "tensor_map", "row_map"):
             raise Unsupported(f"a parameter of type `{text}`")
         names.append((name, kind))
         params.append(Param(safe(name), kind))

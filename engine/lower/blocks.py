@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from engine.cuir.conversions import NUMBERS
 from engine.cuir.matching import shell
 from engine.cuir.nodes import (
     Assign,
@@ -23,7 +24,7 @@ from engine.lower.context import Context
 from engine.lower.emit import Emitter
 from engine.lower.expressions import ExpressionPatcher
 from engine.lower.forms import Form
-from engine.lower.kinds import NUMBERS, UNKNOWN
+from engine.lower.kinds import UNKNOWN
 from engine.lower.statements import Writer, compound, downwards
 from engine.lower.text import WIDTH, Patch, reindent
 

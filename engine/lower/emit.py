@@ -152,7 +152,7 @@ class Emitter:
             return self.names.of(id)
         symbol = self.kinds.templates.names.get(id)
         if symbol is not None:
-            return symbol.cxx
+            return symbol.lower or symbol.name
         if id in self.functions or id == ARGS:
             return self.names.of(id)
         raise LowerError(
@@ -195,7 +195,7 @@ class Emitter:
             what = expr.fn if isinstance(expr, Call) else print_expr(expr)
             raise LowerError(
                 f"no template writes `{print_expr(expr)}` as C++",
-                fix=f"add an entry for {what} to kernels/catalogue/lower.toml (docs/lower.md)",
+                fix=f"declare {what} in engine/cuir/ops, with its C++ in `lower` (docs/lower.md)",
             )
         return self.filled(*found), _POSTFIX
 
@@ -216,9 +216,8 @@ class Emitter:
         scalar = self.kinds.templates.scalars.get(expr.fn)
         if scalar is None:
             return None
-        if len(expr.args) != len(scalar.takes):
-            count = len(scalar.takes)
-            raise LowerError(f"`{print_expr(expr)}`: {expr.fn} takes {count} operands")
+        if len(expr.args) != scalar.arity:
+            raise LowerError(f"`{print_expr(expr)}`: {expr.fn} takes {scalar.arity} operands")
         return f"{expr.fn}({', '.join(self.text(a) for a in expr.args)})", _POSTFIX
 
     def filled(self, template: Template, holes: Holes) -> str:

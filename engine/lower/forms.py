@@ -22,6 +22,7 @@ from engine.cuir.nodes import (
     rebuild,
     walk_expr,
 )
+from engine.cuir.ops.traits import BUILT
 from engine.cuir.printer import print_stmts
 from engine.errors import LowerError
 from engine.lower.kinds import Kinds, header_exprs
@@ -120,7 +121,7 @@ class _Forms:
         return True
 
 
-_AT_COMPILE_TIME = {"sizeof", "shared_limit", "ceil_div", "i32", "i64", "f32", "bool", "same_type"}
+_AT_COMPILE_TIME = BUILT | {"ceil_div", "i32", "i64", "f32", "bool"}
 
 
 def template_names(function: Function, kinds: Kinds) -> set[str]:

@@ -200,6 +200,14 @@ class FunctionLowerer:
 
     def param_patches(self, old: Function) -> list[Patch]:
         path: Path = (old.name,)
+        if [p.name for p in old.params] == [p.name for p in self.function.params]:
+            return [
+                self.patch(place, param_text(self.function, name, param.type))
+                for was, param, (name, place) in zip(
+                    old.params, self.function.params, self.old_params, strict=False
+                )
+                if was != param
+            ]
         known = {
             (param.name, param.type): self.context.text(place)
             for param, (_, place) in zip(old.params, self.old_params, strict=False)

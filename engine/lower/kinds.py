@@ -1,8 +1,7 @@
 """What kind of value an expression has, as far as writing C++ needs it.
 
-Kinds are those of lower.toml: `i32`, `i64`, `f32`, `bool`, `status`, `type`, `layout`, `shared`,
-`stages`, `barriers`, `barrier`, `words`, `word`, `tensor_map`, `view:f32`, `region:f32`,
-`tile:f32`, and `?` for what cannot be told. The kind decides between `/` and a cast, between
+Kinds are those that `engine.cuir.ops.spelling` lists, with elements (`view:f32`, `tile:f32`) where
+it has holes, and `?` for what cannot be told. The kind decides between `/` and a cast, between
 `float` and `int` in a lambda, and between `sK[stage]` and `slope(h)`.
 """
 
@@ -11,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.cuir.counts import COUNTED
+from engine.cuir import conversions
+from engine.cuir.conversions import NUMBERS, UNSIGNED, promoted
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -36,27 +36,19 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
+from engine.cuir.ops import OPS
+from engine.cuir.ops.bind import bind
+from engine.cuir.ops.spec import Mismatch
+from engine.cuir.ops.traits import COUNTS
 from engine.lower.templates import Holes, Template, Templates
 
 UNKNOWN = "?"
-# In the order of C++'s usual conversions. No variable, parameter or result is unsigned: `u32` and
-# `u64` are what C++ makes of block numbers and sizes before they are stored.
-NUMBERS = ("bool", "i32", "u32", "i64", "u64", "f32")
-INTEGERS = NUMBERS[:-1]
-UNSIGNED = frozenset({"u32", "u64"})
 ARGS = "args"
 
 
 def common(kinds: list[str]) -> str:
-    """C++'s common type of scalars; bool counts as int."""
-    if not kinds or any(k not in NUMBERS for k in kinds):
-        return UNKNOWN
-    return max(map(promoted, kinds), key=NUMBERS.index)
-
-
-def promoted(kind: str) -> str:
-    """What C++ makes of one operand: bool counts as int."""
-    return "i32" if kind == "bool" else kind
+    """C++'s common type of scalars."""
+    return conversions.common(kinds) or UNKNOWN
 
 
 @dataclass(slots=True)
@@ -126,7 +118,7 @@ class Kinds:
             scalar = self.templates.scalars.get(expr.fn)
             if scalar is not None:
                 kinds = [self.of(arg) for arg in expr.args]
-                return scalar.type if scalar.type != "same" else common(kinds)
+                return scalar.kind if scalar.kind != "same" else common(kinds)
             if expr.fn in self.templates.casts and len(expr.args) == 1:
                 return expr.fn
         found = self.templates.find(expr, self.has_kind)
@@ -152,7 +144,7 @@ class Kinds:
     def lambda_kinds(self, template: Template, holes: Holes, fn: Lambda) -> list[str]:
         """The kinds of the lambda's parameters: elements of its operands, then coordinates."""
         elements: list[str] = []
-        for hole in template.elements or ():
+        for hole in template.elements:
             value = holes[hole]
             for operand in value if isinstance(value, tuple) else (value,):
                 elements.append(self.of(operand).partition(":")[2] or "f32")
@@ -187,7 +179,7 @@ class Kinds:
 
 
 def _without_counts(expr: Expr) -> Expr:
-    counts = isinstance(expr, Call) and expr.fn in COUNTED
+    counts = isinstance(expr, Call) and expr.fn in COUNTS
     return Num(0) if counts else rebuild(expr, _without_counts)
 
 
@@ -224,13 +216,16 @@ def type_consts(function: Function) -> set[str]:
     found: set[str] = set()
 
     def look(expr: Expr) -> None:
-        match expr:
-            case Call("gmem" | "shared" | "shared_stages" | "tensor_map", _, _, (Name(id), *_)):
-                found.add(id)
-            case Call("convert", (_, Name(id), *_)):
-                found.add(id)
-            case Call("sizeof", (Name(id),)):
-                found.add(id)
+        spec = OPS.get(expr.fn) if isinstance(expr, Call) else None
+        if spec is None or not isinstance(expr, Call):
+            return
+        try:
+            bound = bind(spec, expr)
+        except Mismatch:
+            return
+        for operand, value in zip(spec.operands, bound, strict=True):
+            if operand.kind in ("dtype", "sized") and isinstance(value, Name):
+                found.add(value.id)
 
     for _, stmt in walk_block(function.body, ()):
         for expr in header_exprs(stmt):

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.cuir.conversions import INTEGERS, NUMBERS, UNSIGNED
 from engine.cuir.matching import with_blocks
 from engine.cuir.nodes import (
     Assign,
@@ -43,7 +44,7 @@ from engine.cuir.nodes import (
     blocks,
     rebuild,
 )
-from engine.lower.kinds import INTEGERS, NUMBERS, UNSIGNED, Kinds, common, module_kinds
+from engine.lower.kinds import Kinds, common, module_kinds
 from engine.lower.signs import Signs
 from engine.lower.templates import Templates, default_templates
 
@@ -168,15 +169,14 @@ class _Legal:
         if done.fn in _ALIASES and len(done.args) == 1:
             return Call(_ALIASES[done.fn], done.args)
         scalar = kinds.templates.scalars.get(done.fn)
-        if scalar is None or len(scalar.takes) != len(done.args):
+        if scalar is None or scalar.arity != len(done.args):
             return done
         have = [kinds.of(a) for a in done.args]
         same = common(have)
         # An i64 given to an int would lose bits: it stays, and lifting does not give it back.
-        wanted = tuple(
-            same if t == "same" else None if t == "i32" and h == "i64" else t
-            for t, h in zip(scalar.takes, have, strict=True)
-        )
+        kind = same if scalar.kind == "same" else scalar.kind
+        narrows = kind == scalar.kind == "i32"
+        wanted = tuple(None if narrows and h == "i64" else kind for h in have)
         args = self.arguments(done.args, wanted, kinds)
         if same == "i64":  # C++ chooses a function by its operands: a literal is an int
             args = tuple(Call("i64", (a,)) if kinds.of(a) == "i32" else a for a in args)

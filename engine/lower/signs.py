@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.cuir.counts import COUNTED, RING, never_negative
+from engine.cuir.conversions import UNSIGNED
+from engine.cuir.counts import RING, never_negative
 from engine.cuir.nodes import (
     Binary,
     Bool,
@@ -24,7 +25,8 @@ from engine.cuir.nodes import (
     Unary,
     rebuild,
 )
-from engine.lower.kinds import UNSIGNED, Kinds, common
+from engine.cuir.ops.traits import COUNTS
+from engine.lower.kinds import Kinds, common
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Signs:
 
     def walk(self, expr: Expr, loose: bool) -> Expr:
         match expr:
-            case Call(fn) if fn in COUNTED:
+            case Call(fn) if fn in COUNTS:
                 return expr if loose else Call("i32", (expr,))
             case Binary(op, left, right) if op in RING:
                 kind = common([self.kinds.of(left), self.kinds.of(right)])
@@ -122,8 +124,8 @@ class Signs:
             to_int = expr.fn in ("i32", "int")
             return tuple(self.stored(e, "i32" if to_int else None) for e in expr.args)
         scalar = self.kinds.templates.scalars.get(expr.fn)
-        if scalar is None or len(scalar.takes) != len(expr.args):
+        if scalar is None or scalar.arity != len(expr.args):
             return None
-        if "same" in scalar.takes:
+        if scalar.kind == "same":
             return tuple(map(self.strict, expr.args))  # C++ has none that mixes signs
-        return tuple(map(self.stored, expr.args, scalar.takes))
+        return tuple(self.stored(e, scalar.kind) for e in expr.args)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from engine.cuir.calls import launched
 from engine.cuir.device_scalars import DeviceScalars, constants_of
 from engine.cuir.nodes import (
     Assign,
@@ -16,7 +17,6 @@ from engine.cuir.nodes import (
     Index,
     Lambda,
     Module,
-    Name,
     Slice,
     Stmt,
     Tuple,
@@ -88,12 +88,10 @@ def _launches(
             if isinstance(stmt, Assign) and stmt.target not in constants:
                 values[stmt.target] = substitute(stmt.value, values)
             for expr in stmt_exprs(stmt):
-                match expr:
-                    case Call("run", (Index(Name(name), given), *_), kwargs) if name != attention:
-                        grid = dict(kwargs)["grid"]
-                        items = grid.items if isinstance(grid, Tuple) else ()
-                        sizes = tuple(substitute(i, values) for i in items)
-                        out.append((module.function(name), given, sizes))
+                found = launched(expr)
+                if found is not None and found.name != attention:
+                    sizes = tuple(substitute(i, values) for i in found.grid)
+                    out.append((module.function(found.name), found.consts, sizes))
     return out
 
 

@@ -21,6 +21,9 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
+from engine.cuir.ops import OPS
+from engine.cuir.ops.spec import Trait
+from engine.cuir.ops.traits import CONDITIONS, MASKS, REGISTER_LOADS
 from engine.cuir.scalar import Env
 from engine.errors import CuirError
 from engine.service.drawn_lists import DrawnLists
@@ -195,12 +198,10 @@ class TargetMask:
         if isinstance(expr, Name) and len(values.get(expr.id, ())) == 1:
             expr = values[expr.id][0]
         match expr:
-            case Call("load_rows", (Index(view, (*front, Slice())),)):
-                return Index(view, (*front, Name("i")))
-            case Call("load_cols", (Index(view, (*front, Slice())),)):
-                return Index(view, (*front, Name("j")))
-            case Call("load_tile", (Index(view, (*front, Slice())), _)):
-                return Index(view, (*front, Name("i"), Name("j")))
+            case Call(fn, (Index(view, (*front, Slice())), *_)) if fn in REGISTER_LOADS:
+                both = (("i", Trait.BY_ROW), ("j", Trait.BY_COLUMN))
+                places = (Name(place) for place, trait in both if trait in OPS[fn].traits)
+                return Index(view, (*front, *places))
         raise CuirError("the keep reads a vector that is no load, so it cannot be drawn")
 
     def _resolved(self, expr: Expr, values: Mapping[str, list[Expr]], depth: int) -> Expr:
@@ -228,6 +229,6 @@ class TargetMask:
 
 def _keep_call(stmt: Stmt) -> Call | None:
     match stmt:
-        case Assign(_, Call("keep") as call):
+        case Assign(_, Call(fn) as call) if fn in MASKS & CONDITIONS:
             return call
     return None

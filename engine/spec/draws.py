@@ -61,13 +61,13 @@ def all_equal(shape: Sequence[int], generator: torch.Generator) -> Tensor:
 
 
 def first_apart(shape: Sequence[int], generator: torch.Generator) -> Tensor:
-    """One number, and another one for the first rows, at most eight: the first block of rows has
-    partial tiles where the next one has whole ones, to the last key."""
+    """One number, and another one for the first rows, as many as there are beyond a multiple of
+    eight: the first block of rows has partial tiles where the next one has whole ones, and where
+    the keys are such a multiple, from the first one to the last."""
     if not shape:
         return all_equal(shape, generator)
-    few = torch.randint(1, 9, (), generator=generator, device=generator.device)
     place = torch.arange(shape[-1], device=generator.device)
-    return (place < few).long().expand(tuple(shape)).clone()
+    return (place < shape[-1] % 8).long().expand(tuple(shape)).clone()
 
 
 def last_apart(shape: Sequence[int], generator: torch.Generator) -> Tensor:

@@ -29,8 +29,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )  # fmt: skip
-from engine.cuir.ops import TILE_LOADS
-from engine.cuir.ops.matmul import MATMULS
+from engine.cuir.ops.traits import FIELD_VIEWS, MATMULS, TILE_LOADS
 from engine.errors import TransferError
 from engine.transfer.rewrite import free_names, get
 
@@ -241,7 +240,7 @@ def _base(expr: Expr) -> str | None:
     return None
 
 
-def _transposed(operand: Expr) -> bool:
+def is_transposed(operand: Expr) -> bool:
     """Whether a matmul's right operand is that of the scores: K by its rows."""
     return isinstance(operand, Call) and operand.fn == "transpose"
 
@@ -254,7 +253,7 @@ def _roles(
     values: dict[str, list[Expr]],
 ) -> tuple[dict[str, str], str]:
     """Role -> field, from the two matmuls, the stores and the one float field; and O's name."""
-    maps = _tensor_maps(kernel, host)
+    maps = tensor_maps(kernel, host)
     loaded: dict[str, str] = {}  # shared tile -> field
     stored: dict[str, str] = {}  # "tile" / "rows" -> field
     views = {
@@ -281,7 +280,7 @@ def _roles(
             stored["lse"] = views[_base(call.args[0]) or ""]
         elif call.fn in MATMULS:
             matmuls.append(call)
-    first = [c for c in matmuls if _transposed(c.args[2])]
+    first = [c for c in matmuls if is_transposed(c.args[2])]
     second = [c for c in matmuls if c not in first]
     if not first or not second:
         raise TransferError("the two matmuls of attention were not found")
@@ -300,7 +299,7 @@ def _roles(
     return fields, accumulator
 
 
-def _tensor_maps(kernel: Function, host: Function) -> dict[str, str]:
+def tensor_maps(kernel: Function, host: Function) -> dict[str, str]:
     """Kernel parameter -> field, through the host's `tensor_map` and `run`."""
     made: dict[str, str] = {}
     out: dict[str, str] = {}
@@ -308,7 +307,7 @@ def _tensor_maps(kernel: Function, host: Function) -> dict[str, str]:
         if (
             isinstance(stmt, Assign)
             and isinstance(stmt.value, Call)
-            and stmt.value.fn == "tensor_map"
+            and stmt.value.fn in FIELD_VIEWS
         ):
             source = stmt.value.args[0]
             if isinstance(source, Attr):
@@ -362,7 +361,7 @@ def _coordinates(
 def _loads_keys(load: Call, statements: list[tuple[Path, Stmt]]) -> bool:
     target = _base(load.args[0])
     return any(
-        isinstance(s, Do) and s.call.fn in MATMULS and _transposed(s.call.args[2])
+        isinstance(s, Do) and s.call.fn in MATMULS and is_transposed(s.call.args[2])
         and _base(s.call.args[2]) == target
         for _, s in statements
     )  # fmt: skip

@@ -114,9 +114,9 @@ EDITS = {
         (FIELD, "  TensorArg docs;\n" + FIELD),
         (VIEWS, "  const auto doc = gmem<int>(args.docs, args.B, args.Nk);\n" + VIEWS),
         (PARTIAL, "[&](int i, int j) { return j <= i && j < args.Nk && doc(b, i) == doc(b, j); }"),
-        (MAXIMUM, MAXIMUM + "    const auto m_safe = map(m, [&](float top)"
+        (MAXIMUM, MAXIMUM + "    const auto m_ok = map(m, [&](float top)"
                             " { return top == -INFINITY ? 0.0f : top; });\n"),
-        (WEIGHT, WEIGHT.replace("(s, m,", "(s, m_safe,")),
+        (WEIGHT, WEIGHT.replace("(s, m,", "(s, m_ok,")),
     ],
 }  # fmt: skip
 

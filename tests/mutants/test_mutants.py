@@ -27,11 +27,13 @@ HARMLESS = {
      "off by one: '1024' -> '1025'"): "no arch has so much shared memory and no more",
     ("tile_full", FULL, "relation: '(n + 1) * BN <= args.Nk' -> '(n + 1) * BN < args.Nk'"):
         "a full tile is masked in vain",
+    ("tile_full", FULL, "contrary: '(n + 1) * BN <= args.Nk' -> '(n + 1) * BN > args.Nk'"):
+        "no tile is full, since the causal part holds for none beyond the keys: masked in vain",
+    ("flash_fwd", "if stage < tiles:", "relation: 'stage < tiles' -> 'stage <= tiles'"):
+        "a block without tiles copies one in vain",
     ("flash_fwd", "sync()", "doubled statement: 'sync()' -> 'sync(); sync()'"): "only slower",
     ("tile_count", COUNT, "function: 'min(args.Nk - 1, last + args.Nk - args.Nq)' -> "
      "'max(args.Nk - 1, last + args.Nk - args.Nq)'"): "tiles are visited in vain",
-    ("flash_fwd", "end = key_end[BM, BN](args, b, h, q0)", "name: 'b' -> 'h'"):
-        "the range of a causal mask reads no batch",
     ("launch", BN, "relation: 'D == 64' -> 'D != 64'"): "other tiles of keys, as right",
     ("launch", BN, "contrary: 'shared_limit() >= 192 * 1024' -> 'shared_limit() < 192 * 1024'"):
         "other tiles of keys where D is not 64",

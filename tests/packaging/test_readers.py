@@ -19,14 +19,11 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.gates.conformance": 1,
     "engine.gpu.job": 2,
     "engine.gpu.ray_driver": 1,
-    "engine.lift.catalogue": 1,
     "engine.lift.headers": 2,
-    "engine.lower.templates": 1,
     "engine.package.export": 1,
     "engine.package.vendor": 1,
     "engine.resources": 3,
     "engine.service.llm_sending": 1,
-    "engine.transfer.llm.lowering": 1,
     "engine.transfer.llm.prompt": 1,
 }
 WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that it made

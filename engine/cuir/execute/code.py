@@ -116,7 +116,7 @@ def in_words(error: Exception) -> tuple[str, str]:
     if isinstance(error, TooWide):
         return "bad_value", error.message
     if isinstance(error, KeyError):
-        return "unknown_name", f"{error.args[0]} has no value"
+        return "unknown_name", f"{error.args[0]} has no value here"
     text = str(error).split("\n")[0]
     return "type_mismatch", f"cannot be executed: {text or type(error).__name__}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from engine.cuir.execute.code import PART, SUCCESS, Code, Stopped
@@ -38,6 +39,7 @@ from engine.cuir.nodes import (
     Slice,
     Str,
     Tuple,
+    walk_expr,
 )
 from engine.cuir.ops import OPS, OpSpec
 from engine.cuir.ops.bind import bind
@@ -90,22 +92,15 @@ class ExpressionCompiler(Compiler):
             fn = self.compile(body)
         finally:
             self._names = outer
-        type = LambdaType(node)
-        return lambda env: LambdaValue(type, fn, env)
+        type, inside = LambdaType(node), list(walk_expr(body))
+        called = {n.fn for n in inside if isinstance(n, Call)}
+        read = {n.id for n in inside if isinstance(n, Name)} & (outer - {"args", *params})
+        reads = None if called - {*FUNCTIONS, *CASTS} else tuple(sorted(read))
+        return lambda env: LambdaValue(type, fn, env, reads)
 
     def name(self, id: str) -> Fn:
         if id in self._names:
-            path = self._path
-
-            def local(env: Env) -> Any:
-                try:
-                    return env[id]
-                except KeyError:
-                    where = self.paths[path]
-                    text = f"{id} has no value here"
-                    raise Stopped(Finding("unknown_name", where, text), where, text) from None
-
-            return local
+            return itemgetter(id)
         for table in (self.spec_values, DTYPES):
             if id in table:
                 value = table[id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from engine.cuir.execute.global_memory import fits_i32, fold_word, touch_tile
 from engine.cuir.execute.global_memory import put as put_rows
 from engine.cuir.execute.registers import free, rows_of
-from engine.cuir.execute.values import GmemTile, LambdaValue, RegTile, Tensor
+from engine.cuir.execute.values import Gmem, GmemTile, LambdaValue, RegTile, Tensor
 from engine.cuir.types import Layout, TileType
 
 WORDS = 4  # of bits for each row
@@ -23,8 +24,12 @@ def class_of(part: Any, out: Any, rows: int, cols: int, f: LambdaValue, at: list
 
 def _holds(part: Any, rows: int, cols: int, f: LambdaValue, at: list[int]) -> Tensor:
     arange = part.program.arange
-    kept = torch.as_tensor(f(arange(at[0], rows)[:, None], arange(at[1], cols)[None, :]))
-    return kept.broadcast_to(rows, cols)
+
+    def found() -> Tensor:
+        kept = torch.as_tensor(f(arange(at[0], rows)[:, None], arange(at[1], cols)[None, :]))
+        return kept.broadcast_to(rows, cols)
+
+    return _once_a_block(part, f, (rows, cols, *at), found)
 
 
 def put_bits(
@@ -80,7 +85,40 @@ def greatest(part: Any, out: Any, count: int, f: LambdaValue, at: list[int]) -> 
 
 
 def _values(part: Any, count: int, f: LambdaValue, at: list[int]) -> Tensor:
-    return torch.as_tensor(f(part.program.arange(at[0], count))).to(torch.int64)
+    def found() -> Tensor:
+        return torch.as_tensor(f(part.program.arange(at[0], count))).to(torch.int64)
+
+    return _once_a_block(part, f, (count, *at), found)
+
+
+def _once_a_block(
+    part: Any, f: LambdaValue, where: tuple[int, ...], found: Callable[[], Tensor]
+) -> Tensor:
+    """What a lambda gives, computed by the first part that asks where all parts must get the same:
+    the same lambda of the same numbers, which reads nothing that the program writes."""
+    key = _same_for_all(f)
+    if key is None:
+        return found()
+    kept: dict[Any, Tensor] = part.machine.found
+    out = kept.get((key, where))
+    if out is None:
+        out = kept[key, where] = found()
+    return out
+
+
+def _same_for_all(f: LambdaValue) -> tuple[Any, ...] | None:
+    """The lambda, and what it takes from around it; None where that alone does not say what it
+    gives."""
+    if f.reads is None:
+        return None
+    values = [f.env.get(name) for name in f.reads]
+    for value in values:
+        if type(value) is Gmem:
+            if value.field.written or not value.inside:
+                return None
+        elif type(value) is not int:
+            return None
+    return (f.fn, *values)
 
 
 def put(part: Any, out: Any, dst: GmemTile, value: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.cuir.calls import callee
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -13,14 +14,9 @@ from engine.cuir.nodes import (
     Name,
     Return,
     Stmt,
-    Tuple,
     walk,
 )  # fmt: skip
-
-_WRITES = dict.fromkeys(
-    ("copy", "store", "store_rows", "tma_store", "put", "compact", "put_bits", "claim"), 0
-)  # op -> the place of what it writes among its operands
-_VIEWS = ("gmem", "tensor_map")
+from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES
 
 
 def written_fields(module: Module) -> frozenset[str]:
@@ -39,8 +35,8 @@ def written_fields(module: Module) -> frozenset[str]:
     out: set[str] = set()
     for function, stmt in steps:
         call = _call(stmt)
-        if call is not None and call.fn in _WRITES and call.args:
-            out |= _fields(call.args[_WRITES[call.fn]], function, names)
+        if call is not None and call.fn in GLOBAL_WRITES and call.args:
+            out |= _fields(call.args[0], function, names)
     return frozenset(out)
 
 
@@ -61,7 +57,7 @@ def _fields(expr: Expr, function: str, names: dict[tuple[str, str], set[str]]) -
             return {field}
         case Name(id):
             return set(names.get((function, id), ()))
-        case Call(fn, args, _, _) if fn in _VIEWS and args:
+        case Call(fn, args, _, _) if fn in FIELD_VIEWS and args:
             return _fields(args[0], function, names)
     return set()
 
@@ -76,13 +72,9 @@ def _flow(
     call = _call(stmt)
     if call is None:
         return out
-    callee, args = call.fn, call.args
-    if call.fn == "run" and len(args) == 2 and isinstance(args[1], Tuple):
-        match args[0]:
-            case Index(Name(id), _) | Name(id):
-                callee, args = id, args[1].items
+    called = callee(call)
     for other in module.functions:
-        if other.name == callee:
-            for param, arg in zip(other.params, args, strict=False):
-                out.append(((callee, param.name), _fields(arg, function, names)))
+        if called is not None and other.name == called.name:
+            for param, arg in zip(other.params, called.args, strict=False):
+                out.append(((other.name, param.name), _fields(arg, function, names)))
     return [(target, fields) for target, fields in out if fields]

@@ -21,7 +21,7 @@ class OpSite:
         self, spec: OpSpec, args: list[Fn | list[Fn] | None], path: int, execute: Any
     ) -> None:
         self.spec = spec
-        self.args = args
+        self.args = [_bound(a) for a in args]
         self.path = path
         self.execute = execute
         self.seen: dict[tuple[Any, ...], Any] = {}
@@ -33,15 +33,12 @@ class OpSite:
 
     def __call__(self, env: Env) -> Any:
         part = env[PART]
-        values = [
-            a if a is None else [f(env) for f in a] if isinstance(a, list) else a(env)
-            for a in self.args
-        ]
+        values = [a(env) for a in self.args]
         key = [
             v.type if type(v) is RegTile
             else (v if wanted else int) if type(v) is int
             else _key(v, wanted)
-            for v, wanted in zip(values, self.wanted, strict=True)
+            for v, wanted in zip(values, self.wanted)  # noqa: B905 - one for each operand
         ]  # fmt: skip
         if key != self.key:
             kept = tuple(key)
@@ -77,6 +74,15 @@ class OpSite:
             return spec.rule(RuleContext(program.arch, part.threads), *types)
         except Mismatch as wrong:
             raise program.stop(wrong.kind, self.path, wrong.message, part) from None
+
+
+def _bound(operand: Fn | list[Fn] | None) -> Fn:
+    """What gives an operand's value, or its list of them."""
+    if operand is None:
+        return lambda env: None
+    if isinstance(operand, list):
+        return lambda env: [f(env) for f in operand]
+    return operand
 
 
 def _key(value: Any, wanted: bool) -> Any:

@@ -102,10 +102,11 @@ class TensorField:
 class Gmem:
     """A view of a tensor field: the shape that the kernel declares over it."""
 
-    __slots__ = ("data", "field", "inside", "mode", "shape", "type", "words")
+    __slots__ = ("data", "field", "inside", "mode", "shape", "tile", "type", "vector", "words")
 
     def __init__(self, type: GmemType, field: TensorField, shape: tuple[int, ...], mode: Mode):
         self.type = type
+        self.tile, self.vector = GmemTileType(type, False), GmemTileType(type, True)
         self.field = field
         self.shape = shape
         self.mode = mode
@@ -153,7 +154,7 @@ class GmemTile:
         self.view = view
         self.index = index
         self.row = row
-        self.type = GmemTileType(view.type, len(index) == len(view.shape) - 1)
+        self.type = view.vector if len(index) == len(view.shape) - 1 else view.tile
 
 
 class Shared:
@@ -217,11 +218,13 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True)
 class LambdaValue:
-    """A compiled lambda with the names that it sees."""
+    """A compiled lambda with the names that it sees. `reads` are those of its function that it
+    reads; None where it calls device functions, which may read others."""
 
     type: LambdaType
     fn: Callable[[Env], Any]
     env: Env
+    reads: tuple[str, ...] | None
 
     @property
     def node(self) -> Lambda:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from engine.cuir.functions import FUNCTIONS
 from engine.cuir.ops import host, lists, matmul, movement, pipeline, registers, views, work
 from engine.cuir.ops.spec import Effect, Operand, OpSpec, Pending, Proxy, Who
+from engine.cuir.ops.spelling import INDEXING, Spelling, of_function
 
 _GROUPS = (
     views.OPS, registers.OPS, movement.OPS, matmul.OPS, pipeline.OPS, lists.OPS, work.OPS, host.OPS,
@@ -24,10 +26,12 @@ def _table() -> Mapping[str, OpSpec]:
 
 OPS: Mapping[str, OpSpec] = _table()
 
-TILE_LOADS = frozenset(
-    name for name, spec in OPS.items()
-    if {Effect.WRITES_SHARED, Effect.READS_GLOBAL} <= spec.effects
+SPELLINGS: tuple[Spelling, ...] = (
+    *(spec.spelling for spec in OPS.values()), *INDEXING,
+    *(spelling for fn in FUNCTIONS.values() for spelling in of_function(fn)),
 )  # fmt: skip
-"""Ops that copy a tile of a tensor into shared memory: their first two operands are these."""
+"""All of CuIR in C++, but for its words."""
 
-__all__ = ["OPS", "TILE_LOADS", "Effect", "OpSpec", "Operand", "Pending", "Proxy", "Who"]
+__all__ = [
+    "OPS", "SPELLINGS", "Effect", "OpSpec", "Operand", "Pending", "Proxy", "Who",
+]  # fmt: skip

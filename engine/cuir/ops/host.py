@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
+from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op
 from engine.cuir.types import (
     DTypeValue,
     FieldType,
@@ -17,6 +17,16 @@ from engine.cuir.types import (
 def _tensor_map(
     context: RuleContext, dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type
 ) -> Type:
+    return _map(dtype, field, dims, box, swizzle, ranged=False)
+
+
+def _row_map(
+    context: RuleContext, dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type
+) -> Type:
+    return _map(dtype, field, dims, box, swizzle, ranged=True)
+
+
+def _map(dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type, *, ranged: bool) -> Type:
     if not (isinstance(dtype, DTypeValue) and isinstance(field, FieldType)):
         return Unknown()
     if not (isinstance(dims, ListType) and isinstance(box, ListType)):
@@ -39,7 +49,7 @@ def _tensor_map(
             )
     if any(s is not None and not 1 <= s <= 256 for s in sizes):
         mismatch(f"a box side has 1 to 256 elements, not {sizes[0]} x {sizes[1]}")
-    return MapType(field.name, dtype.dtype.name, len(dims.items), sizes)
+    return MapType(field.name, dtype.dtype.name, len(dims.items), sizes, ranged)
 
 
 def _run(
@@ -76,23 +86,47 @@ OPS = (
     op(
         "tensor_map[T: dtype](field: field, dims: list, *, box: coords, swizzle: int)", "host",
         rule=_tensor_map, execute="host:tensor_map", who=Who.HOST,
+        kind="tensor_map",
+        lift="tensor_map<{T}, {rows}, {columns}>({field:tensor}, {dims...})"
+            " -> tensor_map[{T}]({field}, [{dims...}], box=[{rows}, {columns}], swizzle=128)",
+        lower="tensor_map[{T}]({field}, [{dims...}], box=[{rows}, {cols}], swizzle=128)"
+            " -> tensor_map<{T}, {rows}, {cols}>({field}, {dims...})",
         doc="A tensor map of a field: sizes outermost first, strides from the argument, the box "
             "[rows, columns] of one copy, and the swizzle in bytes. Rows wider than the swizzle "
             "are moved as that many boxes side by side.",
     ),
     op(
+        "row_map[T: dtype](field: field, dims: list, *, box: coords, swizzle: int)", "host",
+        rule=_row_map, execute="host:tensor_map", who=Who.HOST,
+        kind="row_map",
+        lift="row_map<{T}, {rows}, {columns}>({field:tensor}, {dims...})"
+            " -> row_map[{T}]({field}, [{dims...}], box=[{rows}, {columns}], swizzle=128)",
+        lower="row_map[{T}]({field}, [{dims...}], box=[{rows}, {cols}], swizzle=128)"
+            " -> row_map<{T}, {rows}, {cols}>({field}, {dims...})",
+        doc="tensor_map for tma_load_rows: what takes a range of a box's rows.",
+    ),
+    op(
         "run(kernel: kernel, args: list, *, grid: coords, threads: int, shared: int)", "host",
         rule=_run, execute="host:run", who=Who.HOST, effects=(Effect.LAUNCHES,),
-        cuda="run<kernel<...>>(dim3(grid), threads, shared, stream, args...)",
+        kind="status", cost="nothing",
+        lift="run<{kernel:kernel}>"
+            "(dim3({grid...}), {threads}, {shared}, {stream:stream}, {args...}) -> "
+            "run({kernel}, [{args...}], grid=[{grid...}], threads={threads}, shared={shared})",
+        lower="run({kernel}, [{args...}], grid=[{grid...}], threads={threads}, shared={shared})"
+            " -> run<{kernel}>(dim3({grid...}), {threads}, {shared}, {stream}, {args...})",
         doc="Launches a kernel; launches run in stream order.",
     ),
     op(
         "shared_limit()", "host", rule=_shared_limit, execute="host:shared_limit", who=Who.HOST,
         anywhere=True,
+        kind="i32", lift="shared_limit()", lower="shared_limit()",
+        traits=(Trait.BUILT,), between=(0, 2**18),
         doc="Shared memory that a block of this arch can ask for, in bytes.",
     ),
     op(
         "sm_count()", "host", rule=_int, execute="host:sm_count", who=Who.HOST,
+        kind="i32", lift="sm_count()", lower="sm_count()",
+        traits=(Trait.STEADY,), between=(1, 1024),
         doc="Multiprocessors of the device.",
     ),
 )  # fmt: skip

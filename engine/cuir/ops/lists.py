@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
+from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op
 from engine.cuir.types import (
     GmemTileType,
     LambdaType,
@@ -112,14 +112,24 @@ def _compact(context: RuleContext, dst: Type, count: Type, f: Type, at: Type) ->
 OPS = (
     op(
         "class_of[R: int, C: int](f: lambda, *, at: coords)", "lists", rule=_class_of,
-        execute="lists:class_of", who=Who.PART, cuda="class_of<R, C>(at(row, column), f)",
+        execute="lists:class_of", who=Who.PART,
+        kind="i32", condition=True, cost="count_kept",
+        lift="class_of<{R}, {C}>(at({where...}), {f:lambda})"
+            " -> class_of[{R}, {C}]({f}, at=[{where...}])",
+        lower="class_of[{R}, {C}]({f:lambda}, at=[{where...}])"
+            " -> class_of<{R}, {C}>(at({where...}), {f})",
+        between=(0, 2),
         doc="Whether the predicate holds for none (0), some (1) or all (2) of the R x C pairs from "
             "`at=[row, column]` on. Each warp finds it for itself, and stops once it is some.",
     ),
     op(
         "put_bits[R: int, C: int](dst: tile, ends: tile, f: lambda, *, at: coords)", "lists",
         rule=_put_bits, execute="lists:put_bits", who=Who.PART, effects=(Effect.WRITES_GLOBAL,),
-        cuda="put_bits<R, C>(dst, ends, at(row, column), f)",
+        condition=True, cost="put_bits",
+        lift="put_bits<{R}, {C}>({dst:region}, {ends:region}, at({where...}), {f:lambda})"
+            " -> put_bits[{R}, {C}]({dst}, {ends}, {f}, at=[{where...}])",
+        lower="put_bits[{R}, {C}]({dst}, {ends}, {f:lambda}, at=[{where...}])"
+            " -> put_bits<{R}, {C}>({dst}, {ends}, at({where...}), {f})",
         doc="Whether the predicate holds for each of the R x C pairs from `at=[row, column]` on, "
             "as bits in an i32 vector: four words for each row, as load_bits takes them. Each warp "
             "writes all of them. The first two elements of `ends` are widened, by atomics, to hold "
@@ -128,30 +138,42 @@ OPS = (
     op(
         "load_bits[layout: layout](src: tile)", "lists", rule=_load_bits,
         execute="lists:load_bits", who=Who.PART, effects=(Effect.READS_GLOBAL,),
-        cuda="load_bits<Layout>(src)",
+        kind="tile:bool", cost="load_bits", lift="load_bits<{L}>({src:region})",
+        lower="load_bits[{L}]({src})",
         doc="A bit for each element of an accumulator, as put_bits wrote them; not set outside the "
             "vector. Those of the tile's first row begin at the vector's first element. Held in "
             "registers, one word for each row of a thread, for keep_bits alone.",
     ),
     op(
         "keep_bits(tile: reg, bits: reg)", "lists", rule=_keep_bits, execute="lists:keep_bits",
-        who=Who.PART, doc="The tile's scores where their bit is set, -inf elsewhere.",
+        who=Who.PART,
+        kind="tile:f32", cost="keep_bits", lift="keep_bits({s:tile}, {bits:tile})",
+        lower="keep_bits({s}, {bits})",
+        traits=(Trait.MASKS,),
+        doc="The tile's scores where their bit is set, -inf elsewhere.",
     ),
     op(
         "least[N: int](f: lambda, *, at: coords)", "lists", rule=_extreme, execute="lists:least",
-        who=Who.PART, cuda="least<N>(at(first), f)",
+        who=Who.PART,
+        kind="i32", cost="extreme",
+        lift="least<{N}>(at({where...}), {f:lambda}) -> least[{N}]({f}, at=[{where...}])",
+        lower="least[{N}]({f:lambda}, at=[{where...}]) -> least<{N}>(at({where...}), {f})",
         doc="The smallest of f(first) to f(first + N - 1), whole numbers. Each warp finds it for "
             "itself.",
     ),
     op(
         "greatest[N: int](f: lambda, *, at: coords)", "lists", rule=_extreme,
-        execute="lists:greatest", who=Who.PART, cuda="greatest<N>(at(first), f)",
+        execute="lists:greatest", who=Who.PART,
+        kind="i32", cost="extreme",
+        lift="greatest<{N}>(at({where...}), {f:lambda}) -> greatest[{N}]({f}, at=[{where...}])",
+        lower="greatest[{N}]({f:lambda}, at=[{where...}]) -> greatest<{N}>(at({where...}), {f})",
         doc="The largest of f(first) to f(first + N - 1), whole numbers. Each warp finds it for "
             "itself.",
     ),
     op(
         "put(dst: tile, value: int)", "lists", rule=_put, execute="lists:put", who=Who.PART,
         effects=(Effect.WRITES_GLOBAL,),
+        cost="put", lift="put({dst:region}, {value:i32})", lower="put({dst}, {value})",
         doc="A whole number to the first element of an i32 vector; outside the tensor nothing is "
             "written. One lane of each warp writes it.",
     ),
@@ -159,7 +181,11 @@ OPS = (
         "compact(dst: tile, count: int, f: lambda, *, at: coords)", "lists", rule=_compact,
         execute="lists:compact", who=Who.PART,
         effects=(Effect.READS_GLOBAL, Effect.WRITES_GLOBAL),
-        cuda="compact(dst, count, at(first), f)",
+        kind="i32", cost="compact",
+        lift="compact({dst:region}, {count:i32}, at({where...}), {f:lambda})"
+            " -> compact({dst}, {count}, {f}, at=[{where...}])",
+        lower="compact({dst}, {count}, {f:lambda}, at=[{where...}])"
+            " -> compact({dst}, {count}, at({where...}), {f})",
         doc="Writes those of f(first) to f(first + count - 1) that are not negative to an i32 "
             "vector, one after another in this order, and gives how many they are. Each warp does "
             "all of it for itself.",

@@ -8,6 +8,7 @@ from engine.cuir.ops.spec import (
     Pending,
     Proxy,
     RuleContext,
+    Trait,
     TypeRule,
     Who,
     async_tiles,
@@ -76,10 +77,12 @@ def _wait(context: RuleContext, n: Type) -> Type:
     return Nothing()
 
 
-def _async_matmul(signature: str, rule: TypeRule, execute: str, doc: str) -> OpSpec:
+def _async_matmul(name: str, rule: TypeRule, doc: str) -> OpSpec:
     return op(
-        signature, "matmul", rule=rule, execute=execute, doc=doc, who=Who.UNIT, proxy=Proxy.ASYNC,
-        pending=Pending.MMA, effects=(Effect.READS_SHARED, Effect.WRITES_REGISTERS), needs="wgmma",
+        f"{name}(acc: reg, a: left, b: matrix)", "matmul", rule=rule, execute=f"matmul:{name}",
+        lift=f"{name}({{acc:tile}}, {{a}}, {{b:shared}})", lower=f"{name}({{acc}}, {{a}}, {{b}})",
+        cost="gemm_async", doc=doc, who=Who.UNIT, proxy=Proxy.ASYNC, pending=Pending.MMA,
+        effects=(Effect.READS_SHARED, Effect.WRITES_REGISTERS), needs="wgmma",
     )  # fmt: skip
 
 
@@ -88,33 +91,40 @@ OPS = (
         "gemm(acc: reg, a: left, b: matrix)", "matmul", rule=_gemm, execute="matmul:gemm",
         who=Who.PART, proxy=Proxy.GENERIC, needs="mma_sync",
         effects=(Effect.READS_SHARED, Effect.WRITES_REGISTERS),
+        cost="gemm", lift="gemm({acc:tile}, {a}, {b:shared})", lower="gemm({acc}, {a}, {b})",
         doc="acc += a @ b, done when the op is done. `a` is a shared tile or a register tile in "
             "the operand layout, `b` a shared tile or its transpose.",
     ),
     op(
         "mma_fence()", "matmul", rule=nothing, execute="matmul:mma_fence", who=Who.UNIT,
         needs="wgmma",
+        cost="nothing", lift="mma_fence()", lower="mma_fence()",
+        ptx="wgmma.fence.sync.aligned -> mma_fence()",
         doc="Orders this unit's writes to registers before the asynchronous matmuls that follow: "
             "needed before the first one and after registers it uses were written.",
     ),
     _async_matmul(
-        "gemm_async(acc: reg, a: left, b: matrix)", _gemm_async, "matmul:gemm_async",
+        "gemm_async", _gemm_async,
         "Starts acc += a @ b. Shared operands, register operands and the accumulator are held "
             "until mma_wait ends the group that mma_commit closed.",
     ),
     _async_matmul(
-        "gemm_async_init(acc: reg, a: left, b: matrix)", _gemm_async_init,
-        "matmul:gemm_async_init", "Starts acc = a @ b, whatever acc held.",
+        "gemm_async_init", _gemm_async_init, "Starts acc = a @ b, whatever acc held.",
     ),
     op(
         "mma_commit()", "matmul", rule=nothing, execute="matmul:mma_commit", who=Who.UNIT,
-        needs="wgmma", doc="Closes the group of asynchronous matmuls since the last commit.",
+        needs="wgmma",
+        cost="nothing", lift="mma_commit()", lower="mma_commit()",
+        ptx="wgmma.commit_group.sync.aligned -> mma_commit()",
+        doc="Closes the group of asynchronous matmuls since the last commit.",
     ),
     op(
         "mma_wait(n: int)", "matmul", rule=_wait, execute="matmul:mma_wait", who=Who.UNIT,
-        effects=(Effect.SYNCS,), needs="wgmma", cuda="mma_wait<n>()",
+        effects=(Effect.SYNCS,), needs="wgmma",
+        cost="nothing", lift="mma_wait<{n}>() -> mma_wait({n})",
+        lower="mma_wait({n}) -> mma_wait<{n}>()",
+        ptx="wgmma.wait_group.sync.aligned {n} -> mma_wait({n})",
+        traits=(Trait.ORDERS,),
         doc="Waits until at most the n newest groups are in flight.",
     ),
 )  # fmt: skip
-# Those that multiply: acc, a and b are their operands.
-MATMULS = frozenset(spec.name for spec in OPS if len(spec.operands) == 3)

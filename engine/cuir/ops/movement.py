@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from engine.cuir.ops.registers import no_bits
-from engine.cuir.ops.spec import Effect, Pending, Proxy, RuleContext, Who, mismatch, nothing, op
+from engine.cuir.ops.spec import (
+    Effect,
+    Pending,
+    Proxy,
+    RuleContext,
+    Trait,
+    Who,
+    mismatch,
+    nothing,
+    op,
+)
 from engine.cuir.types import GmemTileType, Nothing, SharedType, TileType, Type
 
 
@@ -67,6 +77,8 @@ OPS = (
         "copy_async(dst: shared, src: tile)", "movement", rule=_copy_async,
         execute="movement:copy_async", who=Who.PART, proxy=Proxy.GENERIC, pending=Pending.COPY,
         effects=(Effect.WRITES_SHARED, Effect.READS_GLOBAL), needs="cp_async",
+        cost="copy_async", lift="copy_async({dst:shared}, {src:region})",
+        lower="copy_async({dst}, {src})",
         doc="Each thread starts copying its share of the tile to shared memory (cp.async, 16 bytes "
             "at a time); rows outside the tensor are filled with zeros. It lands for the thread "
             "that issued it at wait_async, and for others after a sync that follows.",
@@ -76,22 +88,32 @@ OPS = (
         rule=_copy_async_rows, execute="movement:copy_async_rows", who=Who.PART,
         proxy=Proxy.GENERIC, pending=Pending.COPY,
         effects=(Effect.WRITES_SHARED, Effect.READS_GLOBAL), needs="cp_async",
+        cost="copy_async", lift="copy_async_rows({dst:shared}, {src:region}, {begin}, {end})",
+        lower="copy_async_rows({dst}, {src}, {begin}, {end})",
         doc="copy_async of the tensor's rows from `begin` to the one before `end`; the other rows "
             "of the tile are filled with zeros, whatever the tensor holds there.",
     ),
     op(
         "commit_async()", "movement", rule=nothing, execute="movement:commit_async", who=Who.PART,
         needs="cp_async",
+        cost="nothing", lift="commit_async()", lower="commit_async()",
+        ptx="cp.async.commit_group -> commit_async()",
         doc="Closes the group of copies that this thread started since the last commit.",
     ),
     op(
         "wait_async(n: int)", "movement", rule=nothing, execute="movement:wait_async",
-        who=Who.PART, effects=(Effect.SYNCS,), needs="cp_async", cuda="wait_async<n>()",
+        who=Who.PART, effects=(Effect.SYNCS,), needs="cp_async",
+        cost="barrier", lift="wait_async<{n}>() -> wait_async({n})",
+        lower="wait_async({n}) -> wait_async<{n}>()",
+        ptx="cp.async.wait_group {n} -> wait_async({n})",
+        traits=(Trait.ORDERS,),
         doc="Waits until at most the n newest committed groups of this thread are in flight.",
     ),
     op(
         "store(dst: place, src: reg)", "movement", rule=_store, execute="movement:store",
         who=Who.PART, proxy=Proxy.GENERIC, effects=(Effect.WRITES_SHARED, Effect.WRITES_GLOBAL),
+        cost="store", lift=("store({dst:shared}, {src:tile})", "store({dst:region}, {src:tile})"),
+        lower="store({dst}, {src})",
         doc="An accumulator to a shared tile, or straight to global memory (rows and columns "
             "outside the tensor are dropped), rounded to the element type there; a warp writes its "
             "own rows.",
@@ -100,12 +122,16 @@ OPS = (
         "copy(dst: tile, src: shared)", "movement", rule=_tile_and_shared,
         execute="movement:copy_out", who=Who.PART, proxy=Proxy.GENERIC,
         effects=(Effect.READS_SHARED, Effect.WRITES_GLOBAL),
+        cost="copy", lift="copy({dst:region}, {src:shared})", lower="copy({dst}, {src})",
         doc="A shared tile to global memory; rows outside the tensor are dropped. Every thread "
             "copies other rows than its warp stored, so a sync comes first.",
     ),
     op(
         "store_rows(dst: tile, row: reg)", "movement", rule=_store_rows,
         execute="movement:store_rows", who=Who.PART, effects=(Effect.WRITES_GLOBAL,),
+        cost="store_rows", lift="store_rows({dst:region}, {src:tile})",
+        lower="store_rows({dst}, {src})",
+        traits=(Trait.BY_ROW,),
         doc="A row vector to global memory; rows outside the tensor are dropped.",
     ),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.cuir.nodes import Binary, Expr, Lambda, Name, walk_expr
-from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, op
+from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op
 from engine.cuir.types import (
     DTypeValue,
     GmemTileType,
@@ -282,15 +282,31 @@ def _load_tile(context: RuleContext, layout: Type, tile: Type, column: Type) -> 
 OPS = (
     op(
         "zeros(layout: layout)", "registers", rule=_zeros, execute="registers:zeros", who=Who.PART,
-        cuda="zeros<Layout>()", doc="An f32 register tile of zeros.",
+        kind="tile:f32", cost="nothing", lift="zeros<{L:layout}>() -> zeros({L})",
+        lower="zeros({L}) -> zeros<{L}>()",
+        traits=(Trait.FILLS,),
+        doc="An f32 register tile of zeros.",
     ),
     op(
         "fill(layout: layout, value: number)", "registers", rule=_fill, execute="registers:fill",
-        who=Who.PART, cuda="fill<Layout>(value)", doc="An f32 register tile of one value.",
+        who=Who.PART,
+        kind="tile:f32", cost="nothing", lift="fill<{L:layout}>({value:f32}) -> fill({L}, {value})",
+        lower="fill({L}, {value:f32}) -> fill<{L}>({value})",
+        traits=(Trait.FILLS,),
+        doc="An f32 register tile of one value.",
     ),
     op(
         "map(tiles: reg..., f: lambda, *, at: coords?)", "registers", rule=_map,
         execute="registers:map_tiles", who=Who.PART,
+        kind="tile:{f}", elements="tiles", cost="mapped",
+        lift=(
+            "map({tiles...}, at({where...}), {f:lambda}) -> map({tiles...}, {f}, at=[{where...}])",
+            "map({tiles...}, {f:lambda})",
+        ),
+        lower=(
+            "map({tiles...}, {f:lambda}, at=[{where...}]) -> map({tiles...}, at({where...}), {f})",
+            "map({tiles...}, {f:lambda})",
+        ),
         doc="Elementwise over the first tile; row and column vectors broadcast. The lambda takes "
             "the tiles' values and then, where `at=[row, column]` says where the tile starts, the "
             "element's global coordinates i, j (a row vector: i only, a column vector: j only).",
@@ -298,46 +314,72 @@ OPS = (
     op(
         "keep(tiles: reg..., f: lambda, *, at: coords)", "registers", rule=_keep,
         execute="registers:keep", who=Who.PART,
+        kind="tile:f32", elements="more", condition=True, cost="masked",
+        lift="keep({s:tile}, {more...}, at({where...}), {f:lambda})"
+            " -> keep({s}, {more...}, {f}, at=[{where...}])",
+        lower=(
+            "keep({s}, {f:lambda}, at=[{where...}]) -> keep({s}, at({where...}), {f})",
+            "keep({s}, {more...}, {f:lambda}, at=[{where...}])"
+                " -> keep({s}, {more...}, at({where...}), {f})",
+        ),
+        traits=(Trait.MASKS,),
         doc="The first tile's scores where the predicate holds, -inf elsewhere. The predicate "
             "takes the values of the other tiles (row and column vectors broadcast), then i, j.",
     ),
     op(
         "row_max(tile: reg, old: reg)", "registers", rule=_row_max, execute="registers:row_max",
         who=Who.PART,
+        kind="tile:f32", cost="row_max", lift="row_max({s:tile}, {m:tile})",
+        lower="row_max({s}, {m})",
+        traits=(Trait.REDUCES,),
         doc="The larger of the old row maximum and the row's largest value, over the whole row.",
     ),
     op(
         "row_sum(tile: reg, old: reg)", "registers", rule=_row_sum, execute="registers:row_sum",
         who=Who.PART,
+        kind="tile:f32", cost="row_sum", lift="row_sum({s:tile}, {l:tile})",
+        lower="row_sum({s}, {l})",
+        traits=(Trait.REDUCES,),
         doc="The old sum plus the row's values, as a share per thread: the result may only be "
             "scaled, accumulated or given to row_reduce.",
     ),
     op(
         "row_reduce(row: reg)", "registers", rule=_row_reduce, execute="registers:row_reduce",
-        who=Who.PART, doc="The threads' shares of a row sum added up: whole row sums.",
+        who=Who.PART,
+        kind="tile:f32", cost="row_reduce", lift="row_reduce({l:tile})", lower="row_reduce({l})",
+        doc="The threads' shares of a row sum added up: whole row sums.",
     ),
     op(
         "convert(tile: reg, T: dtype, layout: word)", "registers", rule=_convert,
-        execute="registers:convert", who=Who.PART, cuda="to_operand<T>(tile)",
+        execute="registers:convert", who=Who.PART,
+        kind="tile:f32", cost="convert",
+        lift="to_operand<{T:type}>({s:tile}) -> convert({s}, {T}, a_operand)",
+        lower="convert({s}, {T}, a_operand) -> to_operand<{T}>({s})",
         doc="An accumulator rounded to T and turned into the left operand of a matmul "
             "(layout is the word `a_operand`).",
     ),
     op(
         "load_rows[layout: layout](tile: tile)", "registers", rule=_load_rows,
         execute="registers:load_rows", who=Who.PART, effects=(Effect.READS_GLOBAL,),
-        cuda="load_rows<Layout>(tile)",
+        kind="tile:{src}", cost="load_vector", lift="load_rows<{L}>({src:region})",
+        lower="load_rows[{L}]({src})",
+        traits=(Trait.BY_ROW,),
         doc="A row vector from global memory: one value for each row of the tile; 0 outside.",
     ),
     op(
         "load_cols[layout: layout](tile: tile)", "registers", rule=_load_cols,
         execute="registers:load_cols", who=Who.PART, effects=(Effect.READS_GLOBAL,),
-        cuda="load_cols<Layout>(tile)",
+        kind="tile:{src}", cost="load_vector", lift="load_cols<{L}>({src:region})",
+        lower="load_cols[{L}]({src})",
+        traits=(Trait.BY_COLUMN,),
         doc="A column vector from global memory: one value for each key of a tile; 0 outside.",
     ),
     op(
         "load_tile[layout: layout](tile: tile, column: int)", "registers", rule=_load_tile,
         execute="registers:load_tile", who=Who.PART, effects=(Effect.READS_GLOBAL,),
-        cuda="load_tile<Layout>(tile, column)",
+        kind="tile:{src}", cost="nothing", lift="load_tile<{L}>({src:region}, {column})",
+        lower="load_tile[{L}]({src}, {column})",
+        traits=(Trait.BY_ROW, Trait.BY_COLUMN),
         doc="An element of global memory for each of an accumulator's: the tile's rows, from "
             "`column` on; 0 outside. On the device it stays in memory until `map` or `keep` takes "
             "it up, two neighbours in one access where strides and alignment allow.",

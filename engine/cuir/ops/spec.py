@@ -1,4 +1,4 @@
-"""What one op's declaration says. Syntax, types, execution and docs all read it.
+"""What one op's declaration says. Syntax, types, execution, cost, C++ and docs all read it.
 
 The signature is written as the op is:
 
@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from engine.cuir.arch import Arch
+from engine.cuir.ops.spelling import Spelling
 from engine.cuir.types import (
     BarriersType,
     DTypeValue,
@@ -80,6 +81,22 @@ class Pending(StrEnum):
     BULK_LOAD = "lands when the mbarrier's phase completes"
     BULK_STORE = "reads its source until tma_wait"
     MMA = "holds shared operands, register operands and the accumulator until mma_wait"
+
+
+class Trait(StrEnum):
+    """What kind of op it is, for those who reason about ops without knowing each."""
+
+    REDUCES = "folds what a row of an accumulator holds into the row's value"
+    FILLS = "a tile of one value"
+    MASKS = "its first tile's scores, -inf where a condition does not hold"
+    ORDERS = "what comes after it may rely on what was done before"
+    NAMED = "uses a named barrier"
+    BY_ROW = "an element of global memory for each row of a tile"
+    BY_COLUMN = "an element of global memory for each column of a tile"
+    ELECTS = "true in one thread of a unit"
+    WARPGROUP = "which warpgroup of the block executes it"
+    BUILT = "known when the kernel is compiled"
+    STEADY = "one number for a whole unit of a block"
 
 
 class Mismatch(Exception):
@@ -149,6 +166,7 @@ OPERAND_KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = MappingProxyType(
 TAKES_COLUMNS = frozenset({"narrow", "matrix", "left"})  # the first of a tile's, besides all
 
 TypeRule = Callable[..., Type]
+Texts = str | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +181,15 @@ class OpSpec:
     execute: str  # "module:function" below engine.cuir.execute
     doc: str
     who: Who
+    spelling: Spelling
     effects: frozenset[Effect] = frozenset()
     proxy: Proxy = Proxy.NONE
     pending: Pending = Pending.NONE
     needs: str | None = None
-    cuda: str | None = None  # the C++ spelling where it differs from CuIR's
     anywhere: bool = False  # on the host and on the device alike
+    cost: str = ""  # the function of engine.cost.ops that says what it asks of the units
+    traits: frozenset[Trait] = frozenset()
+    between: tuple[int, int] | None = None  # the least and the largest number that it gives
 
     def may_stand_in(self, kind: str) -> bool:
         """Whether a function of this kind (host, kernel, device) may hold the op."""
@@ -204,14 +225,22 @@ def op(
     execute: str,
     doc: str,
     who: Who,
+    lift: Texts,
+    lower: Texts,
+    ptx: Texts = (),
+    kind: str = "none",
+    elements: str = "",
+    condition: bool = False,
     effects: tuple[Effect, ...] = (),
     proxy: Proxy = Proxy.NONE,
     pending: Pending = Pending.NONE,
     needs: str | None = None,
-    cuda: str | None = None,
     anywhere: bool = False,
+    cost: str = "",
+    traits: tuple[Trait, ...] = (),
+    between: tuple[int, int] | None = None,
 ) -> OpSpec:
-    """An `OpSpec` from its signature text."""
+    """An `OpSpec` from its signature text; see `spelling` for what stands in its C++."""
     found = _HEAD.match(signature)
     if found is None:
         raise ValueError(f"not a signature: {signature}")
@@ -226,10 +255,19 @@ def op(
     unknown = {o.kind for o in operands} - set(OPERAND_KINDS)
     if unknown:
         raise ValueError(f"{name}: unknown operand kinds {unknown}")
-    return OpSpec(
+    spelling = Spelling(kind, _texts(lift), _texts(lower), _texts(ptx), elements, condition)
+    spec = OpSpec(
         name, group, tuple(operands), signature, rule, execute, " ".join(doc.split()), who,
-        frozenset(effects), proxy, pending, needs, cuda, anywhere,
+        spelling, frozenset(effects), proxy, pending, needs, anywhere, cost,
+        frozenset(traits), between,
     )  # fmt: skip
+    if bool(cost) is spec.is_value:
+        raise ValueError(f"{name}: an op says what it costs, unless it only names a value")
+    return spec
+
+
+def _texts(given: Texts) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else given
 
 
 def check_operand(spec: OpSpec, operand: Operand, value: Type) -> None:

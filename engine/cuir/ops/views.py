@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.cuir.ops.spec import Effect, RuleContext, Who, mismatch, nothing, op
+from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, nothing, op
 from engine.cuir.types import (
     WORD_PITCH,
     BarriersType,
@@ -142,18 +142,39 @@ def _same_type(context: RuleContext, a: Type, b: Type) -> Type:
 OPS = (
     op(
         "block_id(axis: int)", "ids", rule=_axis, execute="views:block_id", who=Who.ANY,
-        cuda="blockIdx.x", doc="The block's place in the grid along axis 0, 1 or 2.",
+        kind="u32",
+        lift=(
+            "blockIdx.x -> block_id(0)",
+            "blockIdx.y -> block_id(1)",
+            "blockIdx.z -> block_id(2)",
+        ),
+        lower=(
+            "block_id(0) -> blockIdx.x",
+            "block_id(1) -> blockIdx.y",
+            "block_id(2) -> blockIdx.z",
+        ),
+        traits=(Trait.STEADY,),
+        doc="The block's place in the grid along axis 0, 1 or 2.",
     ),
     op(
         "grid_dim(axis: int)", "ids", rule=_axis, execute="views:grid_dim", who=Who.ANY,
-        cuda="gridDim.x", doc="Blocks in the grid along axis 0, 1 or 2.",
+        kind="u32",
+        lift=("gridDim.x -> grid_dim(0)", "gridDim.y -> grid_dim(1)", "gridDim.z -> grid_dim(2)"),
+        lower=("grid_dim(0) -> gridDim.x", "grid_dim(1) -> gridDim.y", "grid_dim(2) -> gridDim.z"),
+        traits=(Trait.STEADY,),
+        doc="Blocks in the grid along axis 0, 1 or 2.",
     ),
     op(
         "warpgroup_id()", "ids", rule=_int, execute="views:warpgroup_id", who=Who.ANY,
+        kind="i32", lift="warpgroup_id()", lower="warpgroup_id()",
+        traits=(Trait.STEADY, Trait.WARPGROUP), between=(0, 8),
         doc="Which warpgroup of the block this is, counted from 0.",
     ),
     op(
         "elect()", "ids", rule=_bool, execute="views:elect", who=Who.ANY,
+        kind="bool", lift="elect()", lower="elect()",
+        between=(0, 1),
+        traits=(Trait.ELECTS,),
         doc="True in exactly one thread of the unit (the warpgroup, or the block where no "
             "warpgroups are used). What `if elect():` holds is done by that one thread. The "
             "question stands alone or beside `and`, without an else, or in a name that is given it "
@@ -162,6 +183,8 @@ OPS = (
     op(
         "gmem[T: dtype](field: field, dims: int...)", "views", rule=_gmem, execute="views:gmem",
         who=Who.ANY,
+        kind="view:{T}", lift="gmem<{T}>({field:tensor}, {dims...})",
+        lower="gmem[{T}]({field}, {dims...})",
         doc="A view of a tensor field with the given shape, outermost first; strides come with the "
             "argument, offsets are 64-bit. `V[b, h, row:]` is the tile of rows from `row` on (all "
             "columns; a vector where the rows are the last dimension); rows outside the shape are "
@@ -170,6 +193,8 @@ OPS = (
     op(
         "shared[T: dtype, R: int, C: int](offset: int)", "views", rule=_one_shared,
         execute="views:shared", who=Who.ANY,
+        kind="shared", lift="shared<{T}, {R}, {C}>({offset})",
+        lower="shared[{T}, {R}, {C}]({offset})",
         doc="A tile of R rows and C columns in dynamic shared memory at a byte offset. Tiles "
             "overlap only where their offsets say so. The swizzle is the primitives' own (see "
             "Shared tiles).",
@@ -177,42 +202,57 @@ OPS = (
     op(
         "shared_stages[T: dtype, S: int, R: int, C: int](offset: int)", "views",
         rule=_staged_shared, execute="views:shared_stages", who=Who.ANY,
+        kind="stages", lift="shared_stages<{T}, {S}, {R}, {C}>({offset})",
+        lower="shared_stages[{T}, {S}, {R}, {C}]({offset})",
         doc="S tiles one after another; `tiles[s]` is one of them.",
     ),
     op(
         "columns[C: int](tile: shared)", "views", rule=_columns, execute="views:columns",
         who=Who.ANY, needs="wgmma",
+        kind="shared", lift="columns<{n}>({s:shared})", lower="columns[{n}]({s})",
         doc="The first C columns of the same shared tile, for a matmul that leaves out what rows "
             "are padded with: a multiple of 16.",
     ),
     op(
         "transpose(tile: narrow)", "views", rule=_transpose, execute="views:transpose",
-        who=Who.ANY, doc="The same shared tile read with rows and columns exchanged.",
+        who=Who.ANY,
+        kind="shared", lift="transpose({s:shared})", lower="transpose({s})",
+        doc="The same shared tile read with rows and columns exchanged.",
     ),
     op(
         "mbarriers[S: int](offset: int)", "views", rule=_barriers, execute="views:mbarriers",
         who=Who.ANY, needs="mbarrier",
+        kind="barriers", lift="mbarriers<{n}>({offset})", lower="mbarriers[{n}]({offset})",
         doc="S mbarriers of 8 bytes each in shared memory; `bars[s]` is one of them.",
     ),
     op(
         "shared_words[S: int](offset: int)", "views", rule=_words, execute="views:shared_words",
         who=Who.ANY,
+        kind="words", lift="shared_words<{n}>({offset})", lower="shared_words[{n}]({offset})",
         doc="S whole numbers (i32) in shared memory, each in 16 bytes of its own: what one part "
             "tells the others. `words[s]` is one of them.",
     ),
     op(
         "sizeof(T: sized)", "ids", rule=_sizeof, execute="views:sizeof", who=Who.ANY,
         anywhere=True,
+        kind="u64", lift="sizeof({T})", lower="sizeof({T})",
+        traits=(Trait.BUILT,), between=(1, 8),
         doc="Bytes of one element.",
     ),
     op(
         "same_type(A: sized, B: sized)", "ids", rule=_same_type, execute="views:same_type",
-        who=Who.ANY, anywhere=True, cuda="std::is_same_v<A, B>",
+        who=Who.ANY, anywhere=True,
+        kind="bool", lift="std::is_same_v<{A}, {B}> -> same_type({A}, {B})",
+        lower="same_type({A}, {B}) -> std::is_same_v<{A}, {B}>",
+        traits=(Trait.BUILT,), between=(0, 1),
         doc="Whether two element types are one.",
     ),
     op(
         "sync()", "synchronisation", rule=nothing, execute="pipeline:sync", who=Who.BLOCK,
-        effects=(Effect.SYNCS,), cuda="__syncthreads()",
+        effects=(Effect.SYNCS,),
+        cost="barrier", lift=("sync()", "__syncthreads() -> sync()"), lower="sync()",
+        ptx=("bar.sync 0 -> sync()", "barrier.sync 0 -> sync()"),
+        traits=(Trait.ORDERS,),
         doc="All threads of the block wait for each other; what they wrote is visible after it. "
             "A copy that has not landed is not.",
     ),

@@ -30,6 +30,8 @@ OPS = (
     op(
         "claim(src: tile, limit: int)", "work", rule=_claim, execute="work:claim",
         who=Who.THREAD, effects=(Effect.READS_GLOBAL, Effect.WRITES_GLOBAL),
+        kind="i32", cost="claim", lift="claim({src:region}, {limit:i32})",
+        lower="claim({src}, {limit})",
         doc="Takes the number that the first word of an i32 vector holds and leaves the next one, "
             "0 after `limit` - 1, in one step that no other claim comes between: blocks that claim "
             "from one word get different numbers. Together the claims of a launch leave the word "
@@ -39,11 +41,13 @@ OPS = (
     op(
         "post(dst: slot, value: int)", "work", rule=nothing, execute="work:post",
         who=Who.THREAD, proxy=Proxy.GENERIC, effects=(Effect.WRITES_SHARED,),
+        cost="nothing", lift="post({dst:word}, {value:i32})", lower="post({dst}, {value})",
         doc="A whole number to a shared word; others may fetch it after a barrier.",
     ),
     op(
         "fetch(src: slot)", "work", rule=_fetch, execute="work:fetch", who=Who.PART,
         proxy=Proxy.GENERIC, effects=(Effect.READS_SHARED,),
+        kind="i32", cost="fetch", lift="fetch({src:word})", lower="fetch({src})",
         doc="The number that a shared word holds, for each thread that asks.",
     ),
 )  # fmt: skip

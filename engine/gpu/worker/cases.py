@@ -176,7 +176,7 @@ def extremes(square: bool) -> tuple[Case, ...]:
 
 # Blocks of rows and tiles of keys that are no whole number of either.
 UNDER_MASK_CASES = (
-    Case(2, 2, 1, 333, 451, FLAT, 9800, turn=4), Case(2, 2, 1, 261, 261, FLAT, 9801, turn=4),
+    Case(2, 2, 1, 333, 451, FLAT, 9800, turn=4), Case(2, 2, 1, 261, 261, FLAT, 9801, turn=6),
 )  # fmt: skip
 LAYOUT_CASE = Case(2, 4, 2, 150, 210, FLAT, 7000)
 FAR_CASE = Case(2, 4, 2, 70, 133, FLAT, 7050)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
+from engine.cuir.calls import launched
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -17,7 +18,6 @@ from engine.cuir.nodes import (
     Do,
     Expr,
     Function,
-    Index,
     Module,
     Name,
     Num,
@@ -25,18 +25,15 @@ from engine.cuir.nodes import (
     Path,
     Return,
     Stmt,
-    Tuple,
     walk,
     walk_block,
     walk_expr,
 )  # fmt: skip
+from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES
 from engine.cuir.printer import print_expr
 from engine.transfer.binding import SIZES
 from engine.transfer.llm.answer import AnswerRefused
 from engine.transfer.rewrite import free_names, stmt_exprs
-
-_WRITES = frozenset({"copy", "store", "store_rows", "tma_store"})
-_VIEWS = frozenset({"gmem", "tensor_map"})
 
 
 def refuse_tricks(base: Module, proposed: Module, spec_numbers: Set[int]) -> None:
@@ -117,19 +114,15 @@ def _views(module: Module) -> dict[tuple[str, str], str]:
     out: dict[tuple[str, str], str] = {}
     for path, stmt in walk(module):
         match stmt:
-            case Assign(target, Call(fn, (Attr(Name("args"), field), *_))) if fn in _VIEWS:
+            case Assign(target, Call(fn, (Attr(Name("args"), field), *_))) if fn in FIELD_VIEWS:
                 out[str(path[0]), target] = field
     for path, stmt in walk(module):
-        call = _call(stmt)
-        if call is None or call.fn != "run" or len(call.args) != 2:
-            continue
-        kernel = call.args[0].base if isinstance(call.args[0], Index) else call.args[0]
-        given = call.args[1]
-        if isinstance(kernel, Name) and isinstance(given, Tuple):
-            params = [p.name for f in module.functions if f.name == kernel.id for p in f.params]
-            for param, actual in zip(params, given.items, strict=False):
+        found = launched(_call(stmt))
+        if found is not None:
+            params = [p.name for f in module.functions if f.name == found.name for p in f.params]
+            for param, actual in zip(params, found.args, strict=False):
                 if isinstance(actual, Name) and (str(path[0]), actual.id) in out:
-                    out[kernel.id, param] = out[str(path[0]), actual.id]
+                    out[found.name, param] = out[str(path[0]), actual.id]
     return out
 
 
@@ -139,7 +132,7 @@ def written(module: Module) -> set[str]:
     out: set[str] = set()
     for path, stmt in walk(module):
         call = _call(stmt)
-        if call is not None and call.fn in _WRITES and call.args:
+        if call is not None and call.fn in GLOBAL_WRITES and call.args:
             for node in walk_expr(call.args[0]):
                 if isinstance(node, Name) and (str(path[0]), node.id) in views:
                     out.add(views[str(path[0]), node.id])
@@ -153,9 +146,9 @@ def _reads(module: Module, fields: Set[str]) -> set[str]:
     for path, stmt in walk(module):
         call = _call(stmt)
         exprs: tuple[Expr, ...] = stmt_exprs(stmt)
-        if call is not None and call.fn in _WRITES and call.args:
+        if call is not None and call.fn in GLOBAL_WRITES and call.args:
             exprs = call.args[1:]
-        elif call is not None and call.fn in _VIEWS | {"run", "prefetch_map"}:
+        elif call is not None and call.fn in FIELD_VIEWS | LAUNCHES | HINTS:
             exprs = ()
         for expr in exprs:
             out |= {f for f in _named(expr, path, views) if f in fields}

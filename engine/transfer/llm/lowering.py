@@ -7,20 +7,20 @@ templates write: lifted again it must be the target.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.cuir.diff import diff
 from engine.cuir.edits import after_text, before_text, hunks
 from engine.cuir.nodes import Module
+from engine.cuir.ops import SPELLINGS
+from engine.cuir.ops.spelling import WORDS, both
 from engine.lift.provenance import Lifted, Range
 from engine.lift.tokens import Tokens
 from engine.llm.types import Message
 from engine.lower.legal import legal
 from engine.lower.spans import allowed_spans
 from engine.lower.text import Patch, apply_patches
-from engine.resources import catalogue_dir
 from engine.transfer.llm.answer import AnswerError, addressed
 from engine.transfer.llm.prompt import fenced, instruction_text, render
 from engine.transfer.llm.sources import without_comments
@@ -144,12 +144,11 @@ def _cut_by_a_comment(patch: Patch, others: Sequence[Patch]) -> bool:
 
 def spellings() -> str:
     """The lifter's own table of C++ spellings, as rows for a prompt."""
-    data = tomllib.loads((catalogue_dir() / "lift.toml").read_text(encoding="utf-8"))
-    rows = []
-    for name, entry in {**data["types"], **data["constants"]}.items():
-        if name != entry["cuir"]:
-            rows.append(f"{name}  ->  {entry['cuir']}")
-    rows += [f"{op['cxx']}  ->  {op['cuir']}" for op in data["op"] if "cuir" in op]
+    rows = [f"{cxx}  ->  {w.name}" for w in WORDS for cxx in w.lift if cxx != w.name]
+    rows += [
+        f"{cxx}  ->  {cuir}" for spelling in SPELLINGS for cxx, cuir in map(both, spelling.lift)
+        if cuir is not None
+    ]  # fmt: skip
     return fenced("\n".join(rows))
 
 

@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from engine.cuir.nodes import Assign, Call, For, Function, Module, walk_block
+from engine.cuir.ops.traits import PLACES
 from engine.cuir.scalar import CONSTANTS
 from engine.cuir.types import DTYPES
 from engine.transfer.llm.answer import AnswerError
 from engine.transfer.rules.names import CPP, CUDA
-
-_VIEWS = frozenset({"gmem", "tensor_map", "shared", "shared_stages", "mbarriers"})
 
 
 def refuse_names(base: Module, proposed: Module) -> None:
@@ -62,6 +61,6 @@ def _meaning(name: str, function: Function, before: Function | None) -> str | No
     body = () if before is None else walk_block(before.body, (before.name,))
     for _, stmt in body:
         match stmt:
-            case Assign(target, Call(fn, _)) if target == name and fn in _VIEWS:
+            case Assign(target, Call(fn, _)) if target == name and fn in PLACES:
                 return f"what `{name} = {fn}...` says"
     return None

@@ -28,39 +28,21 @@ from engine.transfer.rules import (
     score,
     stage,
     ticket,
+    under_mask,
 )
 from engine.transfer.rules.bind import binding_of
 from engine.transfer.rules.free_names import with_free_names
 from engine.transfer.rules.heads import check_heads
 from engine.transfer.rules.lists import lists_of
 from engine.transfer.rules.rule import Case, Plan, Rule, Step, ordered
-from engine.transfer.rules.under_mask import Kept, kept_range, leave_out, listed_range
 from engine.transfer.rules.words import Words
-
-
-def _kept(case: Case) -> Kept:
-    if case.lists is not None:
-        return listed_range(case.module, case.found, case.lists)
-    return kept_range(case.module, case.found, case.words, case.keep)
-
-
-UNDER_MASK = Rule(
-    "under_mask",
-    "Leave out what lies under the mask",
-    "a weight of 0 times NaN is NaN: the copies of V take the keys that a block of "
-    "rows keeps, and zeros for all others, whatever a cache holds there",
-    "mask",
-    applies=lambda case: case.masked and _kept(case) != Kept(None, None),
-    edit=lambda module, case: leave_out(module, case.found, _kept(case)),
-    after=("ticket",),
-)
 
 RULES = ordered((
     pass_inputs.RULE, score.SCORE, score.SCALE, score.CAP, exponent.RULE, mask.KEEP, mask.VISIT,
     mask.FIND, mask.LISTED, list_kernels.LAUNCH, grid.LONGEST, grid.SPREAD,
     empty_rows.RULE, normaliser.SOFTMAX, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER,
     next_tile.RULE, arithmetic.RULE, normaliser.OUTPUT, branches.RULE, list_bits.RULE, ticket.RULE,
-    UNDER_MASK,
+    under_mask.RULE,
 ))  # fmt: skip
 """In the order that their `after`s give; that of this list says nothing."""
 

@@ -27,7 +27,7 @@ def guard_empty_rows(module: Module, found: Attention) -> Module:
     """In the iteration that finds a row maximum, maps take it with 0 for -inf."""
 
     def edit(site: Site, stmts: Block) -> Block:
-        top, safe = site.row_max_name, f"{site.row_max_name}_safe"
+        top, safe = site.row_max_name, f"{site.row_max_name}_ok"
         guard = stmt("safe = map(top, lambda x: 0.0 if x == -inf else x)", safe=safe, top=top)
         head, tail = stmts[: site.row_max + 1], stmts[site.row_max + 1 :]
         return (

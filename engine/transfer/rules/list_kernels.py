@@ -4,9 +4,8 @@ visit, one keeps the masks of partial tiles as bits.
 A block is one warp. In `class_tiles` several blocks share a block of rows: each looks at every n-th
 candidate tile. The extremes of what the mask loads, over the rows and over a tile's keys, decide
 most candidates; of the others the pairs are looked at, until some are kept and some are not. In
-`mask_tiles` a block makes the bits of eight of a tile's rows at a time. The range of keys that a
-block of rows keeps is that of its full tiles, which the second kernel writes, widened by the bits
-of the first and the last partial one.
+`mask_tiles` a block makes the bits of eight of a tile's rows at a time, and notes the first and the
+last key that partial tiles keep.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ from engine.transfer.rules.inputs import view_of
 from engine.transfer.rules.lists import (
     ARGS,
     BITS,
-    CHUNK,
     FULL,
     KEYS,
     LANES,
@@ -245,20 +243,8 @@ def _extremes(ranges: list[Range], count: str, first: Expr, last: Expr) -> Block
 
 
 def _list(place: _Place, fresh: Fresh) -> Block:
-    names = ("step", "found", "partial", "tiles", "begin", "end", "chunk", "first", "past")
-    step, found, partial, tiles, begin, end, chunk, first, past = (Name(fresh(n)) for n in names)
-    count, tile = place.call(place.lists.count), place.call(place.lists.index, step)
-    kind = place.word(Area.CLASSES, tile)
-
-    def of_full(value: Expr, other: Expr) -> Expr:
-        """Of a candidate: `value` for a full tile."""
-        chosen = expr("value if kind == full else other", value=value, kind=kind, full=FULL,
-                      other=other)  # fmt: skip
-        return substitute(chosen, {step.id: expr("min(step, tiles - 1)", step=step, tiles=tiles)})
-
-    start = expr("tile * keys", tile=tile, keys=place.keys)
-    beyond = tidy(expr("start + keys", start=start, keys=place.keys))
-    # The range is that of full tiles' keys; `mask_tiles` adds those that partial ones hold.
+    step, found, partial = (Name(fresh(n)) for n in ("step", "found", "partial"))
+    tile = place.call(place.lists.index, step)
     return block(
         """
         *where
@@ -266,34 +252,25 @@ def _list(place: _Place, fresh: Fresh) -> Block:
         *put_found
         partial = compact(partial_words, count, lambda *step: -1 if kind != part else tile, at=[0])
         *put_partial
-        tiles = count
-        begin = args.Nk
-        end = 0
-        for chunk in range(0, tiles, size):
-            first = least[size](lambda *step: start, at=[chunk])
-            past = greatest[size](lambda *step: beyond, at=[chunk])
-            begin = min(begin, first)
-            end = max(end, past)
         *put_range
+        *put_queue
         """,
-        where=_block(place, fresh), found=found, count=count, step=(step,), kind=kind, skip=SKIP,
-        tile=tile, tile_words=place.word(Area.TILES, ZERO, many=True),
+        where=_block(place, fresh), found=found, count=place.call(place.lists.count), step=(step,),
+        kind=place.word(Area.CLASSES, tile), skip=SKIP, tile=tile,
+        tile_words=place.word(Area.TILES, ZERO, many=True),
         put_found=place.put(Area.COUNT, ZERO, found), partial=partial, part=PARTIAL,
         partial_words=place.word(Area.PARTIALS, ZERO, many=True),
-        put_partial=place.put(Area.PARTIAL_COUNT, ZERO, partial), tiles=tiles, begin=begin,
-        end=end, chunk=chunk, size=CHUNK, first=first, start=of_full(start, KEYS), past=past,
-        beyond=of_full(beyond, ZERO),
-        put_range=(
-            place.put(Area.KEY_BEGIN, ZERO, begin),
-            place.put(Area.KEY_END, ZERO, end),
-            *((place.put(Area.QUEUE, ZERO, 0),) if place.lists.queue else ()),
-        ),
+        put_partial=place.put(Area.PARTIAL_COUNT, ZERO, partial),
+        # No key so far: `mask_tiles` widens the range.
+        put_range=(place.put(Area.KEY_BEGIN, ZERO, KEYS), place.put(Area.KEY_END, ZERO, 0)),
+        put_queue=(place.put(Area.QUEUE, ZERO, 0),) if place.lists.queue else (),
     )  # fmt: skip
 
 
 def _masks(words: Words, keep: Expr, place: _Place, fresh: Fresh) -> Block:
-    names = ("count", "slots", "last", "piece", "slot", "row", "n")
-    count, slots, last, piece, slot, row, tile = (Name(fresh(n)) for n in names)
+    names = ("count", "last", "piece", "slot", "row", "n")
+    count, last, piece, slot, row, tile = (Name(fresh(n)) for n in names)
+    slots = Attr(ARGS, place.lists.slots)
     predicate = place.predicate(keep, words)
     # Past the slots goes the last partial tile: its bits lie past the vector's end and are written
     # nowhere, but the range of keys needs them.
@@ -304,7 +281,6 @@ def _masks(words: Words, keep: Expr, place: _Place, fresh: Fresh) -> Block:
         *views
         *where
         *last_row
-        slots = all_slots
         count = all_partial
         for piece in range(block_id(1), min(count, slots + 1) * (rows // share), grid_dim(1)):
             slot = piece // (rows // share)
@@ -317,9 +293,9 @@ def _masks(words: Words, keep: Expr, place: _Place, fresh: Fresh) -> Block:
                 *put_class
         """,
         views=_views(words, predicate), where=_block(place, fresh), last_row=place.last_row(last),
-        slots=slots, all_slots=Attr(ARGS, place.lists.slots), count=count, piece=piece,
-        all_partial=place.word(Area.PARTIAL_COUNT, ZERO), rows=place.rows, share=SHARE, slot=slot,
-        row=row, tile=tile, listed=place.word(Area.PARTIALS, which), keys=place.keys, q0=place.q0,
+        slots=slots, count=count, piece=piece, rows=place.rows, share=SHARE, slot=slot, row=row,
+        all_partial=place.word(Area.PARTIAL_COUNT, ZERO), tile=tile, keys=place.keys, q0=place.q0,
+        listed=place.word(Area.PARTIALS, which),
         bits=bits_at(place.lists, (place.b, place.h, place.q0), place.consts, slot, row),
         range_words=place.word(Area.KEY_BEGIN, ZERO, many=True), inside=_inside(predicate, last),
         put_class=place.put(Area.CLASSES, tile, kind),

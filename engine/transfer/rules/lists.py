@@ -48,7 +48,6 @@ from engine.transfer.rules.sharing import sharing_of
 LANES = 64  # blocks that share a block of rows' candidates, or its tiles' bits
 SHARE = 8  # rows whose bits a block makes at a time: one word for each lane
 WORDS = 4  # of bits for each row of a tile
-CHUNK = 128  # candidates that a warp looks at at a time for full tiles
 WARP = 32
 ARGS = Name("args")
 KEYS, QUERIES = Attr(ARGS, "Nk"), Attr(ARGS, "Nq")
@@ -60,8 +59,8 @@ SKIP, PARTIAL, FULL, BITS = 0, 1, 2, 3
 class Area(Enum):
     """What the words of a block of rows are, in their order, as (words before it) = a + b * tiles:
     how many tiles hold a kept pair, which, the class of every tile, how many are partial, which,
-    the first key that is kept and the one past the last, the queue that blocks claim their work
-    from (where they do), the bits."""
+    the first key that partial ones keep and the one past the last (of the first and the last of
+    them), the queue that blocks claim their work from (where they do), the bits."""
 
     COUNT = (0, 0)
     TILES = (1, 0)
@@ -214,7 +213,9 @@ def word_of(function: Function, lists: Lists, area: Area, place: Expr) -> tuple[
     b, h, q0 = (Name(p.name) for p in function.params[1:4])
     rows, keys = function.consts[:2]
     begin = area.begin(_tiles(keys))
-    item = tidy(begin) if place == Num(0) else Binary("+", begin, place)
+    item = tidy(begin) if place == Num(0) else place
+    if Num(0) not in (begin, place):
+        item = Binary("+", begin, place)
     word = lists.of_block(b, h, expr("q0 // rows", q0=q0, rows=rows), item)
     return Assign(lists.field, view_of_lists(lists, function.consts)), Return(word)
 

@@ -31,17 +31,13 @@ _CUDA = """
 threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 nv_bfloat16 cudaStream_t
 cudaError_t cudaSuccess int32_t int64_t uint32_t uint64_t size_t int2 int4 uint4 float2 float4
 INFINITY NAN NULL EOF INT_MAX INT_MIN M_PI FLT_MAX FLT_MIN assert errno std main unix linux
-cubridge TensorArg TensorMap CUtensorMap is_same_v
+cubridge TensorArg TensorMap RowMap CUtensorMap is_same_v
 """
 CUDA = frozenset(_CUDA.split())
 """What CUDA's and C's headers define, macros among them."""
 
-_PRIMITIVES = """
-ceilf compact copy elect exp2f expf fabsf floorf fmaf fmaxf fminf log2f logf rsqrtf sqrtf tanhf
-to_operand
-"""
-PRIMITIVES = frozenset(_PRIMITIVES.split())
-"""Calls that the catalogues write, besides the ops that have the same name in C++."""
+PRIMITIVES = frozenset({"to_operand"}).union(*(fn.also for fn in FUNCTIONS.values()))
+"""Calls in C++ that are no op or function of CuIR by their name."""
 
 _OURS = """
 T D BM BN O LSE inf nan args stream opaque success f16 bf16 f32 i32 i64 mma_acc mma_a wgmma_acc

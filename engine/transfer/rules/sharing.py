@@ -37,8 +37,8 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.ops import OPS, Pending
-from engine.cuir.ops.matmul import MATMULS
 from engine.cuir.ops.spec import Mismatch, RuleContext
+from engine.cuir.ops.traits import MATMULS
 from engine.cuir.printer import print_expr
 from engine.cuir.types import (
     DTYPES,

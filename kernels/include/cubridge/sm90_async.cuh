@@ -191,16 +191,23 @@ struct TensorMap {
   int status;
 };
 
+// What tma_load_rows takes: a map whose boxes end or begin at any row, and one for boxes of one row.
+struct RowMap {
+  CUtensorMap map;
+  CUtensorMap single;
+  int status;
+};
+
 __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<uint64_t>(&map.map)) : "memory");
 }
 
 namespace detail {
 
-// The map's box at `coordinate` to a tile's rows from `row` on, panel by panel. The swizzle goes by
-// the address in shared memory, so rows lie as they would in a box of the whole tile.
+// The map's box at a column, a row, a head and a batch to a tile's rows from `row` on, panel by panel.
+// The swizzle goes by the address in shared memory, so rows lie as in a box of the whole tile.
 template <typename Tile>
-__device__ __forceinline__ void tma_box(Tile tile, int row, const TensorMap& map, int column, int key,
+__device__ __forceinline__ void tma_box(Tile tile, int row, const CUtensorMap& map, int column, int key,
                                         int head, int batch, Barrier barrier) {
 #pragma unroll
   for (int panel = 0; panel < Tile::PANELS; ++panel) {
@@ -208,8 +215,25 @@ __device__ __forceinline__ void tma_box(Tile tile, int row, const TensorMap& map
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(tile.address + panel * Tile::PANEL_BYTES +
                                                      row * 128),
-        "l"(reinterpret_cast<uint64_t>(&map.map)), "r"(barrier.address),
+        "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier.address),
         "r"(column + panel * Tile::PANEL_COLS), "r"(key), "r"(head), "r"(batch)
+        : "memory");
+  }
+}
+
+// The box of a row map (sm90_host.cuh) that holds row `key` and those that follow it, of which the
+// ROWS rows before row `stop` are inside; those outside become zero.
+template <typename Tile>
+__device__ __forceinline__ void tma_box_before(Tile tile, int stop, const CUtensorMap& map, int column,
+                                               int key, int head, int batch, Barrier barrier) {
+#pragma unroll
+  for (int panel = 0; panel < Tile::PANELS; ++panel) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(tile.address + panel * Tile::PANEL_BYTES),
+        "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier.address),
+        "r"(column + panel * Tile::PANEL_COLS), "r"(key + Tile::ROWS - stop), "r"(stop), "r"(head),
+        "r"(batch)
         : "memory");
   }
 }
@@ -221,33 +245,30 @@ __device__ __forceinline__ void tma_box(Tile tile, int row, const TensorMap& map
 template <typename T, int ROWS, int COLS>
 __device__ __forceinline__ void tma_load(SharedTile<T, ROWS, COLS> tile, const TensorMap& map,
                                          const int (&coordinate)[4], Barrier barrier) {
-  detail::tma_box(tile, 0, map, coordinate[0], coordinate[1], coordinate[2], coordinate[3], barrier);
+  detail::tma_box(tile, 0, map.map, coordinate[0], coordinate[1], coordinate[2], coordinate[3],
+                  barrier);
 }
 
-// tma_load of the rows in [begin, end), and zeros in the tile's other rows: eight rows at a time
-// where all or none are inside, else one. What is outside comes from before the tensor's first row.
+// tma_load of the rows in [begin, end), and zeros in the tile's other rows; `begin` is at least 0 and
+// `end` at most the tensor's number of rows. As many copies as tma_load makes, unless the range both begins and ends
+// inside the tile: then one for each row, and what is outside comes from before the tensor.
 template <typename T, int ROWS, int COLS>
-__device__ __forceinline__ void tma_load_rows(SharedTile<T, ROWS, COLS> tile,
-                                              const TensorMap& eights, const TensorMap& ones,
+__device__ __forceinline__ void tma_load_rows(SharedTile<T, ROWS, COLS> tile, const RowMap& map,
                                               const int (&coordinate)[4], Barrier barrier, int begin,
                                               int end) {
-  constexpr int BEFORE = -8;
-  int row = 0;
+  const int first = coordinate[1];
+  const int past = first + ROWS;
+  if (first < begin && end < past) {
 #pragma unroll 1
-  while (row < ROWS) {
-    const int first = coordinate[1] + row;
-    const int last = first + 7;
-    const bool inside = first >= begin && first < end;
-    const bool alike = inside ? last < end : last < begin || first >= end;
-    if (row % 8 == 0 && alike) {
-      detail::tma_box(tile, row, eights, coordinate[0], inside ? first : BEFORE, coordinate[2],
-                      coordinate[3], barrier);
-      row += 8;
-    } else {
-      detail::tma_box(tile, row, ones, coordinate[0], inside ? first : BEFORE, coordinate[2],
-                      coordinate[3], barrier);
-      row += 1;
+    for (int row = 0; row < ROWS; ++row) {
+      const int key = first + row;
+      detail::tma_box(tile, row, map.single, coordinate[0], begin <= key && key < end ? key : -1,
+                      coordinate[2], coordinate[3], barrier);
     }
+  } else {
+    const int stop = first < begin ? begin + ROWS : min(end, past);
+    detail::tma_box_before(tile, stop, map.map, coordinate[0], first, coordinate[2], coordinate[3],
+                           barrier);
   }
 }
 

@@ -1,15 +1,17 @@
 """One declaration per op: the executor, the docs and the import rules follow it."""
 
 import importlib
+import inspect
 import re
 import subprocess
 import sys
 
 import pytest
 
+from engine.cost import ops as costs
 from engine.cuir.docgen import GROUPS, document
-from engine.cuir.ops import OPS
-from engine.cuir.ops.spec import Effect, Pending, Proxy
+from engine.cuir.ops import OPS, traits
+from engine.cuir.ops.spec import Effect, Pending, Proxy, Trait
 from engine.cuir.parser import parse_block, parse_module
 from engine.resources import docs_dir
 
@@ -35,6 +37,17 @@ def test_every_op_has_an_executor(name):
     assert found.__code__.co_argcount == 2 + len(OPS[name].operands)
 
 
+def test_every_op_has_a_cost_and_every_cost_an_op():
+    found = {
+        name for name, item in vars(costs).items()
+        if inspect.isfunction(item) and not name.startswith("_")
+        and next(iter(inspect.signature(item).parameters.values())).annotation == "Bound"
+        and inspect.signature(item).return_annotation == "Demand"
+    }  # fmt: skip
+    named = {spec.cost for spec in OPS.values() if not spec.is_value}
+    assert named == found - {"cost"}
+
+
 @pytest.mark.parametrize("name", OPS)
 def test_declarations_are_coherent(name):
     spec = OPS[name]
@@ -44,6 +57,14 @@ def test_declarations_are_coherent(name):
         assert spec.proxy is not Proxy.NONE
     if spec.is_value:
         assert not spec.effects
+    if name in traits.GLOBAL_WRITES:
+        first = next(o for o in spec.operands if o.place == "args")
+        assert first.kind in ("tile", "place", "map"), "what it writes comes first"
+
+
+def test_every_trait_is_some_ops_and_every_set_holds_some():
+    assert {t for spec in OPS.values() for t in spec.traits} == set(Trait)
+    assert all(found for found in vars(traits).values() if isinstance(found, frozenset))
 
 
 def test_examples_in_the_reference_parse():

@@ -207,10 +207,9 @@ TWO_LOOPS = """\
 def test_a_name_that_two_loops_give_is_what_the_loop_around_gives_it() -> None:
     right = subject_of("full")
     subject = edited(right, AFTER, TWO_LOOPS + AFTER)
+    reaches = Reaches(subject)
     sides = {
-        words: {
-            s: Reaches(subject).of(only(subject, right, words), s).possible for s in (True, False)
-        }
+        words: {s: reaches.of(only(subject, right, words), s).possible for s in (True, False)}
         for words in ("`far > 1`", "`far > 3`", "`far > 4`")
     }
     assert sides == {

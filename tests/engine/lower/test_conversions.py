@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.cuir.conversions import UNSIGNED
 from engine.cuir.functions import TooWide
 from engine.cuir.infer import Typer
 from engine.cuir.nodes import (
@@ -46,7 +47,7 @@ from engine.lift.scope import Local, Program, Scope
 from engine.lift.syntax import parse_expression
 from engine.lift.tokens import Tokens
 from engine.lower.emit import Emitter, Names
-from engine.lower.kinds import UNSIGNED, module_kinds
+from engine.lower.kinds import module_kinds
 from engine.lower.legal import legal
 from engine.lower.templates import default_templates
 

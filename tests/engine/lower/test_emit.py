@@ -133,7 +133,7 @@ def test_spelling(cuir: str, cxx: str) -> None:
         ("x % y", "whole numbers"),
         ("x // y", "whole numbers"),
         ("nobody + 1", "nothing is named nobody"),
-        ("frobnicate(a)", "lower.toml"),
+        ("frobnicate(a)", "declare frobnicate"),
         ("exp2(a, b)", "takes 1"),
         ("'text'", "text"),
     ],

@@ -391,7 +391,7 @@ def test_another_specialisation_is_refused() -> None:
 def test_an_op_without_a_template_is_named() -> None:
     kernel = lifted("odd")
     target = edit(kernel.module, ("    sync()\n    store", "    teleport(sQ)\n    store"))
-    with pytest.raises(LowerError, match=r"teleport.*\n.*lower\.toml"):
+    with pytest.raises(LowerError, match=r"teleport.*\n.*engine/cuir/ops"):
         lower(kernel, target)
 
 

@@ -5,21 +5,13 @@ from __future__ import annotations
 import pytest
 
 from engine.cuir.nodes import Call, Expr, Index, Name, Slice, Tuple, walk_expr
+from engine.cuir.ops.spelling import WORDS, Spelling
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
-from engine.errors import LowerError
 from engine.lift.catalogue import default_catalogue, fill, match
 from engine.lift.syntax import Node, parse_expression
 from engine.lift.tokens import Tokens
-from engine.lower.templates import Template, default_templates, parse_templates
-
-HEAD = "version = 1\n"
-
-
-def parsed(text: str) -> Expr:
-    table = parse_templates((HEAD + text).encode(), "lower.toml")
-    ((_, group),) = table.ops.items()
-    return group[0].cuir
+from engine.lower.templates import Template, by_op, default_templates
 
 
 def test_holes_are_matched() -> None:
@@ -33,41 +25,32 @@ def test_holes_are_matched() -> None:
     assert [p.hole for p in template.pieces if p.hole] == ["s", "where", "f"]
 
 
+def made(*texts: str) -> Template:
+    ((_, group),) = by_op((Spelling("none", (), texts),)).items()
+    return group[0]
+
+
 def test_places_tell_what_parentheses_are_needed() -> None:
-    table = parse_templates(
-        (
-            HEAD + '[[op]]\ncuir = "f({a}, {b}, {c})"\ncxx = "f<{a}>({b}, {c}.x)"\ntype = "none"\n'
-        ).encode(),
-        "t",
-    )
-    places = {p.hole: p.place for p in table.ops["f"][0].pieces if p.hole}
-    assert places == {"a": "template", "b": "operand", "c": "atom"}
+    pieces = made("f({a}, {b}, {c}) -> f<{a}>({b}, {c}.x)").pieces
+    assert {p.hole: p.place for p in pieces if p.hole} == {
+        "a": "template", "b": "operand", "c": "atom",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("texts", "words"),
     [
-        ("what = 1", "unknown or wrong key: what"),
-        ('[[op]]\ncuir = "f({x}"\ntype = "none"', "does not parse"),
-        ('[[op]]\ncuir = "f({x})"\ncxx = "f({y})"\ntype = "none"', "holes"),
-        ('[[op]]\ncuir = "f({x})"\ncxx = "f()"\ntype = "none"', "holes"),
-        ('[[op]]\ncuir = "f({x}, at={y})"\ntype = "none"', "keywords"),
-        ('[[op]]\ncuir = "x"\ntype = "none"', "a call or an index"),
-        ('[[op]]\ncuir = "f()"\n', "an op is cuir, type"),
-        (
-            '[[op]]\ncuir = "f()"\ntype = "none"\n[[op]]\ncuir = "f()"\ntype = "none"',
-            "stands twice",
-        ),
-        ("[scalar]\nexp = 1", "takes"),
-        ("[names]\nf16 = 1", "cxx"),
-        ("[casts]\nf32 = 1", "C\\+\\+ type"),
-        ("[[", "not TOML"),
+        (("f({x}",), "does not parse"),
+        (("f({x}) -> f({y})",), "holes"),
+        (("f({x}) -> f()",), "holes"),
+        (("f({x}, at={y})",), "keywords"),
+        (("x",), "a call or an index"),
+        (("f()", "f()"), "stands twice"),
     ],
 )
-def test_a_wrong_table_names_the_entry(text: str, words: str) -> None:
-    with pytest.raises(LowerError, match=words) as caught:
-        parse_templates((HEAD + text).encode(), "lower.toml")
-    assert "docs/lower.md" in str(caught.value)
+def test_a_wrong_template_is_named(texts: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        made(*texts)
 
 
 def _heads(expr: Expr) -> str:
@@ -161,9 +144,5 @@ def test_what_a_template_writes_the_catalogue_reads(template: Template) -> None:
 
 
 def test_every_name_lifts_back() -> None:
-    catalogue, table = default_catalogue(), default_templates()
-    for name, symbol in table.names.items():
-        known = catalogue.types.get(symbol.cxx) or catalogue.constants.get(symbol.cxx)
-        if symbol.cxx in ("long long", "bool"):
-            continue  # words of C++ itself
-        assert known is not None and known.cuir == Name(name), name
+    for word in WORDS:
+        assert word.lower is None or word.lower in word.lift, word.name

@@ -46,8 +46,9 @@ def test_the_ways_are_what_they_are_called() -> None:
     assert not falls(draws.sorted_runs(shape, made()))
     assert falls(draws.unsorted(shape, made())) and falls(draws.permuted_runs(shape, made()))
     assert len(set(draws.all_equal(shape, made()).tolist())) == 1
-    first, last = draws.first_apart(shape, made()), draws.last_apart(shape, made())
-    assert first[0] == last[-1] == 1 and not first[8:].any() and not last[:-8].any()
+    assert draws.first_apart([13], made()).tolist() == 5 * [1] + 8 * [0]
+    assert draws.last_apart([13], made()).tolist() == 8 * [0] + 5 * [1]
+    assert not draws.first_apart(shape, made()).any()
     assert draws.with_tail(shape, made())[-60:].eq(draws.OUTSIDE).all()
     right = draws.prefix(shape, made()).int()
     assert right[0] == 1 and right[-1] == 0 and bool((right.diff() <= 0).all())

@@ -415,6 +415,12 @@ WRONG = {
         "return lists[b, q0 // BM, 1 + ceil_div(args.Nk, BN) + n] == 2",
         "return lists[b, 0, 1 + ceil_div(args.Nk, BN) + n] == 2",
     ),
+    "the first key by another block's first tile": (
+        "lists[b, q0 // BM, min(1, tiles)] * BN", "lists[b, 0, min(1, tiles)] * BN",
+    ),
+    "the last key by another block's last tile": (
+        "lists[b, q0 // BM, tiles] * BN", "lists[b, 0, tiles] * BN",
+    ),
     "lists that are never made": ("if args.planned == 0:", "if args.planned == 1:"),
     "an order that loses a kernel": (
         "listed = run(list_tiles[BM, BN]", "listed = run(class_tiles[BM, BN]",

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from engine.cuir.ops import SPELLINGS
 from engine.cuir.printer import print_module
 from engine.errors import TransferError
 from engine.lift import lift, load_package
@@ -14,7 +15,7 @@ from engine.lift.scope import RESERVED
 from engine.lift.syntax import KEYWORDS
 from engine.lower.legal import legal
 from engine.lower.lower import lower
-from engine.resources import catalogue_dir, include_dir, list_kernels
+from engine.resources import include_dir, list_kernels
 from engine.spec.recipe import Input
 from engine.transfer.rules import apply, plan
 from engine.transfer.rules.names import CPP, meaning_of
@@ -78,7 +79,7 @@ def test_the_lists_hold_what_the_lifter_and_the_kernels_use() -> None:
     # Every primitive that a statement of a kernel may call, now or after an edit.
     headers = "".join(p.read_text() for p in include_dir().rglob("*.cuh"))
     defined = set(re.findall(r"\b(\w+)\s*\([^;{}]*\)\s*(?:const\s*)?\{", headers))
-    texts = "".join(p.read_text() for p in catalogue_dir().glob("*.toml"))
+    texts = "\n".join(text for s in SPELLINGS for text in (*s.lift, *s.lower))
     for kernel in list_kernels():
         texts += load_package(kernel).source.decode()
     called = set(re.findall(r"(?<![\w.>])(\w+)(?:<[^;(]*>)?\(", texts))

@@ -30,7 +30,7 @@ def hunks(variant: str, kernel: str) -> tuple[tuple[Hunk, ...], set[str]]:
         ("softcap_causal", "exp2_approx(x", "Compute the spec's score"),
         ("softcap_causal", "score_factor = ", SHARED),
         ("softcap_causal", "s = keep(s", "Keep what the spec keeps"),
-        ("softcap_causal", "m_safe = ", "Guard rows without a kept key"),
+        ("softcap_causal", "m_ok = ", "Guard rows without a kept key"),
         ("sigmoid", "s = map(s", "Replace softmax by the spec's own weight"),
         ("alibi_causal", "s = map(s", "Compute the spec's score"),
         ("bias", "bias: tensor", "Pass bias to the kernel"),

@@ -1,0 +1,69 @@
+"""Whom an expression calls, which kernel it launches, and what is known when it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.cuir.arch import Arch
+from engine.cuir.nodes import Call, Expr, Index, Name, Tuple
+from engine.cuir.ops import OPS
+from engine.cuir.ops.spec import RuleContext
+from engine.cuir.ops.traits import BUILT, LAUNCHES
+from engine.cuir.types import DTYPES, DTypeValue, Scalar, Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Callee:
+    """A function or an op by its name, or a kernel that is launched; with what it is given.
+
+    `launch` are the operands that a launch gives by name (grid, threads, shared).
+    """
+
+    name: str
+    args: tuple[Expr, ...]
+    consts: tuple[Expr, ...]
+    launch: Mapping[str, Expr] | None = None
+
+    @property
+    def grid(self) -> tuple[Expr, ...]:
+        """The sizes of a launch's grid."""
+        given = None if self.launch is None else self.launch.get("grid")
+        return given.items if isinstance(given, Tuple) else ()
+
+
+def callee(expr: Expr | None) -> Callee | None:
+    """None where the expression is no call."""
+    match expr:
+        case Call(fn, (Index(Name(kernel), consts), Tuple(args)), kwargs) if fn in LAUNCHES:
+            return Callee(kernel, args, consts, dict(kwargs))
+        case Call(fn, (Name(kernel), Tuple(args)), kwargs) if fn in LAUNCHES:
+            return Callee(kernel, args, (), dict(kwargs))
+        case Call(fn, args, _, consts):
+            return Callee(fn, args, consts)
+    return None
+
+
+def is_launch(expr: Expr | None) -> bool:
+    """Whether an expression launches a kernel, however it is written."""
+    return isinstance(expr, Call) and expr.fn in LAUNCHES
+
+
+def launched(expr: Expr | None) -> Callee | None:
+    """The kernel that an expression launches."""
+    found = callee(expr)
+    return found if found is not None and found.launch is not None else None
+
+
+def built(expr: Expr, arch: Arch, types: Mapping[str, object]) -> int | float | bool | None:
+    """The value of an op that is known when a kernel is compiled for `arch`, where `types` are the
+    element types that names stand for; None of every other expression, and where one lacks."""
+    if not isinstance(expr, Call) or expr.fn not in BUILT:
+        return None
+    names = [str(types.get(a.id, a.id)) if isinstance(a, Name) else "" for a in expr.args]
+    given = [DTypeValue(DTYPES[name]) if name in DTYPES else Unknown() for name in names]
+    spec = OPS[expr.fn]
+    if len(given) != len(spec.operands) or Unknown() in given:
+        return None
+    found = spec.rule(RuleContext(arch), *given)
+    return found.value if isinstance(found, Scalar) else None

@@ -1,0 +1,74 @@
+"""An op's name is quoted where ops are declared and run, in rules and in the attention; all others
+ask traits (`engine.cuir.ops.traits`), so that a new op is in no list that somebody forgot."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from engine.cuir.ops import OPS
+from tests.packaging.test_imports import PACKAGES, imported, modules, within
+
+HOME = (
+    "engine.cuir.ops", "engine.cuir.execute", "engine.transfer.rules", "engine.transfer.match",
+    "engine.transfer.schedule", "engine.transfer.recipe", "engine.transfer.binding",
+)  # fmt: skip
+# Still quoted. No name is added: a trait, or a field of the declaration, takes its place.
+QUOTED = {
+    "engine.cost.overlap": {"mma_commit", "mma_wait"},
+    "engine.cost.tree": {"grid_dim"},
+    "engine.cost.values": {"block_id", "grid_dim", "sm_count"},
+    "engine.gates.guards": {"row_reduce"},
+    "engine.gates.ranges": {
+        "block_id", "claim", "compact", "fetch", "greatest", "grid_dim", "least", "post",
+    },
+    "engine.gates.reach": {"block_id", "sm_count", "warpgroup_id"},
+    "engine.gates.standings": {"grid_dim"},
+    "engine.gates.work_asked": {"block_id", "grid_dim"},
+    "engine.lift.constants": {"same_type", "shared_limit", "sizeof"},
+    "engine.service.drawn_lists": {
+        "block_id", "class_of", "compact", "greatest", "grid_dim", "least", "put", "put_bits",
+    },
+}  # fmt: skip
+# The same word for another thing: kinds of C++ values, operands, keys of data, operators of ATen.
+OTHER = {
+    "cubridge_tui.screens.recipe": {"keep"},
+    "engine.build.host_plan": {"shared"},
+    "engine.build.occupancy": {"shared"},
+    "engine.build.products": {"keep"},
+    "engine.cost.plan": {"shared"},
+    "engine.cuir.check": {"shared"},
+    "engine.gates.conformance": {"sizeof"},
+    "engine.lift.catalogue": {"shared", "tensor_map"},
+    "engine.lift.effects": {"sizeof"},
+    "engine.lift.expressions": {"shared"},
+    "engine.lift.scope": {"tensor_map"},
+    "engine.lift.toplevel": {"tensor_map"},
+    "engine.lower.statements": {"tensor_map"},
+    "engine.spec.clauses": {"map"},
+    "engine.spec.extremes": {"greatest"},
+    "engine.spec.ops_elementwise": {"copy", "fill"},
+    "engine.spec.ops_make": {"zeros"},
+    "engine.spec.ops_view": {"transpose"},
+    "engine.spec.text": {"keep"},
+}
+
+
+def quoted(path: Path) -> set[str]:
+    """Ops whose names stand as strings in a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    return {name for name in OPS if name in texts}
+
+
+def test_an_op_is_known_by_name_where_it_is_at_home() -> None:
+    found = {
+        module: names
+        for package in PACKAGES
+        for module, path in modules(package).items()
+        if any(within(name, ["engine.cuir"]) for name in imported(path, module))
+        and not within(module, HOME)
+        and (names := quoted(path))
+    }
+    assert found == {**QUOTED, **OTHER}
+    assert not QUOTED.keys() & OTHER.keys()
