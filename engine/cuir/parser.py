@@ -71,12 +71,12 @@ def parse_module(text: str, file: str = "<cuir>") -> Module:
 
 def parse_with_tables(text: str, file: str = "<cuir>") -> Parsed:
     """The module with its ids and line numbers."""
-    return _Parser(text, file).module()
+    return Parser(text, file).module()
 
 
 def parse_expr(text: str, file: str = "<expr>") -> Expr:
     """One expression, as it would stand inside a CuIR statement."""
-    parser = _Parser(text, file)
+    parser = Parser(text, file)
     body = parser.tree.body
     if len(body) != 1 or not isinstance(body[0], ast.Expr):
         raise CuirError("expected one expression", where=Where(file, 1, 1))
@@ -85,11 +85,13 @@ def parse_expr(text: str, file: str = "<expr>") -> Expr:
 
 def parse_block(text: str, file: str = "<hunk>") -> tuple[Stmt, ...]:
     """A block of statements (a hunk's text), indentation removed by the caller."""
-    parser = _Parser(text, file)
+    parser = Parser(text, file)
     return parser.block(parser.tree.body, ("",))
 
 
-class _Parser:
+class Parser:
+    """One text read; `engine.cuir.quote` adds holes to what may stand in it."""
+
     def __init__(self, text: str, file: str) -> None:
         self.file = file
         text = text.removeprefix("\ufeff")  # the byte-order mark of some editors
@@ -324,6 +326,8 @@ class _Parser:
                 return Lambda(tuple(p.arg for p in a.args), self.expr(body))
             case ast.List(items):
                 return Tuple(tuple(self.expr(i) for i in items))
+            case ast.Starred():
+                self.fail(node, "`*` does not exist in CuIR")
         self.fail(node, f"CuIR has no {type(node).__name__} expression")
 
     def index(self, node: ast.expr) -> Expr:
@@ -355,9 +359,6 @@ class _Parser:
                 params = tuple(self.expr(i) for i in items)
             case _:
                 self.fail(node, "only a name, or a name with constants in brackets, can be called")
-        for arg in args:
-            if isinstance(arg, ast.Starred):
-                self.fail(arg, "`*` does not exist in CuIR")
         return Call(
             name,
             tuple(self.expr(a) for a in args),

@@ -138,6 +138,15 @@ def map_blocks(body: Block, change: Callable[[Block], Block]) -> Block:
     )
 
 
+def map_statements(module: Module, name: str, change: Callable[[Stmt], Stmt]) -> Module:
+    """The module with `change` applied to every statement of one function, innermost first."""
+
+    def edit(stmts: Block) -> Block:
+        return tuple(map(change, stmts))
+
+    return map_function(module, name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+
+
 def map_function(module: Module, name: str, change: Callable[[Function], Function]) -> Module:
     functions = tuple(change(f) if f.name == name else f for f in module.functions)
     return replace(module, functions=functions)

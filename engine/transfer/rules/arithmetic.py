@@ -35,14 +35,13 @@ from engine.cuir.nodes import (
 )
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
-    Block,
     free_names,
-    map_blocks,
     map_expr,
-    map_function,
+    map_statements,
     map_stmt_exprs,
 )
 from engine.transfer.rules.hoist import Labels, hoist
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import is_element_op
 
 ELEMENT = frozenset({"x", "s", "i", "j"})
@@ -237,25 +236,14 @@ def hoist_shared(module: Module, found: Attention) -> Module:
         made[name] = Assign(name, expr)
         return Name(name)
 
-    def edit(stmts: Block) -> Block:
-        return tuple(
-            map_stmt_exprs(s, lambda e: _in_lambdas(e, name_of)) if _is_map(s, found) else s
-            for s in stmts
-        )
+    def edit(stmt: Stmt) -> Stmt:
+        mine = is_element_op(stmt, found, "map")
+        return map_stmt_exprs(stmt, lambda e: _in_lambdas(e, name_of)) if mine else stmt
 
-    edited = map_function(module, kernel.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    edited = map_statements(module, kernel.name, edit)
     for statement in made.values():
         edited = hoist(edited, kernel.name, statement)
     return edited
-
-
-def _is_map(stmt: Stmt, found: Attention) -> bool:
-    return (
-        is_element_op(stmt, found)
-        and isinstance(stmt, Assign)
-        and isinstance(stmt.value, Call)
-        and stmt.value.fn == "map"
-    )
 
 
 def _in_lambdas(expr: Expr, name_of: Callable[[Expr, str], Name]) -> Expr:
@@ -279,3 +267,15 @@ def _named(expr: Expr, params: Set[str], place: str, name_of: Callable[[Expr, st
 
 
 _PLACES = {"*": "factor", "/": "factor", "+": "shift", "-": "shift"}
+
+
+RULE = Rule(
+    "shared",
+    "Compute what all elements share once",
+    "a factor or a constant that is the same for every element is one value before "
+    "the loop, not an instruction per element",
+    "score",
+    applies=lambda case: case.rest is not None or not case.softmax,
+    edit=lambda module, case: hoist_shared(module, case.found),
+    after=("next_tile",),
+)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from engine.cuir.device_scalars import head_sizes
-from engine.cuir.nodes import Expr, Module, Name
+from engine.cuir.nodes import Module, Name
 from engine.errors import InputError
-from engine.spec.recipe import Input, Recipe
-from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField, Workspace
-from engine.transfer.match import Attention
+from engine.spec.recipe import Recipe
+from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField
+from engine.transfer.rules.rule import Case
 
 # What one place of the kernel's order may be called: a spec that declares two sizes equal by giving
 # them one name has that name in both places.
@@ -24,17 +22,9 @@ def _order(source: tuple[str, ...], canonical: tuple[str, ...]) -> tuple[str, ..
     )
 
 
-def binding_of(
-    module: Module,
-    found: Attention,
-    recipe: Recipe,
-    used: list[Input],
-    factor: Expr,
-    workspace: Workspace | None = None,
-    theirs: Mapping[str, str] | None = None,
-) -> Binding:
-    """`theirs` is what the spec says where `recipe` has a name of ours."""
-    theirs = theirs or {}
+def binding_of(case: Case) -> Binding:
+    """What fills each field of the target's arguments."""
+    module, found, recipe, theirs = case.module, case.found, case.recipe, case.theirs
     _columns_fit(module, recipe)
     canonical = {
         "q": ("B", "Hq", "Nq", "D"),
@@ -56,13 +46,13 @@ def binding_of(
             output=True,
         )
     )
-    if recipe.weight is None and "lse" in found.fields:
+    if case.softmax and "lse" in found.fields:
         lse = ("B", "Hq", "Nq")
         tensors.append(TensorField(found.fields["lse"], "LSE", lse, lse, "f32", output=True))
-    scalars = [ScalarField(found.fields["scale"], factor)]
+    scalars = [ScalarField(found.fields["scale"], case.factor)]
     own = {f.name for f in module.fields}
     new_sizes: list[str] = []
-    for item in used:
+    for item in case.used:
         if item.dims:
             source = theirs.get(item.name, item.name)
             dims = tuple(theirs.get(d, d) for d in item.dims)
@@ -76,6 +66,7 @@ def binding_of(
         SizeField(f.name, f.name) for f in module.fields if f.type == "i32" and f.name in SIZES
     ]
     sizes += [SizeField(d, theirs.get(d, d)) for d in new_sizes if d not in ("D", "Dv")]
+    workspace = None if case.lists is None else case.lists.workspace
     return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace)
 
 

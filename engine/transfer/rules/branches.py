@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.cuir.nodes import (
-    Assign,
     Binary,
     Bool,
     Call,
@@ -27,7 +26,8 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import Block, map_blocks, map_expr, map_function, map_stmt_exprs
+from engine.transfer.rewrite import map_expr, map_statements, map_stmt_exprs
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import is_element_op
 
 
@@ -62,26 +62,15 @@ def look_at_all(module: Module, found: Attention) -> Module:
 
     def change(node: Expr) -> Expr | None:
         match node:
-            case Call("keep", (*tiles, Lambda(params, body)), kwargs, consts) if _pays(body):
-                return Call("keep", (*tiles, Lambda(params, unbranched(body))), kwargs, consts)
+            case Call("keep", (*tiles, Lambda(params, body))) if _pays(body):
+                return replace(node, args=(*tiles, Lambda(params, unbranched(body))))
         return None
 
-    def edit(stmts: Block) -> Block:
-        return tuple(
-            map_stmt_exprs(s, lambda e: map_expr(e, change)) if _masks(s, found) else s
-            for s in stmts
-        )
+    def edit(stmt: Stmt) -> Stmt:
+        keeps = is_element_op(stmt, found, "keep")
+        return map_stmt_exprs(stmt, lambda e: map_expr(e, change)) if keeps else stmt
 
-    return map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
-
-
-def _masks(stmt: Stmt, found: Attention) -> bool:
-    return (
-        is_element_op(stmt, found)
-        and isinstance(stmt, Assign)
-        and isinstance(stmt.value, Call)
-        and stmt.value.fn == "keep"
-    )
+    return map_statements(module, found.kernel, edit)
 
 
 def _pays(predicate: Expr) -> bool:
@@ -106,3 +95,15 @@ def _guarded(node: Expr) -> bool:
 
 def _nonzero(divisor: Expr) -> bool:
     return isinstance(divisor, Num) and divisor.value != 0
+
+
+RULE = Rule(
+    "branches",
+    "Look at all alternatives of the mask",
+    "`and` and `or` are a branch for each element, which lanes take apart; with "
+    "`&` and `|` each comparison is one instruction",
+    "mask",
+    applies=lambda case: case.masked,
+    edit=lambda module, case: look_at_all(module, case.found),
+    after=("output",),
+)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from engine.cuir.facts import expressions, statements
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -31,11 +32,10 @@ from engine.cuir.nodes import (
     Select,
     Stmt,
     blocks,
-    walk_block,
-    walk_expr,
 )
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import Block, map_blocks, map_function, stmt_exprs
+from engine.transfer.rewrite import Block, map_statements
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.stage import starts_matmul
 
 KEYS_ALONE = 80
@@ -78,15 +78,15 @@ def take_smaller_tiles(module: Module, found: Attention) -> Module:
     """
     kernel = module.function(found.kernel)
     keys, rows = _tile(kernel, found, 1), _tile(kernel, found, 0)
-    statements = [s for _, s in walk_block(kernel.body, (kernel.name,))]
+    stmts = list(statements(kernel))
     if keys is None:
         return module
     dense = _dense(kernel)
-    masks = [set(_operands(s, "keep")) for s in statements]
+    masks = [set(_operands(s, "keep")) for s in stmts]
     masked = any(dense & operands for operands in masks)
-    taken = [*masks, *(set(_operands(s, "map")) for s in statements)]
+    taken = [*masks, *(set(_operands(s, "map")) for s in stmts)]
     vectors = max(len(operands - dense) for operands in taken)
-    if any(map(starts_matmul, statements)):
+    if any(map(starts_matmul, stmts)):
         if len(dense) < MANY_TILES or rows is None:
             return module
         module = _with_tile(module, found, rows, _least)
@@ -140,7 +140,7 @@ def _dense(kernel: Function) -> set[str]:
     """The names of the dense tiles that a kernel loads."""
     return {
         stmt.target
-        for _, stmt in walk_block(kernel.body, (kernel.name,))
+        for stmt in statements(kernel)
         if isinstance(stmt, Assign)
         and isinstance(stmt.value, Call)
         and stmt.value.fn == "load_tile"
@@ -156,21 +156,16 @@ def _with_tile(
     place = kernel.consts.index(const)
     given = {
         node.index[place]
-        for _, stmt in walk_block(host.body, (host.name,))
-        for expr in stmt_exprs(stmt)
-        for node in walk_expr(expr)
+        for node in expressions(host)
         if isinstance(node, Index) and node.base == Name(found.kernel)
     }
 
-    def edit(stmts: Block) -> Block:
-        return tuple(
-            replace(s, value=change(s.value))
-            if isinstance(s, Assign) and Name(s.target) in given
-            else s
-            for s in stmts
-        )
+    def edit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Assign) and Name(stmt.target) in given:
+            return replace(stmt, value=change(stmt.value))
+        return stmt
 
-    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    return map_statements(module, host.name, edit)
 
 
 def held_alone(module: Module, found: Attention, sizes: Mapping[str, int]) -> bool:
@@ -180,15 +175,11 @@ def held_alone(module: Module, found: Attention, sizes: Mapping[str, int]) -> bo
 
 def _tile(kernel: Function, found: Attention, place: int) -> str | None:
     """The kernel's constant that says how many rows (0) or keys (1) a tile has."""
-    for _, stmt in walk_block(kernel.body, (kernel.name,)):
-        for expr in stmt_exprs(stmt):
-            for node in walk_expr(expr):
-                match node:
-                    case Call(fn, _, _, (*sizes,)) if fn == found.schedule.count:
-                        size = sizes[place] if len(sizes) > place else None
-                        return (
-                            size.id if isinstance(size, Name) and size.id in kernel.consts else None
-                        )
+    for node in expressions(kernel):
+        match node:
+            case Call(fn, _, _, (*sizes,)) if fn == found.schedule.count:
+                size = sizes[place] if len(sizes) > place else None
+                return size.id if isinstance(size, Name) and size.id in kernel.consts else None
     return None
 
 
@@ -224,3 +215,26 @@ def _choices(value: Expr) -> list[int | None]:
         case Select(_, then, other):
             return [*_choices(then), *_choices(other)]
     return [None]
+
+
+NARROW = Rule(
+    "narrow_tiles",
+    "Take key tiles that leave registers for the dense tile",
+    "its loads start before the score's matmul is waited for: their latency passes "
+    "under the matmul, and their elements are held until the score is there",
+    "inputs",
+    applies=lambda case: bool(case.words.tensors),
+    edit=lambda module, case: narrow_tiles(module, case.found, case.bytes, case.plain),
+    after=("stage",),
+)
+SMALLER = Rule(
+    "smaller_tiles",
+    "Take tiles that leave registers for what is read",
+    "all that the score and the mask read at once would spill beside a whole tile; the "
+    "price is more tiles, each with its barriers and row maxima: a third more of 48 "
+    "keys than of 64, twice as many of 16 as of 32, three times as many as of 48",
+    "inputs",
+    applies=lambda case: bool(case.words.tensors),
+    edit=lambda module, case: take_smaller_tiles(module, case.found),
+    after=("narrow_tiles",),
+)

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from engine.cuir.nodes import (
-    Assign,
-    Call,
-    Compare,
-    Expr,
-    Index,
-    Lambda,
-    Module,
-    Name,
-    Num,
-    Select,
-    Stmt,
-    walk_expr,
-)
+from dataclasses import replace
+
+from engine.cuir.nodes import Call, Expr, Index, Module, Name, Num, walk_expr
+from engine.cuir.quote import stmt
 from engine.spec.recipe import Recipe
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import Block, map_stmt_exprs
-from engine.transfer.rules.sites import NEG_INF, edit_site
+from engine.transfer.rules.rule import Rule
+from engine.transfer.rules.sites import edit_site
 
 
 def rows_may_be_empty(recipe: Recipe) -> bool:
@@ -33,24 +24,17 @@ def rows_may_be_empty(recipe: Recipe) -> bool:
 
 
 def guard_empty_rows(module: Module, found: Attention) -> Module:
+    """In the iteration that finds a row maximum, maps take it with 0 for -inf."""
+
     def edit(site: Site, stmts: Block) -> Block:
-        top = site.row_max_name
-        safe = f"{top}_ok"
-        guard = Assign(
-            safe,
-            Call(
-                "map",
-                (
-                    Name(top),
-                    Lambda(("x",), Select(Compare("==", Name("x"), NEG_INF), Num(0.0), Name("x"))),
-                ),
-            ),
-        )
+        top, safe = site.row_max_name, f"{site.row_max_name}_ok"
+        guard = stmt("safe = map(top, lambda x: 0.0 if x == -inf else x)", safe=safe, top=top)
         head, tail = stmts[: site.row_max + 1], stmts[site.row_max + 1 :]
-        out: list[Stmt] = []
-        for stmt in tail:
-            out.append(map_stmt_exprs(stmt, lambda e: _guard_use(e, top, safe)))
-        return (*head, guard, *out)
+        return (
+            *head,
+            guard,
+            *(map_stmt_exprs(s, lambda e: _guard_use(e, top, safe)) for s in tail),
+        )
 
     return edit_site(module, found, edit)
 
@@ -58,8 +42,17 @@ def guard_empty_rows(module: Module, found: Attention) -> Module:
 def _guard_use(expr: Expr, top: str, safe: str) -> Expr:
     """Uses of the row max as an operand of `map` in the same iteration read the guarded one."""
     match expr:
-        case Call("map", args, kwargs, params):
-            return Call(
-                "map", tuple(Name(safe) if a == Name(top) else a for a in args), kwargs, params
-            )
+        case Call("map", args):
+            return replace(expr, args=tuple(Name(safe) if a == Name(top) else a for a in args))
     return expr
+
+
+RULE = Rule(
+    "empty_rows",
+    "Guard rows without a kept key",
+    "a row whose keys are all masked so far has row max -inf, and -inf - (-inf) is NaN",
+    "empty_rows",
+    applies=lambda case: case.softmax and rows_may_be_empty(case.recipe),
+    edit=lambda module, case: guard_empty_rows(module, case.found),
+    after=("spread",),
+)

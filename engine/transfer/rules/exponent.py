@@ -23,9 +23,11 @@ from engine.cuir.nodes import (
     Unary,
     walk_expr,
 )
+from engine.cuir.quote import rewrites
 from engine.spec.recipe import Recipe
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import Block, map_expr, map_stmt_exprs
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import edit_site
 
 LOGIT = 2.0**17  # |x * scale|: what the kernels' own exponential is right for, with room
@@ -100,18 +102,23 @@ def magnitude(expr: Expr, recipe: Recipe) -> float:
 
 def subtract_first(module: Module, found: Attention) -> Module:
     """`exp2(x * c - top * c)` of score tiles as `exp2((x - top) * c)`."""
-
-    def change(expr: Expr) -> Expr | None:
-        match expr:
-            case Binary("-", Binary("*", x, c), Binary("*", top, same)) if c == same:
-                return Binary("*", Binary("-", x, top), c)
-        return None
+    change = rewrites("x * c - top * c", "(x - top) * c")
 
     def edit(site: Site, stmts: Block) -> Block:
         after = site.row_max + 1
-        return (
-            *stmts[:after],
-            *(map_stmt_exprs(s, lambda e: map_expr(e, change)) for s in stmts[after:]),
-        )
+        tail = (map_stmt_exprs(s, lambda e: map_expr(e, change)) for s in stmts[after:])
+        return (*stmts[:after], *tail)
 
     return edit_site(module, found, edit)
+
+
+RULE = Rule(
+    "exponent",
+    "Subtract the row maximum before the factor",
+    "a part of the score may be any float: at the ends of its range the row maximum "
+    "times log2(e) overflows, and far before that its rounding is a large exponent",
+    "score",
+    applies=lambda case: case.softmax and unbounded(case.recipe.score, case.recipe),
+    edit=lambda module, case: subtract_first(module, case.found),
+    after=("cap",),
+)

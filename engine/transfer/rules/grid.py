@@ -10,8 +10,7 @@ window are, the fixed share ends sooner and stays.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from engine.cuir.facts import expressions, statements
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -19,22 +18,21 @@ from engine.cuir.nodes import (
     Function,
     Module,
     Name,
-    Num,
-    walk_block,
+    Stmt,
     walk_expr,
 )
+from engine.cuir.quote import expr as quoted
+from engine.cuir.quote import matched
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
-    Block,
     free_names,
-    map_blocks,
     map_expr,
-    map_function,
+    map_statements,
     map_stmt_exprs,
     read_names,
-    stmt_exprs,
 )
 from engine.transfer.rules.order import first_rows_first, share_is_even
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sharing import steps_by_the_grid
 
 PIECES = 2  # of work per block: with 1 each pays a block's start, with 3 the end is longer
@@ -53,15 +51,11 @@ def spread_uneven_rows(module: Module, found: Attention) -> Module:
         return module
     grid = _grid_names(host, kernel.name)
 
-    def edit(stmts: Block) -> Block:
-        return tuple(
-            map_stmt_exprs(s, lambda e: map_expr(e, _spread))
-            if isinstance(s, Assign) and s.target in grid
-            else s
-            for s in stmts
-        )
+    def edit(stmt: Stmt) -> Stmt:
+        mine = isinstance(stmt, Assign) and stmt.target in grid
+        return map_stmt_exprs(stmt, lambda e: map_expr(e, _spread)) if mine else stmt
 
-    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    return map_statements(module, host.name, edit)
 
 
 def begin_with_the_longest(module: Module, found: Attention) -> Module:
@@ -79,16 +73,14 @@ def work_is_uneven(module: Module, found: Attention) -> bool:
 
 def _steps_by_the_grid(kernel: Function) -> bool:
     """True when a loop of the kernel starts at the block's number and steps by their number."""
-    return any(steps_by_the_grid(s) for _, s in walk_block(kernel.body, (kernel.name,)))
+    return any(map(steps_by_the_grid, statements(kernel)))
 
 
 def _grid_names(host: Function, kernel: str) -> frozenset[str]:
     """The names that the launch of `kernel` takes its number of blocks from."""
     calls = (
         call
-        for _, stmt in walk_block(host.body, (host.name,))
-        for expr in stmt_exprs(stmt)
-        for call in walk_expr(expr)
+        for call in expressions(host)
         if isinstance(call, Call) and call.fn == "run" and _launches(call, kernel)
     )
     return frozenset().union(*(free_names(dict(call.kwargs)["grid"]) for call in calls))
@@ -103,9 +95,30 @@ def _launches(run: Call, kernel: str) -> bool:
 
 def _spread(expr: Expr) -> Expr | None:
     """At least a block per multiprocessor as before, and one per PIECES pieces of work."""
-    match expr:
-        case Call("min", (pieces, Call("sm_count", ()))) | Call(
-            "min", (Call("sm_count", ()), pieces)
-        ):
-            return Call("max", (expr, Call("ceil_div", (pieces, Num(PIECES)))))
+    for blocks in ("min(works, sm_count())", "min(sm_count(), works)"):
+        holes = matched(blocks, expr)
+        if holes is not None:
+            return quoted(f"max({blocks}, ceil_div(works, {PIECES}))", **holes)
     return None
+
+
+LONGEST = Rule(
+    "longest",
+    "Begin with the longest rows",
+    "the mask makes the first rows the longest: begun last, each would hold the launch "
+    "up alone when all others are done",
+    "mask",
+    applies=lambda case: case.masked,
+    edit=lambda module, case: begin_with_the_longest(module, case.found),
+    after=("launch_lists",),
+)
+SPREAD = Rule(
+    "spread",
+    "Hand out uneven rows as multiprocessors become free",
+    "the mask makes some rows longer than others: a share of the work that is "
+    "fixed before the launch would leave multiprocessors idle at the end",
+    "mask",
+    applies=lambda case: case.masked and not case.queue,
+    edit=lambda module, case: spread_uneven_rows(module, case.found),
+    after=("longest",),
+)

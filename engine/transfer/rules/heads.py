@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from engine.cuir.nodes import Assign, Attr, Binary, Call, Expr, Module, Name, Num
-from engine.errors import TransferError
+from engine.cuir.facts import statements
+from engine.cuir.nodes import Assign, Attr, Expr, Module, Name, Num
+from engine.errors import CuBridgeError, TransferError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.recipe import Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import free_names, map_expr, substitute
-from engine.transfer.rules.sites import statements
 
 
 def check_heads(module: Module, found: Attention, recipe: Recipe) -> None:
     """The kernel's own map from query head to key/value head must be the spec's."""
     kernel = module.function(found.kernel)
     own = found.kv_head
-    for stmt in statements(kernel.body):
+    for stmt in statements(kernel):
         if isinstance(stmt, Assign) and own == Name(stmt.target):
             own = stmt.value
     sizes = {"Hq": Attr(Name("args"), "Hq"), "Hkv": Attr(Name("args"), "Hkv")}
@@ -36,19 +36,10 @@ def check_heads(module: Module, found: Attention, recipe: Recipe) -> None:
 
 
 def _fold(expr: Expr) -> int:
-    match expr:
-        case Num(int() as value):
-            return value
-        case Binary(op, left, right):
-            a, b = _fold(left), _fold(right)
-            return (
-                {"+": a + b, "-": a - b, "*": a * b}.get(op)
-                if op in "+-*"
-                # type: ignore[return-value]
-                else (a // b if op == "//" else a % b)
-            )
-        case Call("floor_div", (left, right)):
-            return _fold(left) // _fold(right)
-        case Call("floor_mod", (left, right)):
-            return _fold(left) % _fold(right)
-    raise TransferError("the map from query head to key/value head is not integer arithmetic")
+    try:
+        value = evaluate(expr, {})
+    except (CuBridgeError, ArithmeticError, LookupError, TypeError):
+        value = None
+    if not isinstance(value, int):
+        raise TransferError("the map from query head to key/value head is not integer arithmetic")
+    return value

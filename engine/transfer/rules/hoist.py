@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from engine.cuir.nodes import (
     Assign,
     Expr,
-    For,
     Function,
     Module,
     Name,
@@ -19,6 +18,7 @@ from engine.cuir.nodes import (
 from engine.transfer.match import block_at
 from engine.transfer.rewrite import free_names, stmt_exprs
 from engine.transfer.rules.inputs import is_view
+from engine.transfer.rules.names import Fresh, own_names
 from engine.transfer.rules.sites import put_block
 
 
@@ -27,20 +27,11 @@ class Labels:
 
     def __init__(self, kernel: Function) -> None:
         self._of: dict[Expr, str] = {}
-        self._taken = {p.name for p in kernel.params} | set(kernel.consts)
-        for _, stmt in walk_block(kernel.body, ()):
-            if isinstance(stmt, Assign):
-                self._taken.add(stmt.target)
-            elif isinstance(stmt, For):
-                self._taken.add(stmt.var)
+        self._fresh = Fresh(own_names(kernel))
 
     def of(self, value: Expr, wanted: str) -> str:
         if value not in self._of:
-            name, number = wanted, 2
-            while name in self._taken:
-                name, number = f"{wanted}_{number}", number + 1
-            self._of[value] = name
-            self._taken.add(name)
+            self._of[value] = self._fresh(wanted)
         return self._of[value]
 
 

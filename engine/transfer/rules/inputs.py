@@ -1,7 +1,8 @@
-"""Extra inputs: a field of the argument struct and a view in the kernel."""
+"""What functions read of extra inputs: views of tensors, fields of the argument struct."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from engine.cuir.nodes import (
@@ -9,52 +10,18 @@ from engine.cuir.nodes import (
     Attr,
     Call,
     Expr,
-    Field,
     Function,
     Module,
     Name,
     Num,
     Stmt,
-    walk_block,
 )
-from engine.errors import TransferError
+from engine.cuir.quote import assign
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import map_function, stmt_reads, substitute
-from engine.transfer.rules.names import meaning_of, own_names
-
-RENAME = "rename the dimension in the spec"
-
-
-def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
-    have = {f.name for f in module.fields}
-    fields = list(module.fields)
-    views: list[Stmt] = []
-    for item in used:
-        for name in item.dims:
-            meaning = None if name.isdigit() else meaning_of(name)
-            if meaning is not None and name not in ("D", "Dv"):
-                raise TransferError(
-                    f"the dimension {name} of the spec's {item.name} cannot be called so in a "
-                    f"kernel: it is {meaning}",
-                    fix=RENAME,
-                )
-        for dim in item.dims:
-            if not dim.isdigit() and dim not in have and dim not in ("D", "Dv"):
-                fields.append(Field(dim, "i32"))
-                have.add(dim)
-        fields.append(Field(item.name, _field_type(item)))
-        have.add(item.name)
-        if item.dims:
-            views.append(view_of(item))
-
-    def change(function: Function) -> Function:
-        last = max(i for i, s in enumerate(function.body) if is_view(s))
-        body = function.body[: last + 1] + tuple(views) + function.body[last + 1 :]
-        return replace(function, body=body)
-
-    return map_function(replace(module, fields=tuple(fields)), found.kernel, change)
+from engine.transfer.rules.names import own_names
 
 
 def names_in(module: Module, found: Attention) -> set[str]:
@@ -65,32 +32,23 @@ def names_in(module: Module, found: Attention) -> set[str]:
         names.add(function.name)
         names.update(function.consts)
     kernel = module.function(found.kernel)
-    for _, stmt in walk_block(kernel.body, (kernel.name,)):
-        names |= stmt_reads(stmt)
+    names = names.union(*map(stmt_reads, kernel.body))
     schedule = found.schedule
     read_there = (schedule.count, schedule.index, schedule.full, schedule.lead)
     functions = (kernel, *(module.function(name) for name in read_there if name is not None))
     return names.union(*map(own_names, functions))
 
 
+_ELEMENTS = {"T": "T", "f32": "f32", "f16": "f16", "bf16": "bf16", "bool": "bool"}
+
+
 def view_of(item: Input) -> Assign:
     """The statement that makes a tensor input readable in a function."""
-    args = (Attr(Name("args"), item.name), *map(_size, item.dims))
-    return Assign(item.name, Call("gmem", args, (), (_element(item.dtype),)))
-
-
-def _field_type(item: Input) -> str:
-    return (
-        "tensor"
-        if item.dims
-        else {"i32": "i32", "i64": "i64", "bool": "i32"}.get(item.dtype, "f32")
-    )
-
-
-def _element(dtype: str) -> Expr:
-    return Name(
-        {"T": "T", "f32": "f32", "f16": "f16", "bf16": "bf16", "bool": "bool"}.get(dtype, "i32")
-    )
+    field, sizes = Attr(Name("args"), item.name), tuple(map(_size, item.dims))
+    return assign(
+        "view = gmem[element](field, *sizes)",
+        view=item.name, element=_ELEMENTS.get(item.dtype, "i32"), field=field, sizes=sizes,
+    )  # fmt: skip
 
 
 def _size(dim: str) -> Expr:
@@ -100,6 +58,16 @@ def _size(dim: str) -> Expr:
 def is_view(stmt: Stmt) -> bool:
     """True for the statement that makes a view of a tensor."""
     return isinstance(stmt, Assign) and isinstance(stmt.value, Call) and stmt.value.fn == "gmem"
+
+
+def behind_views(module: Module, function: str, new: Iterable[Stmt]) -> Module:
+    """`new` statements right behind the function's own views."""
+
+    def change(function: Function) -> Function:
+        at = max(n for n, stmt in enumerate(function.body) if is_view(stmt)) + 1
+        return replace(function, body=(*function.body[:at], *new, *function.body[at:]))
+
+    return map_function(module, function, change)
 
 
 def scalar_inputs(expr: Expr, recipe: Recipe) -> Expr:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from engine.cuir.nodes import Assign, Attr, Binary, Call, Expr, Function, Name, Num, Return, Stmt
+from engine.cuir.nodes import Assign, Attr, Expr, Function, Name, Num, Return
+from engine.cuir.quote import assign, expr
 from engine.transfer import schedule as intervals
 from engine.transfer.linear import tidy
-from engine.transfer.rewrite import free_names, stmt_exprs
+from engine.transfer.rewrite import free_names, stmt_reads
 from engine.transfer.rules.names import Fresh
 
-KEYS, QUERIES = Attr(Name("args"), "Nk"), Attr(Name("args"), "Nq")
+KEYS = Attr(Name("args"), "Nk")
+ZERO: Expr = Num(0)
 
 
 def passed_over(lead: Function, keep: Expr, fresh: Fresh) -> Function:
@@ -33,39 +35,34 @@ def passed_over(lead: Function, keep: Expr, fresh: Fresh) -> Function:
 
     def ends(span: intervals.KeyRange) -> Expr:
         """The first tile behind the range; below 0 where no key lies in it."""
-        return Call("ceil_div", (tidy(Binary("+", span.high, Num(1))), tile_keys))
+        beyond = tidy(expr("high + 1", high=span.high))
+        return expr("ceil_div(beyond, keys)", beyond=beyond, keys=tile_keys)
 
     own_ends = [ends(span) for span in (of_own.prefix, of_own.rest) if span is not None]
     if of_block == intervals.KeyRanges(None, None) or not own_ends:
         return lead
     if of_own == of_block:  # the ranges are the same for all rows
         return replace(lead, body=(Return(Num(0)),))
-    body: list[Stmt] = []
-    passed: list[Expr] = []  # behind the last key, of the tiles from `begin` on and of the prefix
     # Only this is at least 0: no tile before it is passed over, so none below 0 is.
-    zero: Expr = Num(0)
-    body.append(Assign(behind.id, reduce(intervals.maximum, own_ends, zero)))
+    body = [Assign(behind.id, reduce(intervals.maximum, [ZERO, *own_ends]))]
+    passed: list[Expr] = []  # behind the last key, of the tiles from `begin` on and of the prefix
     if of_block.rest is not None:
-        start: Expr = Binary("//", of_block.rest.low, tile_keys)
+        start: Expr = expr("low // keys", low=of_block.rest.low, keys=tile_keys)
         if of_block.prefix is not None:
             body.append(Assign(prefix.id, ends(of_block.prefix)))
             start = intervals.maximum(prefix, start)
         body += [Assign(begin.id, start), Assign(end.id, ends(of_block.rest))]
-        stop = Call("max", (begin, behind))
-        passed.append(Call("max", (Num(0), Binary("-", end, stop))))
+        passed.append(expr("max(0, e - max(b, own))", e=end, b=begin, own=behind))
     elif of_block.prefix is not None:
         prefix = end
         body.append(Assign(prefix.id, ends(of_block.prefix)))
     if of_block.prefix is not None:
-        passed.append(Call("max", (Num(0), Binary("-", prefix, behind))))
-    total = passed[0] if len(passed) == 1 else Binary("+", passed[0], passed[1])
-    body.append(Return(total))
-    read = frozenset[str]().union(*(free_names(e) for s in body for e in stmt_exprs(s)))
-    bounds = ((last.id, first, block_rows), (own_last.id, own, own_rows))
-    lasts = tuple(_last(*bound) for bound in bounds if bound[0] in read)
-    return replace(lead, body=(*lasts, *body))
-
-
-def _last(name: str, first: Expr, rows: Expr) -> Assign:
-    value = Binary("-", Call("min", (Binary("+", first, rows), QUERIES)), Num(1))
-    return Assign(name, value)
+        passed.append(expr("max(0, prefix - own)", prefix=prefix, own=behind))
+    total = reduce(lambda a, b: expr("a + b", a=a, b=b), passed)
+    read = frozenset[str]().union(free_names(total), *map(stmt_reads, body))
+    lasts = [
+        assign("last = min(first + rows, args.Nq) - 1", last=name, first=beginning, rows=rows)
+        for name, beginning, rows in ((last, first, block_rows), (own_last, own, own_rows))
+        if name.id in read
+    ]
+    return replace(lead, body=(*lasts, *body, Return(total)))

@@ -10,204 +10,211 @@ last key that partial tiles keep.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from engine.cuir.nodes import (
     Assign,
     Attr,
-    Binary,
-    Bool,
     Call,
-    Compare,
-    Do,
     Expr,
-    For,
+    Field,
     Function,
     If,
     Index,
-    Lambda,
     Module,
     Name,
     Num,
     Param,
-    Select,
-    Slice,
     Stmt,
-    Tuple,
-    walk_block,
 )
+from engine.cuir.quote import block, call, expr, stmt
+from engine.errors import TransferError
 from engine.transfer import bounds, logic
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
 from engine.transfer.ranges import Range, with_ranges
-from engine.transfer.rewrite import Block, free_names, stmt_exprs, substitute
+from engine.transfer.rewrite import (
+    Block,
+    free_names,
+    map_blocks,
+    map_function,
+    stmt_reads,
+    substitute,
+)
 from engine.transfer.rules.branches import unbranched
 from engine.transfer.rules.inputs import view_of
 from engine.transfer.rules.lists import (
     ARGS,
     BITS,
     FULL,
-    HEADS,
     KEYS,
+    LANES,
     PARTIAL,
-    QUERIES,
     SHARE,
     SKIP,
     WARP,
     Area,
     Lists,
     bits_at,
+    launches,
     view_of_lists,
 )
-from engine.transfer.rules.names import Fresh
+from engine.transfer.rules.names import Fresh, own_names
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.words import Words
 from engine.transfer.schedule import KEY, ROW
+
+ZERO = Num(0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Names inside one of the kernels."""
+    """Names inside one of the kernels, whose block has the rows `q0` on of batch `b` (and of head
+    `h` where the mask differs by head)."""
 
     lists: Lists
-    consts: tuple[str, ...]
-    batch: Name
-    head: Expr
-    first: Name  # first row of the block
+    rows: str  # constants: a tile's rows and keys
+    keys: str
+    b: Name
+    h: Expr
+    q0: Name
     row_block: Name
 
     @property
-    def rows(self) -> Name:
-        return Name(self.consts[0])
+    def consts(self) -> tuple[str, str]:
+        return self.rows, self.keys
 
-    @property
-    def keys(self) -> Name:
-        return Name(self.consts[1])
+    def word(self, area: Area, place: Expr, *, many: bool = False) -> Index:
+        """A word in an area of this block of rows; with `many` those from there on."""
+        begin = area.begin(expr("ceil_div(args.Nk, keys)", keys=self.keys))
+        at = begin if place == ZERO else expr("begin + place", begin=begin, place=place)
+        return self.lists.of_block(self.b, self.h, self.row_block, at, many=many)
 
-    @property
-    def lead(self) -> tuple[Expr, ...]:
-        heads = (self.head,) if self.lists.per_head else ()
-        return (self.batch, *heads, self.row_block)
-
-    @property
-    def coordinates(self) -> tuple[Expr, ...]:
-        return (ARGS, self.batch, self.head, self.first)
-
-    @property
-    def tiles(self) -> Call:
-        return Call("ceil_div", (KEYS, self.keys))
-
-    def word(self, area: Area, place: Expr) -> Expr:
-        """The place of a word in an area of this block of rows."""
-        begin = area.begin(self.tiles)
-        return begin if place == Num(0) else Binary("+", begin, place)
-
-    def read(self, area: Area, place: Expr) -> Index:
-        return Index(Name(self.lists.field), (*self.lead, self.word(area, place)))
-
-    def write(self, area: Area, place: Expr) -> Index:
-        return Index(Name(self.lists.field), (*self.lead, Slice(self.word(area, place))))
+    def put(self, area: Area, place: Expr, value: Expr | int) -> Stmt:
+        return stmt("put(word, value)", word=self.word(area, place, many=True), value=value)
 
     def call(self, fn: str, *more: Expr) -> Call:
-        return Call(fn, (*self.coordinates, *more), (), (self.rows, self.keys))
+        """A device function of the candidates: how many there are, or the one at a step."""
+        return call(
+            "fn[rows, keys](args, b, h, q0, *more)",
+            fn=fn, rows=self.rows, keys=self.keys, b=self.b, h=self.h, q0=self.q0, more=more,
+        )  # fmt: skip
+
+    def predicate(self, keep: Expr, words: Words) -> Expr:
+        return substitute(keep, {**words.sizes, "b": self.b, "h": self.h})
+
+    def last_row(self, last: Name) -> Stmt:
+        text = "last = min(q0 + rows, args.Nq) - 1"
+        return stmt(text, last=last, q0=self.q0, rows=self.rows)
 
 
 def kernels(
     module: Module, found: Attention, words: Words, keep: Expr, lists: Lists
 ) -> tuple[Function, ...]:
     """The kernels, in the order of their launches."""
-    consts = module.function(found.schedule.count).consts[:2]
-    taken = {lists.field, *consts, *(i.name for i in words.tensors), "i", "j", "args", "T"}
+    rows, keys = module.function(found.schedule.count).consts[:2]
+    taken = {lists.field, rows, keys, *(i.name for i in words.tensors), "i", "j", "args", "T"}
     taken |= {*(f.name for f in module.functions), lists.count, lists.index, lists.slot}
     taken |= {lists.classes, lists.lists, lists.masks}
     taken |= {c for f in module.functions for c in f.consts}
-    own = [Fresh(taken) for _ in range(3)]
-    classes, listing, masks = (_place(lists, consts, fresh) for fresh in own)
-    return (
-        _classes(module, found, words, keep, classes, own[0]),
-        _list(listing, own[1]),
-        _masks(module, found, words, keep, masks, own[2]),
-    )
-
-
-def _place(lists: Lists, consts: tuple[str, ...], fresh: Fresh) -> _Place:
-    head: Expr = Name(fresh("h")) if lists.per_head else Num(0)
-    names = (Name(fresh(name)) for name in ("b", "q0", "row_block"))
-    batch, first, row_block = names
-    return _Place(lists, consts, batch, head, first, row_block)
+    own = module.function(found.kernel).consts
+    bodies: dict[str, Callable[[_Place, Fresh], Block]] = {
+        lists.classes: lambda place, fresh: _classes(words, keep, place, fresh),
+        lists.lists: _list,
+        lists.masks: lambda place, fresh: _masks(words, keep, place, fresh),
+    }
+    out: list[Function] = []
+    for name, body_of in bodies.items():
+        fresh = Fresh(taken)
+        h: Expr = Name(fresh("h")) if lists.per_head else ZERO
+        b, q0, row_block = (Name(fresh(n)) for n in ("b", "q0", "row_block"))
+        body = body_of(_Place(lists, rows, keys, b, h, q0, row_block), fresh)
+        # The constants of the attention's that the body reads come before the tile's.
+        read = frozenset[str]().union(*map(stmt_reads, body))
+        consts = (*(c for c in own if c in read - {rows, keys}), rows, keys)
+        options = (("threads", Num(WARP)),)
+        out.append(Function("kernel", name, (Param("args"),), consts, options, body))
+    return tuple(out)
 
 
 def _block(place: _Place, fresh: Fresh) -> Block:
     """Which block of rows this is: neighbours are blocks of rows of one batch."""
-    row_blocks = Name(fresh("row_blocks"))
-    block: Expr = Call("block_id", (Num(0),))
-    outer = Binary("//", block, row_blocks)
-    out: list[Stmt] = [
-        Assign(place.lists.field, view_of_lists(place.lists, place.consts)),
-        Assign(row_blocks.id, Call("ceil_div", (QUERIES, place.rows))),
-        Assign(place.row_block.id, Binary("%", block, row_blocks)),
-    ]
-    if isinstance(place.head, Name):
-        out.append(Assign(place.head.id, Binary("%", outer, HEADS)))
-        outer = Binary("//", outer, HEADS)
-    out += [
-        Assign(place.batch.id, outer),
-        Assign(place.first.id, Binary("*", place.row_block, place.rows)),
-    ]
-    return tuple(out)
+    row_blocks = fresh("row_blocks")
+    outer = expr("block_id(0) // row_blocks", row_blocks=row_blocks)
+    head: Block = ()
+    if place.lists.per_head:
+        head = block("h = outer % args.Hq", h=place.h, outer=outer)
+        outer = expr("outer // args.Hq", outer=outer)
+    return block(
+        """
+        lists = view
+        row_blocks = ceil_div(args.Nq, rows)
+        row_block = block_id(0) % row_blocks
+        *head
+        b = outer
+        q0 = row_block * rows
+        """,
+        lists=place.lists.field, view=view_of_lists(place.lists, place.consts), rows=place.rows,
+        row_blocks=row_blocks, row_block=place.row_block, head=head, b=place.b, outer=outer,
+        q0=place.q0,
+    )  # fmt: skip
 
 
-def _classes(
-    module: Module, found: Attention, words: Words, keep: Expr, place: _Place, fresh: Fresh
-) -> Function:
+def _classes(words: Words, keep: Expr, place: _Place, fresh: Fresh) -> Block:
     last, tiles, step, tile = (Name(fresh(n)) for n in ("last", "tiles", "step", "n"))
     first_key, kind = (Name(fresh(n)) for n in ("first_key", "kind"))
     last_key = Name(fresh("last_key"))
-    kernel_names = {**words.sizes, "b": place.batch, "h": place.head}
-    predicate = substitute(keep, kernel_names)
+    predicate = place.predicate(keep, words)
     bounded, ranges = with_ranges(predicate, {i.name: i.dtype for i in words.tensors}, fresh)
     rows = [r for r in ranges if r.axis == ROW]
     keys = [r for r in ranges if r.axis == KEY]
-    beyond = tidy(Binary("+", first_key, place.keys))
+    beyond = tidy(expr("first + keys", first=first_key, keys=place.keys))
     spans = (
         *(r.span for r in ranges),
-        (KEY, first_key, tidy(Binary("-", beyond, Num(1)))),
-        (ROW, place.first, last),
+        (KEY, first_key, tidy(expr("beyond - 1", beyond=beyond))),
+        (ROW, place.q0, last),
     )
     variables = frozenset(r.variable.id for r in ranges)
     may_hold = bounds.possible(bounded, spans, variables)
     must_hold = bounds.certain(bounded, spans, variables)
-    whole = logic.normal(Bool("and", Compare("<=", beyond, KEYS), must_hold))
-    pairs = substitute(predicate, {ROW.id: Call("min", (ROW, last))})
-    looked = Call(
-        "class_of",
-        (Lambda(("i", "j"), unbranched(Bool("and", pairs, Compare("<", KEY, KEYS)))),),
-        (("at", Tuple((place.first, first_key))),),
-        (place.rows, place.keys),
-    )
-    count: Block = (Assign(kind.id, looked),)
+    whole = expr("beyond <= args.Nk and must_hold", beyond=beyond, must_hold=must_hold)
+    whole = logic.normal(whole)
+    count = block(
+        "kind = class_of[rows, keys](lambda i, j: inside, at=[q0, first_key])",
+        kind=kind, rows=place.rows, keys=place.keys, inside=_inside(predicate, last), q0=place.q0,
+        first_key=first_key,
+    )  # fmt: skip
     if may_hold != logic.TRUE:
         count = (If(may_hold, count),)
     if whole != logic.FALSE:
         count = (If(whole, (Assign(kind.id, Num(FULL)),), count),)
-    body: Block = (
-        Assign(tile.id, place.call(place.lists.index, step)),
-        Assign(first_key.id, Binary("*", tile, place.keys)),
-        *((Assign(last_key.id, _before(beyond, KEYS)),) if keys else ()),
-        *_extremes(keys, place.keys, first_key, last_key),
-        Assign(kind.id, Num(SKIP)),
-        *count,
-        Do(Call("put", (place.write(Area.CLASSES, tile), kind))),
-    )
-    loop = For(step.id, Call("block_id", (Num(1),)), tiles, Call("grid_dim", (Num(1),)), body)
-    statements: Block = (
-        *_views(words, predicate),
-        *_block(place, fresh),
-        Assign(last.id, _before(Binary("+", place.first, place.rows), QUERIES)),
-        *_extremes(rows, place.rows, place.first, last),
-        Assign(tiles.id, place.call(place.lists.count)),
-        loop,
-    )
-    return _kernel(module, found, place.lists.classes, place.consts, statements)
+    text = "last_key = min(beyond, args.Nk) - 1"
+    return block(
+        """
+        *views
+        *where
+        *last_row
+        *row_extremes
+        tiles = count
+        for step in range(block_id(1), tiles, grid_dim(1)):
+            tile = index
+            first_key = tile * keys
+            *key_extremes
+            kind = skip
+            *classed
+            *put
+        """,
+        views=_views(words, predicate), where=_block(place, fresh), last_row=place.last_row(last),
+        row_extremes=_extremes(rows, place.rows, place.q0, last), tiles=tiles, keys=place.keys,
+        count=place.call(place.lists.count), step=step, tile=tile, first_key=first_key,
+        index=place.call(place.lists.index, step), kind=kind, skip=SKIP, classed=count,
+        key_extremes=(
+            *((stmt(text, last_key=last_key, beyond=beyond),) if keys else ()),
+            *_extremes(keys, place.keys, first_key, last_key),
+        ),
+        put=place.put(Area.CLASSES, tile, kind),
+    )  # fmt: skip
 
 
 def _views(words: Words, predicate: Expr) -> Block:
@@ -215,107 +222,146 @@ def _views(words: Words, predicate: Expr) -> Block:
     return tuple(view_of(i) for i in words.tensors if i.name in read)
 
 
-def _before(end: Expr, size: Expr) -> Expr:
-    """The last row or key below both."""
-    return Binary("-", Call("min", (end, size)), Num(1))
+def _inside(predicate: Expr, last: Name) -> Expr:
+    """What is kept of the rows and keys that there are."""
+    pairs = substitute(predicate, {ROW.id: expr("min(i, last)", i=ROW, last=last)})
+    return unbranched(expr("pairs and j < args.Nk", pairs=pairs, j=KEY))
 
 
-def _extremes(ranges: list[Range], count: Name, first: Expr, last: Expr) -> Block:
+def _extremes(ranges: list[Range], count: str, first: Expr, last: Expr) -> Block:
     """The least and the largest value of each load, over the rows or keys that there are."""
     out: list[Stmt] = []
     for item in ranges:
-        inside = {item.axis.id: Call("min", (item.axis, last))}
-        body = Lambda((item.axis.id,), substitute(item.value, inside))
-        at = (("at", Tuple((first,))),)
+        axis = item.axis
+        inside = substitute(item.value, {axis.id: expr("min(n, last)", n=axis, last=last)})
         for fn, name in (("least", item.low), ("greatest", item.high)):
-            out.append(Assign(name.id, Call(fn, (body,), at, (count,))))
+            out += block(
+                f"name = {fn}[count](lambda *axis: inside, at=[first])",
+                name=name, count=count, axis=(axis,), inside=inside, first=first,
+            )  # fmt: skip
     return tuple(out)
 
 
-def _list(place: _Place, fresh: Fresh) -> Function:
+def _list(place: _Place, fresh: Fresh) -> Block:
     step, found, partial = (Name(fresh(n)) for n in ("step", "found", "partial"))
     tile = place.call(place.lists.index, step)
-    kind = place.read(Area.CLASSES, tile)
-
-    def listed(area: Area, skipped: Compare) -> Call:
-        value = Select(skipped, Num(-1), tile)
-        return Call(
-            "compact",
-            (place.write(area, Num(0)), place.call(place.lists.count), Lambda((step.id,), value)),
-            (("at", Tuple((Num(0),))),),
-        )
-
-    body: Block = (
-        *_block(place, fresh),
-        Assign(found.id, listed(Area.TILES, Compare("==", kind, Num(SKIP)))),
-        Do(Call("put", (place.write(Area.COUNT, Num(0)), found))),
-        Assign(partial.id, listed(Area.PARTIALS, Compare("!=", kind, Num(PARTIAL)))),
-        Do(Call("put", (place.write(Area.PARTIAL_COUNT, Num(0)), partial))),
+    return block(
+        """
+        *where
+        found = compact(tile_words, count, lambda *step: -1 if kind == skip else tile, at=[0])
+        *put_found
+        partial = compact(partial_words, count, lambda *step: -1 if kind != part else tile, at=[0])
+        *put_partial
+        *put_range
+        *put_queue
+        """,
+        where=_block(place, fresh), found=found, count=place.call(place.lists.count), step=(step,),
+        kind=place.word(Area.CLASSES, tile), skip=SKIP, tile=tile,
+        tile_words=place.word(Area.TILES, ZERO, many=True),
+        put_found=place.put(Area.COUNT, ZERO, found), partial=partial, part=PARTIAL,
+        partial_words=place.word(Area.PARTIALS, ZERO, many=True),
+        put_partial=place.put(Area.PARTIAL_COUNT, ZERO, partial),
         # No key so far: `mask_tiles` widens the range.
-        Do(Call("put", (place.write(Area.KEY_BEGIN, Num(0)), KEYS))),
-        Do(Call("put", (place.write(Area.KEY_END, Num(0)), Num(0)))),
-    )
-    if place.lists.queue:
-        body = (*body, Do(Call("put", (place.write(Area.QUEUE, Num(0)), Num(0)))))
-    return Function(
-        "kernel", place.lists.lists, (Param("args"),), place.consts, _OPTIONS, body
+        put_range=(place.put(Area.KEY_BEGIN, ZERO, KEYS), place.put(Area.KEY_END, ZERO, 0)),
+        put_queue=(place.put(Area.QUEUE, ZERO, 0),) if place.lists.queue else (),
     )  # fmt: skip
 
 
-def _masks(
-    module: Module, found: Attention, words: Words, keep: Expr, place: _Place, fresh: Fresh
-) -> Function:
+def _masks(words: Words, keep: Expr, place: _Place, fresh: Fresh) -> Block:
     names = ("count", "last", "piece", "slot", "row", "n")
     count, last, piece, slot, row, tile = (Name(fresh(n)) for n in names)
     slots = Attr(ARGS, place.lists.slots)
-    predicate = substitute(keep, {**words.sizes, "b": place.batch, "h": place.head})
-    pairs = substitute(predicate, {ROW.id: Call("min", (ROW, last))})
-    inside = unbranched(Bool("and", pairs, Compare("<", KEY, KEYS)))
-    place_of_bits = bits_at(
-        place.lists, (place.batch, place.head, place.first), place.consts, slot, row
-    )
-    parts = Binary("//", place.rows, Num(SHARE))
-    put = Call(
-        "put_bits",
-        (place_of_bits, place.write(Area.KEY_BEGIN, Num(0)), Lambda(("i", "j"), inside)),
-        (("at", Tuple((Binary("+", place.first, row), Binary("*", tile, place.keys)))),),
-        (Num(SHARE), place.keys),
-    )
+    predicate = place.predicate(keep, words)
     # Past the slots goes the last partial tile: its bits lie past the vector's end and are written
     # nowhere, but the range of keys needs them.
-    has_slot = Compare("<", slot, slots)
-    which = Select(has_slot, slot, Binary("-", count, Num(1)))
-    body: Block = (
-        Assign(slot.id, Binary("//", piece, parts)),
-        Assign(row.id, Binary("*", Binary("%", piece, parts), Num(SHARE))),
-        Assign(tile.id, place.read(Area.PARTIALS, which)),
-        Do(put),
-        If(
-            Bool("and", Compare("==", row, Num(0)), has_slot),
-            (Do(Call("put", (place.write(Area.CLASSES, tile), Binary("+", Num(BITS), slot)))),),
-        ),
+    which = expr("slot if slot < slots else count - 1", slot=slot, slots=slots, count=count)
+    kind = expr("bits + slot", bits=BITS, slot=slot)
+    return block(
+        """
+        *views
+        *where
+        *last_row
+        count = all_partial
+        for piece in range(block_id(1), min(count, slots + 1) * (rows // share), grid_dim(1)):
+            slot = piece // (rows // share)
+            row = piece % (rows // share) * share
+            tile = listed
+            put_bits[share, keys](
+                bits, range_words, lambda i, j: inside, at=[q0 + row, tile * keys]
+            )
+            if row == 0 and slot < slots:
+                *put_class
+        """,
+        views=_views(words, predicate), where=_block(place, fresh), last_row=place.last_row(last),
+        slots=slots, count=count, piece=piece, rows=place.rows, share=SHARE, slot=slot, row=row,
+        all_partial=place.word(Area.PARTIAL_COUNT, ZERO), tile=tile, keys=place.keys, q0=place.q0,
+        listed=place.word(Area.PARTIALS, which),
+        bits=bits_at(place.lists, (place.b, place.h, place.q0), place.consts, slot, row),
+        range_words=place.word(Area.KEY_BEGIN, ZERO, many=True), inside=_inside(predicate, last),
+        put_class=place.put(Area.CLASSES, tile, kind),
+    )  # fmt: skip
+
+
+# --- the host -----------------------------------------------------------------------------------
+
+
+def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
+    """The argument struct's three fields, and the three launches before the attention's."""
+    numbers = (Field(lists.planned, "i32"), Field(lists.slots, "i32"))
+    fields = (*module.fields, Field(lists.field, "tensor"), *numbers)
+    host = module.function(found.host)
+    fresh = Fresh(own_names(host) | {f.name for f in module.functions})
+    blocks, lanes, classed, listed, masked = map(
+        fresh, ("row_blocks", "lanes", "classed", "listed", "masked")
     )
-    first, lanes = (Call(fn, (Num(1),)) for fn in ("block_id", "grid_dim"))
-    tiles = Call("min", (count, Binary("+", slots, Num(1))))
-    statements: Block = (
-        *_views(words, predicate),
-        *_block(place, fresh),
-        Assign(last.id, _before(Binary("+", place.first, place.rows), QUERIES)),
-        Assign(count.id, place.read(Area.PARTIAL_COUNT, Num(0))),
-        For(piece.id, first, Binary("*", tiles, parts), lanes, body),
-    )
-    return _kernel(module, found, place.lists.masks, place.consts, statements)
+    own = dict(lists.consts)
+
+    def consts(kernel: str) -> tuple[Expr, ...]:
+        """The host's expressions of a list kernel's constants, of which the tile's are last."""
+        names = module.function(kernel).consts[:-2]
+        return (*(own[name] for name in names), lists.rows, lists.keys)
+
+    statement = stmt(
+        """
+        if planned == 0:
+            blocks = ceil_div(args.Nq, rows) * heads
+            lanes = max(1, min(ceil_div(args.Nk, keys), most))
+            classed = run(classes[*c], [args], grid=[blocks, lanes], threads=warp, shared=0)
+            if classed != success:
+                return classed
+            listed = run(lists[*l], [args], grid=[blocks], threads=warp, shared=0)
+            if listed != success:
+                return listed
+            masked = run(masks[*m], [args], grid=[blocks, shares], threads=warp, shared=0)
+            if masked != success:
+                return masked
+        """,
+        planned=Attr(ARGS, lists.planned), blocks=blocks, rows=lists.rows, keys=lists.keys,
+        heads=expr("args.B * args.Hq" if lists.per_head else "args.B"), lanes=lanes, most=LANES,
+        classed=classed, classes=lists.classes, c=consts(lists.classes), warp=WARP, listed=listed,
+        lists=lists.lists, l=consts(lists.lists), masked=masked, masks=lists.masks,
+        m=consts(lists.masks), shares=expr("min(4 * lanes, most)", lanes=lanes, most=LANES),
+    )  # fmt: skip
+    places = launches(host, found.kernel)
+    if len(places) > 1:
+        raise TransferError(f"{host.name} launches {found.kernel} in {len(places)} places")
+    first = places[0][0]
+
+    def before(stmts: Block) -> Block:
+        at = next((n for n, s in enumerate(stmts) if s is first), None)
+        return stmts if at is None else (*stmts[:at], statement, *stmts[at:])
+
+    module = replace(module, fields=fields)
+    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, before)))
 
 
-_OPTIONS: tuple[tuple[str, Expr], ...] = (("threads", Num(WARP)),)
-
-
-def _kernel(
-    module: Module, found: Attention, name: str, consts: tuple[str, ...], body: Block
-) -> Function:
-    """The kernel, with the constants of the attention's that its body reads before the tile's."""
-    used = frozenset[str]().union(
-        *(free_names(e) for _, s in walk_block(body, ()) for e in stmt_exprs(s))
-    )
-    more = [c for c in module.function(found.kernel).consts if c in used - set(consts)]
-    return Function("kernel", name, (Param("args"),), (*more, *consts), _OPTIONS, body)
+LAUNCH = Rule(
+    "launch_lists",
+    "Make the lists before the attention",
+    "three launches in stream order, no host wait and no allocation: the caller gives the "
+    "workspace, and says when it holds the lists already",
+    "mask",
+    applies=lambda case: case.lists is not None,
+    edit=lambda module, case: launch_lists(module, case.found, case.the_lists()),
+    after=("listed",),
+)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.cuir.nodes import Assign, Binary, Call, Compare, Expr, For, If, Module, Name, Num, Stmt
+from engine.cuir.nodes import Assign, Call, Expr, For, Module, Num, Stmt
+from engine.cuir.quote import expr, stmt
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import Block, free_names, map_blocks, map_function, substitute
 from engine.transfer.rules.dense import held_alone
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.stage import starts_matmul
 
 
@@ -28,9 +30,9 @@ def load_next(module: Module, found: Attention, sizes: dict[str, int], plain: bo
 
     def edit(stmts: Block) -> Block:
         out: list[Stmt] = []
-        for stmt in stmts:
-            moved = _ahead(stmt, found) if isinstance(stmt, For) else None
-            out += moved if moved is not None else (stmt,)
+        for one in stmts:
+            moved = _ahead(one, found) if isinstance(one, For) else None
+            out += moved if moved is not None else (one,)
         return tuple(out)
 
     return map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
@@ -56,8 +58,8 @@ def _ahead(loop: For, found: Attention) -> tuple[Stmt, ...] | None:
         place = substitute(tile.value, {loop.var: step})
         return replace(load, value=substitute(load.value, {tile.target: place}))
 
-    following = Binary("+", Name(loop.var), Num(1))
-    start = If(Compare("<", following, loop.stop), (of(following),))
+    following = expr("step + 1", step=loop.var)
+    start = stmt("if step + 1 < stop: *load", step=loop.var, stop=loop.stop, load=of(following))
     kept = (*body[:at], *body[at + 1 : end], start, *body[end:])
     return of(loop.start), replace(loop, body=kept)
 
@@ -67,3 +69,15 @@ def _calls(stmt: Stmt, fn: str) -> bool:
         case Assign(_, Call(name)):
             return name == fn
     return False
+
+
+RULE = Rule(
+    "next_tile",
+    "Load the next dense tile while this one is worked on",
+    "memory takes longer than the score's matmul: the next loads start when "
+    "the weights are summed, and pass under both matmuls",
+    "inputs",
+    applies=lambda case: bool(case.words.tensors),
+    edit=lambda module, case: load_next(module, case.found, case.bytes, case.plain),
+    after=("smaller_tiles",),
+)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from engine.cuir.facts import statements
 from engine.cuir.nodes import (
     Assign,
     Binary,
     Call,
-    Compare,
     Do,
     Expr,
+    Function,
     If,
-    Lambda,
     Module,
     Name,
-    Num,
-    Select,
     Stmt,
     walk_expr,
 )
-from engine.spec.recipe import Recipe
+from engine.cuir.quote import expr, stmt
+from engine.cuir.scalar import evaluate
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import (
     Block,
@@ -33,29 +32,30 @@ from engine.transfer.rewrite import (
 )
 from engine.transfer.rules.arithmetic import cheap
 from engine.transfer.rules.inputs import scalar_inputs
+from engine.transfer.rules.rule import Case, Rule
 from engine.transfer.rules.score import insert_score
-from engine.transfer.rules.sites import NEG_INF, X, edit_site, score_map, statements
-from engine.transfer.rules.words import Words, is_positive
+from engine.transfer.rules.sites import X, edit_site, score_map
+from engine.transfer.rules.words import is_positive
 
 
-def replace_softmax(
-    module: Module, found: Attention, words: Words, recipe: Recipe, score: Expr, factor: Expr
-) -> Module:
+def replace_softmax(module: Module, case: Case) -> Module:
     """Score and weight per element; everything that only served the softmax goes away."""
+    found, words, recipe = case.found, case.words, case.recipe
     assert recipe.weight is not None
+    score = case.rest if case.rest is not None else Binary("*", X, words.scale)
     weight = words.of_kernel(scalar_inputs(recipe.weight, recipe))
     body = words.of_kernel(scalar_inputs(score, recipe))
     # A masked score is -inf. Where the score is x times a positive factor plus the rest, -inf stays
     # -inf and one map computes both; otherwise the score is computed before the mask.
-    if not _keeps_minus_infinity(score, words.scale, factor):
+    if not _keeps_minus_infinity(score, words.scale, case.factor):
         module = insert_score(module, found, _cheap_weight(body))
         body = X
     value = _cheap_weight(substitute(weight, {"s": body}))
     if not _vanishes_at_minus_infinity(recipe.weight):
-        value = Select(Compare("==", X, NEG_INF), Num(0.0), value)
+        value = expr("0.0 if x == -inf else value", x=X, value=value)
     kernel = module.function(found.kernel)
     was_read = read_names(kernel.body)
-    vectors = _row_vectors(kernel.body)
+    vectors = _row_vectors(kernel)
 
     def weigh(site: Site, stmts: Block) -> Block:
         return tuple(
@@ -68,23 +68,24 @@ def replace_softmax(
 
     module = edit_site(module, found, weigh)
     module = map_function(
-        module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, clean))
+        module,
+        found.kernel,
+        lambda f: drop_newly_dead(replace(f, body=map_blocks(f.body, clean)), was_read),
     )
-    module = map_function(module, found.kernel, lambda f: drop_newly_dead(f, was_read))
     lse = found.fields.get("lse")
     return replace(module, fields=tuple(f for f in module.fields if f.name != lse))
 
 
-def _cheap_weight(expr: Expr) -> Expr:
-    """`expr` in fewer instructions. No softmax follows, so that small values count by their own
+def _cheap_weight(weight: Expr) -> Expr:
+    """`weight` in fewer instructions. No softmax follows, so that small values count by their own
     size: tanh stays exact, whose other form is right to an absolute error alone."""
-    tanh = any(isinstance(e, Call) and e.fn == "tanh" for e in walk_expr(expr))
-    return expr if tanh else cheap(expr)
+    tanh = any(isinstance(e, Call) and e.fn == "tanh" for e in walk_expr(weight))
+    return weight if tanh else cheap(weight)
 
 
-def _is_exponential(stmt: Stmt, score: str, vectors: frozenset[str]) -> bool:
+def _is_exponential(one: Stmt, score: str, vectors: frozenset[str]) -> bool:
     """`s = map(s, m, ...)`: the score tile against its row maximum."""
-    match stmt:
+    match one:
         case Assign(target, Call("map", (Name(first), *rest))):
             return target == first == score and any(
                 isinstance(a, Name) and a.id in vectors for a in rest
@@ -92,9 +93,9 @@ def _is_exponential(stmt: Stmt, score: str, vectors: frozenset[str]) -> bool:
     return False
 
 
-def _serves_softmax(stmt: Stmt, vectors: frozenset[str]) -> bool:
+def _serves_softmax(one: Stmt, vectors: frozenset[str]) -> bool:
     """Statements that only compute, apply or store row statistics."""
-    match stmt:
+    match one:
         case Assign(target, _) if target in vectors:
             return True
         case Do(Call("store_rows", (_, Name(name)))):
@@ -106,13 +107,13 @@ def _serves_softmax(stmt: Stmt, vectors: frozenset[str]) -> bool:
     return False
 
 
-def _row_vectors(body: Block) -> frozenset[str]:
+def _row_vectors(kernel: Function) -> frozenset[str]:
     """Names that hold row statistics: row max, row sum and what is computed from them alone."""
     out: set[str] = set()
     while True:
         before = len(out)
-        for stmt in statements(body):
-            match stmt:
+        for one in statements(kernel):
+            match one:
                 case Assign(target, Call("row_max" | "row_sum" | "row_reduce")):
                     out.add(target)
                 case Assign(target, Call("map", (Name(first), *_))) if first in out:
@@ -141,8 +142,6 @@ def _keeps_minus_infinity(score: Expr, scale: Expr, factor: Expr) -> bool:
 
 def _vanishes_at_minus_infinity(weight: Expr) -> bool:
     """True when weight(-inf) is exactly 0 (sigmoid, relu), so that masked pairs vanish."""
-    from engine.cuir.scalar import evaluate
-
     if free_names(weight) != {"s"}:
         return False
     return bool(evaluate(weight, {"s": float("-inf")}, "exact") == 0.0)
@@ -151,17 +150,41 @@ def _vanishes_at_minus_infinity(weight: Expr) -> bool:
 def scale_output(module: Module, found: Attention, value: Expr) -> Module:
     """Multiply the accumulator just before it is stored."""
     # Without keys a factor such as 1 / Nk is infinite; nothing times it is still nothing.
-    scaled = Select(Compare("==", X, Num(0.0)), Num(0.0), Binary("*", X, value))
-    factor = Assign(
-        found.accumulator,
-        Call("map", (Name(found.accumulator), Lambda(("x",), scaled))),
+    factor = stmt(
+        "o = map(o, lambda x: 0.0 if x == 0.0 else x * value)", o=found.accumulator, value=value
     )
 
     def edit(stmts: Block) -> Block:
-        for position, stmt in enumerate(stmts):
-            match stmt:
+        for position, one in enumerate(stmts):
+            match one:
                 case Do(Call("store", (_, Name(name)))) if name == found.accumulator:
                     return (*stmts[:position], factor, *stmts[position:])
         return stmts
 
     return map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
+
+
+def _scale_output(module: Module, case: Case) -> Module:
+    factor = case.recipe.output_factor
+    assert factor is not None
+    return scale_output(module, case.found, case.words.of_kernel(factor))
+
+
+SOFTMAX = Rule(
+    "softmax",
+    "Replace softmax by the spec's own weight",
+    "the spec does not normalise over keys: row max, row sum and LSE go away",
+    "normaliser",
+    applies=lambda case: not case.softmax,
+    edit=replace_softmax,
+    after=("empty_rows", "keep"),
+)
+OUTPUT = Rule(
+    "output",
+    "Scale the output",
+    "the spec multiplies the result by a factor",
+    "output",
+    applies=lambda case: case.recipe.output_factor is not None,
+    edit=_scale_output,
+    after=("shared",),
+)

@@ -7,30 +7,27 @@ for each, and long predicates become branches.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.cuir.nodes import (
     Assign,
     Attr,
     Binary,
     Call,
     Expr,
-    Function,
     Lambda,
     Module,
     Name,
+    Stmt,
 )
 from engine.transfer.linear import Linear, linear
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
-    Block,
-    map_blocks,
     map_expr,
-    map_function,
+    map_statements,
     map_stmt_exprs,
     read_names,
 )
-from engine.transfer.rules.inputs import is_view
+from engine.transfer.rules.inputs import behind_views
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import is_element_op
 
 KEYS, QUERIES = Attr(Name("args"), "Nk"), Attr(Name("args"), "Nq")
@@ -43,24 +40,14 @@ def hoist_offset(module: Module, found: Attention) -> Module:
     taken = read_names(kernel.body) | {s.target for s in kernel.body if isinstance(s, Assign)}
     name = Name("offset" if "offset" not in taken else "key_offset")
 
-    def edit(stmts: Block) -> Block:
-        return tuple(
-            map_stmt_exprs(s, lambda e: _in_lambdas(e, name)) if is_element_op(s, found) else s
-            for s in stmts
-        )
+    def edit(stmt: Stmt) -> Stmt:
+        mine = is_element_op(stmt, found)
+        return map_stmt_exprs(stmt, lambda e: _in_lambdas(e, name)) if mine else stmt
 
-    edited = map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    edited = map_statements(module, found.kernel, edit)
     if edited == module:
         return module
-
-    def define(function: Function) -> Function:
-        last = max(n for n, stmt in enumerate(function.body) if is_view(stmt))
-        statement = Assign(name.id, DISTANCE)
-        return replace(
-            function, body=(*function.body[: last + 1], statement, *function.body[last + 1 :])
-        )
-
-    return map_function(edited, found.kernel, define)
+    return behind_views(edited, found.kernel, [Assign(name.id, DISTANCE)])
 
 
 def _in_lambdas(expr: Expr, name: Name) -> Expr:
@@ -82,3 +69,14 @@ def _in_lambdas(expr: Expr, name: Name) -> Expr:
         )
 
     return map_expr(expr, change) if isinstance(expr, Call) else expr
+
+
+RULE = Rule(
+    "offset",
+    "Compute the distance of the sequences' ends once",
+    "Nk - Nq is the same for every element: one integer before the loop",
+    "mask",
+    applies=lambda case: case.reads("Nk"),
+    edit=lambda module, case: hoist_offset(module, case.found),
+    after=("softmax",),
+)

@@ -9,10 +9,11 @@ multiprocessor ends sooner than blocks that are handed out.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.cuir.device_scalars import DeviceScalars, constants_of
+from engine.cuir.facts import expressions, statements
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -24,12 +25,11 @@ from engine.cuir.nodes import (
     Num,
     Return,
     Tuple,
-    walk_block,
     walk_expr,
 )
 from engine.errors import CuBridgeError
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import free_names, map_function, stmt_exprs
+from engine.transfer.rewrite import map_function
 
 PROCESSORS = 132
 # Heads in the batch and queries (as many as keys): a launch of some ten pieces per multiprocessor.
@@ -127,8 +127,7 @@ def tiles_by_rows(module: Module, found: Attention) -> list[list[int]] | None:
     """The key tiles of every block of rows for each of `SHAPES`; None where they depend on data,
     the head, or a number that only the caller knows."""
     count = module.function(found.schedule.count)
-    read = {n for e in _expressions(count) for n in free_names(e)}
-    if read & {p.name for p in count.params[1:3]}:
+    if {Name(p.name) for p in count.params[1:3]} & set(expressions(count)):
         return None
     try:
         consts = constants_of(module)
@@ -173,17 +172,14 @@ def _first_row_of(module: Module, found: Attention) -> Call | None:
     """The call of a device function that gives the first row of a piece of work."""
     kernel = module.function(found.kernel)
     device = {f.name for f in module.functions if f.kind == "device"}
-    statements = [stmt for _, stmt in walk_block(kernel.body, (kernel.name,))]
     rows = {
         node.args[3]
-        for stmt in statements
-        for expr in stmt_exprs(stmt)
-        for node in walk_expr(expr)
+        for node in expressions(kernel)
         if isinstance(node, Call) and node.fn == found.schedule.count
     }
     calls = {
         stmt.value
-        for stmt in statements
+        for stmt in statements(kernel)
         if isinstance(stmt, Assign)
         and Name(stmt.target) in rows
         and isinstance(stmt.value, Call)
@@ -199,7 +195,7 @@ def _given(module: Module, found: Attention, operand: Expr) -> int | None:
     if not places:
         return None
     value: object = None
-    for expr in _expressions(module.function(found.host)):
+    for expr in expressions(module.function(found.host)):
         match expr:
             case Call("run", (target, Tuple(operands))) if Name(found.kernel) in walk_expr(target):
                 value = operands[places[0]]
@@ -235,8 +231,3 @@ def _holds(module: Module, function: Function, order: WorkOrder) -> bool:
 
 def _scalars(module: Module, consts: dict[str, object]) -> DeviceScalars:
     return DeviceScalars({f.name: f for f in module.functions if f.kind == "device"}, consts)
-
-
-def _expressions(function: Function) -> Iterator[Expr]:
-    for _, stmt in walk_block(function.body, (function.name,)):
-        yield from stmt_exprs(stmt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import reduce
 
 from engine.cuir.nodes import (
     Assign,
@@ -11,55 +11,45 @@ from engine.cuir.nodes import (
     Expr,
     Lambda,
     Module,
-    Name,
     Num,
     Stmt,
+    rebuild,
     walk_expr,
 )
-from engine.spec.recipe import Recipe
+from engine.cuir.quote import expr as quoted
+from engine.cuir.quote import matched
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import (
     Block,
-    map_blocks,
     map_expr,
+    map_statements,
     map_stmt_exprs,
     substitute_expr,
 )
-from engine.transfer.rules.arithmetic import cheap, positive_multiple
+from engine.transfer.rules.arithmetic import Positive, cheap, positive_multiple
 from engine.transfer.rules.inputs import scalar_inputs
-from engine.transfer.rules.sites import edit_site, score_map
-from engine.transfer.rules.steps import Step
-from engine.transfer.rules.words import Words
+from engine.transfer.rules.rule import Case, Rule
+from engine.transfer.rules.sites import edit_site, is_element_op, score_map
 
 
-def score_steps(found: Attention, recipe: Recipe, words: Words, rest: Expr) -> list[Step]:
-    score = words.of_kernel(scalar_inputs(rest, recipe))
-    capped = positive_multiple(score)
-    body = cheap(score) if capped is None else capped.value
-    return [
-        Step(
-            "Compute the spec's score",
-            "the score is more than a positive multiple of q.k, so it is computed per element "
-            "before masking and the row maximum" + _how(score, body),
-            "score",
-            lambda m: insert_score(m, found, body),
-        ),
-        Step(
-            "Take the scale out of the exponential",
-            "the multiplier is no longer the last thing that happens to the score, so it cannot be "
-            "folded into exp2",
-            "scale",
-            lambda m: _unfold_scale(m, found, words),
-        )
-        if capped is None
-        else Step(
-            "Put the cap where the scale was",
-            "the score is a positive multiple of what the element holds, plus a constant: the "
-            "exponential multiplies anyway, and only the log-sum-exp sees the constant",
-            "scale",
-            lambda m: _unfold_scale(m, found, words, capped.factor, capped.shift),
-        ),
-    ]
+def _score(case: Case) -> tuple[Expr, Positive | None]:
+    """The score in the kernel's words, and as a positive multiple of something where it is one."""
+    assert case.rest is not None
+    score = case.words.of_kernel(scalar_inputs(case.rest, case.recipe))
+    return score, positive_multiple(score)
+
+
+def _body(case: Case) -> Expr:
+    """What is computed per element."""
+    score, capped = _score(case)
+    return cheap(score) if capped is None else capped.value
+
+
+def _reason(case: Case) -> str:
+    return (
+        "the score is more than a positive multiple of q.k, so it is computed per element "
+        "before masking and the row maximum" + _how(_score(case)[0], _body(case))
+    )
 
 
 def _how(score: Expr, body: Expr) -> str:
@@ -82,57 +72,84 @@ def insert_score(module: Module, found: Attention, body: Expr) -> Module:
     return edit_site(module, found, edit)
 
 
-def _unfold_scale(
-    module: Module, found: Attention, words: Words, factor: float = 1.0, shift: float = 0.0
-) -> Module:
+def _unfold_scale(module: Module, case: Case, factor: float = 1.0, shift: float = 0.0) -> Module:
     """Everywhere but in the inserted score maps, the scale becomes `factor`; a logarithm of the row
     sum, which is absolute, also gets `shift`. The host's text may hold the scale too."""
+    scale = case.words.scale
 
     def change(expr: Expr) -> Expr:
         if shift != 0.0:
-            expr = map_expr(expr, lambda e: _shifted(e, words.scale, shift))
-        return _drop_ones(substitute_expr(expr, words.scale, Num(factor)))
+            expr = map_expr(expr, lambda e: _shifted(e, scale, shift))
+        return _drop_ones(substitute_expr(expr, scale, Num(factor)))
 
-    def edit(body: Block) -> Block:
-        return tuple(s if _is_score_map(s, found) else map_stmt_exprs(s, change) for s in body)
+    def edit(stmt: Stmt) -> Stmt:
+        return stmt if _is_score_map(stmt, case.found) else map_stmt_exprs(stmt, change)
 
-    functions = (replace(f, body=map_blocks(f.body, edit)) for f in module.functions)
-    return replace(module, functions=tuple(functions))
+    return reduce(lambda m, f: map_statements(m, f.name, edit), module.functions, module)
+
+
+def _put_cap(module: Module, case: Case) -> Module:
+    capped = _score(case)[1]
+    assert capped is not None
+    return _unfold_scale(module, case, capped.factor, capped.shift)
 
 
 def _shifted(expr: Expr, scale: Expr, shift: float) -> Expr | None:
     """The natural log-sum-exp `top * scale + log(sum)` with the scores' constant added."""
-    match expr:
-        case Binary("+", Binary("*", _, factor) as top, Call("log") as log) if factor == scale:
-            return Binary("+", _plus(top, shift), log)
-        case Binary("+", Call("log") as log, Binary("*", _, factor) as top) if factor == scale:
-            return Binary("+", log, _plus(top, shift))
+    for pattern, made in (
+        ("top * scale + log(sum)", "top * scale + shift + log(sum)"),
+        ("log(sum) + top * scale", "log(sum) + (top * scale + shift)"),
+    ):
+        holes = matched(pattern, expr)
+        if holes is not None and holes["scale"] == scale:
+            made = made if shift > 0 else made.replace("+ shift", "- shift")
+            return quoted(made, **holes, shift=abs(shift))
     return None
-
-
-def _plus(expr: Expr, shift: float) -> Expr:
-    return Binary("+" if shift > 0 else "-", expr, Num(abs(shift)))
 
 
 def _is_score_map(stmt: Stmt, found: Attention) -> bool:
     """A map of one score tile whose lambda's first parameter is x: only rules write those."""
     match stmt:
-        case Assign(target, Call("map", (Name(name), Lambda(params, _)))):
-            return target == name and params[0] == "x" and name in {s.score for s in found.sites}
+        case Assign(_, Call(_, (_, Lambda(("x", *_), _)))):
+            return is_element_op(stmt, found, "map")
     return False
 
 
 def _drop_ones(expr: Expr) -> Expr:
     """x * 1.0 and 1.0 * x become x, anywhere in the expression."""
-    match expr:
-        case Binary("*", left, right):
-            a, b = _drop_ones(left), _drop_ones(right)
-            if a == Num(1.0):
-                return b
-            return a if b == Num(1.0) else Binary("*", a, b)
-    return map_expr(
-        expr,
-        lambda n: (
-            _drop_ones(n) if isinstance(n, Binary) and n.op == "*" and n is not expr else None
-        ),
-    )
+    match rebuild(expr, _drop_ones):
+        case Binary("*", other, Num(float(1.0))) | Binary("*", Num(float(1.0)), other):
+            return other
+        case made:
+            return made
+
+
+SCORE = Rule(
+    "score",
+    "Compute the spec's score",
+    _reason,
+    "score",
+    applies=lambda case: case.rest is not None and case.softmax,
+    edit=lambda module, case: insert_score(module, case.found, _body(case)),
+    after=("inputs",),
+)
+SCALE = Rule(
+    "scale",
+    "Take the scale out of the exponential",
+    "the multiplier is no longer the last thing that happens to the score, so it cannot be "
+    "folded into exp2",
+    "scale",
+    applies=lambda case: SCORE.applies(case) and _score(case)[1] is None,
+    edit=_unfold_scale,
+    after=("score",),
+)
+CAP = Rule(
+    "cap",
+    "Put the cap where the scale was",
+    "the score is a positive multiple of what the element holds, plus a constant: the "
+    "exponential multiplies anyway, and only the log-sum-exp sees the constant",
+    "scale",
+    applies=lambda case: SCORE.applies(case) and _score(case)[1] is not None,
+    edit=_put_cap,
+    after=("score", "scale"),
+)

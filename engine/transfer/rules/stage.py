@@ -10,6 +10,7 @@ its elements are small enough to be held, and key tiles are as narrow as that ta
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from engine.cuir.nodes import (
@@ -21,12 +22,11 @@ from engine.cuir.nodes import (
     Lambda,
     Module,
     Name,
-    Slice,
     Stmt,
     Tuple,
     walk_expr,
 )
-from engine.spec.recipe import Input
+from engine.cuir.quote import expr
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
     Block,
@@ -37,10 +37,10 @@ from engine.transfer.rewrite import (
     map_stmt_exprs,
 )
 from engine.transfer.rules.hoist import Labels, hoist
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import is_element_op
 
 ROW, KEY = "i", "j"
-BYTES = {"T": 2, "f16": 2, "bf16": 2, "f32": 4, "i32": 4}
 HELD = 4  # bytes for a pair of query and key that registers hold beside the accumulators
 
 
@@ -60,10 +60,10 @@ class Staged:
         return self.load.base.id
 
 
-def stage_inputs(module: Module, found: Attention, tensors: tuple[Input, ...]) -> Module:
-    """Every load of an extra input moved to the place that its class gives it."""
-    names = {Name(t.name) for t in tensors}
-    sizes = {t.name: BYTES.get(t.dtype, HELD + 1) for t in tensors}
+def stage_inputs(module: Module, found: Attention, bytes: Mapping[str, int]) -> Module:
+    """Every load of a tensor in `bytes` moved to the place that its class gives it."""
+    names = {Name(name) for name in bytes}
+    sizes = {name: size or HELD + 1 for name, size in bytes.items()}
     hoisted: dict[str, Staged] = {}
     labels = Labels(module.function(found.kernel))
 
@@ -114,8 +114,10 @@ def _staged(
     if layout is None or len(origin) != 2:
         return None
     if load.index[-2:] == (Name(ROW), Name(KEY)) and not any(own[:-2]):
-        matrix = Index(load.base, (*load.index[:-2], Slice(origin[0])))
-        value = Call("load_tile", (matrix, origin[1]), (), (layout,))
+        value = expr(
+            "load_tile[layout](base[*lead, row:], key)",
+            layout=layout, base=load.base, lead=load.index[:-2], row=origin[0], key=origin[1],
+        )  # fmt: skip
         target = labels.of(value, f"{name}_tile")
         return Staged(load, target, "tile", Assign(target, value))
     if len(reads) > 1 or any(own[:-1]):
@@ -124,9 +126,11 @@ def _staged(
     if load.index[-1] != variable:
         return None
     rows = variable.id == ROW
-    tile = Index(load.base, (*load.index[:-1], Slice(origin[0] if rows else origin[1])))
-    op, kind = ("load_rows", "rows") if rows else ("load_cols", "keys")
-    value = Call(op, (tile,), (), (layout,))
+    kind, first = ("rows", origin[0]) if rows else ("keys", origin[1])
+    value = expr(
+        f"load_{'rows' if rows else 'cols'}[layout](base[*lead, first:])",
+        layout=layout, base=load.base, lead=load.index[:-1], first=first,
+    )  # fmt: skip
     target = labels.of(value, f"{name}_{kind}")
     return Staged(load, target, kind, Assign(target, value))
 
@@ -167,3 +171,14 @@ def _with_operands(stmt: Stmt, staged: list[Staged]) -> Stmt:
     lambda_ = Lambda((*elements, *(s.name for s in vectors), *coordinates), body)
     operands = (*tiles, *(Name(s.name) for s in vectors), lambda_)
     return Assign(target, Call(op, operands, kwargs, consts))
+
+
+RULE = Rule(
+    "stage",
+    "Load each input where its class belongs",
+    "values per head are loaded once, per row as a row vector, per key once a tile",
+    "inputs",
+    applies=lambda case: bool(case.words.tensors),
+    edit=lambda module, case: stage_inputs(module, case.found, case.bytes),
+    after=("offset",),
+)

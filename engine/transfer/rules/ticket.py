@@ -12,26 +12,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from engine.cuir.nodes import (
-    THEN,
-    Assign,
-    Binary,
-    Call,
-    Do,
-    Expr,
-    For,
-    Index,
-    Module,
-    Name,
-    Num,
-    Stmt,
-)
+from engine.cuir.nodes import Assign, Binary, For, Module, Name, Num, Stmt
+from engine.cuir.quote import block, stmt
 from engine.errors import TransferError
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import Block, map_blocks, map_function
+from engine.transfer.rewrite import Block, map_blocks, map_function, map_statements
 from engine.transfer.rules.inputs import names_in
 from engine.transfer.rules.lists import Lists, queue_of, with_view
 from engine.transfer.rules.names import locals_for
+from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sharing import (
     BARRIER_BYTES,
     MORE_BYTES,
@@ -52,9 +41,10 @@ def hand_out(module: Module, found: Attention, lists: Lists) -> Module:
     names = ("queue", "next_full", "next_empty", "next_work", "turn", "next", "ticket", "word")
     ticket = _Ticket(sharing, *(Name(fresh(name)) for name in names))
     body, consts = with_view(kernel.body, found, lists)
-    view = next(n for n, s in enumerate(body) if isinstance(s, Assign) and s.target == lists.field)
-    queue = Assign(ticket.queue.id, queue_of(lists, consts))
-    body = (*body[: view + 1], queue, *body[view + 1 :])
+    at = 1 + next(
+        n for n, s in enumerate(body) if isinstance(s, Assign) and s.target == lists.field
+    )
+    body = (*body[:at], Assign(ticket.queue.id, queue_of(lists, consts)), *body[at:])
     edited = replace(kernel, body=map_blocks(body, ticket.edit))
     module = map_function(module, kernel.name, lambda f: edited)
     return _with_bytes(module, found.host, sharing.bytes)
@@ -77,85 +67,110 @@ class _Ticket:
     def edit(self, stmts: Block) -> Block:
         """A block of statements with what belongs into it."""
         out: list[Stmt] = []
-        for stmt in stmts:
-            if stmt == self.sharing.set_up:
-                out += (self.set_up(), stmt)
-            elif stmt == self.sharing.last:
-                out += (stmt, *self.places())
-            elif stmt == self.sharing.loading:
-                out += self.loop(stmt, self.told(self.sharing.loading), (self.fetched,))
-            elif stmt == self.sharing.computing:
-                out += self.loop(stmt, self.sharing.computing.body, self.heard())
+        for one in stmts:
+            if one == self.sharing.set_up:
+                out += (self.set_up(), one)
+            elif one == self.sharing.last:
+                out += (one, *self.places())
+            elif one == self.sharing.loading:
+                out += self.loop(one, self.told(self.sharing.loading), (self.fetched,))
+            elif one == self.sharing.computing:
+                out += self.loop(one, self.sharing.computing.body, self.heard())
             else:
-                out.append(stmt)
+                out.append(one)
         return tuple(out) if len(out) > len(stmts) else stmts
 
     def places(self) -> Block:
         """The barriers and words, behind the last bytes of shared memory."""
-        end, count = self.sharing.end, (Num(SLOTS),)
-        second, words = (Binary("+", end, Num(n)) for n in (SLOTS * BARRIER_BYTES, WORDS_AT))
-        return (
-            Assign(self.full.id, Call("mbarriers", (end,), (), count)),
-            Assign(self.empty.id, Call("mbarriers", (second,), (), count)),
-            Assign(self.word.id, Call("shared_words", (words,), (), count)),
-        )
+        return block(
+            """
+            full = mbarriers[slots](end)
+            empty = mbarriers[slots](end + second)
+            word = shared_words[slots](end + words)
+            """,
+            full=self.full, empty=self.empty, word=self.word, slots=SLOTS,
+            end=self.sharing.end, second=SLOTS * BARRIER_BYTES, words=WORDS_AT,
+        )  # fmt: skip
 
-    def set_up(self) -> For:
+    def set_up(self) -> Stmt:
         """Every computing thread frees a word, since each has fetched it for itself."""
-        counts = ((self.full, Num(1)), (self.empty, self.sharing.threads))
-        return For(
-            self.index.id, Num(0), Num(SLOTS), Num(1),
-            tuple(Do(Call("mbarrier_init", (Index(b, (self.index,)), n))) for b, n in counts),
+        return stmt(
+            """
+            for index in range(slots):
+                mbarrier_init(full[index], 1)
+                mbarrier_init(empty[index], threads)
+            """,
+            index=self.index, slots=SLOTS, full=self.full, empty=self.empty,
+            threads=self.sharing.threads,
         )  # fmt: skip
 
     def loop(self, loop: Stmt, body: Block, after: Block) -> Block:
         assert isinstance(loop, For)
-        turned = Assign(self.turn.id, Binary("+", self.turn, Num(1)))
-        zeros = (Assign(self.turn.id, Num(0)), Assign(self.next.id, Num(0)))
-        step = Call(THEN, (self.next,))
-        return (*zeros, replace(loop, step=step, body=(*body, *after, turned)))
+        return block(
+            """
+            turn = 0
+            next = 0
+            for work in range(first, works, then(next)):
+                *body
+                *after
+                turn = turn + 1
+            """,
+            turn=self.turn, next=self.next, work=loop.var, first=loop.start, works=loop.stop,
+            body=body, after=after,
+        )  # fmt: skip
 
     def told(self, loop: For) -> Block:
         """The loop's body with the claim before the scalars that it begins with, some of which come
         from memory too, and the post behind them."""
         first = next(n for n, s in enumerate(loop.body) if not isinstance(s, Assign))
-        claim = Assign(self.ticket.id, Call("claim", (self.queue, loop.stop)))
-        number = Binary("+", loop.step, self.ticket)
-        post = (
-            Do(Call("wait", (self.this(self.empty), Binary("-", Num(1), self.parity)))),
-            Do(Call("post", (self.this(self.word), number))),
-            Do(Call("arrive", (self.this(self.full),))),
-        )
-        return (claim, *loop.body[:first], *post, *loop.body[first:])
+        return block(
+            """
+            ticket = claim(queue, works)
+            *scalars
+            wait(empty[turn % slots], 1 - turn // slots % 2)
+            post(word[turn % slots], blocks + ticket)
+            arrive(full[turn % slots])
+            *loads
+            """,
+            ticket=self.ticket, queue=self.queue, works=loop.stop, scalars=loop.body[:first],
+            empty=self.empty, word=self.word, full=self.full, turn=self.turn, slots=SLOTS,
+            blocks=loop.step, loads=loop.body[first:],
+        )  # fmt: skip
 
     def heard(self) -> Block:
-        return (
-            Do(Call("wait", (self.this(self.full), self.parity))),
-            self.fetched,
-            Do(Call("arrive", (self.this(self.empty),))),
-        )
+        return block(
+            """
+            wait(full[turn % slots], turn // slots % 2)
+            *fetched
+            arrive(empty[turn % slots])
+            """,
+            full=self.full, empty=self.empty, turn=self.turn, slots=SLOTS, fetched=self.fetched,
+        )  # fmt: skip
 
     @property
-    def fetched(self) -> Assign:
-        return Assign(self.next.id, Call("fetch", (self.this(self.word),)))
-
-    def this(self, many: Name) -> Index:
-        return Index(many, (Binary("%", self.turn, Num(SLOTS)),))
-
-    @property
-    def parity(self) -> Expr:
-        return Binary("%", Binary("//", self.turn, Num(SLOTS)), Num(2))
+    def fetched(self) -> Stmt:
+        return stmt("next = fetch(word[turn % slots])", next=self.next, word=self.word,
+                    turn=self.turn, slots=SLOTS)  # fmt: skip
 
 
 def _with_bytes(module: Module, host: str, name: str) -> Module:
     """The launch asks for the barriers' and the words' bytes too."""
 
-    def edit(stmts: Block) -> Block:
-        return tuple(
-            Assign(s.target, Binary("+", s.value, Num(MORE_BYTES)))
-            if isinstance(s, Assign) and s.target == name
-            else s
-            for s in stmts
-        )
+    def edit(one: Stmt) -> Stmt:
+        if isinstance(one, Assign) and one.target == name:
+            return replace(one, value=Binary("+", one.value, Num(MORE_BYTES)))
+        return one
 
-    return map_function(module, host, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    return map_statements(module, host, edit)
+
+
+RULE = Rule(
+    "ticket",
+    "Hand out the work by tickets",
+    "how long a piece of work is only the lists know: a block that has done one claims "
+    "the next, so that no multiprocessor waits for another's share",
+    "mask",
+    applies=lambda case: case.queue,
+    edit=lambda module, case: hand_out(module, case.found, case.the_lists()),
+    after=("bits",),
+)

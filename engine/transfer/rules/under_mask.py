@@ -27,13 +27,13 @@ from engine.cuir.nodes import (
     Num,
     Param,
     Return,
-    Select,
     Stmt,
     Tuple,
     walk_block,
     walk_expr,
 )
 from engine.cuir.ops.traits import MATMULS
+from engine.cuir.quote import expr
 from engine.transfer import schedule as intervals
 from engine.transfer.extremes import spread
 from engine.transfer.match import Attention
@@ -46,9 +46,10 @@ from engine.transfer.rewrite import (
     substitute,
     substitute_expr,
 )
-from engine.transfer.rules.lists import KEYS, QUERIES, Area, Lists, with_view, word_of
+from engine.transfer.rules.lists import KEYS, Area, Lists, with_view, word_of
 from engine.transfer.rules.mask import descends
 from engine.transfer.rules.names import locals_for
+from engine.transfer.rules.rule import Case, Rule
 from engine.transfer.rules.words import Words
 
 ZERO = Num(0)
@@ -72,12 +73,12 @@ def kept_range(module: Module, found: Attention, words: Words, keep: Expr) -> Ke
     found_ranges = [r for r in (ranges.prefix, ranges.rest) if r is not None]
     if not found_ranges:
         return Kept()
-    past = Call("min", (Binary("+", first, Name(count.consts[0])), QUERIES))
+    last_row = expr("min(first + rows, args.Nq) - 1", first=first, rows=count.consts[0])
 
     def of_block(value: Expr) -> Expr:
-        return spread(substitute(value, {last.id: Binary("-", past, Num(1))}))
+        return spread(substitute(value, {last.id: last_row}))
 
-    highs = [Binary("+", r.high, Num(1)) for r in found_ranges]
+    highs = [expr("high + 1", high=r.high) for r in found_ranges]
     end = highs[0] if len(highs) == 1 else Call("max", (highs[0], highs[1]))
     begin = ZERO if ranges.prefix is not None else of_block(found_ranges[0].low)
     return Kept(begin, of_block(end))
@@ -96,26 +97,30 @@ def listed_range(module: Module, found: Attention, lists: Lists) -> Kept:
 
     # The tiles stand right behind their number, which is read where there are none.
     tiles = Name(count.name)
-    ends = word(Area.COUNT, Call("min", (Num(1), tiles))), word(Area.COUNT, tiles)
+    ends = word(Area.COUNT, expr("min(1, tiles)", tiles=tiles)), word(Area.COUNT, tiles)
     low, high = reversed(ends) if descends(module.function(found.schedule.index)) else ends
     begin, end = word(Area.KEY_BEGIN), word(Area.KEY_END)
-    past_first = Binary("+", Binary("*", low, keys), keys)
     return Kept(
-        Select(Compare("<", begin, past_first), begin, ZERO),
-        Select(Compare(">", end, Binary("*", high, keys)), end, KEYS),
+        expr("begin if begin < low * keys + keys else 0", begin=begin, low=low, keys=keys),
+        expr("end if end > high * keys else args.Nk", end=end, high=high, keys=keys),
     )
 
 
-def leave_out(
-    module: Module, found: Attention, words: Words, kept: Kept, lists: Lists | None
-) -> Module:
+def _kept(case: Case) -> Kept:
+    if case.lists is not None:
+        return listed_range(case.module, case.found, case.lists)
+    return kept_range(case.module, case.found, case.words, case.keep)
+
+
+def leave_out(module: Module, case: Case) -> Module:
     """The module whose copies of V take each block's range of keys alone."""
+    found, kept, lists = case.found, _kept(case), case.lists
     kernel = module.function(found.kernel)
     count = module.function(found.schedule.count)
     tiles, asked = _asked(kernel, found)
     there = {p.name: a for p, a in zip(count.params, asked.args, strict=True)}
     there |= {**dict(zip(count.consts, asked.params, strict=True)), count.name: tiles}
-    fresh = locals_for(module, (kernel,), words.names)
+    fresh = locals_for(module, (kernel,), case.words.names)
     given: list[Stmt] = []
 
     def named(wanted: str, value: Expr) -> Expr:
@@ -277,3 +282,15 @@ def _with_maps(module: Module, found: Attention, whole: Name, copies: _Copies) -
         lambda f: replace(f, params=(*f.params[: at + 1], *params, *f.params[at + 1 :])),
     )  # fmt: skip
     return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+
+
+RULE = Rule(
+    "under_mask",
+    "Leave out what lies under the mask",
+    "a weight of 0 times NaN is NaN: the copies of V take the keys that a block of "
+    "rows keeps, and zeros for all others, whatever a cache holds there",
+    "mask",
+    applies=lambda case: case.masked and _kept(case) != Kept(),
+    edit=leave_out,
+    after=("ticket",),
+)

@@ -17,7 +17,7 @@ from engine.lower.lower import lower
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.fill import fill_arguments
 from engine.transfer.rules import apply, plan
-from engine.transfer.rules.inputs import RENAME
+from engine.transfer.rules.pass_inputs import RENAME
 from engine.transfer.workspace import launch_constants
 from tests.engine.transfer.recipes import recipe
 from tests.engine.transfer.test_lists import kept_pairs

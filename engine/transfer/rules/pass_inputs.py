@@ -1,0 +1,63 @@
+"""Extra inputs: a field of the argument struct and a view in the kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.cuir.nodes import Field, Module, Stmt
+from engine.errors import TransferError
+from engine.spec.recipe import Input
+from engine.transfer.match import Attention
+from engine.transfer.rules.inputs import behind_views, view_of
+from engine.transfer.rules.names import meaning_of
+from engine.transfer.rules.rule import Case, Rule
+
+RENAME = "rename the dimension in the spec"
+
+
+def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
+    have = {f.name for f in module.fields}
+    fields = list(module.fields)
+    views: list[Stmt] = []
+    for item in used:
+        for name in item.dims:
+            meaning = None if name.isdigit() else meaning_of(name)
+            if meaning is not None and name not in ("D", "Dv"):
+                raise TransferError(
+                    f"the dimension {name} of the spec's {item.name} cannot be called so in a "
+                    f"kernel: it is {meaning}",
+                    fix=RENAME,
+                )
+        for dim in item.dims:
+            if not dim.isdigit() and dim not in have and dim not in ("D", "Dv"):
+                fields.append(Field(dim, "i32"))
+                have.add(dim)
+        fields.append(Field(item.name, _field_type(item)))
+        have.add(item.name)
+        if item.dims:
+            views.append(view_of(item))
+
+    return behind_views(replace(module, fields=tuple(fields)), found.kernel, views)
+
+
+def _field_type(item: Input) -> str:
+    return (
+        "tensor"
+        if item.dims
+        else {"i32": "i32", "i64": "i64", "bool": "i32"}.get(item.dtype, "f32")
+    )
+
+
+def _title(case: Case) -> str:
+    names = (case.theirs.get(i.name, i.name) for i in case.used)
+    return "Pass " + ", ".join(names) + " to the kernel"
+
+
+RULE = Rule(
+    "inputs",
+    _title,
+    "the spec reads extra inputs: each gets a field in the argument struct and a view",
+    "inputs",
+    applies=lambda case: bool(case.used),
+    edit=lambda module, case: add_inputs(module, case.found, case.used),
+)
