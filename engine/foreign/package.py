@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError
-from engine.files import read_text
+from engine.files import SOURCE_LIMIT, read_file, read_text
 from engine.foreign.check import Asked
 from engine.foreign.compile import Flags
 
@@ -74,7 +74,8 @@ def _beside(file: Path, root: Path) -> Iterator[Path]:
     while todo:
         here = todo.pop()
         yield here
-        for name in _INCLUDE.findall(here.read_text(encoding="utf-8", errors="replace")):
+        text = read_file(here, "make it readable", SOURCE_LIMIT).decode("utf-8", "replace")
+        for name in _INCLUDE.findall(text):
             there = (here.parent / name).resolve()
             if there.is_file() and there.is_relative_to(root) and there not in seen:
                 seen.add(there)

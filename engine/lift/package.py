@@ -314,7 +314,7 @@ def used_headers(
             known = _header_name(path, include, folder)
             if known not in found:
                 found[known] = read_file(path, "make it readable", SOURCE_LIMIT)
-                if known not in bundled_headers():
+                if not _is_in(path, include):
                     check_own_header(found[known], str(path), default_catalogue())
                 pending.append((found[known], str(path), path.parent))
     return tuple(sorted(found.items()))

@@ -15,6 +15,7 @@ from engine.lift.meanings import read_meanings, with_meanings
 from engine.lift.provenance import Lifted
 from engine.lower.legal import legal
 from engine.service.bench import Bench, find_kernel
+from engine.service.inputs import MODULES
 from engine.service.kinds import edits
 from engine.service.options import Options
 from engine.spec.recipe import Recipe
@@ -29,6 +30,7 @@ from engine.types import (
     Proposal,
     Stage,
 )
+from sessions.events import ArtifactSet, InputsSet
 from sessions.session import Session
 from sessions.state import SessionState
 
@@ -96,6 +98,17 @@ class Content:
         if RECIPE not in self.state.stage(Stage.TARGET).artifacts:
             return None
         return recipe_from_json(json.loads(self.text(Stage.TARGET, RECIPE)))
+
+    @property
+    def recipe_is_old(self) -> bool:
+        """Whether the spec was taken in anew since the recipe was read from it."""
+        for event in reversed(self.session.events):
+            match event.body:
+                case ArtifactSet(Stage.TARGET, name) if name == RECIPE:
+                    return False
+                case InputsSet(hashes) if hashes.keys() & {"spec", MODULES}:
+                    return True
+        return False
 
     @property
     def binding(self) -> Binding:

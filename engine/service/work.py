@@ -118,8 +118,9 @@ class Work(Content):
         if moved is not None:
             return self._moved_on(Gate.G2, begin, moved)
         free = self._free_hand()
-        # Read again: the spec may have been taken in anew since the rules read it.
-        recipe = None if self.recipe is None else self.read_recipe(self.spec, self.options.spec)
+        recipe = self.recipe
+        if recipe is not None and self.recipe_is_old:
+            recipe = self.read_recipe(self.spec, self.options.spec)
         found = self._judge(
             Gate.G2, begin, self.target, recipe, self.binding, self.spec, self.options.spec,
             self.ruled() if free else None,

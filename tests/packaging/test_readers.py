@@ -22,6 +22,7 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.lift.headers": 2,
     "engine.package.export": 1,
     "engine.package.vendor": 1,
+    "engine.ptx.records": 1,
     "engine.resources": 3,
     "engine.service.llm_sending": 1,
     "engine.transfer.llm.prompt": 1,
@@ -55,7 +56,6 @@ SYSTEM = {  # /proc, /sys, /dev/null, a stream of this process, the installed to
     "engine.priority": 2,
 }
 CARRIED = {  # runs beside its own files on another machine, without `engine.files`
-    "engine.gpu.worker.bench": 1,
     "engine.gpu.worker.building": 2,
     "engine.gpu.worker.main": 1,
     "engine.gpu.worker.manifest": 5,

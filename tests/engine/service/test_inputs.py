@@ -143,6 +143,9 @@ def test_what_a_spec_imports_is_part_of_it(work: Adaptation, own: Path) -> None:
     given = work.state.verdict(Gate.G2)
     assert given is not None and given.kind is VerdictKind.STALE
     assert work.judge_target().kind is VerdictKind.FAIL
+    work.undo()  # another target, made after the spec was taken in
+    work.redo()
+    assert work.judge_target().kind is VerdictKind.FAIL
     back()
     assert spec_moved(work) == "a module that spec.py imports"
 
