@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.cuir.parser import parse_module
@@ -153,6 +153,7 @@ def test_blocks_need_a_square_past_them(tmp_path: Path) -> None:
 
 
 @given(st.sets(st.integers(1, 20_000), max_size=6))
+@example({2048, 8192})  # the dearest
 def test_every_constant_is_reached_or_named(found: set[int]) -> None:
     deck = (*QUICK, *past(sorted(found)))
     said = {int(number) for number in re.findall(r"\d+", beyond(sorted(found)))}
@@ -164,7 +165,7 @@ def test_every_constant_is_reached_or_named(found: set[int]) -> None:
         square = any(min(c.Nq, c.Nk) > constant + 2 for c in deck)
         assert (rows and keys) == (not named_far)
         assert square == (constant <= 2048)
-    assert sum(c.Nq * c.Nk for c in deck) < 6_000_000
+    assert sum(c.Nq * c.Nk for c in deck) < 6_500_000
 
 
 def test_the_verdict_names_what_no_run_reaches(tmp_path: Path) -> None:
