@@ -11,6 +11,7 @@ from cubridge_tui.console import say, show, show_json
 if TYPE_CHECKING:
     from engine.foreign.check import Asked, Checked
     from engine.ptx.findings import Finding
+    from engine.ptx.syntax import Instruction
 
 PASSED, FAILED = 0, 1
 
@@ -63,8 +64,11 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
 
     path, cases = asked.source, []
     found = compared = 0
+    unproven: dict[str, Instruction] = {}
     for checked in check_kernel(asked, say):
         _narrate(checked)
+        for launch in checked.launches:
+            unproven = {at.opcode: at for at in launch.unproven} | unproven
         row, lines = _reported(checked, path)
         cases.append(row)
         found += len(lines)
@@ -75,7 +79,12 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
     passed = None if asked.reference is None else bool(compared) and not found
     if as_json:
         reference = None if asked.reference is None else str(asked.reference)
-        show_json({"file": str(path), "reference": reference, "g1": passed, "cases": cases})
+        show_json({
+            "file": str(path), "reference": reference, "g1": passed, "cases": cases,
+            "unproven": [
+                {"opcode": opcode, "place": _line(at, path)} for opcode, at in unproven.items()
+            ],
+        })  # fmt: skip
     elif asked.reference is None:
         if not found:
             show(f"{path}: {len(cases)} cases, no findings")
@@ -84,7 +93,15 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
         show(f"{path}: G1 passes: equal to {asked.reference.name} in {compared} cases, no findings")
     elif not compared:
         show(f"{path}: no case could be compared with {asked.reference.name}")
+    for opcode, at in unproven.items():
+        say(f"{_line(at, path)}: {opcode} is executed as the PTX manual says: no GPU was asked")
     return FAILED if found or passed is False else PASSED
+
+
+def _line(at: Instruction, path: Path) -> str:
+    from engine.foreign.check import own_line
+
+    return str(own_line(at, path) or at)
 
 
 def _narrate(checked: Checked) -> None:

@@ -18,7 +18,7 @@ from engine.foreign.launcher import read_launcher
 from engine.foreign.record import Executed, execute
 from engine.foreign.reference import Difference, compare, read_reference, want
 from engine.ptx.findings import Finding
-from engine.ptx.syntax import Location
+from engine.ptx.syntax import Instruction, Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,14 @@ def check_kernel(
 
 
 def place(finding: Finding, source: Path) -> Location | None:
-    """The line of the person's own source that a finding is at: headers that it uses are not."""
-    at = finding.at.source
+    """The line of the person's own source that a finding is at."""
+    return own_line(finding.at, source)
+
+
+def own_line(instruction: Instruction, source: Path) -> Location | None:
+    """The line of the person's own source that an instruction is of: headers that it uses are
+    not."""
+    at = instruction.source
     if at is None:
         return None
     own = [p for p in at.chain() if Path(p.file).resolve() == source.resolve()]

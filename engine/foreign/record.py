@@ -20,6 +20,8 @@ from engine.ptx.findings import Finding
 from engine.ptx.launch import Launch
 from engine.ptx.launch import run as run_kernel
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
+from engine.ptx.records import unproven
+from engine.ptx.syntax import Instruction
 
 LIMIT = 60.0  # seconds that a launcher may take
 MOST_BYTES = 1 << 30  # that a launcher may allocate
@@ -29,7 +31,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """One launch of a kernel that was executed."""
+    """One launch of a kernel that was executed. `unproven` are instructions of it that no GPU was
+    seen to agree on, the first one of each opcode."""
 
     kernel: str
     grid: tuple[int, ...]
@@ -38,6 +41,7 @@ class Executed:
     thread_instructions: int
     seconds: float
     findings: tuple[Finding, ...]
+    unproven: tuple[Instruction, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,7 @@ def _do(
             Executed(
                 launch.kernel, launch.grid, launch.block, launch.shared,
                 done.thread_instructions, done.seconds, done.findings,
+                unproven(compiled.module.kernels[launch.kernel].code),
             )
         )  # fmt: skip
     else:

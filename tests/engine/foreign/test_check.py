@@ -109,6 +109,20 @@ def test_a_missing_fence_is_at_its_lines(capsys: pytest.CaptureFixture[str]) -> 
     assert f"the other access: {source}:{store}\n" in found
 
 
+def test_an_instruction_that_no_gpu_has_run_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    double = (
+        'asm volatile("{ .reg .f64 a; cvt.f64.f32 a, %0; add.f64 a, a, a; cvt.f32.f64 %0, a; }"'
+        ' : "+f"(scale));'
+    )
+    text = replaced(KERNEL, "float m =", f"{double}\n  float m =") + LAUNCH
+    assert main(["check", write(tmp_path, text), *CASE, "--json"]) == 0
+    found = {u["opcode"]: u["place"] for u in json.loads(capsys.readouterr().out)["unproven"]}
+    assert int(found["add.f64"].rsplit(":", 1)[1]) == line_of(text, "add.f64")
+    assert "add.f32" not in found and "fma.rn.f32" not in found
+
+
 def test_wrong_numbers_name_the_first_wrong_element(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
