@@ -191,9 +191,10 @@ struct TensorMap {
   int status;
 };
 
-// What tma_load_rows takes: a map whose boxes end or begin at any row, and one for boxes of one row.
+// What tma_load_rows takes: maps whose boxes end or begin at any row, and one for boxes of one row.
 struct RowMap {
-  CUtensorMap map;
+  CUtensorMap ending;
+  CUtensorMap beginning;
   CUtensorMap single;
   int status;
 };
@@ -221,19 +222,19 @@ __device__ __forceinline__ void tma_box(Tile tile, int row, const CUtensorMap& m
   }
 }
 
-// The box of a row map (sm90_host.cuh) that holds row `key` and those that follow it, of which the
-// ROWS rows before row `stop` are inside; those outside become zero.
+// A box of a map whose rows are two dimensions (sm90_host.cuh): from row `from + place` on, of which
+// the ROWS rows from row `from` on are inside; those outside become zero.
 template <typename Tile>
-__device__ __forceinline__ void tma_box_before(Tile tile, int stop, const CUtensorMap& map, int column,
-                                               int key, int head, int batch, Barrier barrier) {
+__device__ __forceinline__ void tma_box_of_rows(Tile tile, const CUtensorMap& map, int column,
+                                                int place, int from, int head, int batch,
+                                                Barrier barrier) {
 #pragma unroll
   for (int panel = 0; panel < Tile::PANELS; ++panel) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(tile.address + panel * Tile::PANEL_BYTES),
         "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier.address),
-        "r"(column + panel * Tile::PANEL_COLS), "r"(key + Tile::ROWS - stop), "r"(stop), "r"(head),
-        "r"(batch)
+        "r"(column + panel * Tile::PANEL_COLS), "r"(place), "r"(from), "r"(head), "r"(batch)
         : "memory");
   }
 }
@@ -250,8 +251,9 @@ __device__ __forceinline__ void tma_load(SharedTile<T, ROWS, COLS> tile, const T
 }
 
 // tma_load of the rows in [begin, end), and zeros in the tile's other rows; `begin` is at least 0 and
-// `end` at most the tensor's number of rows. As many copies as tma_load makes, unless the range both begins and ends
-// inside the tile: then one for each row, and what is outside comes from before the tensor.
+// `end` at most the tensor's number of rows. As many copies as tma_load makes, unless the range both
+// begins and ends inside the tile: then one for each row, and what is outside comes from before the
+// tensor.
 template <typename T, int ROWS, int COLS>
 __device__ __forceinline__ void tma_load_rows(SharedTile<T, ROWS, COLS> tile, const RowMap& map,
                                               const int (&coordinate)[4], Barrier barrier, int begin,
@@ -265,10 +267,13 @@ __device__ __forceinline__ void tma_load_rows(SharedTile<T, ROWS, COLS> tile, co
       detail::tma_box(tile, row, map.single, coordinate[0], begin <= key && key < end ? key : -1,
                       coordinate[2], coordinate[3], barrier);
     }
+  } else if (first < begin) {
+    detail::tma_box_of_rows(tile, map.beginning, coordinate[0], first - begin, begin, coordinate[2],
+                            coordinate[3], barrier);
   } else {
-    const int stop = first < begin ? begin + ROWS : min(end, past);
-    detail::tma_box_before(tile, stop, map.map, coordinate[0], first, coordinate[2], coordinate[3],
-                           barrier);
+    const int stop = min(end, past);
+    detail::tma_box_of_rows(tile, map.ending, coordinate[0], past - stop, stop, coordinate[2],
+                            coordinate[3], barrier);
   }
 }
 

@@ -41,12 +41,13 @@ namespace detail {
 // One tensor map of a (batch, head, row, column) tensor of two-byte elements, for boxes of 64 columns
 // and `height` rows; see tensor_map for the status.
 //
-// With `before` the rows are two dimensions of one stride: in the first one, of `before` rows, lies the
-// box; the second one says where those rows end. Coordinates (p, s) are row s - before + p, so a box has
-// what of it lies in the `before` rows ahead of row s. The map starts `before` rows ahead of the tensor;
-// no box is asked for rows there.
+// With `together` the rows are two dimensions of one stride: coordinates (p, s) are row s + p, and a
+// box has what of it lies in the `together` rows from row s on. With `ahead` the map starts so many
+// rows ahead of the tensor, and s counts from there. No box may begin at a negative p then: the TMA
+// was seen to touch the start of a map whose box does (H200, with nothing mapped there).
 template <typename T>
-int encode(CUtensorMap& map, const TensorArg& tensor, const int (&dims)[4], int height, int before) {
+int encode(CUtensorMap& map, const TensorArg& tensor, const int (&dims)[4], int height,
+           int together = 0, int ahead = 0) {
   using Encode = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
                               const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
                               const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
@@ -71,11 +72,11 @@ int encode(CUtensorMap& map, const TensorArg& tensor, const int (&dims)[4], int 
         dims[d] == 1 ? 16 : tensor.stride[d] * static_cast<long long>(sizeof(T));
     legal = legal && bytes % 16 == 0 && bytes >= 0 && bytes < (1ll << 40);
     int extent = dims[d];
-    if (d == 2 && before != 0) {
-      shift = before * bytes;
-      extent += before;
+    if (d == 2 && together != 0) {
+      shift = ahead * bytes;
+      extent += ahead;
       strides[rank - 1] = static_cast<cuuint64_t>(bytes);
-      sizes[rank++] = static_cast<cuuint64_t>(before);
+      sizes[rank++] = static_cast<cuuint64_t>(together);
     }
     strides[rank - 1] = static_cast<cuuint64_t>(bytes);
     sizes[rank++] = static_cast<cuuint64_t>(extent);
@@ -105,19 +106,22 @@ TensorMap tensor_map(const TensorArg& tensor, int batches, int heads, int rows, 
   TensorMap result{};
   result.status = cudaSuccess;
   if (batches == 0 || heads == 0 || rows == 0 || columns == 0) return result;
-  result.status = detail::encode<T>(result.map, tensor, {batches, heads, rows, columns}, ROWS, 0);
+  result.status = detail::encode<T>(result.map, tensor, {batches, heads, rows, columns}, ROWS);
   return result;
 }
 
 // tensor_map for tma_load_rows, which takes a range of a box's rows.
 template <typename T, int ROWS, int COLS>
 RowMap row_map(const TensorArg& tensor, int batches, int heads, int rows, int columns) {
-  const TensorMap single = tensor_map<T, 1, COLS>(tensor, batches, heads, rows, columns);
-  RowMap result{{}, single.map, single.status};
   static_assert(ROWS <= 256, "a box has at most 256 rows");
+  const TensorMap single = tensor_map<T, 1, COLS>(tensor, batches, heads, rows, columns);
+  RowMap result{{}, {}, single.map, single.status};
   if (single.status != cudaSuccess) return result;
   if (batches == 0 || heads == 0 || rows == 0 || columns == 0) return result;
-  result.status = detail::encode<T>(result.map, tensor, {batches, heads, rows, columns}, ROWS, ROWS);
+  const int dims[4] = {batches, heads, rows, columns};
+  result.status = detail::encode<T>(result.ending, tensor, dims, ROWS, ROWS, ROWS);
+  if (result.status != cudaSuccess) return result;
+  result.status = detail::encode<T>(result.beginning, tensor, dims, ROWS, ROWS);
   return result;
 }
 
