@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from engine.errors import SpecError
 from engine.spec.branches import Tried, new_watch, try_both_sides
@@ -48,22 +49,32 @@ def validate_recipe(
     """
     fills: set[EmptyRows] = set()
     tried = Tried({}, {})
-    runs = [(sizes, peak) for sizes in CHECK_SIZES for peak in (1.0, 10.0)]
-    runs += [(sizes, 1.0) for sizes in REMAINDER_SIZES]
-    for seed, (sizes, peak) in enumerate(runs):
-        watch = new_watch(program) if peak == 1.0 else None
-        at = domain.within(sizes)
-        fills |= compare(program, recipe, at, peak, seed + 100, watch)
-        if watch is not None:
-            tried.add(watch, at)
-    fills |= try_both_sides(program, recipe, domain, tried, varied)
-    for seed, sizes in enumerate(stretched(program)):
+
+    def watched(sizes: Mapping[str, int], seed: int) -> set[EmptyRows]:
+        watch, at = new_watch(program), domain.within(sizes)
+        found = compare(program, recipe, at, 1.0, seed, watch)
+        tried.add(watch, at)
+        return found
+
+    def where_defined(run: Callable[[], set[EmptyRows]]) -> set[EmptyRows]:
+        """Nothing where the spec itself fails: a prefix may need more keys, and a table of
+        positions may end before these lengths. Then they are not the spec's."""
         try:
-            fills |= compare(program, recipe, domain.within(sizes), 1.0, seed + 200)
+            return run()
         except SpecError as error:
-            # A table of positions may end before these lengths: then they are not the spec's.
             if error.__cause__ is None:
                 raise
+            return set()
+
+    for at, sizes in enumerate(CHECK_SIZES):
+        fills |= watched(sizes, 100 + 2 * at)
+        fills |= compare(program, recipe, domain.within(sizes), 10.0, 101 + 2 * at)
+    for seed, sizes in enumerate(REMAINDER_SIZES, 100 + 2 * len(CHECK_SIZES)):
+        fills |= where_defined(partial(watched, sizes, seed))
+    fills |= try_both_sides(program, recipe, domain, tried, varied)
+    for seed, sizes in enumerate(stretched(program), 200):
+        at_these = domain.within(sizes)
+        fills |= where_defined(partial(compare, program, recipe, at_these, 1.0, seed))
     check_head_sizes(program, recipe, domain, head_sizes)
     check_types(program, recipe, domain)
     check_calls(program, domain)

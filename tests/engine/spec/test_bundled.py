@@ -33,7 +33,7 @@ ASKS = {
     "sliding_window": (SCALED, f"{BOTTOM_RIGHT} + 256 and j >= i + Nk - Nq - 256", None, "nan"),
     "alibi_causal": (f"{SCALED} + slopes[h] * (j - i - Nk + Nq)", BOTTOM_RIGHT, None, "nan"),
     "prefix_lm": (SCALED, "j <= i or j < 256", None, "never"),
-    "document": (SCALED, "doc_k[b, j] == doc_q[b, i]", None, None),
+    "document": (SCALED, "doc_k[b, j] == doc_q[b, i]", None, "nan"),
     "causal_document": (SCALED, f"{BOTTOM_RIGHT} and doc_k[b, j] == doc_q[b, i]", None, "nan"),
     "bias_gqa": (f"{SCALED} + bias[0, h, i, j]", "True", None, "never"),
     "sigmoid": (f"{SCALED} - log(Nk)", "True", "sigmoid(s)", "never"),
