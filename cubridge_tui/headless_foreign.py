@@ -60,7 +60,7 @@ def asked_from(path: Path, args: argparse.Namespace) -> Asked:
 
 def check_and_report(asked: Asked, as_json: bool) -> int:
     """Runs the kernel's cases, and shows what was found."""
-    from engine.foreign.check import check_kernel
+    from engine.foreign.check import check_kernel, place
 
     path, cases = asked.source, []
     found = compared = 0
@@ -82,7 +82,8 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
         show_json({
             "file": str(path), "reference": reference, "g1": passed, "cases": cases,
             "unproven": [
-                {"opcode": opcode, "place": _line(at, path)} for opcode, at in unproven.items()
+                {"opcode": opcode, "place": str(place(at, path))}
+                for opcode, at in unproven.items()
             ],
         })  # fmt: skip
     elif asked.reference is None:
@@ -94,14 +95,8 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
     elif not compared:
         show(f"{path}: no case could be compared with {asked.reference.name}")
     for opcode, at in unproven.items():
-        say(f"{_line(at, path)}: {opcode} is executed as the PTX manual says: no GPU was asked")
+        say(f"{place(at, path)}: {opcode} is executed as the PTX manual says: no GPU was asked")
     return FAILED if found or passed is False else PASSED
-
-
-def _line(at: Instruction, path: Path) -> str:
-    from engine.foreign.check import own_line
-
-    return str(own_line(at, path) or at)
 
 
 def _narrate(checked: Checked) -> None:
@@ -119,7 +114,7 @@ def _reported(checked: Checked, path: Path) -> tuple[dict[str, Any], list[str]]:
     from engine.foreign.check import place, shorter
 
     findings, wrong = shorter(list(checked.findings), path), checked.differences or ()
-    places = [str(place(f, path) or f.at) for f in findings]
+    places = [str(place(f.at, path)) for f in findings]
     row = {
         "sizes": dict(checked.case.sizes), "compared": checked.differences is not None,
         "errors": dict(checked.errors),
@@ -144,8 +139,7 @@ def _sentence(finding: Finding, at: str, source: Path) -> str:
 
     text = f"{at}: {finding.kind}: {finding.words} (block {finding.block}, thread {finding.thread})"
     if finding.other is not None:
-        there = type(finding)(finding.kind, finding.other, "")
-        text += f"\n    the other access: {place(there, source) or finding.other}"
+        text += f"\n    the other access: {place(finding.other, source)}"
     return text
 
 

@@ -114,17 +114,12 @@ def check_kernel(
             yield Checked(case, tuple(launches), tuple(differences), errors)
 
 
-def place(finding: Finding, source: Path) -> Location | None:
-    """The line of the person's own source that a finding is at."""
-    return own_line(finding.at, source)
-
-
-def own_line(instruction: Instruction, source: Path) -> Location | None:
-    """The line of the person's own source that an instruction is of: headers that it uses are
-    not."""
+def place(instruction: Instruction, source: Path) -> Location | Instruction:
+    """The line that an instruction is of, in the person's own source where one is: headers that it
+    uses are not. The PTX line where none is known."""
     at = instruction.source
     if at is None:
-        return None
+        return instruction
     own = [p for p in at.chain() if Path(p.file).resolve() == source.resolve()]
     return replace(own[0], file=str(source)) if own else at
 
@@ -133,5 +128,5 @@ def shorter(findings: Sequence[Finding], source: Path) -> list[Finding]:
     """Of several findings of one kind at one line of the source the first."""
     kept: dict[tuple[str, str], Finding] = {}
     for finding in findings:
-        kept.setdefault((finding.kind, str(place(finding, source))), finding)
+        kept.setdefault((finding.kind, str(place(finding.at, source))), finding)
     return list(kept.values())

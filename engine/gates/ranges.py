@@ -7,9 +7,10 @@ them is what `engine.gates.overflow` asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import count
+from typing import TypeVar
 
 from engine.cuir.calls import callee
 from engine.cuir.execute.outputs import written_fields
@@ -59,6 +60,7 @@ from engine.transfer.rewrite import stmt_exprs
 
 _ROUNDS = 8  # of the fixed point, after which what still grows counts as any number of its type
 
+_Around = TypeVar("_Around")
 Given = Mapping[str, Range | None]  # a lambda's parameters; None: a float
 
 
@@ -81,6 +83,9 @@ class Place:
 
     function: str
     lambdas: tuple[Call, ...] = ()
+
+    def inside(self, call: Call) -> Place:
+        return replace(self, lambdas=(*self.lambdas, call))
 
 
 class Ranges:
@@ -143,7 +148,7 @@ class Ranges:
                 case Return(value) if value is not None:
                     self.returned.setdefault(function, []).append(value)
             for expr in stmt_exprs(stmt):
-                for node, place in placed(expr, Place(function)):
+                for node, place in placed(expr, Place(function), lambda call, at: at.inside(call)):
                     self._read_call(node, place)
 
     def _read_call(self, node: Expr, place: Place) -> None:
@@ -165,7 +170,7 @@ class Ranges:
             keys += [(function.name, n) for n in given if (function.name, n) not in self.values]
         keys += [(f, "") for f in self.returned]
         pending = [k for k in keys if self._kind(k) in WIDTHS]
-        for round in count():  # ends: from `_ROUNDS` on each key grows once at most
+        for round in itertools.count():  # ends: from `_ROUNDS` on each key grows once at most
             grown = False
             for key in pending:
                 new = self._of_key(key)
@@ -215,12 +220,12 @@ class Ranges:
         names = params if name in params else [*one.consts]
         if name not in names:
             return None
-        at = names.index(name)
+        nth = names.index(name)
         given = [
             (caller, args if name in params else consts)
             for caller, args, consts in self.calls.get(function, ())
         ]
-        found = [self.of(e[at], self.at_place(caller)) for caller, e in given if at < len(e)]
+        found = [self.of(e[nth], self.at_place(caller)) for caller, e in given if nth < len(e)]
         return joined(*found) if found else WIDTHS["i32"]
 
     # --- counters and loops ------------------------------------------------------------------
@@ -462,15 +467,18 @@ def _heads_of_batches(expr: Expr) -> tuple[list[Expr], list[Expr]] | None:
     return chosen, factors
 
 
-def placed(expr: Expr, place: Place) -> Iterator[tuple[Expr, Place]]:
-    """Every expression of `expr`, inner ones first, with where it stands."""
+def placed(
+    expr: Expr, around: _Around, inside: Callable[[Call, _Around], _Around]
+) -> Iterator[tuple[Expr, _Around]]:
+    """Every expression of `expr`, inner ones first, with what is around it; `inside` says what is
+    around the body of an op's lambda."""
     for child in children(expr):
         if isinstance(child, Lambda):
             assert isinstance(expr, Call)
-            yield from placed(child.body, replace(place, lambdas=(*place.lambdas, expr)))
+            yield from placed(child.body, inside(expr, around), inside)
         else:
-            yield from placed(child, place)
-    yield expr, place
+            yield from placed(child, around, inside)
+    yield expr, around
 
 
 def expressions(ranges: Ranges) -> Iterator[tuple[Path, Expr, At]]:
@@ -480,5 +488,5 @@ def expressions(ranges: Ranges) -> Iterator[tuple[Path, Expr, At]]:
         if path[0] not in run:
             continue
         for expr in stmt_exprs(stmt):
-            for node, place in placed(expr, Place(str(path[0]))):
-                yield path, node, ranges.at_place(place)
+            for node, at in placed(expr, ranges.at(str(path[0])), ranges.inside):
+                yield path, node, at

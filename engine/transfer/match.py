@@ -229,14 +229,15 @@ def _contains_call(stmt: Stmt, fn: str) -> bool:
     )
 
 
-def _base(expr: Expr) -> str | None:
+def base_name(expr: Expr) -> str | None:
+    """The name behind indices, transposes and columns."""
     match expr:
         case Name(id):
             return id
         case Index(base, _):
-            return _base(base)
+            return base_name(base)
         case Call("transpose" | "columns", (inner,)):
-            return _base(inner)
+            return base_name(inner)
     return None
 
 
@@ -268,16 +269,16 @@ def _roles(
             continue
         call = stmt.call
         if call.fn in TILE_LOADS:
-            source = _base(call.args[1])
+            source = base_name(call.args[1])
             field = views.get(source or "") or maps.get(source or "")
             if field:
-                loaded[_base(call.args[0]) or ""] = field
-        elif call.fn == "copy" or (call.fn == "store" and _base(call.args[0]) in views):
-            stored["o"] = views[_base(call.args[0]) or ""]
+                loaded[base_name(call.args[0]) or ""] = field
+        elif call.fn == "copy" or (call.fn == "store" and base_name(call.args[0]) in views):
+            stored["o"] = views[base_name(call.args[0]) or ""]
         elif call.fn == "tma_store":
-            stored["o"] = maps[_base(call.args[0]) or ""]
+            stored["o"] = maps[base_name(call.args[0]) or ""]
         elif call.fn == "store_rows":
-            stored["lse"] = views[_base(call.args[0]) or ""]
+            stored["lse"] = views[base_name(call.args[0]) or ""]
         elif call.fn in MATMULS:
             matmuls.append(call)
     first = [c for c in matmuls if is_transposed(c.args[2])]
@@ -285,16 +286,16 @@ def _roles(
     if not first or not second:
         raise TransferError("the two matmuls of attention were not found")
     fields = dict(stored)
-    fields["q"] = loaded.get(_base(first[0].args[1]) or "", "")
-    fields["k"] = loaded.get(_base(first[0].args[2]) or "", "")
-    fields["v"] = loaded.get(_base(second[0].args[2]) or "", "")
+    fields["q"] = loaded.get(base_name(first[0].args[1]) or "", "")
+    fields["k"] = loaded.get(base_name(first[0].args[2]) or "", "")
+    fields["v"] = loaded.get(base_name(second[0].args[2]) or "", "")
     floats = [f.name for f in module.fields if f.type == "f32"]
     if len(floats) == 1:
         fields["scale"] = floats[0]
     absent = [role for role in ("q", "k", "v", "o", "scale") if not fields.get(role)]
     if absent:
         raise TransferError(f"no field of Args was found for: {', '.join(absent)}")
-    accumulator = _base(second[0].args[0])
+    accumulator = base_name(second[0].args[0])
     assert accumulator is not None
     return fields, accumulator
 
@@ -359,9 +360,9 @@ def _coordinates(
 
 
 def _loads_keys(load: Call, statements: list[tuple[Path, Stmt]]) -> bool:
-    target = _base(load.args[0])
+    target = base_name(load.args[0])
     return any(
         isinstance(s, Do) and s.call.fn in MATMULS and is_transposed(s.call.args[2])
-        and _base(s.call.args[2]) == target
+        and base_name(s.call.args[2]) == target
         for _, s in statements
     )  # fmt: skip

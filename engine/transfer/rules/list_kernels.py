@@ -54,6 +54,7 @@ from engine.transfer.rules.lists import (
     SHARE,
     SKIP,
     WARP,
+    ZERO,
     Area,
     Lists,
     bits_at,
@@ -64,8 +65,6 @@ from engine.transfer.rules.names import Fresh, own_names
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.words import Words
 from engine.transfer.schedule import KEY, ROW
-
-ZERO = Num(0)
 
 
 @dataclass(frozen=True, slots=True)

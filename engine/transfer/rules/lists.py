@@ -33,7 +33,7 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.printer import print_expr
-from engine.cuir.quote import block, call, expr, stmt
+from engine.cuir.quote import block, call, expr
 from engine.errors import TransferError
 from engine.spec.recipe import Recipe
 from engine.transfer.binding import Workspace
@@ -50,6 +50,7 @@ SHARE = 8  # rows whose bits a block makes at a time: one word for each lane
 WORDS = 4  # of bits for each row of a tile
 WARP = 32
 ARGS = Name("args")
+ZERO = Num(0)
 KEYS, QUERIES = Attr(ARGS, "Nk"), Attr(ARGS, "Nq")
 HEADS = Attr(ARGS, "Hq")
 # The class of a tile; a partial one whose bits are in slot s has class BITS + s.
@@ -196,28 +197,30 @@ def from_lists(module: Module, found: Attention, lists: Lists) -> dict[str, Func
     names = found.schedule
     count, index, full = (module.function(n) for n in (names.count, names.index, names.full))
     step, tile = Name(index.params[4].name), Name(full.params[4].name)
-    view, last = word_of(full, lists, Area.CLASSES, tile)
-    assert isinstance(last, Return) and last.value is not None
-    kept = stmt("return word == full", word=last.value, full=FULL)
-    slot = stmt("return word - bits", word=last.value, bits=BITS)
+
+    def giving(function: Function, value: Expr) -> Function:
+        view = Assign(lists.field, view_of_lists(lists, function.consts))
+        return replace(function, body=(view, Return(value)))
+
+    kind = word_of(full, lists, Area.CLASSES, tile)
+    slot = replace(full, name=lists.slot, consts=full.consts[:2])
     return _passed(module, found, lists) | {
-        count.name: replace(count, body=word_of(count, lists, Area.COUNT, Num(0))),
-        index.name: replace(index, body=word_of(index, lists, Area.TILES, step)),
-        full.name: replace(full, body=(view, kept)),
-        lists.slot: replace(full, name=lists.slot, consts=full.consts[:2], body=(view, slot)),
+        count.name: giving(count, word_of(count, lists, Area.COUNT)),
+        index.name: giving(index, word_of(index, lists, Area.TILES, step)),
+        full.name: giving(full, expr("kind == full", kind=kind, full=FULL)),
+        lists.slot: giving(slot, expr("kind - bits", kind=kind, bits=BITS)),
     }
 
 
-def word_of(function: Function, lists: Lists, area: Area, place: Expr) -> tuple[Stmt, Stmt]:
-    """The body of a function of the schedule that gives a word of its block of rows."""
+def word_of(function: Function, lists: Lists, area: Area, place: Expr = ZERO) -> Index:
+    """A word of the block of rows that a function of the schedule is asked about."""
     b, h, q0 = (Name(p.name) for p in function.params[1:4])
     rows, keys = function.consts[:2]
     begin = area.begin(_tiles(keys))
-    item = tidy(begin) if place == Num(0) else place
-    if Num(0) not in (begin, place):
+    item = tidy(begin) if place == ZERO else place
+    if ZERO not in (begin, place):
         item = Binary("+", begin, place)
-    word = lists.of_block(b, h, expr("q0 // rows", q0=q0, rows=rows), item)
-    return Assign(lists.field, view_of_lists(lists, function.consts)), Return(word)
+    return lists.of_block(b, h, expr("q0 // rows", q0=q0, rows=rows), item)
 
 
 def _passed(module: Module, found: Attention, lists: Lists) -> dict[str, Function]:
@@ -241,7 +244,7 @@ def _passed(module: Module, found: Attention, lists: Lists) -> dict[str, Functio
         """,
         lists=lists.field, view=view_of_lists(lists, lead.consts), first=first, index=lists.index,
         rows=rows, keys=keys, b=b, h=h, q0=q0, passed=lists.passed, row=row, step=step,
-        consts=tuple(map(Name, lead.consts)), count=lists.of_block(b, h, own, Num(0)),
+        consts=tuple(map(Name, lead.consts)), count=lists.of_block(b, h, own, ZERO),
         tile=lists.of_block(b, h, own, expr("1 + step", step=step)),
     )  # fmt: skip
     return {lead.name: replace(lead, body=body)}
@@ -265,7 +268,7 @@ def view_of_lists(lists: Lists, consts: tuple[str, ...]) -> Call:
 def queue_of(lists: Lists, consts: tuple[str, ...]) -> Index:
     """The word that blocks claim from: that of the first block of rows. The others have one too."""
     place = Area.QUEUE.begin(_tiles(consts[1]))
-    return lists.of_block(Num(0), Num(0), Num(0), place, many=True)
+    return lists.of_block(ZERO, ZERO, ZERO, place, many=True)
 
 
 def bits_at(

@@ -21,38 +21,32 @@ from engine.cuir.nodes import (
     Expr,
     Function,
     If,
-    Index,
     Module,
     Name,
     Num,
     Param,
-    Return,
     Stmt,
     Tuple,
     walk_block,
-    walk_expr,
 )
 from engine.cuir.ops.traits import MATMULS
 from engine.cuir.quote import expr
 from engine.transfer import schedule as intervals
 from engine.transfer.extremes import spread
-from engine.transfer.match import Attention
+from engine.transfer.match import Attention, base_name
 from engine.transfer.rewrite import (
     Block,
     map_blocks,
     map_function,
     map_stmt_exprs,
-    stmt_exprs,
     substitute,
     substitute_expr,
 )
-from engine.transfer.rules.lists import KEYS, Area, Lists, with_view, word_of
+from engine.transfer.rules.lists import KEYS, ZERO, Area, Lists, launches, with_view, word_of
 from engine.transfer.rules.mask import descends
 from engine.transfer.rules.names import locals_for
 from engine.transfer.rules.rule import Case, Rule
 from engine.transfer.rules.words import Words
-
-ZERO = Num(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +84,14 @@ def listed_range(module: Module, found: Attention, lists: Lists) -> Kept:
     count = module.function(found.schedule.count)
     keys = Name(count.consts[1])
 
-    def word(area: Area, place: Expr = ZERO) -> Index:
-        _, given = word_of(count, lists, area, place)
-        assert isinstance(given, Return) and isinstance(given.value, Index)
-        return given.value
-
     # The tiles stand right behind their number, which is read where there are none.
     tiles = Name(count.name)
-    ends = word(Area.COUNT, expr("min(1, tiles)", tiles=tiles)), word(Area.COUNT, tiles)
+    ends = [
+        word_of(count, lists, Area.COUNT, place)
+        for place in (expr("min(1, tiles)", tiles=tiles), tiles)
+    ]
     low, high = reversed(ends) if descends(module.function(found.schedule.index)) else ends
-    begin, end = word(Area.KEY_BEGIN), word(Area.KEY_END)
+    begin, end = (word_of(count, lists, area) for area in (Area.KEY_BEGIN, Area.KEY_END))
     return Kept(
         expr("begin if begin < low * keys + keys else 0", begin=begin, low=low, keys=keys),
         expr("end if end > high * keys else args.Nk", end=end, high=high, keys=keys),
@@ -165,14 +157,14 @@ class _Copies:
     def map_of(self, stmt: Stmt) -> Name | None:
         """The tensor map of a bulk copy into these tiles."""
         match stmt:
-            case Do(Call("tma_load", (tile, Name() as whole, *_))) if _base(tile) == self.tiles:
+            case Do(Call("tma_load", (tile, Name() as whole, *_))) if base_name(tile) == self.tiles:
                 return whole
         return None
 
     def is_one(self, stmt: Stmt) -> bool:
         match stmt:
             case Do(Call("copy_async" | "copy_async_rows" | "tma_load", (tile, *_))):
-                return _base(tile) == self.tiles
+                return base_name(tile) == self.tiles
         return False
 
     def edit(self, body: Block) -> Block:
@@ -198,15 +190,6 @@ class _Copies:
         return sides[0] if len(sides) == 1 else Bool("or", *sides)
 
 
-def _base(tile: Expr) -> str | None:
-    match tile:
-        case Name(id):
-            return id
-        case Index(base, _) | Call("columns", (base,)):
-            return _base(base)
-    return None
-
-
 def _asked(kernel: Function, found: Attention) -> tuple[Name, Call]:
     """The kernel's name of a block's number of tiles, and the call that gives it."""
     for _, stmt in walk_block(kernel.body, (kernel.name,)):
@@ -221,7 +204,7 @@ def _value_tile(kernel: Function, found: Attention) -> str:
     for _, stmt in walk_block(kernel.body, (kernel.name,)):
         match stmt:
             case Do(Call(fn, (Name(acc), _, right))) if fn in MATMULS and acc == found.accumulator:
-                name = _base(right)
+                name = base_name(right)
                 if name is not None:
                     return name
     raise AssertionError("an attention has a second matmul")
@@ -248,15 +231,7 @@ def _with_maps(module: Module, found: Attention, whole: Name, copies: _Copies) -
     kernel, host = module.function(found.kernel), module.function(found.host)
     at = next(n for n, p in enumerate(kernel.params) if p.name == whole.id)
     params = tuple(Param(name.id, kernel.params[at].type) for name in more)
-    launch = next(
-        node
-        for _, stmt in walk_block(host.body, (host.name,))
-        for expr in stmt_exprs(stmt)
-        for node in walk_expr(expr)
-        if isinstance(node, Call)
-        and node.fn == "run"
-        and Name(kernel.name) in walk_expr(node.args[0])
-    )
+    _, launch = launches(host, kernel.name)[0]
     given = launch.args[1]
     assert isinstance(given, Tuple)
     handed = given.items[at]
