@@ -221,6 +221,7 @@ def test_a_mod_may_leave_its_score_in_any_type_as_in_pytorch(
     path = write(f"{IMPORTS}\ndef attention_mods():\n{body}    return mod\n")
     scope: dict[str, Any] = {"torch": torch}
     exec(f"def mod(score, b, h, i, j):\n    return {line}", scope)
+    torch.manual_seed(1)
     q, k, v = (torch.randn(2, 6, n, 16).to(dtype) for n in (9, 12, 12))
     out = run_spec(path, {"q": q, "k": k, "v": v}, {})
     theirs = flex_attention(q, k, v, score_mod=scope["mod"])
