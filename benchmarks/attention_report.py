@@ -208,11 +208,13 @@ def readme_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
                 if have is None or (_asked(case), case.when) > (_asked(have[0]), have[0].when):
                     best[case.spec] = (case, record["device"])
     shown = [best[spec] for spec in ROWS if spec in best]
-    cards = dict.fromkeys(
-        f"{d['name']} (torch {d['torch']}, driver {d['driver']}{_versions(c)})" for c, d in shown
-    )
+    cards: dict[str, str] = {}  # a run's own machine, with the rival's version where one was asked
+    for case, d in shown:
+        machine = f"{d['name']} (torch {d['torch']}, driver {d['driver']}"
+        cards[machine] = cards.get(machine) or _versions(case)
+    machines = "; one ".join(f"{machine}{version})" for machine, version in cards.items())
     lines = _wrapped(
-        f"One {'; one '.join(cards)}: {KERNEL}, {SHAPE}, bf16, forward, cold L2, contestants "
+        f"One {machines}: {KERNEL}, {SHAPE}, bf16, forward, cold L2, contestants "
         "interleaved in one process; TFLOP/s = 2 (D + Dv) x kept pairs / time. Every variant was "
         "made by the rules at the first proposal. The best rival is the fastest of SDPA's back "
         "ends, FlexAttention (its Triton template by several options, and its FLASH back end), "
