@@ -283,7 +283,7 @@ class Desk:
 
     def poll(self) -> Snapshot | None:
         """What another writer did, if anything (read-only), and its place once it is gone; or what
-        is still to be saved, saved."""
+        is still to be saved, saved; or the writer's place given to a process that waits for it."""
         before = self.writer.read_only
         if before is not None:
             new = self.writer.poll()
@@ -293,7 +293,7 @@ class Desk:
         if self.writer.pending:
             self.writer.retry()
             return self.snapshot()
-        return None
+        return self.snapshot() if self.writer.hand_over() else None
 
     def take_in(self) -> Snapshot:
         """Take the spec and the kernel as they are on the disk now; what they made turns stale."""

@@ -206,14 +206,15 @@ class Store:
         session = self.find(name)
         return Session(self._git, session, load(self._git, session))
 
-    def writer(self, name: str, *, wait: float = 0.0) -> Writer:
+    def writer(self, name: str, *, wait: float = 0.0, brief: bool = False) -> Writer:
         """The session open for writing, as a context manager.
 
         Only one process writes a session. When another one does, and does not stop within `wait`
         seconds, what is returned is a read-only view that says who writes. A command that must
-        write passes `wait` and gets the session as the other one left it.
+        write passes `wait` and gets the session as the other one left it; an app that has it open
+        gives it for that time, unless it is at work. A `brief` writer needs it only to save.
         """
-        return Writer(self._git, self.find(name), wait=wait)
+        return Writer(self._git, self.find(name), wait=wait, brief=brief)
 
     def fork(
         self, name: str, *, actor: str, title: str | None = None, at: str | None = None

@@ -52,6 +52,7 @@ def _list(store: Any, args: argparse.Namespace) -> int:
 
 
 def _show(store: Any, args: argparse.Namespace) -> int:
+    from cubridge_tui.model.next_step import owed
     from engine.types.trust import beside, rests_on
 
     session = store.load(args.session)
@@ -62,7 +63,8 @@ def _show(store: Any, args: argparse.Namespace) -> int:
     verdicts = [v.to_json() for v in state.verdicts]
     hunks = [
         {"proposal": p.id, "hunk": h.id, "title": h.title, "origin": h.origin.value,
-         "decision": d.kind.value if (d := state.decision(p.id, h.id)) else None}
+         "decision": d.kind.value if (d := state.decision(p.id, h.id)) else None,
+         "comment": said.text if (said := state.comment(p.id, h.id)) else None}
         for p in state.proposals
         for h in p.hunks
     ]  # fmt: skip
@@ -81,6 +83,7 @@ def _show(store: Any, args: argparse.Namespace) -> int:
                 "hunks": hunks,
                 "artifacts": dict(state.hashes),
                 "events": state.count,
+                "next": owed(state).words,
             }
         )
         return 0

@@ -1,0 +1,109 @@
+"""An agent's proposal: its edit is read, checked and judged as a model's answer is, and put to the
+person like any other's.
+
+Who an agent is, is what its channel says: a name of its own choice, recorded as such.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from engine.errors import InputError
+from engine.llm.types import Ending, Message, Parameters, Reply, Request
+from engine.service.adaptation import Adaptation
+from engine.service.inputs import check_spec
+from engine.service.llm import keep_attempt, propose_attempt, task_of
+from engine.service.llm_gates import ModelGates
+from engine.service.llm_sending import manual
+from engine.transfer.llm.loop import Attempt, try_answer
+from engine.transfer.llm.prompt import render
+from engine.types import Gate, Proposal, Stage
+from sessions.events import ProposalMade
+
+MAX_CHARACTERS = 200_000  # of an edit
+LONGEST_NAME = 60
+_ASKED = Message("user", "(an agent's own edit: nothing was sent to a model)")
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What an edit came to: `proposal` where it passed G2; else the attempt says why not."""
+
+    attempt: Attempt
+    proposal: Proposal | None
+
+
+def agent_actor(name: str) -> str:
+    """An agent as the event log names it.
+
+    Raises:
+        InputError: the name is empty, long, or not plain words on one line.
+    """
+    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+        raise InputError(
+            f"{name[:LONGEST_NAME]!a} is no agent's name",
+            fix=f"give plain words on one line, at most {LONGEST_NAME} characters",
+        )
+    return f"agent {name.strip()} (as it names itself)"
+
+
+def how_to_edit() -> str:
+    """How an edit is written, with the manual of CuIR: what a model is told, too."""
+    return render("system", manual=manual())
+
+
+def check_ready(work: Adaptation) -> None:
+    """Raises `InputError` where the session is not such that something can be proposed."""
+    if not work.state.stage(Stage.LIFTED).artifacts:
+        raise InputError("the session is not lifted yet", fix="in the app, s lifts the source")
+    check_spec(work)
+
+
+def propose_by_agent(work: Adaptation, text: str) -> Offered:
+    """Judge an edit of the present base, and propose it if it computes the person's function.
+
+    `work.actor` is the agent. `text` has the form of a model's answer (`how_to_edit`). An
+    undecided proposal of the same agent is replaced.
+
+    Raises:
+        InputError: hunks of another proposal wait for the person.
+        StoreError: the session was changed meanwhile.
+    """
+    check_ready(work)
+    name = _next_name(work)
+    task, recipe = task_of(work)
+    ending = Ending.COMPLETE if text.strip() else Ending.EMPTY
+    if len(text) > MAX_CHARACTERS:
+        ending, text = Ending.LENGTH, text[:MAX_CHARACTERS]
+    judge = ModelGates(work, Gate.G2, lambda _: None, nullcontext).judge(recipe)
+    request = Request(work.actor, (_ASKED,), Parameters())
+    attempt = try_answer(task, request, Reply(ending, text), judge)
+    proposal = None
+    if attempt.passed:
+        proposal = propose_attempt(work, name, task, recipe, attempt, work.actor)
+    keep_attempt(work, name, attempt, work.actor)
+    return Offered(attempt, proposal)
+
+
+def _next_name(work: Adaptation) -> str:
+    """The id of the agent's next proposal: that of its own one that nobody decided on yet."""
+    made_by = {
+        event.body.proposal.id: event.actor
+        for event in work.writer.events
+        if isinstance(event.body, ProposalMade)
+    }
+    agents = 1 + sum(p.id.startswith("agent-") for p in work.edits)
+    name = f"agent-{agents}"
+    for proposal in work.edits:
+        decided = [work.state.decision(proposal.id, h.id) is not None for h in proposal.hunks]
+        mine = proposal.id.startswith("agent-") and made_by.get(proposal.id) == work.actor
+        if mine and not any(decided):
+            name = proposal.id
+        elif not all(decided):
+            left = len(decided) - sum(decided)
+            raise InputError(
+                f"{left} hunk{'s' * (left != 1)} of {proposal.id} wait for the person's decision",
+                fix="propose again once they are accepted or rejected in the app",
+            )
+    return name
