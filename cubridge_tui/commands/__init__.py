@@ -7,7 +7,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "adapt": ("cubridge_tui.commands.adapt", "carry a kernel over to a spec, through every gate"),
     "lift": ("cubridge_tui.commands.lift", "the CuIR of a kernel, and what stayed opaque"),
     "recipe": ("cubridge_tui.commands.recipe", "what a spec asks for, in plain words"),
-    "propose": ("cubridge_tui.commands.propose", "hunks for a session, from rules, you or an agent"),
+    "propose": ("cubridge_tui.commands.propose", "hunks for a session: by rules, you, an agent"),
     "check": ("cubridge_tui.commands.check", "check CuIR, a session, or anyone's CUDA kernel"),
     "import": ("cubridge_tui.commands.bring", "a kernel of others as a folder, after its G1"),
     "cost": ("cubridge_tui.commands.cost", "what a kernel would take on a card, by its CuIR"),

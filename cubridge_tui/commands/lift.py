@@ -16,7 +16,9 @@ from cubridge_tui.headless import (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kernel", help="a bundled kernel's name, a package's folder, a .cu file, or a session")
+    parser.add_argument(
+        "kernel", help="a bundled kernel's name, a package's folder, a .cu file, or a session"
+    )
     parser.add_argument("--ids", action="store_true", help="append every op's id")
     add_specialisation(parser)
     add_store(parser)

@@ -1,8 +1,9 @@
 """`cubridge mcp`: a coding agent works on sessions over MCP, on standard input and output.
 
-Every tool is one `cubridge` command with `--json`, run as a process of its own, one at a time; what
-it writes is the result. A tool names a session and nothing else: no file, no kernel, no spec. There
-is none that decides on hunks, overrides a gate or accepts a kernel: that is the person's, in the app.
+Every tool is one `cubridge` command with `--json`, run as a process of its own, one at a time;
+what it writes is the result. A tool names a session and nothing else: no file, no kernel, no spec.
+There is none that decides on hunks, overrides a gate or accepts a kernel: that is the person's, in
+the app.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS = (
     "CuBridge carries an expert's CUDA attention kernel to a new variant as hunks of CuIR, a "
-    "tile-level text. A person has a session open in its app and decides on every hunk; you propose. "
-    "In turn: `status` (which sessions there are; what is owed next), `recipe` (what the person's "
-    "function asks for), `lift` (the text that you edit), `manual` (how an edit is written), "
-    "`propose`; after the person has accepted hunks `check` (gates G1 and G2) and `lower` (CUDA, G3). "
-    "No tool accepts a hunk or a kernel, overrides a gate, or changes a spec or a gate."
+    "tile-level text. A person has a session open in its app and decides on every hunk; you "
+    "propose. In turn: `status` (which sessions there are; what is owed next), `recipe` (what the "
+    "person's function asks for), `lift` (the text that you edit), `manual` (how an edit is "
+    "written), `propose`; after the person has accepted hunks `check` (gates G1 and G2) and "
+    "`lower` (CUDA, G3). No tool accepts a hunk or a kernel, overrides a gate, or changes a spec."
 )
 
 
@@ -82,7 +83,7 @@ NO_DECISIONS = "deciding on hunks, overriding and accepting are the person's, in
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_store(parser)
-    parser.epilog = "An MCP client starts this; `pip install 'cubridge-tui[mcp]'` brings the library."
+    parser.epilog = "An MCP client starts it. `pip install 'cubridge-tui[mcp]'` brings the library."
 
 
 def run(args: argparse.Namespace) -> int:
@@ -151,13 +152,14 @@ def command_of(
 
     call = CALLS.get(name)
     if call is None:
-        have = ", ".join([*CALLS, MANUAL])
-        raise InputError(f"there is no tool {name[:40]!a}: {NO_DECISIONS}", fix=f"use one of: {have}")
+        fix = f"use one of: {', '.join([*CALLS, MANUAL])}"
+        raise InputError(f"there is no tool {name[:40]!a}: {NO_DECISIONS}", fix=fix)
     takes = {"session", *(("edit",) if call.edits else ())}
     wrong = {key[:40] for key in given.keys() - takes}
     wrong |= {key for key in takes & given.keys() if not isinstance(given[key], str)}
     if wrong:
-        raise InputError(f"{name} does not take {sorted(wrong)!a}", fix=f"give {sorted(takes)} as text")
+        fix = f"give {' and '.join(sorted(takes, reverse=True))} as text"
+        raise InputError(f"{name} does not take {sorted(wrong)!a}", fix=fix)
     where = [] if store is None else ["--store", store]
     if call.command == ("sessions", "show") and "session" not in given:
         return ["sessions", "list", "--json", *where], ""
@@ -207,7 +209,7 @@ def _tool(name: str) -> types.Tool:
     session = {"type": "string", "description": "a session's id, or the beginning of one"}
     call = CALLS.get(name)
     if call is None:
-        words = "How an edit is written: the form of an answer, the conventions, the manual of CuIR."
+        words = "How an edit is written: the form of an answer, conventions, the manual of CuIR."
         schema: dict[str, Any] = {"type": "object", "properties": {}}
     else:
         words = call.words

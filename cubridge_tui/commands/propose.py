@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import (
@@ -19,6 +19,9 @@ from cubridge_tui.headless import (
     narrator,
     writing,
 )
+
+if TYPE_CHECKING:
+    from engine.types import Proposal
 
 FAILED = 1
 
@@ -45,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     text = None if args.file is None else _text(args.file)
     store = Store.open(args.store)
     found: dict[str, Any] = {}
+    proposal: Proposal | None
     with (
         Bench(store, progress=narrator(args.json)) as bench,
         writing(store, args.session, brief=True) as writer,

@@ -19,9 +19,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from engine.child.client import Child
-    from engine.service.bench import find_spec
     from engine.resources import list_specs
-    from engine.service.bench import Bench
+    from engine.service.bench import Bench, find_spec
     from engine.service.inputs import check_spec
     from engine.service.work import Work
     from engine.spec.text import recipe_from_json

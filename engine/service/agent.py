@@ -13,7 +13,7 @@ from engine.errors import InputError
 from engine.llm.types import Ending, Message, Parameters, Reply, Request
 from engine.service.adaptation import Adaptation
 from engine.service.inputs import check_spec
-from engine.service.llm import keep_attempt, propose_attempt, task_of
+from engine.service.llm import attempt_events, proposal_events, task_of
 from engine.service.llm_gates import ModelGates
 from engine.service.llm_sending import manual
 from engine.transfer.llm.loop import Attempt, try_answer
@@ -80,9 +80,11 @@ def propose_by_agent(work: Adaptation, text: str) -> Offered:
     request = Request(work.actor, (_ASKED,), Parameters())
     attempt = try_answer(task, request, Reply(ending, text), judge)
     proposal = None
+    bodies, blobs = attempt_events(name, attempt)
     if attempt.passed:
-        proposal = propose_attempt(work, name, task, recipe, attempt, work.actor)
-    keep_attempt(work, name, attempt, work.actor)
+        proposal, more = proposal_events(name, task, recipe, attempt)
+        bodies, blobs = bodies + more[0], blobs + more[1]
+    work.writer.append(bodies, blobs, actor=work.actor)
     return Offered(attempt, proposal)
 
 

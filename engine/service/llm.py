@@ -66,6 +66,8 @@ from engine.types import (
 )
 from sessions.events import ArtifactSet, Body, ProposalMade, TranscriptAdded
 
+Events = tuple[list[Body], list[bytes]]  # what happened, and the contents that it names
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -221,12 +223,13 @@ class ModelTransfer:
         with noted(self.work, name, attempts):
             for attempt in run(task, start, plan, ask, judge, self.steer):
                 attempts.append(attempt)
-                keep_attempt(self.work, name, attempt, actor)
+                self.work.writer.append(*attempt_events(name, attempt), actor=actor)
                 self.on_attempt(attempt)
         chosen = best(attempts)
         proposal = None
         if chosen is not None:
-            proposal = propose_attempt(self.work, name, task, recipe, chosen, actor)
+            proposal, events = proposal_events(name, task, recipe, chosen)
+            self.work.writer.append(*events, actor=actor)
         cancelled = any(a.reply.ending is Ending.CANCELLED for a in attempts)
         return Result(tuple(attempts), chosen, proposal, cancelled)
 
@@ -239,8 +242,8 @@ class ModelTransfer:
         self._agreed |= wanted
 
 
-def keep_attempt(work: Adaptation, name: str, attempt: Attempt, actor: str) -> None:
-    """Put an attempt's transcript, and its module where there is one, into the session."""
+def attempt_events(name: str, attempt: Attempt) -> Events:
+    """An attempt's transcript, and its module where there is one, as a session keeps them."""
     about = f"{name}.{attempt.id}"
     text = attempt.transcript()
     bodies: list[Body] = [TranscriptAdded(f"{about}.json", sha256_of(text), about)]
@@ -249,13 +252,13 @@ def keep_attempt(work: Adaptation, name: str, attempt: Attempt, actor: str) -> N
         module = print_module(attempt.module)
         bodies.append(TranscriptAdded(f"{about}.cuir", sha256_of(module), about))
         blobs.append(module.encode())
-    work.writer.append(bodies, blobs, actor=actor)
+    return bodies, blobs
 
 
-def propose_attempt(
-    work: Adaptation, name: str, task: Task, recipe: Recipe | None, chosen: Attempt, actor: str
-) -> Proposal:
-    """Make an attempt that became a module a proposal, undecided."""
+def proposal_events(
+    name: str, task: Task, recipe: Recipe | None, chosen: Attempt
+) -> tuple[Proposal, Events]:
+    """An attempt that became a module as a proposal, undecided, with the target before it."""
     assert chosen.module is not None and chosen.binding is not None
     proposal = propose(
         task.base, chosen.module, id=name, origin=Origin.MODEL, reason=chosen.words,
@@ -272,9 +275,7 @@ def propose_attempt(
     kept = TranscriptAdded(f"{name}.proposed.cuir", sha256_of(text), name)
     bodies: list[Body] = [kept, ProposalMade(proposal)]
     bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
-    blobs = [text.encode(), *(a.data for a in artifacts)]
-    work.writer.append(bodies, blobs, actor=actor)
-    return proposal
+    return proposal, (bodies, [text.encode(), *(a.data for a in artifacts)])
 
 
 __all__ = [

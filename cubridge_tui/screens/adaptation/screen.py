@@ -168,6 +168,18 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         if self._lent:
             self.set_timer(LENT_SECONDS, self._look)
 
+    def _act_after_others(self, id: str) -> None:
+        """Write again, and act, unless there is something new to see."""
+        desk, count = self.open_desk, self.snap.state.count if self.snap is not None else 0
+        before = self.snap.read_only if self.snap is not None else ""
+
+        def act() -> None:
+            self._told_of_others(desk, before, count)
+            if self.snap is not None and self.snap.state.count == count:
+                super(AdaptationScreen, self).action_act(id)
+
+        self.job("look", desk.take_back, act, quiet=True)
+
     seen_disk: tuple[Any, ...] = ()
     _lent = False  # to a process that asked for it
     _keyed: Facts | None = None  # what the footer was made from
@@ -188,7 +200,11 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         return tuple(out)
 
     def action_act(self, id: str) -> None:
-        """As everywhere; but what depends on the files on disk looks at them first."""
+        """As everywhere; but what depends on the files on disk looks at them first, and where
+        another process was let write, what it wrote is shown before a key is about it."""
+        if self._lent and not self.cubridge.jobs.running:
+            self._act_after_others(id)
+            return
         snap, now = self.snap, self._disk() if self.desk is not None else ()
         looks = id in ("take-in", "run", "redo-from") or (
             # reading the spec refuses by itself, with the reason kept for w
