@@ -4,7 +4,7 @@ hunks by their titles, and the time in between."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from cubridge_tui.console import typeable
@@ -84,6 +84,13 @@ def beats(events: Iterable[Step]) -> Iterator[Beat]:
         before = stroke[-1].event.time
     if waiting:
         yield _beat(waiting, before)
+
+
+def merged(beat: Beat, history: Sequence[Step], number: int) -> Step:
+    """A beat as one step, of the event that tells it: the states before and after all of it."""
+    mine = history[beat.first - 1 : beat.last]
+    telling = [s for s in mine if not isinstance(s.event.body, _FOLDED)] or mine
+    return replace(telling[-1], number=number, before=mine[0].before, after=mine[-1].after)
 
 
 def story(events: Iterable[Step]) -> list[str]:
