@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 WAIT_SECONDS = 10.0  # for the writer of a session; an app at rest looks every three
+BRIEF_SECONDS = 30.0  # where the work is done, and an app may be at its own
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +86,8 @@ def writing(store: Store, session: str, *, brief: bool = False) -> Iterator[Writ
 
     if store.exists():
         check_writable(store)
-    with store.writer(session, wait=WAIT_SECONDS, brief=brief) as writer:
+    wait = BRIEF_SECONDS if brief else WAIT_SECONDS
+    with store.writer(session, wait=wait, brief=brief) as writer:
         if writer.read_only is not None:
             raise StoreError(
                 f"{writer.id} is open read-only: {writer.read_only}",

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         writing(store, args.session, brief=True) as writer,
     ):
         work = Adaptation(bench, writer, actor_of(args))
-        check_ready(work)
+        check_ready(work, anew=text is None)
         if text is None:
             proposal = work.propose_by_rules()
         elif args.agent is None:

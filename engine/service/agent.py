@@ -53,10 +53,22 @@ def how_to_edit() -> str:
     return render("system", manual=manual())
 
 
-def check_ready(work: Adaptation) -> None:
-    """Raises `InputError` where the session is not such that something can be proposed."""
-    if not work.state.stage(Stage.LIFTED).artifacts:
+def check_ready(work: Adaptation, *, anew: bool = False) -> None:
+    """Raises `InputError` where nothing can be proposed, or not without undoing what a person did:
+    an acceptance, or, where the rules propose `anew`, decisions on hunks."""
+    state = work.state
+    if not state.stage(Stage.LIFTED).artifacts:
         raise InputError("the session is not lifted yet", fix="in the app, s lifts the source")
+    if state.acceptance_is_current:
+        raise InputError(
+            "the kernel is accepted, which a proposal would revoke", fix="in the app, F copies it"
+        )
+    decided = [h for _, h, decision in work.hunks() if decision is not None]
+    if anew and decided:
+        raise InputError(
+            f"{len(decided)} hunks are decided on, which the rules' proposal would drop",
+            fix="in the app, D on the target proposes again, after asking",
+        )
     check_spec(work)
 
 

@@ -14,10 +14,10 @@ from cubridge_tui.cli import main
 from cubridge_tui.commands.mcp import CALLS, command_of
 from cubridge_tui.screens.adaptation import screen as screen_module
 from engine.build.toolchain import Toolchain
-from engine.errors import CuBridgeError
+from engine.errors import CuBridgeError, InputError
 from engine.lift import lift
 from engine.service.adaptation import Adaptation, start
-from engine.service.agent import agent_actor
+from engine.service.agent import agent_actor, check_ready
 from engine.service.bench import find_kernel, find_spec
 from engine.service.llm_gates import ModelGates
 from engine.service.options import choose_options
@@ -183,6 +183,20 @@ async def test_an_agents_own_edit_is_judged_as_a_models_and_appears_in_the_app(
         await d.press("A")
         state = store.load(session).state
         assert len(state.accepted_hunks) == 1
+        # A proposal of the rules would drop that decision.
+        assert await asyncio.to_thread(main, ["propose", session, "--agent", "x"]) == 2
+        assert store.load(session).state.accepted_hunks == state.accepted_hunks
+
+
+def test_an_agents_proposal_never_revokes_an_acceptance(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store.git")
+    session = placed(store.path, Stage.LOWERED)
+    with bench_of(store) as bench, store.writer(session) as writer:
+        work = Adaptation(bench, writer, ACTOR)
+        work.accept()
+        for anew in (False, True):
+            with pytest.raises(InputError, match="accepted, which a proposal would revoke"):
+                check_ready(work, anew=anew)
 
 
 async def test_a_key_waits_for_whoever_was_let_write_and_is_about_what_is_seen(
@@ -196,7 +210,7 @@ async def test_a_key_waits_for_whoever_was_let_write_and_is_about_what_is_seen(
     async with Watching(session) as d:
         other = await asyncio.to_thread(store.writer, session, wait=20.0)
         assert other.read_only is None
-        await d.sees("READ-ONLY: another process writes it for a moment")
+        await d.sees("READ-ONLY: ")
         await d.press("u")
         assert store.load(session).state.undo, "the other one still writes"
         other.append([Note("news")], actor="agent x")
@@ -230,3 +244,11 @@ def test_a_tool_names_a_session_and_nothing_else(tmp_path: Path) -> None:
 def test_an_agents_name_is_plain_words(name: str) -> None:
     with pytest.raises(CuBridgeError):
         agent_actor(name)
+
+
+def test_without_the_library_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.server.stdio", None)
+    assert main(["mcp"]) == 3
+    assert "pip install 'cubridge-tui[mcp]'" in capsys.readouterr().err
