@@ -120,7 +120,7 @@ def make_server(store: str | None) -> Server[Any]:
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         client = context.session.client_params
-        agent = client.client_info.name if client is not None else "an agent"
+        agent = client.client_info.name if client is not None else "without a name"
         try:
             if params.name == MANUAL:
                 from engine.service.agent import how_to_edit
@@ -160,16 +160,17 @@ def command_of(
     if wrong:
         fix = f"give {' and '.join(sorted(takes, reverse=True))} as text"
         raise InputError(f"{name} does not take {sorted(wrong)!a}", fix=fix)
-    where = [] if store is None else ["--store", store]
+    here = Store.open(store)
+    where = ["--store", str(here.path)]  # the process has another current folder
     if call.command == ("sessions", "show") and "session" not in given:
         return ["sessions", "list", "--json", *where], ""
     if "session" not in given:
         raise InputError(f"{name} needs a session", fix="`status` lists them")
     # By its whole id, which no file, kernel or spec that a command also takes is called.
-    words = [*call.command, Store.open(store).find(given["session"]), "--json", *where]
+    words = [*call.command, here.find(given["session"]), "--json", *where]
     if call.acts:
         agent_actor(agent)
-        words += ["--agent", agent]
+        words.append(f"--agent={agent}")
     return words + ["-"] * ("edit" in given), given.get("edit", "")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +53,21 @@ class Watching(Driver):
     async def current(self, store: Store) -> None:
         """Until the app shows what the store holds, and writes."""
         count = store.load(self.screen.session).state.count
-        for _ in range(200):
+
+        def there() -> bool:
             snap = self.screen.snap
-            if snap is not None and snap.state.count == count and not snap.read_only:
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError(self.text)
+            return snap is not None and snap.state.count == count and not snap.read_only
+
+        await self.until(there)
 
     async def sees(self, words: str) -> None:
-        for _ in range(200):
-            if words in self.text:
-                return
+        await self.until(lambda: words in self.text)
+
+    async def until(self, there: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60.0
+        while not there():
+            assert time.monotonic() < deadline, self.text
             await asyncio.sleep(0.05)
-        raise AssertionError(f"{words!r} is not on the screen:\n{self.text}")
 
 
 async def test_an_agent_carries_an_adaptation_to_g3_while_a_person_watches_and_decides(
@@ -225,8 +229,9 @@ async def test_a_key_waits_for_whoever_was_let_write_and_is_about_what_is_seen(
 def test_a_tool_names_a_session_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "store.git"
     session = placed(path, Stage.LIFTED)
-    words, text = command_of("propose", {"session": session[:9], "edit": "x"}, "me", str(path))
-    assert words[:2] == ["propose", session] and words[-1] == "-" and text == "x"
+    words, text = command_of("propose", {"session": session[:9], "edit": "x"}, "--me", str(path))
+    assert words[:2] == ["propose", session] and words[-2:] == ["--agent=--me", "-"]
+    assert text == "x"
     for name, given in (
         ("accept", {"session": session}),
         ("check", {}),

@@ -165,3 +165,9 @@ def test_the_command_writes_the_page_and_says_where(
     assert "No such file" in capsys.readouterr().err
     assert main(words) == 0
     assert "(rules/h2): not [/] this" in capsys.readouterr().out
+
+
+def test_the_page_in_the_docs_stands_alone_too(root: Path) -> None:
+    page = (root / "docs" / "session.html").read_text(encoding="utf-8")
+    assert len(page.encode()) < 500_000
+    assert held(page).words.count("Guard rows without a kept key") > 3
