@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sessions.writer import Writer
 
 
-WAIT_SECONDS = 10.0  # for the writer of a session; an app at rest looks every three
-BRIEF_SECONDS = 30.0  # where the work is done, and an app may be at its own
+WAIT_SECONDS = 5.0  # for the writer of a session to end
+BRIEF_SECONDS = 30.0  # for an app to lend its place, which it does not while it is at work
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:

@@ -213,8 +213,8 @@ class Store:
 
         Only one process writes a session. When another one does, and does not stop within `wait`
         seconds, what is returned is a read-only view that says who writes. A command that must
-        write passes `wait` and gets the session as the other one left it; an app that has it open
-        gives it for that time, unless it is at work. A `brief` writer needs it only to save.
+        write passes `wait` and gets the session as the other one left it. A `brief` writer writes
+        only while it saves something; an app that has the session open lends it that moment.
         """
         return Writer(self._git, self.find(name), wait=wait, brief=brief)
 

@@ -63,8 +63,8 @@ class Writer(Session):
     """A session open for writing, as a context manager that holds the writer's lease.
 
     Without the lease it is a read-only view: `read_only` says why, `holder` who writes. Once that
-    one is gone `take_over` makes it the writer. Who keeps a session open gives the lease to whoever
-    waits for it by `hand_over`, while it has nothing to write, and takes it back so.
+    one is gone `take_over` makes it the writer. Who keeps a session open gives the lease to a brief
+    writer that waits for it by `hand_over`, while it has nothing to write, and takes it back so.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Writer(Session):
         """Open the session; try for up to `wait` seconds to become its writer.
 
         A `brief` one waits so, and has the lease, only while it saves something: for work that
-        takes long beside an app that has the session open.
+        takes long beside an app that has the session open, which lends it the lease.
         """
         self._brief = wait if brief else None
         self.holder = ""
@@ -196,7 +196,7 @@ class Writer(Session):
 
     @property
     def awaited(self) -> bool:
-        """Whether this is the writer and another process waits to be it."""
+        """Whether this is the writer and a brief one of another process waits to be it."""
         return bool(self.id) and self.read_only is None and self._lease.awaited
 
     def hand_over(self) -> bool:
@@ -247,7 +247,7 @@ class Writer(Session):
         try:
             if self._lease.acquire(now()):
                 return
-            with self._lease.waiting() if wait else contextlib.nullcontext():
+            with contextlib.nullcontext() if self._brief is None else self._lease.waiting():
                 deadline = time.monotonic() + wait
                 while time.monotonic() < deadline:
                     time.sleep(0.05)

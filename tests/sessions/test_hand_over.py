@@ -21,6 +21,12 @@ def test_nobody_waits_for_a_lease_that_is_free_or_that_others_only_look_at(
         assert not first.awaited and not first.hand_over()
         with store.writer(session) as second:
             assert second.read_only and not first.awaited and not second.awaited
+        # Nor does one that would keep it: who works on a session is not put out of it.
+        long = threading.Thread(target=store.writer, args=(session,), kwargs={"wait": 0.3})
+        long.start()
+        while long.is_alive():
+            assert not first.awaited
+            time.sleep(0.01)
         assert first.read_only is None
 
 

@@ -212,13 +212,13 @@ async def test_a_key_waits_for_whoever_was_let_write_and_is_about_what_is_seen(
     monkeypatch.setattr("cubridge_tui.desk.TAKE_BACK_SECONDS", 0.1)
     store = Store.open(path)
     async with Watching(session) as d:
-        other = await asyncio.to_thread(store.writer, session, wait=20.0)
-        assert other.read_only is None
+        other = store.writer(session, wait=20.0, brief=True)
+        saving = other._leased(())
+        await asyncio.to_thread(saving.__enter__)
         await d.sees("READ-ONLY: ")
         await d.press("u")
         assert store.load(session).state.undo, "the other one still writes"
         other.append([Note("news")], actor="agent x")
-        other.close()
         await d.press("u")  # it shows what is new, or the app has shown it before by itself
         await d.current(store)
         assert "READ-ONLY" not in d.text
