@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +18,7 @@ from cubridge_tui.cli import main
 from cubridge_tui.commands.mcp import CALLS, command_of
 from cubridge_tui.screens.adaptation import screen as screen_module
 from engine.build.toolchain import Toolchain
+from engine.child.client import Child
 from engine.errors import CuBridgeError, InputError
 from engine.lift import lift
 from engine.service.adaptation import Adaptation, start
@@ -24,6 +27,7 @@ from engine.service.bench import find_kernel, find_spec
 from engine.service.llm_gates import ModelGates
 from engine.service.options import choose_options
 from engine.service.work import Work
+from engine.spec.text import recipe_to_json
 from engine.transfer.llm.loop import Judgement, Reached
 from engine.types import Gate, Origin, Stage
 from sessions.events import HunkDecided, Note, encode
@@ -190,6 +194,31 @@ async def test_an_agents_own_edit_is_judged_as_a_models_and_appears_in_the_app(
         # A proposal of the rules would drop that decision.
         assert await asyncio.to_thread(main, ["propose", session, "--agent", "x"]) == 2
         assert store.load(session).state.accepted_hunks == state.accepted_hunks
+
+
+def test_recipe_and_lift_take_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store.git"
+    session = placed(path, Stage.TARGET)
+    asked = []
+
+    def call(self: Child, name: str, payload: dict[str, Any], **_: Any) -> dict[str, Any]:
+        asked.append(Path(payload["path"]).name)
+        return {"recipe": recipe_to_json(PLAIN)}
+
+    monkeypatch.setattr(Child, "call", call)
+    for name in (session, "softcap_causal"):  # the whole id is a session, a spec's name a spec
+        assert main(["recipe", name, "--json", "--store", str(path)]) == 0
+        assert "clauses" in json.loads(capsys.readouterr().out)
+    assert asked == ["softcap_causal.py"] * 2
+    assert main(["lift", session[:12], "--ids", "--json", "--store", str(path)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    target = Store.open(path).load(session).artifact(Stage.TARGET, "target.cuir").text
+    assert re.sub(r" +#@[sf]\d+$", "", shown["cuir"], flags=re.MULTILINE) == target
+    assert shown["lines"] == {}, "its ops stand elsewhere than the source's"
+    assert main(["recipe", "no-such-thing", "--store", str(path)]) == 2
+    assert "no bundled spec" in capsys.readouterr().err
 
 
 def test_an_agents_proposal_never_revokes_an_acceptance(tmp_path: Path) -> None:
