@@ -6,6 +6,7 @@ a kernel is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,8 @@ from sessions.events import (
 )
 from sessions.newborn import NewSession
 from sessions.writer import Writer
+
+TAKE_BACK_SECONDS = 1.0
 
 Shown = Callable[[Snapshot], None]
 
@@ -283,7 +286,7 @@ class Desk:
 
     def poll(self) -> Snapshot | None:
         """What another writer did, if anything (read-only), and its place once it is gone; or what
-        is still to be saved, saved."""
+        is still to be saved, saved; or the writer's place given to a process that waits for it."""
         before = self.writer.read_only
         if before is not None:
             new = self.writer.poll()
@@ -293,7 +296,15 @@ class Desk:
         if self.writer.pending:
             self.writer.retry()
             return self.snapshot()
-        return None
+        return self.snapshot() if self.writer.hand_over() else None
+
+    def take_back(self) -> Snapshot:
+        """`poll` until this writes again: whoever was let write does so for a moment."""
+        deadline = time.monotonic() + TAKE_BACK_SECONDS
+        while self.writer.read_only is not None and time.monotonic() < deadline:
+            self.poll()
+            time.sleep(0.02)
+        return self.snapshot()
 
     def take_in(self) -> Snapshot:
         """Take the spec and the kernel as they are on the disk now; what they made turns stale."""
