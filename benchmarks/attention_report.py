@@ -410,9 +410,7 @@ def written(records: Sequence[Mapping[str, Any]]) -> dict[Path, str]:
     """Every page that holds a table of the records, as it must be."""
     return {
         README: put(README.read_text(encoding="utf-8"), "measured", readme_table(records)),
-        MEASURED: put(
-            MEASURED.read_text(encoding="utf-8"), "every row", measured_pages(records)
-        ),
+        MEASURED: put(MEASURED.read_text(encoding="utf-8"), "every row", measured_pages(records)),
         COST: put(COST.read_text(encoding="utf-8"), "predicted", cost_table(records)),
     }
 
