@@ -151,10 +151,11 @@ def canonical_function(function: Function) -> Function:
 
 
 def _block(body: tuple[Stmt, ...], names: Mapping[str, str]) -> tuple[Stmt, ...]:
-    return tuple(_stmt(stmt, names) for stmt in body)
+    return tuple(canonical_stmt(stmt, names) for stmt in body)
 
 
-def _stmt(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
+def canonical_stmt(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
+    """The canonical form; `names` renames locals, and lambda parameters are numbered."""
     inner = {branch: _block(body, names) for branch, body in blocks(stmt)}
     stmt = with_blocks(stmt, inner)
 

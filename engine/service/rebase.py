@@ -1,0 +1,284 @@
+"""A session onto a new version of its kernel: what was decided, carried over by op.
+
+What the rules proposed they propose again, on the new kernel, and the decisions follow the ops. What
+a model or a person wrote is merged: the rules' proposal on the old kernel (or that kernel itself),
+the same on the new one, and the session's target. Either way the session gets one proposal; a hunk
+whose edits are those that were decided on is decided, and every other one is asked. A wrong guess
+about what is the same op therefore costs a question, or a gate that fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine.cuir.diff import diff
+from engine.cuir.edits import hunks
+from engine.cuir.ids import assign
+from engine.cuir.merge import merge
+from engine.cuir.nodes import Module, Opaque, walk
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
+from engine.cuir.renaming import renaming
+from engine.errors import InputError
+from engine.lift import Lifted, lift
+from engine.lift.meanings import Meaning, meanings_json, read_meanings, released, with_meanings
+from engine.lift.package import KernelPackage, with_source
+from engine.lower.legal import legal
+from engine.service.adaptation import RULES, Adaptation, pretty_json
+from engine.service.bench import find_kernel
+from engine.service.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TARGET
+from engine.service.inputs import check_spec, inputs_of
+from engine.spec.text import recipe_to_json
+from engine.transfer.binding import Binding
+from engine.transfer.carry import carried, known_edits
+from engine.transfer.review import compose, propose
+from engine.transfer.rules import Step, apply, plan
+from engine.types import (
+    Artifact,
+    Decision,
+    DecisionKind,
+    Hunk,
+    Origin,
+    Proposal,
+    Stage,
+    sha256_of,
+)
+from sessions.events import (
+    ArtifactSet,
+    Body,
+    HunkDecided,
+    InputsSet,
+    ProposalMade,
+    Rebased,
+    TranscriptAdded,
+)
+from sessions.state import SessionState
+
+REBASE = "rebase"  # the proposal of a merged target
+MEETS = "the new kernel changed this place too; "
+
+
+@dataclass(frozen=True, slots=True)
+class Newer:
+    """Another version of a session's kernel, and the event that says where it is."""
+
+    package: KernelPackage
+    event: Rebased
+
+
+@dataclass(frozen=True, slots=True)
+class Rebase:
+    """What a rebase gives; nothing is recorded yet. `changes` counts the kernel's changes by kind,
+    `renamed` the names that it gave to what has others in the old one."""
+
+    newer: Newer
+    lifted: Lifted
+    changes: Mapping[str, int]
+    renamed: int
+    proposal: Proposal | None = None
+    proposed: Module | None = None
+    decided: Mapping[str, DecisionKind] | None = None
+    binding: Binding | None = None
+    meanings: tuple[Meaning, ...] = ()
+
+    @property
+    def asked(self) -> tuple[Hunk, ...]:
+        """The hunks to decide on."""
+        if self.proposal is None or self.decided is None:
+            return ()
+        return tuple(h for h in self.proposal.hunks if h.id not in self.decided)
+
+
+def newer_kernel(state: SessionState, path: str | None) -> Newer:
+    """The kernel at `path`: a package, or a source that takes the place of the session's own.
+
+    Without a path, the session's kernel as it is on the disk now. Raises `InputError` where it is
+    not there or not whole.
+    """
+    created, now = state.created, state.rebased
+    assert created is not None
+    home = now or Rebased(str(created.options.get("kernel_path") or created.kernel))
+    if path is not None:
+        package = find_kernel(path)
+        if package.specialisations:
+            return Newer(package, Rebased(str(package.folder.absolute())))
+        home = Rebased(home.kernel, str(Path(path).expanduser().absolute()))
+    package = find_kernel(home.kernel)
+    if home.source:
+        package = with_source(package, Path(home.source))
+    return Newer(package, home)
+
+
+def is_same(state: SessionState, newer: Newer) -> bool:
+    """Whether the session has exactly this kernel, from this place."""
+    created = state.created
+    assert created is not None
+    place = state.rebased or Rebased(str(created.options.get("kernel_path")))
+    return newer.package.hashes["package"] == state.hashes["kernel"] and newer.event == place
+
+
+def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
+    """What the session's decisions are on another version of its kernel.
+
+    Raises:
+        InputError: a kernel without the session's specialisation; a spec that changed; a proposal
+            that is stale, or written by hand or a model and not decided on yet.
+        TransferError: no rule carries the spec to the new kernel.
+    """
+    options, proposals = work.options, work.edits
+    newer.package.check_arch(options.arch)
+    newer.package.specialisation(options.specialisation)
+    check_spec(work)
+    _check_decided(work)
+    package = options.building(newer.package)
+    bare = lift(package, options.specialisation, options.arch)
+    meanings = _kept_meanings(work, bare)
+    lifted = with_meanings(bare, meanings)
+    old, new = work.lifted.module, lifted.module
+    target = work.compose() if proposals else old
+    first = proposals[0] if proposals else None
+    by_rules = first is not None and first.origin is Origin.RULES
+    began = parse_module(work.proposed_text(first), TARGET) if first and by_rules else old
+    names = renaming(old, new, [began, target])
+    old, began, target = names(old), names(began), names(target)
+    kinds = Counter(edit.kind.value for edit in diff(old, new).edits)
+    made = Rebase(newer, lifted, dict(sorted(kinds.items())), len(names), meanings=meanings)
+    if first is None:
+        return made
+    steps: list[tuple[Step, Module]] = []
+    begins, binding = new, work.binding
+    if by_rules:
+        assert work.recipe is not None
+        planned = plan(new, work.recipe)
+        steps = list(apply(new, planned.steps))
+        begins = released(new, legal(steps[-1][1] if steps else new))
+        if not any(p.origin is Origin.MODEL for p in proposals):
+            binding = planned.binding
+        names = renaming(began, begins, [old, target])  # what the rules call their own
+        old, began, target = names(old), names(began), names(target)
+    decisions = [work.state.decision(first.id, h.id) for h in first.hunks]
+    edited = any(d is not None and d.kind is DecisionKind.EDITED for d in decisions)
+    if by_rules and len(proposals) == 1 and not edited:
+        kept = known_edits(old, began, [d.kind if d else None for d in decisions])
+        proposal = _proposal(new, begins, RULES, Origin.RULES, first.reason, steps)
+        decided = carried(new, begins, proposal, kept)
+        return replace(
+            made, proposal=proposal, proposed=begins, decided=decided, binding=binding
+        )  # fmt: skip
+    merged = merge(began, begins, target)
+    proposed = released(new, legal(merged.module))
+    conflicts = merged.conflicts
+    if proposed != legal(merged.module):  # its statements are no longer where they were merged
+        conflicts = frozenset(path for path, _ in walk(proposed))
+    origins = [p.origin for p in proposals if p.origin is not Origin.RULES]
+    origin = origins[-1] if origins else Origin.PERSON
+    proposal = _proposal(new, proposed, REBASE, origin, "the session's target", steps)
+    decided = carried(new, proposed, proposal, known_edits(old, target), conflicts)
+    proposal = replace(proposal, hunks=_told(new, proposed, proposal, conflicts))
+    return replace(made, proposal=proposal, proposed=proposed, decided=decided, binding=binding)
+
+
+def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
+    """Record it, as one step of the history; the session on its new kernel.
+
+    What was judged of the old kernel is stale by its hashes; the target holds what is decided.
+    """
+    package, module = made.newer.package, made.lifted.module
+    artifacts = [
+        Artifact.of(Stage.SOURCE, SOURCE, package.source),
+        Artifact.of(Stage.LIFTED, LIFTED, print_module(module)),
+    ]
+    if made.meanings or MEANINGS in work.state.stage(Stage.LIFTED).artifacts:
+        artifacts.append(Artifact.of(Stage.LIFTED, MEANINGS, meanings_json(made.meanings)))
+    inputs = inputs_of(package, work.spec) | {"kernel": package.hashes["package"]}
+    bodies: list[Body] = [made.newer.event, InputsSet(inputs)]
+    last: list[Artifact] = []
+    blobs: list[bytes] = []
+    if made.proposal is not None:
+        assert made.proposed is not None and made.decided is not None and made.binding is not None
+        name, text = made.proposal.id, print_module(made.proposed)
+        blobs.append(text.encode())
+        bodies += [
+            TranscriptAdded(f"{name}.proposed.cuir", sha256_of(text), name),
+            ProposalMade(made.proposal),
+        ]
+        recipe = work.recipe
+        if recipe is not None:
+            content = pretty_json(recipe_to_json(recipe))
+            artifacts.append(Artifact.of(Stage.TARGET, RECIPE, content))
+        binding = pretty_json(made.binding.to_json())
+        artifacts += [
+            Artifact.of(Stage.TARGET, BINDING, binding),
+            Artifact.of(Stage.TARGET, TARGET, print_module(module)),
+        ]
+        decisions = {
+            hunk: Decision(f"{name}/{hunk}", kind, work.actor)
+            for hunk, kind in made.decided.items()
+        }
+        target = legal(compose(module, made.proposed, made.proposal, decisions))
+        if decisions:
+            last.append(Artifact.of(Stage.TARGET, TARGET, print_module(target)))
+    bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
+    if last:
+        bodies += [HunkDecided(d) for d in decisions.values()]
+        bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in last]
+    work.writer.append(bodies, [*blobs, *(a.data for a in (*artifacts, *last))], actor=work.actor)
+    return Adaptation(work.bench, work.writer, work.actor)
+
+
+def _proposal(
+    base: Module, proposed: Module, id: str, origin: Origin, reason: str,
+    steps: list[tuple[Step, Module]],
+) -> Proposal:  # fmt: skip
+    return propose(
+        base, proposed, id=id, origin=origin, reason=reason, ids=assign(base), trail=steps
+    )
+
+
+def _told(
+    base: Module, proposed: Module, proposal: Proposal, conflicts: frozenset[tuple[str | int, ...]]
+) -> tuple[Hunk, ...]:
+    """The proposal's hunks, those that meet a change of the kernel with words that say so."""
+    return tuple(
+        replace(shown, reason=MEETS + shown.reason)
+        if any(edit.new_path in conflicts for edit in hunk.edits)
+        else shown
+        for hunk, shown in zip(hunks(diff(base, proposed)), proposal.hunks, strict=True)
+    )
+
+
+def _check_decided(work: Adaptation) -> None:
+    """Raises `InputError` where the session's target is not what its decisions say."""
+    changed = work.state.outdated(Stage.TARGET)
+    if work.edits and changed is not None:
+        raise InputError(
+            f"the proposals of {work.session.id} are stale: {changed} changed since they were made",
+            fix="propose again on the present kernel first (D in the app), or start a new session",
+        )
+    by_hand = any(p.origin is not Origin.RULES for p in work.edits)
+    open_ = [f"{p.id}/{h.id}" for p, h, decision in work.hunks() if decision is None]
+    if by_hand and open_:
+        raise InputError(
+            f"{len(open_)} hunks of {work.session.id} are not decided on: {', '.join(open_[:3])}",
+            fix="accept or reject them first",
+        )
+
+
+def _kept_meanings(work: Adaptation, bare: Lifted) -> tuple[Meaning, ...]:
+    """What is known of opaque ops of the old kernel, said of those with the same text in the same
+    function of the new one, each occurrence its own."""
+    if MEANINGS not in work.state.stage(Stage.LIFTED).artifacts:
+        return ()
+    paths = {id: path for path, id in assign(work.bare.module).items()}
+    known: dict[tuple[str, str], list[Meaning]] = {}
+    for said in read_meanings(work.text(Stage.LIFTED, MEANINGS)):
+        known.setdefault((str(paths[said.op][0]), said.text), []).append(said)
+    ids = assign(bare.module)
+    out = []
+    for path, stmt in walk(bare.module):
+        if isinstance(stmt, Opaque) and (same := known.get((str(path[0]), stmt.text))):
+            out.append(replace(same.pop(0), op=ids[path]))
+    return tuple(out)
