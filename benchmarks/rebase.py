@@ -42,7 +42,7 @@ from engine.service.rebase import Rebase, newer_kernel, plan_rebase, record_reba
 from engine.spec.text import recipe_to_json  # noqa: E402
 from engine.transfer.review import propose  # noqa: E402
 from engine.transfer.rules import apply, plan  # noqa: E402
-from engine.types import Artifact, Origin, Stage, VerdictKind, sha256_of  # noqa: E402
+from engine.types import Artifact, Origin, Stage, Verdict, sha256_of  # noqa: E402
 from sessions.events import ArtifactSet, ProposalMade, TranscriptAdded  # noqa: E402
 from sessions.store import Store  # noqa: E402
 from tests.engine.lift.formatting import renamed, without_comments  # noqa: E402
@@ -53,6 +53,7 @@ SPECS = {
     ("flash_fwd_sm80", "rules"): "softcap_causal", ("flash_fwd_sm80", "model"): "causal_document",
     ("flash_fwd_sm90", "rules"): "causal_document", ("flash_fwd_sm90", "model"): "softcap_causal",
 }  # fmt: skip
+SHOWN = {"T": "bf16", "D": "64"}
 LOCALS = {"m_prev": "before", "n": "tile", "s": "scores", "o": "acc", "m": "top_row", "l": "total",
           "step": "round_no", "tiles": "n_tiles", "alpha": "decay", "q0": "first_row"}  # fmt: skip
 ALL = LOCALS | {"BM": "QROWS", "BN": "KEYS", "STAGES": "DEPTH", "i": "row_no", "j": "key_no",
@@ -105,7 +106,7 @@ CHANGES = (
     Change("locals, constants, parameters and a function renamed", lambda s: renamed(s, ALL)),
     Change("functions moved", functions_moved),
     Change("another stage count", put(("STAGES = 2", "STAGES = 3"))),
-    Change("another tile shape", put(("? 48 : 32", "? 32 : 32"), ("112 : 128", "96 : 96"))),
+    Change("another tile shape", put(("BN = D == 64 ? 64 :", "BN = D == 64 ? 32 :"), ("112 : 128", "112 : 96"))),
     Change("a fix beside a hunk", put(("return sum * a; }", "return a * sum; }"))),
     Change("a statement moved past a hunk", put(
         ("    const auto m_prev = m;\n", ""),
@@ -146,12 +147,20 @@ def by_model(work: Adaptation) -> None:
 KINDS = {"rules": by_rules, "model": by_model}
 
 
+LIFTED: dict[str, str] = {}  # what G1 says of a kernel, by its hash: no session takes part in that
+
+
+def word_of(verdict: Verdict) -> str:
+    word = verdict.kind.value
+    return word if verdict.passed else f"{word}: {verdict.reason[:160]}"
+
+
 def judged(work: Adaptation) -> dict[str, str]:
     """The gates of what the session holds now, as far as a machine without nvcc has them."""
-    out = {}
-    for verdict in (work.judge_lifted(), work.judge_target()):
-        word = verdict.kind.value
-        out[verdict.gate.value] = word if word == "pass" else f"{word}: {verdict.reason[:160]}"
+    kernel = work.state.hashes["kernel"]
+    if kernel not in LIFTED:
+        LIFTED[kernel] = word_of(work.judge_lifted())
+    out = {"G1": LIFTED[kernel], "G2": word_of(work.judge_target())}
     try:
         found = verify_relift(work.make_lowering().source, [work.target])
         out["relift"] = "pass" if found is None else f"fail: {found}"
@@ -169,7 +178,7 @@ def rebased(
 ) -> tuple[Rebase, Adaptation]:
     """A session of `kind` on the kernel (with another source, where `old` is one), rebased."""
     package = find_kernel(kernel)
-    options = choose_options(package, only=True)
+    options = choose_options(package, specialisation=SHOWN, only=True)
     session = start(bench, package, find_spec(SPECS[kernel, kind]), options, "bench")
     with bench.store.writer(session, wait=5) as writer:
         work = Adaptation(bench, writer, "bench")
@@ -214,12 +223,19 @@ def versions(kernel: str) -> Iterator[tuple[str, bytes]]:
 def lifts(kernel: str, source: Path) -> bool:
     """Whether today's catalogue knows every statement of an old version."""
     package = find_kernel(kernel)
-    options = choose_options(package, only=True)
+    options = choose_options(package, specialisation=SHOWN, only=True)
     try:
         made = with_source(package, source)
         return not lift(made, options.specialisation, options.arch).opaque
     except CuBridgeError:
         return False
+
+
+def fates_of(rows: list[dict[str, Any]], history: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "changes": dict(Counter(r["fate"] for r in rows)),
+        "history": dict(Counter(r["fate"] for r in history)),
+    }
 
 
 def main() -> int:
@@ -248,6 +264,10 @@ def main() -> int:
             if must and row["fate"] != must:
                 row["expected"] = must
             into.append({"case": name} | row)
+            if args.record:
+                data = {"machine": described(), "fates": fates_of(rows, history)}
+                data |= {"changes": rows, "history": history}
+                RESULTS.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
             print(f"{name}: {row['fate']}"
                   f"{'' if row['fate'] == must or not must else ', not ' + must}", flush=True)  # fmt: skip
 
@@ -268,14 +288,7 @@ def main() -> int:
                     for kind in KINDS:
                         name = f"{before} to {after}: {SPECS[kernel, kind]} by {kind} on {kernel}"
                         case(history, name, kernel, kind, old, new)
-    fates = {
-        "changes": dict(Counter(r["fate"] for r in rows)),
-        "history": dict(Counter(r["fate"] for r in history)),
-    }
-    print(fates)
-    if args.record:
-        data = {"machine": described(), "fates": fates, "changes": rows, "history": history}
-        RESULTS.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    print(fates_of(rows, history))
     bad = any(r["fate"] == "wrong" or "expected" in r for r in rows + history)
     return 1 if bad else 0
 
