@@ -2,17 +2,17 @@
 
     python benchmarks/rebase.py [--only WORD ...] [--record]
 
-Forty changes that somebody could make upstream (ten of each kernel, for a session that the rules made
-and for the same target as a model's proposal, which is merged by op), and the bundled kernels' own
-versions in git that lift today, each onto the next one. Where nothing is asked, G1 and G2 run and the
-lowered text is lifted again; where hunks are asked, the same once all are accepted, which nobody has
-to do. `wrong` is a rebase that asks nothing and fails a gate that the new kernel passes when it is
-adapted anew.
+Forty changes that somebody could make upstream (ten of each kernel, for a session that the rules
+made and for such a target as a model's proposal, which is merged by op), and the bundled kernels'
+own versions in git that lift today, each onto the next one. Where nothing is asked, G1 and G2 run
+and the lowered text is lifted again; where hunks are asked, the same once all are accepted, which
+nobody has to do. `wrong` is a rebase that asks nothing and fails a gate.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -96,9 +96,11 @@ def functions_moved(source: bytes) -> bytes:
     last = pieces[-1].index("\n}\n") + 3
     rest = pieces[-1][last:]
     pieces[-1] = pieces[-1][:last] + "\n"
-    return (head + "".join(f"template <int BM, int BN{p}" for p in reversed(pieces)) + rest).encode()
+    moved = "".join(f"template <int BM, int BN{p}" for p in reversed(pieces))
+    return (head + moved + rest).encode()
 
 
+MOVED = "    const auto m_prev = m;\n"
 KEEP = "return j < args.Nk;"
 CHANGES = (
     Change("reformatted, without comments", another_style),
@@ -106,13 +108,14 @@ CHANGES = (
     Change("locals, constants, parameters and a function renamed", lambda s: renamed(s, ALL)),
     Change("functions moved", functions_moved),
     Change("another stage count", put(("STAGES = 2", "STAGES = 3"))),
-    Change("another tile shape", put(("BN = D == 64 ? 64 :", "BN = D == 64 ? 32 :"), ("112 : 128", "112 : 96"))),
+    Change("another tile shape", put(
+        ("D == 64 ? 64 :", "D == 64 ? 32 :"), ("112 : 128", "112 : 96"),
+    )),
     Change("a fix beside a hunk", put(("return sum * a; }", "return a * sum; }"))),
     Change("a statement moved past a hunk", put(
-        ("    const auto m_prev = m;\n", ""),
-        ("    if (!tile_full<BM, BN>(", "    const auto m_prev = m;\n    if (!tile_full<BM, BN>("),
-        ("    if (!tile_full<BM, BN, 64>(",
-         "    const auto m_prev = m;\n          if (!tile_full<BM, BN, 64>("),
+        (MOVED, ""),
+        ("    if (!tile_full<BM, BN>(", f"{MOVED}    if (!tile_full<BM, BN>("),
+        ("    if (!tile_full<BM, BN, 64>(", f"{MOVED}          if (!tile_full<BM, BN, 64>("),
     )),
     Change("a change inside a hunk", put((KEEP, "return j < args.Nk && i < args.Nq;")), asks=True),
     Change("a change of the schedule", put(
@@ -268,8 +271,8 @@ def main() -> int:
                 data = {"machine": described(), "fates": fates_of(rows, history)}
                 data |= {"changes": rows, "history": history}
                 RESULTS.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-            print(f"{name}: {row['fate']}"
-                  f"{'' if row['fate'] == must or not must else ', not ' + must}", flush=True)  # fmt: skip
+            other = f", not {must}" if "expected" in row else ""
+            print(f"{name}: {row['fate']}{other}", flush=True)
 
         with Bench(Store.open(folder / "store.git")) as bench:
             for kernel in KERNELS:
@@ -284,7 +287,7 @@ def main() -> int:
                     (commit, path) for commit, text in versions(kernel)
                     if lifts(kernel, path := written(f"{kernel}_{commit}", text))
                 ]  # fmt: skip
-                for (before, old), (after, new) in zip(kept, kept[1:], strict=False):
+                for (before, old), (after, new) in itertools.pairwise(kept):
                     for kind in KINDS:
                         name = f"{before} to {after}: {SPECS[kernel, kind]} by {kind} on {kernel}"
                         case(history, name, kernel, kind, old, new)

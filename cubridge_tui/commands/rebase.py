@@ -42,32 +42,25 @@ def run(args: argparse.Namespace) -> int:
     from sessions.store import Store
 
     store = Store.open(args.store)
-    with Bench(store, progress=narrator(args.quiet)) as bench:
-        with writing(store, args.session) as writer:
-            newer = newer_kernel(writer.state, args.kernel)
-            if is_same(writer.state, newer):
-                say(f"{writer.id} has this version of its kernel already: nothing to do")
-                return _finish(writer.id, writer.state, None, Stages(), 0, args)
-            made = plan_rebase(Adaptation(bench, writer, actor(), newer.package), newer)
-            work = record_rebase(Adaptation(bench, writer, actor(), newer.package), made)
-            _tell(made)
-            stages = Stages()
-            code = _judge(work, made, stages)
-            if args.accept and code == 0:
-                _accept(work)
-            return _finish(writer.id, work.state, made, stages, code, args)
-
-
-def _tell(made: Rebase) -> None:
-    changes = [f"{n} {kind}{'s' * (n != 1)}" for kind, n in made.changes.items()]
-    names = [f"{made.renamed} names renamed"] if made.renamed else []
-    say(f"kernel    {', '.join([*changes, *names]) or 'the same ops'}")
-    if made.proposal is None:
-        return
-    hunks = made.proposal.hunks
-    say(f"carried   {len(hunks) - len(made.asked)} of {len(hunks)} hunks")
-    for hunk in made.asked:
-        say(f"asked     {made.proposal.id}/{hunk.id}  {hunk.title}")
+    with (
+        Bench(store, progress=narrator(args.quiet)) as bench,
+        writing(store, args.session) as writer,
+    ):
+        newer = newer_kernel(writer.state, args.kernel)
+        if is_same(writer.state, newer):
+            say(f"{writer.id} has this version of its kernel already: nothing to do")
+            return _finish(writer.id, writer.state, None, Stages(), 0, args)
+        # The session's own package may be gone from the disk: its text is in the session.
+        work = Adaptation(bench, writer, actor(), newer.package)
+        made = plan_rebase(work, newer)
+        work = record_rebase(work, made)
+        for line in made.lines():
+            say(line)
+        stages = Stages()
+        code = _judge(work, made, stages)
+        if args.accept and code == 0:
+            _accept(work)
+        return _finish(writer.id, work.state, made, stages, code, args)
 
 
 def _judge(work: Adaptation, made: Rebase, stages: Stages) -> int:

@@ -1,4 +1,4 @@
-"""`cubridge status [FOLDER]`: which accepted kernels of a repository are stale, and what to type."""
+"""`cubridge status [FOLDER]`: a repository's accepted kernels: which are stale, what to type."""
 
 from __future__ import annotations
 

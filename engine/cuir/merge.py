@@ -16,6 +16,7 @@ from engine.cuir.edits import FIELDS
 from engine.cuir.matching import match_modules, shell, signature, with_blocks
 from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks, walk_block
 
+Named = TypeVar("Named", Field, Function)
 T = TypeVar("T")
 Block = tuple[Stmt, ...]
 
@@ -67,11 +68,12 @@ class _Merge:
         )  # fmt: skip
 
     def named(
-        self, old: tuple[T, ...], theirs: tuple[T, ...], mine: tuple[T, ...],
-        both: Callable[[T, T, T, int], T], paths: Callable[[T, int], set[Path]],
-    ) -> tuple[T, ...]:  # fmt: skip
+        self, old: tuple[Named, ...], theirs: tuple[Named, ...], mine: tuple[Named, ...],
+        both: Callable[[Named, Named, Named, int], Named],
+        paths: Callable[[Named, int], set[Path]],
+    ) -> tuple[Named, ...]:  # fmt: skip
         """What is told by its name, in their order; what mine adds comes behind what it follows."""
-        was, there, here = ({_name(x): x for x in side} for side in (old, theirs, mine))
+        was, there, here = ({x.name: x for x in side} for side in (old, theirs, mine))
         order = [name for name in there if name in here or name not in was]
         after = 0
         for name, item in here.items():
@@ -79,13 +81,12 @@ class _Merge:
                 order.insert(after, name)
             if name in order:
                 after = order.index(name) + 1
-        out: list[T] = []
+        out: list[Named] = []
         for at, name in enumerate(order):
             if name in was and name in here and name in there:
                 out.append(both(was[name], there[name], here[name], at))
                 continue
-            item = here.get(name, there.get(name))
-            assert item is not None
+            item = here[name] if name in here else there[name]
             # They took away what mine changed, or both added another thing of this name.
             if name in here and (name in was or there.get(name, item) != item):
                 self.conflicts |= paths(item, at)
@@ -148,10 +149,6 @@ class _Merge:
             )
             best.append([*before, (i, j, k)])
         return max(best, key=len, default=[])
-
-
-def _name(item: Field | Function) -> str:
-    return item.name
 
 
 def _inside(body: Block, at: Path, start: int = 0) -> Iterator[Path]:

@@ -1,7 +1,7 @@
 """Names that a new version of a module gives to what an old one has by another name.
 
-Renaming what is local changes no program. So a wrong guess here costs a reader a question, and never
-a wrong result: with the names of the new version, what only was renamed is equal to it.
+Renaming what is local changes no program. So a wrong guess here costs a reader a question, and
+never a wrong result: with the names of the new version, what only was renamed is equal to it.
 """
 
 from __future__ import annotations
@@ -49,9 +49,13 @@ class Renaming:
     def __len__(self) -> int:
         return len(self.functions) + sum(map(len, self.inside.values()))
 
+    def of(self, function: str) -> Mapping[str, str]:
+        """New names by old ones inside a function, told by its old name."""
+        return self.inside.get(function, {})
+
     def __call__(self, module: Module) -> Module:
         """The module with the new names in place of the old ones."""
-        made = (_renamed(f, self.functions, self.inside.get(f.name, {})) for f in module.functions)
+        made = (_renamed(f, self.functions, self.of(f.name)) for f in module.functions)
         return replace(module, functions=tuple(made))
 
 
@@ -59,8 +63,8 @@ def renaming(old: Module, new: Module, beside: Iterable[Module] = ()) -> Renamin
     """How `new` calls what `old` has by names that `new` has no more.
 
     Statements are paired without regard to names, and each pair of statements is a vote for the
-    pairs of names in it. A name that `beside` has too, modules that are to be renamed with `old`, is
-    given to nothing else.
+    pairs of names in it. A name that `beside` has too, modules that are to be renamed with `old`,
+    is given to nothing else.
     """
     modules = (old, *beside)
     pairs = match_modules(_blanked(old), _blanked(new))
@@ -124,8 +128,8 @@ def _votes(a: Any, b: Any) -> Iterator[tuple[str, str]]:
     else:
         mine, theirs = children(a), children(b)
     if len(mine) == len(theirs):
-        for x, y in zip(mine, theirs, strict=True):
-            yield from _votes(x, y)
+        for one, other in zip(mine, theirs, strict=True):
+            yield from _votes(one, other)
 
 
 def _exprs(stmt: Stmt) -> tuple[Expr, ...]:
@@ -186,10 +190,8 @@ def _all_names(function: Function) -> set[str]:
 
 
 def _blanked(module: Module) -> Module:
-    return replace(
-        module,
-        functions=tuple(_renamed(f, {}, dict.fromkeys(_locals(f), BLANK)) for f in module.functions),
-    )
+    made = (_renamed(f, {}, dict.fromkeys(_locals(f), BLANK)) for f in module.functions)
+    return replace(module, functions=tuple(made))
 
 
 def _renamed(

@@ -1,10 +1,10 @@
 """A session onto a new version of its kernel: what was decided, carried over by op.
 
-What the rules proposed they propose again, on the new kernel, and the decisions follow the ops. What
-a model or a person wrote is merged: the rules' proposal on the old kernel (or that kernel itself),
-the same on the new one, and the session's target. Either way the session gets one proposal; a hunk
-whose edits are those that were decided on is decided, and every other one is asked. A wrong guess
-about what is the same op therefore costs a question, or a gate that fails.
+What the rules proposed they propose again, on the new kernel, and the decisions follow the ops.
+What a model or a person wrote is merged: the rules' proposal on the old kernel (or that kernel
+itself), the same on the new one, and the session's target. Either way the session gets one
+proposal; a hunk whose edits are those that were decided on is decided, and every other one is
+asked. A wrong guess about what is the same op therefore costs a question, or a gate that fails.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path as FilePath
 
 from engine.cuir.diff import diff
 from engine.cuir.edits import hunks
 from engine.cuir.ids import assign
 from engine.cuir.merge import merge
-from engine.cuir.nodes import Module, Opaque, walk
-from engine.cuir.parser import parse_module
-from engine.cuir.printer import print_module
+from engine.cuir.nodes import Module, Name, Opaque, Path, walk
+from engine.cuir.parser import parse_expr, parse_module
+from engine.cuir.printer import print_expr, print_module
 from engine.cuir.renaming import renaming
 from engine.errors import InputError
 from engine.lift import Lifted, lift
@@ -35,6 +35,7 @@ from engine.spec.text import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.carry import carried, known_edits
 from engine.transfer.review import compose, propose
+from engine.transfer.rewrite import substitute
 from engine.transfer.rules import Step, apply, plan
 from engine.types import (
     Artifact,
@@ -57,6 +58,7 @@ from sessions.events import (
 )
 from sessions.state import SessionState
 
+Steps = list[tuple[Step, Module]]
 REBASE = "rebase"  # the proposal of a merged target
 MEETS = "the new kernel changed this place too; "
 
@@ -84,6 +86,17 @@ class Rebase:
     binding: Binding | None = None
     meanings: tuple[Meaning, ...] = ()
 
+    def lines(self) -> list[str]:
+        """What changed and what becomes of the hunks, in words; each asked hunk has a line."""
+        changes = [f"{n} {kind}{'s' * (n != 1)}" for kind, n in self.changes.items()]
+        names = [f"{self.renamed} names renamed"] if self.renamed else []
+        out = [f"kernel    {', '.join([*changes, *names]) or 'the same ops'}"]
+        if self.proposal is not None:
+            hunks, asked = len(self.proposal.hunks), self.asked
+            out += [f"asked     {self.proposal.id}/{h.id}  {h.title}" for h in asked]
+            out.append(f"carried   {hunks - len(asked)} of {hunks} hunks; {len(asked)} asked")
+        return out
+
     @property
     def asked(self) -> tuple[Hunk, ...]:
         """The hunks to decide on."""
@@ -105,10 +118,10 @@ def newer_kernel(state: SessionState, path: str | None) -> Newer:
         package = find_kernel(path)
         if package.specialisations:
             return Newer(package, Rebased(str(package.folder.absolute())))
-        home = Rebased(home.kernel, str(Path(path).expanduser().absolute()))
+        home = Rebased(home.kernel, str(FilePath(path).expanduser().absolute()))
     package = find_kernel(home.kernel)
     if home.source:
-        package = with_source(package, Path(home.source))
+        package = with_source(package, FilePath(home.source))
     return Newer(package, home)
 
 
@@ -139,46 +152,54 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
     lifted = with_meanings(bare, meanings)
     old, new = work.lifted.module, lifted.module
     target = work.compose() if proposals else old
-    first = proposals[0] if proposals else None
-    by_rules = first is not None and first.origin is Origin.RULES
-    began = parse_module(work.proposed_text(first), TARGET) if first and by_rules else old
+    by_rules = bool(proposals) and proposals[0].origin is Origin.RULES
+    began = old
+    if by_rules:
+        began = parse_module(work.proposed_text(proposals[0]), f"{RULES}.cuir")
     names = renaming(old, new, [began, target])
+    called = {a: b for f in old.functions if f.kind == "host" for a, b in names.of(f.name).items()}
     old, began, target = names(old), names(began), names(target)
     kinds = Counter(edit.kind.value for edit in diff(old, new).edits)
     made = Rebase(newer, lifted, dict(sorted(kinds.items())), len(names), meanings=meanings)
-    if first is None:
+    if not proposals:
         return made
-    steps: list[tuple[Step, Module]] = []
-    begins, binding = new, work.binding
+    begins, binding = new, _with_names(work.binding, called)
+    steps: Steps = []
     if by_rules:
-        assert work.recipe is not None
-        planned = plan(new, work.recipe)
-        steps = list(apply(new, planned.steps))
-        begins = released(new, legal(steps[-1][1] if steps else new))
-        if not any(p.origin is Origin.MODEL for p in proposals):
-            binding = planned.binding
+        begins, steps, planned = _ruled(work, new)
         names = renaming(began, begins, [old, target])  # what the rules call their own
         old, began, target = names(old), names(began), names(target)
-    decisions = [work.state.decision(first.id, h.id) for h in first.hunks]
+        if not any(p.origin is Origin.MODEL for p in proposals):
+            binding = planned
+    decisions = [work.state.decision(proposals[0].id, h.id) for h in proposals[0].hunks]
     edited = any(d is not None and d.kind is DecisionKind.EDITED for d in decisions)
     if by_rules and len(proposals) == 1 and not edited:
-        kept = known_edits(old, began, [d.kind if d else None for d in decisions])
-        proposal = _proposal(new, begins, RULES, Origin.RULES, first.reason, steps)
-        decided = carried(new, begins, proposal, kept)
-        return replace(
-            made, proposal=proposal, proposed=begins, decided=decided, binding=binding
-        )  # fmt: skip
-    merged = merge(began, begins, target)
-    proposed = released(new, legal(merged.module))
-    conflicts = merged.conflicts
-    if proposed != legal(merged.module):  # its statements are no longer where they were merged
-        conflicts = frozenset(path for path, _ in walk(proposed))
-    origins = [p.origin for p in proposals if p.origin is not Origin.RULES]
-    origin = origins[-1] if origins else Origin.PERSON
-    proposal = _proposal(new, proposed, REBASE, origin, "the session's target", steps)
-    decided = carried(new, proposed, proposal, known_edits(old, target), conflicts)
-    proposal = replace(proposal, hunks=_told(new, proposed, proposal, conflicts))
+        kinds_of = known_edits(old, began, [d.kind if d else None for d in decisions])
+        reason = proposals[0].reason
+        proposal = _proposal(new, begins, RULES, Origin.RULES, reason, steps)
+        decided = carried(new, begins, proposal, kinds_of)
+        proposed = begins
+    else:
+        merged = merge(began, begins, target)
+        proposed = released(new, legal(merged.module))
+        conflicts = merged.conflicts
+        if proposed != legal(merged.module):  # its statements are no longer where they were merged
+            conflicts = frozenset(path for path, _ in walk(proposed))
+        written = [p.origin for p in proposals if p.origin is not Origin.RULES]
+        origin = written[-1] if written else Origin.PERSON
+        proposal = _proposal(new, proposed, REBASE, origin, "the session's target", steps)
+        decided = carried(new, proposed, proposal, known_edits(old, target), conflicts)
+        proposal = replace(proposal, hunks=_told(new, proposed, proposal, conflicts))
     return replace(made, proposal=proposal, proposed=proposed, decided=decided, binding=binding)
+
+
+def _ruled(work: Adaptation, new: Module) -> tuple[Module, Steps, Binding]:
+    """What the rules propose on the new kernel, the way there, and how its arguments are filled."""
+    recipe = work.recipe
+    assert recipe is not None  # the rules read one when they proposed before
+    planned = plan(new, recipe)
+    steps = list(apply(new, planned.steps))
+    return released(new, legal(steps[-1][1] if steps else new)), steps, planned.binding
 
 
 def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
@@ -229,9 +250,19 @@ def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
     return Adaptation(work.bench, work.writer, work.actor)
 
 
+def _with_names(binding: Binding, called: Mapping[str, str]) -> Binding:
+    """The binding with the launcher's new names for constants in place of the old ones."""
+    space = binding.workspace
+    if space is None or not space.constants() & called.keys():
+        return binding
+    names = {old: Name(new) for old, new in called.items()}
+    dims = (print_expr(substitute(parse_expr(dim, "dimension"), names)) for dim in space.dims)
+    return replace(binding, workspace=replace(space, dims=tuple(dims)))
+
+
 def _proposal(
     base: Module, proposed: Module, id: str, origin: Origin, reason: str,
-    steps: list[tuple[Step, Module]],
+    steps: Steps,
 ) -> Proposal:  # fmt: skip
     return propose(
         base, proposed, id=id, origin=origin, reason=reason, ids=assign(base), trail=steps
@@ -239,7 +270,7 @@ def _proposal(
 
 
 def _told(
-    base: Module, proposed: Module, proposal: Proposal, conflicts: frozenset[tuple[str | int, ...]]
+    base: Module, proposed: Module, proposal: Proposal, conflicts: frozenset[Path]
 ) -> tuple[Hunk, ...]:
     """The proposal's hunks, those that meet a change of the kernel with words that say so."""
     return tuple(

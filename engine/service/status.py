@@ -1,9 +1,9 @@
 """Which accepted kernels in a folder are stale: their source, spec or compiler moved on.
 
-A kernel is a folder with `verdicts.json`, as an export writes it. Of that file only `level`, `kernel`
-(the expert kernel's name) and the hashes that each verdict is about are read; what they are compared
-with is the session that judged exactly these bytes, where the store has it, and else the bundled
-kernel of that name and the spec beside the file.
+A kernel is a folder with `verdicts.json`, as an export writes it. Of that file only `level`,
+`kernel` (the expert kernel's name) and the hashes that each verdict is about are read; they are
+compared with what the session that judged exactly these bytes names, where the store has it, and
+else with the bundled kernel of that name and the spec beside the file.
 """
 
 from __future__ import annotations

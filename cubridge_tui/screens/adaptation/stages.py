@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from cubridge_tui import places
 from cubridge_tui.jobs import Outcome
@@ -16,6 +17,9 @@ from cubridge_tui.model.verdicts import Suspect, suspects, verdict_lines
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
 from engine.types import DecisionKind, Gate, Stage, VerdictKind
+
+if TYPE_CHECKING:
+    from engine.service.rebase import Rebase
 
 NAMES = {
     Step.LIFT: "lift and G1",
@@ -296,6 +300,49 @@ class StageActions(Shared):
                 self.say(f"the changed {changed} is taken in: what was made before is stale")
 
         self.unless_accepted(f"take in the changed {changed}", take)
+
+    def do_rebase(self) -> None:
+        """Ask which version; show what would be carried over and what asked; then do it."""
+        assert self.snap is not None
+        title = "The kernel's new version: a CUDA source, a package's folder or a bundled kernel"
+        check = lambda text: "" if text.strip() else "name one"  # noqa: E731
+        here = self.open_desk.work.package.file
+        self.app.push_screen(
+            Prompt(title, here, check), lambda path: self._look_at_newer(path) if path else None
+        )
+
+    def _look_at_newer(self, path: str) -> None:
+        desk = self.open_desk
+
+        def shown(outcome: Outcome) -> None:
+            made = outcome.value
+            if not self.is_attached:
+                return
+            if made is None:
+                self.say(str(outcome.error or "cancelled").replace("\n", " "), "fail")
+                return
+            self.app.push_screen(
+                TextDialog("rebase", made.lines(), answers=[("r", "does it")]),
+                lambda key: self._rebase(made) if key == "r" else None,
+            )
+
+        self.cubridge.jobs.submit("rebase", lambda: desk.newer(path), shown)
+
+    def _rebase(self, made: Rebase) -> None:
+        desk = self.open_desk
+
+        def told() -> None:
+            self.refusal = None  # what was refused is what the session has no more
+            assert self.snap is not None
+            self.grid.lead(self.stage_to_decide() if made.asked else Stage.LIFTED)
+            self.place_panes()
+            if made.asked:
+                self.to_undecided()
+            self.say(made.lines()[-1])
+
+        self.unless_accepted(
+            "rebase", lambda: self.job("rebase", lambda: desk.rebase(made), told, quiet=True)
+        )
 
     def do_fork(self) -> None:
         """A session of one's own that begins with this history."""
