@@ -179,6 +179,13 @@ def canonical_stmt(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
     return stmt
 
 
+def without_lambda_names(module: Module) -> Module:
+    """The module with every statement's canonical form; all names but lambda parameters stay."""
+    return replace(
+        module, functions=tuple(replace(f, body=_block(f.body, {})) for f in module.functions)
+    )
+
+
 def canonical(module: Module) -> Module:
     """The module with the canonicalisations made. Paths stay what they were."""
     spec = tuple(sorted((key, canonical_expr(value)) for key, value in module.spec))

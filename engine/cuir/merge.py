@@ -1,6 +1,7 @@
 """Three modules into one: what two versions of an old module changed, each by itself, together.
 
-Statements are paired as in a diff. Between statements that all three have in the same order, one
+Statements are paired as in a diff, and are the same where only lambda parameters are called
+otherwise. Between statements that all three have in the same order, one
 side's text is taken where the other side left the old one; a statement's own text is merged in the
 same way, and its blocks in turn. Where both sides changed the same, `mine` is taken and its
 statements are told as conflicts.
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from engine.cuir.canonical import canonical_stmt
 from engine.cuir.edits import FIELDS
 from engine.cuir.matching import match_modules, shell, signature, with_blocks
 from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks, walk_block
@@ -46,10 +48,11 @@ class _Merge:
 
     def pick(self, old: T, theirs: T, mine: T, path: Path) -> T:
         """The side that changed; mine, as a conflict, where both did otherwise."""
-        if theirs in (old, mine):
-            return mine
-        if mine == old:
+        was, there, here = _same(old), _same(theirs), _same(mine)
+        if here == was:
             return theirs
+        if there in (was, here):
+            return mine
         self.conflicts.add(path)
         return mine
 
@@ -126,10 +129,11 @@ class _Merge:
 
     def stretch(self, old: Block, theirs: Block, mine: Block, at: Path, start: int) -> Block:
         """What stands between two statements that all three have."""
-        if theirs in (old, mine):
-            return mine
-        if mine == old:
+        was, there, here = ([_same(stmt) for stmt in side] for side in (old, theirs, mine))
+        if here == was:
             return theirs
+        if there in (was, here):
+            return mine
         self.conflicts |= set(_inside(mine, at, start))
         return mine
 
@@ -149,6 +153,10 @@ class _Merge:
             )
             best.append([*before, (i, j, k)])
         return max(best, key=len, default=[])
+
+
+def _same(node: object) -> object:
+    return canonical_stmt(node, {}) if isinstance(node, Stmt) else node
 
 
 def _inside(body: Block, at: Path, start: int = 0) -> Iterator[Path]:

@@ -87,7 +87,10 @@ def renaming(old: Module, new: Module, beside: Iterable[Module] = ()) -> Renamin
         for before, after in pairs.items():
             if len(before) > 1 and before[0] == f.name:
                 votes.update(_votes(at[before], to[after]))
-        used = set().union(*(_all_names(m.function(f.name)) for m in modules if _has(m, f.name)))
+        beside_f = [m.function(f.name) for m in modules if _has(m, f.name)]
+        used = set().union(*map(_names, beside_f))
+        caught = set().union(*map(_caught, beside_f))
+        votes = Counter({pair: n for pair, n in votes.items() if pair not in caught})
         inside[f.name] = _chosen(votes, _locals(f) - _locals(g), _locals(g) - used)
     return Renaming(functions, {name: names for name, names in inside.items() if names})
 
@@ -121,8 +124,6 @@ def _votes(a: Any, b: Any) -> Iterator[tuple[str, str]]:
             yield x, y
         case For(x), For(y):
             yield x, y
-        case Lambda(xs, _), Lambda(ys, _):
-            yield from zip(xs, ys, strict=False)
     if isinstance(a, Stmt):
         mine, theirs = _exprs(a), _exprs(b)
     else:
@@ -161,32 +162,44 @@ def _locals(function: Function) -> set[str]:
                 out.add(name)
             case Opaque(_, reads, writes):
                 held |= {*reads, *writes}
-        for expr in _exprs(stmt):
-            out |= {p for e in walk_expr(expr) if isinstance(e, Lambda) for p in e.params}
     return out - held
 
 
-def _all_names(function: Function) -> set[str]:
-    """Every name that the function's text has."""
+def _names(function: Function) -> set[str]:
+    """Every name of the function's text that means something outside of a lambda."""
     out = {function.name, *(p.name for p in function.params), *function.consts}
-    exprs = [value for _, value in function.options]
     for _, stmt in walk_block(function.body, ()):
-        exprs += _exprs(stmt)
         match stmt:
             case Assign(name, _) | For(name):
                 out.add(name)
             case Opaque(_, reads, writes):
                 out |= {*reads, *writes}
-    for expr in exprs:
-        for node in walk_expr(expr):
-            match node:
-                case Name(id):
-                    out.add(id)
-                case Call(fn):
-                    out.add(fn)
-                case Lambda(params):
-                    out |= set(params)
+    for expr in _all_exprs(function):
+        out |= _free(expr) | {node.fn for node in walk_expr(expr) if isinstance(node, Call)}
     return out
+
+
+def _caught(function: Function) -> set[tuple[str, str]]:
+    """Pairs of a name that a lambda reads from outside and a parameter of it: the first cannot be
+    called like the second."""
+    lambdas = [e for x in _all_exprs(function) for e in walk_expr(x) if isinstance(e, Lambda)]
+    return {(name, p) for made in lambdas for name in _free(made) for p in made.params}
+
+
+def _all_exprs(function: Function) -> list[Expr]:
+    found = [value for _, value in function.options]
+    for _, stmt in walk_block(function.body, ()):
+        found += _exprs(stmt)
+    return found
+
+
+def _free(expr: Expr) -> set[str]:
+    match expr:
+        case Name(id):
+            return {id}
+        case Lambda(params, body):
+            return _free(body) - set(params)
+    return set().union(*map(_free, children(expr)))
 
 
 def _blanked(module: Module) -> Module:
@@ -197,15 +210,14 @@ def _blanked(module: Module) -> Module:
 def _renamed(
     function: Function, functions: Mapping[str, str], names: Mapping[str, str]
 ) -> Function:
-    def expr(node: Expr) -> Expr:
-        node = rebuild(node, expr)
+    def expr(node: Expr, bound: tuple[str, ...] = ()) -> Expr:
+        inner = (*bound, *node.params) if isinstance(node, Lambda) else bound
+        node = rebuild(node, lambda child: expr(child, inner))
         match node:
-            case Name(id):
+            case Name(id) if id not in bound:
                 return Name(names.get(id, functions.get(id, id)))
             case Call(fn) if fn in functions:
                 return replace(node, fn=functions[fn])
-            case Lambda(params, body):
-                return Lambda(tuple(names.get(p, p) for p in params), body)
         return node
 
     def call(node: Call) -> Call:

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
+from engine.cuir.canonical import without_lambda_names
 from engine.cuir.diff import diff
-from engine.cuir.edits import hunks
 from engine.cuir.ids import assign
 from engine.cuir.merge import merge
-from engine.cuir.nodes import Module, Name, Opaque, Path, walk
+from engine.cuir.nodes import Module, Name, Opaque, walk
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_expr, print_module
 from engine.cuir.renaming import renaming
@@ -60,7 +60,7 @@ from sessions.state import SessionState
 
 Steps = list[tuple[Step, Module]]
 REBASE = "rebase"  # the proposal of a merged target
-MEETS = "the new kernel changed this place too; "
+DIFFERS = "asked, since the new kernel differs here; "
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,8 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
     names = renaming(old, new, [began, target])
     called = {a: b for f in old.functions if f.kind == "host" for a, b in names.of(f.name).items()}
     old, began, target = names(old), names(began), names(target)
-    kinds = Counter(edit.kind.value for edit in diff(old, new).edits)
+    changes = diff(without_lambda_names(old), without_lambda_names(new)).edits
+    kinds = Counter(edit.kind.value for edit in changes)
     made = Rebase(newer, lifted, dict(sorted(kinds.items())), len(names), meanings=meanings)
     if not proposals:
         return made
@@ -189,7 +190,10 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
         origin = written[-1] if written else Origin.PERSON
         proposal = _proposal(new, proposed, REBASE, origin, "the session's target", steps)
         decided = carried(new, proposed, proposal, known_edits(old, target), conflicts)
-        proposal = replace(proposal, hunks=_told(new, proposed, proposal, conflicts))
+    if not any(decision is None for decision in decisions):
+        told = (h if h.id in decided else replace(h, reason=DIFFERS + h.reason)
+                for h in proposal.hunks)  # fmt: skip
+        proposal = replace(proposal, hunks=tuple(told))
     return replace(made, proposal=proposal, proposed=proposed, decided=decided, binding=binding)
 
 
@@ -266,18 +270,6 @@ def _proposal(
 ) -> Proposal:  # fmt: skip
     return propose(
         base, proposed, id=id, origin=origin, reason=reason, ids=assign(base), trail=steps
-    )
-
-
-def _told(
-    base: Module, proposed: Module, proposal: Proposal, conflicts: frozenset[Path]
-) -> tuple[Hunk, ...]:
-    """The proposal's hunks, those that meet a change of the kernel with words that say so."""
-    return tuple(
-        replace(shown, reason=MEETS + shown.reason)
-        if any(edit.new_path in conflicts for edit in hunk.edits)
-        else shown
-        for hunk, shown in zip(hunks(diff(base, proposed)), proposal.hunks, strict=True)
     )
 
 

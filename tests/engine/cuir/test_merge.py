@@ -54,6 +54,12 @@ def test_one_statement_that_both_changed_is_mine_and_told() -> None:
     assert made.conflicts == {("flash_fwd", 3, "body", 4)}
 
 
+def test_other_names_of_lambda_parameters_are_no_change() -> None:
+    theirs = (KEEP, KEEP.replace("i, j: j", "row, col: col"))
+    assert three(theirs, (KEEP, MASKED)) == Merged(kernel((KEEP, MASKED)), frozenset())
+    assert three((KEEP, MASKED), theirs) == Merged(kernel((KEEP, MASKED)), frozenset())
+
+
 def test_two_statements_put_in_one_place_are_told() -> None:
     made = three((KEEP, "        wait_group(0)\n" + KEEP), (KEEP, CAP + KEEP))
     assert made.module == kernel((KEEP, CAP + KEEP))

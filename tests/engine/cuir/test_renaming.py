@@ -20,14 +20,14 @@ def test_locals_constants_and_functions_that_were_renamed_are_found() -> None:
     new = KERNEL
     for old, now in (
         ("tiles", "count"), ("tile_full", "all_kept"), (" m", " top"),
-        (", m)", ", top)"), ("i, j: j <", "row, col: col <"), ("BM", "ROWS"), ("step", "tile"),
+        (", m)", ", top)"), ("BM", "ROWS"), ("step", "tile"),
     ):  # fmt: skip
         new = new.replace(old, now)
     found = renaming(kernel(), parse_module(new))
     assert print_module(found(kernel())) == print_module(parse_module(new))
     assert found.functions == {"tile_full": "all_kept"}
     assert found.inside["flash_fwd"] == {
-        "tiles": "count", "m": "top", "i": "row", "j": "col", "BM": "ROWS", "step": "tile"
+        "tiles": "count", "m": "top", "BM": "ROWS", "step": "tile"
     }  # fmt: skip
 
 
@@ -36,6 +36,17 @@ def test_a_name_that_what_is_renamed_beside_has_already_is_not_given_again() -> 
     beside = kernel(("    m = fill", "    cap = 2\n    m = fill"))
     assert renaming(kernel(), new).inside == {"flash_fwd": {"tiles": "cap"}}
     assert not renaming(kernel(), new, [beside])
+
+
+def test_a_lambda_that_would_catch_the_name_keeps_it_from_being_given() -> None:
+    line = "    m = fill(row_of[mma_acc[BM, D, WARPS]], -inf)\n"
+    for body, found in (("x * cap", True), ("x * cap + tiles", False)):
+        old = kernel((line, f"{line}    z = map(m, lambda x, cap: {body})\n"))
+        new = kernel(
+            ("tiles = ", "cap = "), ("range(tiles)", "range(cap)"),
+            (line, f"{line}    z = map(m, lambda x, y: {body.replace('cap', 'y')})\n"),
+        )  # fmt: skip
+        assert renaming(old, new).of("flash_fwd") == ({"tiles": "cap"} if found else {})
 
 
 def test_a_name_that_stays_is_not_taken_for_another() -> None:
