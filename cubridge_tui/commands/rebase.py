@@ -74,7 +74,8 @@ def _judge(work: Adaptation, made: Rebase, stages: Stages) -> int:
     if made.proposal is None:
         return 0
     if made.asked:
-        say(f"{len(made.asked)} hunks wait for a decision")
+        one = len(made.asked) == 1
+        say(f"{len(made.asked)} hunk{'' if one else 's'} wait{'s' if one else ''} for a decision")
         say(f"  fix: `cubridge --session {work.session.id}`: a accepts, x rejects, s goes on")
         return FAILED
     verdict = work.judge_target()

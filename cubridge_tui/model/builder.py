@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from cubridge_tui.model import linediff
 from cubridge_tui.model.kept_texts import KeptTexts
@@ -264,6 +265,14 @@ def changed_on_disk(work: Work) -> str:
     hashes = work.state.hashes
     if spec_moved(work) is not None:
         changed.append("spec")
-    if work.package.hashes["package"] != hashes.get("kernel"):
+    if work.package.hashes["package"] != hashes.get("kernel") or not _has_source(work):
         changed.append("kernel")
     return " and ".join(changed)
+
+
+def _has_source(work: Work) -> bool:
+    """Whether the kernel's source is on the disk as it was read when the session was opened."""
+    try:
+        return Path(work.package.file).read_bytes() == work.package.source
+    except OSError:
+        return False

@@ -16,6 +16,7 @@ from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.verdicts import Suspect, suspects, verdict_lines
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
+from engine.service.kinds import edits
 from engine.types import DecisionKind, Gate, Stage, VerdictKind
 
 if TYPE_CHECKING:
@@ -285,8 +286,7 @@ class StageActions(Shared):
 
     def do_take_in(self) -> None:
         assert self.snap is not None
-        desk, changed = self.open_desk, self.snap.changed
-
+        desk, changed, state = self.open_desk, self.snap.changed, self.snap.state
         def take() -> None:
             self.refusal = None  # what was refused is what the session has no more
             self.job("take in", desk.take_in, told, quiet=True)
@@ -299,7 +299,10 @@ class StageActions(Shared):
             else:
                 self.say(f"the changed {changed} is taken in: what was made before is stale")
 
-        self.unless_accepted(f"take in the changed {changed}", take)
+        if changed == "kernel" and edits(state.proposals) and state.outdated(Stage.TARGET) is None:
+            self._look_at_newer(None, take)  # what was decided need not be lost
+        else:
+            self.unless_accepted(f"take in the changed {changed}", take)
 
     def do_rebase(self) -> None:
         """Ask which version; show what would be carried over and what asked; then do it."""
@@ -311,7 +314,11 @@ class StageActions(Shared):
             Prompt(title, here, check), lambda path: self._look_at_newer(path) if path else None
         )
 
-    def _look_at_newer(self, path: str) -> None:
+    def _look_at_newer(
+        self, path: str | None, otherwise: Callable[[], None] | None = None
+    ) -> None:
+        """Show what a version of the kernel would be: that at a path, or that on the disk now;
+        where nothing can be carried over to it, offer `otherwise`."""
         desk = self.open_desk
 
         def shown(outcome: Outcome) -> None:
@@ -319,7 +326,12 @@ class StageActions(Shared):
             if not self.is_attached:
                 return
             if made is None:
-                self.say(str(outcome.error or "cancelled").replace("\n", " "), "fail")
+                why = str(outcome.error or "cancelled").replace("\n", " ")
+                self.say(why, "fail")
+                if otherwise is not None and outcome.error is not None:
+                    question = f"{why}. Take it in all the same? Its hunks turn stale"
+                    ask = Confirm(question)
+                    self.app.push_screen(ask, lambda yes: otherwise() if yes else None)
                 return
             self.app.push_screen(
                 TextDialog("rebase", made.lines(), answers=[("r", "does it")]),
