@@ -17,6 +17,7 @@ from engine.service.person import propose_by_person
 from engine.service.rebase import Rebase, is_same, newer_kernel, plan_rebase, record_rebase
 from engine.types import Decision, DecisionKind, Gate, Stage, VerdictKind
 from sessions.store import Store
+from tests.cubridge_tui.made import bench_of
 from tests.engine.lift.formatting import renamed
 
 KERNEL = "flash_fwd_sm80"
@@ -36,7 +37,7 @@ def other(old: str, new: str) -> Rewrite:
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with Bench(Store.open(tmp_path_factory.mktemp("service") / "store.git")) as made:
+    with bench_of(Store.open(tmp_path_factory.mktemp("service") / "store.git")) as made:
         yield made
 
 
@@ -44,7 +45,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def work(bench: Bench) -> Iterator[Adaptation]:
     """A session whose rules' proposal waits for decisions; nothing has been judged."""
     package = find_kernel(KERNEL)
-    session = start(bench, package, find_spec("causal"), choose_options(package, only=True), "ana")
+    options = choose_options(package, only=True)
+    session = start(bench, package, find_spec("softcap_causal"), options, "ana")
     with bench.store.writer(session, wait=5) as writer:
         made = Adaptation(bench, writer, "ana")
         made.make_lifted()
