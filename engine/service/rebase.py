@@ -221,6 +221,7 @@ def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
     inputs = inputs_of(package, work.spec) | {"kernel": package.hashes["package"]}
     bodies: list[Body] = [made.newer.event, InputsSet(inputs)]
     last: list[Artifact] = []
+    told: list[Decision] = []
     blobs: list[bytes] = []
     if made.proposal is not None:
         assert made.proposed is not None and made.decided is not None and made.binding is not None
@@ -243,12 +244,15 @@ def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
             hunk: Decision(f"{name}/{hunk}", kind, work.actor)
             for hunk, kind in made.decided.items()
         }
+        whole = Decision(name, DecisionKind.ACCEPTED, work.actor)
+        one_kind = set(made.decided.values()) == {DecisionKind.ACCEPTED} and not made.asked
+        told = [whole] if one_kind else list(decisions.values())
         target = legal(compose(module, made.proposed, made.proposal, decisions))
         if decisions:
             last.append(Artifact.of(Stage.TARGET, TARGET, print_module(target)))
     bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
     if last:
-        bodies += [HunkDecided(d) for d in decisions.values()]
+        bodies += [HunkDecided(decision) for decision in told]
         bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in last]
     work.writer.append(bodies, [*blobs, *(a.data for a in (*artifacts, *last))], actor=work.actor)
     return Adaptation(work.bench, work.writer, work.actor)
