@@ -19,6 +19,8 @@ from cubridge_tui.model.rows import Key, PaneText, Row, RowKind, plain_rows
 from cubridge_tui.model.snapshot import Panes, Snapshot, View
 from cubridge_tui.model.written import decided_regions, written_rows
 from cubridge_tui.text.cells import split_lines
+from engine.errors import InputError
+from engine.files import read_file
 from engine.lift.provenance import Lifted
 from engine.service.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET
 from engine.service.decisions import first_hunk, in_words, redo_group, undo_group
@@ -273,6 +275,6 @@ def changed_on_disk(work: Work) -> str:
 def _has_source(work: Work) -> bool:
     """Whether the kernel's source is on the disk as it was read when the session was opened."""
     try:
-        return Path(work.package.file).read_bytes() == work.package.source
-    except OSError:
+        return read_file(Path(work.package.file), "restore it") == work.package.source
+    except InputError:
         return False

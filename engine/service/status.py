@@ -8,6 +8,7 @@ else with the bundled kernel of that name and the spec beside the file.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -159,9 +160,11 @@ def _compare_spec(
 
 
 def _compare_spec_beside(folder: Path, judged: Mapping[str, str], stale: dict[str, str]) -> None:
-    found = (path for path in folder.rglob("*.py") if path.is_file())
-    if not any(sha256_of(path.read_bytes()) == judged.get("spec") for path in found):
-        stale[SPEC] = "the spec in this folder is not the one that was judged"
+    for path in folder.rglob("*.py"):
+        with contextlib.suppress(InputError):  # too large, or unreadable: not the spec
+            if sha256_of(read_spec(path)) == judged.get("spec"):
+                return
+    stale[SPEC] = "the spec in this folder is not the one that was judged"
 
 
 def _compare_compiler(

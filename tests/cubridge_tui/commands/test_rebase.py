@@ -14,7 +14,7 @@ from engine.errors import MissingTool
 from engine.lift.package import with_source
 from engine.service import status
 from engine.service.adaptation import Adaptation
-from engine.service.bench import Bench, find_kernel
+from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.export import export_session
 from engine.service.inputs import session_kernel
 from sessions.store import Store
@@ -117,8 +117,9 @@ def test_status_says_what_is_stale_and_what_to_type(
     code = main(["status", str(repository), "--store", str(tmp_path / "other.git"), "--json"])
     row = json.loads(capsys.readouterr().out)["kernels"][0]
     assert row["session"] == "" and code == 0
-    for spec in (folder / "spec").glob("*.py"):
-        spec.write_text(spec.read_text() + "\n")
+    asked = find_spec("softcap_causal").read_bytes()
+    for path in folder.rglob("*.py"):
+        path.write_bytes(path.read_bytes().replace(asked, asked + b"\n"))
     code = main(["status", str(repository), "--store", str(tmp_path / "other.git"), "--json"])
     row = json.loads(capsys.readouterr().out)["kernels"][0]
     assert code == 1 and list(row["stale"]) == ["spec"] and "adapt" in row["steps"][0]
