@@ -190,6 +190,12 @@ def _ranges(module: Module, case: Case, counted_by: str) -> dict[str, Function]:
 
     step: Expr = Name(index.params[4].name)
     if descends(index):
+        order = [f.name for f in module.functions]
+        if counted_by in order and order.index(counted_by) > order.index(index.name):
+            raise TransferError(
+                f"{index.name} has to call {counted_by}, which is defined after it",
+                fix=f"move {counted_by} before {index.name} in the source",
+            )
         step = expr(
             "count[*consts](*at) - 1 - step",
             count=counted_by, consts=tuple(map(Name, index.consts)), step=step,
