@@ -1,4 +1,4 @@
-"""The bench of rebases: its changes are changes of today's kernels, and nothing recorded is wrong."""
+"""The bench of rebases: it changes today's kernels, and nothing recorded is wrong."""
 
 from __future__ import annotations
 
