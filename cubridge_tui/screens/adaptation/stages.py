@@ -287,6 +287,7 @@ class StageActions(Shared):
     def do_take_in(self) -> None:
         assert self.snap is not None
         desk, changed, state = self.open_desk, self.snap.changed, self.snap.state
+
         def take() -> None:
             self.refusal = None  # what was refused is what the session has no more
             self.job("take in", desk.take_in, told, quiet=True)
@@ -314,9 +315,7 @@ class StageActions(Shared):
             Prompt(title, here, check), lambda path: self._look_at_newer(path) if path else None
         )
 
-    def _look_at_newer(
-        self, path: str | None, otherwise: Callable[[], None] | None = None
-    ) -> None:
+    def _look_at_newer(self, path: str | None, otherwise: Callable[[], None] | None = None) -> None:
         """Show what a version of the kernel would be: that at a path, or that on the disk now;
         where nothing can be carried over to it, offer `otherwise`."""
         desk = self.open_desk
