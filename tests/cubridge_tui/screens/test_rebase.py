@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cubridge_tui.screens.dialogs import TextDialog
+from cubridge_tui.screens.dialogs import GRACE, TextDialog
 from engine.service.bench import find_kernel
 from engine.types import DecisionKind, Stage
 from tests.cubridge_tui.made import placed
@@ -36,6 +36,7 @@ async def test_another_version_is_shown_then_taken_and_asks_what_differs(
         assert isinstance(d.app.screen, TextDialog)
         assert "1 change" in d.text and "Keep what the spec keeps" in d.text
         assert d.screen.snap.state.hashes["source"] == source  # nothing is done yet
+        await d.pilot.pause(2 * GRACE)  # no answer before it could be read
         await d.press("r")
         state = d.screen.snap.state
         assert state.hashes["source"] != source and "1 asked" in d.status()
@@ -59,7 +60,8 @@ async def test_a_kernel_that_changed_on_disk_is_taken_in_with_what_was_decided(
         await d.settle()
         new.write_bytes(package.source.replace(b"STAGES = 2", b"STAGES = 3"))
         await d.press("exclamation_mark")
-        assert isinstance(d.app.screen, TextDialog) and "0 asked" in d.text, d.text
+        assert isinstance(d.app.screen, TextDialog) and "0 asked" in d.text
+        await d.pilot.pause(2 * GRACE)  # no answer before it could be read
         await d.press("r")
         assert set(d.decisions().values()) == {DecisionKind.ACCEPTED}
         assert d.screen.snap is not None and not d.screen.snap.changed
@@ -67,5 +69,6 @@ async def test_a_kernel_that_changed_on_disk_is_taken_in_with_what_was_decided(
         new.write_bytes(package.source.replace(b"row_max(s, m)", b"row_sum(s, m)"))
         await d.press("exclamation_mark")
         assert "all the same?" in d.text
+        await d.pilot.pause(2 * GRACE)
         await d.press("y")
         assert "is taken in" in d.status() and d.screen.snap.diff_blocked
