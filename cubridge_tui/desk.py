@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cubridge_tui.model.builder import Builder
 from cubridge_tui.model.next_step import Step, owed
@@ -23,6 +24,7 @@ from engine.service.inputs import (
     inputs_of,
     kernel_moved,
     modules_text,
+    session_kernel,
     spec_modules,
     spec_moved,
 )
@@ -49,6 +51,9 @@ from sessions.events import (
 )
 from sessions.newborn import NewSession
 from sessions.writer import Writer
+
+if TYPE_CHECKING:
+    from engine.service.rebase import Rebase
 
 TAKE_BACK_SECONDS = 1.0
 
@@ -306,6 +311,20 @@ class Desk:
             time.sleep(0.02)
         return self.snapshot()
 
+    def newer(self, kernel: str | None) -> Rebase:
+        """What the session would be on another version of its kernel; nothing is recorded."""
+        from engine.service.rebase import newer_kernel, plan_rebase  # also for nothing else
+
+        return plan_rebase(self.work, newer_kernel(self.work.state, kernel))
+
+    def rebase(self, made: Rebase) -> Snapshot:
+        """Go on with another version of the kernel, with what was decided carried over."""
+        from engine.service.rebase import record_rebase
+
+        record_rebase(self.work, made)
+        self._begin(self.builder.drafts)
+        return self.snapshot()
+
     def take_in(self) -> Snapshot:
         """Take the spec and the kernel as they are on the disk now; what they made turns stale."""
         hashes = self.work.state.hashes
@@ -317,9 +336,7 @@ class Desk:
             inputs["spec"] = sha256_of(spec)
             bodies.append(TranscriptAdded("spec.py", sha256_of(spec), "spec"))
             blobs.append(spec)
-        created = self.work.state.created
-        assert created is not None
-        package = find_kernel(str(created.options.get("kernel_path") or created.kernel))
+        package = session_kernel(self.work.state)
         modules = modules_text(spec_modules(self.work.spec))
         if sha256_of(modules) != hashes.get(MODULES):
             inputs[MODULES] = sha256_of(modules)

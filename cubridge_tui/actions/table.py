@@ -128,6 +128,8 @@ ACTIONS: tuple[Action, ...] = (
        lambda f: "package, commit" if f.accepted else "accept kernel"),
     _A("take-in", ("exclamation_mark",), "Take in what changed on disk", "take in", ADAPTATION,
        "Stages", every(writable, idle, changed_on_disk), 5),
+    _A("rebase", ("V",), "Rebase onto another version of the kernel: shows what is carried over "
+       "first", "", ADAPTATION, "Stages", every(writable, idle, in_store)),
     _A("ask-model", ("M",), "Ask a model for the edit, meanings of opaque ops, or a lowering: "
        "shows what would be sent, and where", "", ADAPTATION, "Stages",
        every(writable, has_lifted)),

@@ -16,6 +16,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "gpu": ("cubridge_tui.commands.gpu", "pack GPU jobs, import and show what they found"),
     "bench": ("cubridge_tui.commands.bench", "a kernel's times beside the best rivals"),
     "mcp": ("cubridge_tui.commands.mcp", "let a coding agent work on sessions, over MCP"),
+    "rebase": ("cubridge_tui.commands.rebase", "a session onto a new version of its kernel"),
+    "status": ("cubridge_tui.commands.status", "which accepted kernels of a repository are stale"),
     "sessions": ("cubridge_tui.commands.sessions", "list or show what is in the store"),
     "export": ("cubridge_tui.commands.export", "the accepted kernel as a package of its own"),
     "replay": ("cubridge_tui.commands.replay", "a session's history; --check makes it again"),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from textual.app import ComposeResult
@@ -191,7 +192,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         """When the files that the session was made from were last written."""
         assert self.desk is not None
         out = []
-        for path in (self.desk.work.spec, self.desk.work.package.folder / "kernel.cu"):
+        for path in (self.desk.work.spec, Path(self.desk.work.package.file)):
             try:
                 stat = path.stat()
                 out.append((stat.st_mtime_ns, stat.st_size))
