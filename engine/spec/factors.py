@@ -234,6 +234,16 @@ def over(body: Expr, var: str, other: str) -> Counter[Factor]:
 # --- removed pairs -------------------------------------------------------------------------------
 
 
+def _is_zero_or_one(then: Expr, other: Expr) -> bool:
+    return {value_of(then), value_of(other)} == {0, 1}
+
+
+def _times_truth(value: Expr, then: Expr, other: Expr) -> tuple[Expr, Expr]:
+    """`value` times 1 and times 0, in the order of the choice."""
+    first, second = (value if value_of(e) == 1 else Num(0.0) for e in (then, other))
+    return first, second
+
+
 def split_mask(score: Expr, chosen: bool = False) -> tuple[Expr, Expr]:
     """(keep, value): where a score is not removed, and what it is there.
 
@@ -269,6 +279,10 @@ def split_mask(score: Expr, chosen: bool = False) -> tuple[Expr, Expr]:
             if k2 == TRUE:
                 return k1, build.sub(s1, right)
             return build.both(k1, k2), build.add(s1, s2)
+        case Binary("*", removed, Select(cond, then, other)) | Binary(
+            "*", Select(cond, then, other), removed
+        ) if _is_zero_or_one(then, other) and split_mask(removed, True)[0] != TRUE:
+            return split_mask(build.select(cond, *_times_truth(removed, then, other)), chosen)
         case Binary("*", left, Num(value)) if value > 0:
             keep, inner = split_mask(left, chosen)
             return keep, build.mul(inner, Num(value))

@@ -97,7 +97,8 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
     ways: list[tuple[Tables, bool, Sequence[Program]]]
     ways = [(Tables.FORMULAS, True, varied) for varied in variations(program)]
     ways += [(tables, True, ()) for tables in Tables]
-    ways.append((Tables.EARLY, False, ()))  # a formula that was found for a table was none
+    # A formula that was found for a table was none.
+    ways += [(Tables.EARLY, False, ()), (Tables.WHOLE, False, ())]
     for tables, closed, varied in ways:
         try:
             read = read_all(program, domain, varied, tables)

@@ -13,6 +13,7 @@ from engine.errors import SpecError
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import rename
 from engine.spec.clauses import lines_by_kind
+from engine.spec.declared import roles_by_place
 from engine.spec.fit import Mismatch, NoForm, unify
 from engine.spec.folding import Tables
 from engine.spec.program import Program, broadcast_mods, varied_name
@@ -82,7 +83,8 @@ def trace_once(
     # Sizes are whole numbers, those that an extra input alone has among them.
     kinds: dict[str, Kind] = dict.fromkeys(dims, "int")
     kinds |= {t.name: kind_of_dtype(_DTYPE[t.dtype]) for t in program.tensors}
-    trace = Trace(program.source.path, kinds, tables=tables)
+    plain = frozenset(roles_by_place(program.tensors)) if tables is Tables.WHOLE else frozenset()
+    trace = Trace(program.source.path, kinds, tables=tables, plain=plain)
     inputs = random_inputs(program.tensors, dims, seed)
     for name, tensor in inputs.items():
         trace.input(name, tensor)
@@ -112,6 +114,8 @@ def trace_once(
         reading = read_output(expr, outputs, {t.name: t.dims for t in program.tensors}, floats)
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
+    if plain and {Name(name) for name in plain} != {l.base for l in (reading.q, reading.k, reading.v)}:
+        raise _varies(program, "q, k and v are not the first three inputs")
     lines = lines_by_kind(expr, trace.lines, floats)
     reading = _by_roles(program, reading, dims)
     return Traced(trace, reading, dims, role_sizes(program, reading, dims), lines)
