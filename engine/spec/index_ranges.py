@@ -51,6 +51,8 @@ def _places(recipe: Recipe, sizes: Mapping[str, int], inputs: Inputs) -> list[tu
             for at, dim in zip(load.index, item.dims if item else (), strict=False):
                 if _integers(recipe, at):
                     found[at, int(evaluate_number(parse_expr(dim, "dimension"), sizes))] = None
+    if _integers(recipe, recipe.kv_head):
+        found[recipe.kv_head, sizes["Hkv"]] = None
     return list(found)
 
 

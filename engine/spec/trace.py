@@ -259,7 +259,7 @@ class Trace:
             return constant(tuple(value.shape), self.number(value.reshape(-1)[0].item()))
         twin = next((m for m in self.made if m.same_as(value, op)), None)
         made = twin or Leaf(value, op, deps, line, key)
-        if twin is None and op == "a constant":
+        if twin is None and op in ("a constant", "torch.tensor"):
             self.made.append(made)
 
         def read(index: Indices) -> Expr:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from engine.cuir.check import check
 from engine.cuir.ids import assign
 from engine.cuir.nodes import Call, walk
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.errors import CuirError, TransferError
+from engine.errors import CuirError
 from engine.spec.recipe import Input
 from engine.transfer.review import compose, propose
 from engine.transfer.rules import apply, plan
@@ -66,9 +67,15 @@ def test_sigmoid_sends_the_softmax_away(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_another_head_map_is_refused(kernel: str) -> None:
-    with pytest.raises(TransferError, match="key/value head"):
-        plan(lifted(kernel), recipe(kv_head="h % Hkv"))
+@pytest.mark.parametrize("kv_head", ["h % Hkv", "heads[h]"])
+def test_another_head_map_takes_the_place_of_the_kernels(kernel: str, kv_head: str) -> None:
+    table = (Input("heads", "extra", "i32", ("Hq",)),) if "[" in kv_head else ()
+    *_, (step, target) = apply(
+        lifted(kernel), plan(lifted(kernel), recipe(kv_head=kv_head, extra=table)).steps
+    )
+    assert "key/value head" in step.reason
+    assert f"h_kv = {kv_head.replace('Hkv', 'args.Hkv')}" in print_module(target)
+    assert not check(target)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
