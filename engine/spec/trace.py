@@ -312,6 +312,8 @@ class PythonMode(OnCpu):
     ) -> Any:
         if name in TO_PYTHON and args and isinstance(args[0], torch.Tensor):
             self.trace.look(self.trace.sym(args[0]).deps, f" ({name})")
+        if name == "__getitem__":
+            args = (args[0], _lists_as_tensors(args[1]))
         if name == "scaled_dot_product_attention":
             return written_out(*args, **kwargs)
         outer = self.trace.numbers
@@ -450,6 +452,15 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if any(t.is_meta for t in _tensors((args, kwargs))):
         args, kwargs = _valueless(args), _valueless(kwargs)
     return func(*args, **kwargs)
+
+
+def _lists_as_tensors(index: Any) -> Any:
+    """An index whose lists are tensors: of a tensor without values they would lose theirs."""
+    if isinstance(index, tuple):
+        return tuple(map(_lists_as_tensors, index))
+    if isinstance(index, list) and all(isinstance(n, int) for n in index):
+        return torch.tensor(index)
+    return index
 
 
 def _valueless(value: Any) -> Any:
