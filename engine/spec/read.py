@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from engine.cuir.nodes import Compare, Expr, Name
+from engine.cuir.nodes import Compare, Expr, Name, Num
 from engine.cuir.printer import print_expr
 from engine.errors import SpecError
 from engine.prove.same import same_predicate
@@ -271,6 +271,7 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
             check_dims(program.source, t.name, dims, t.line)
         else:
             _check_dims(program, t)
+            dims = [d if d != "1" else "B" for d in dims] if "B" not in dims else dims
         if role == "q":
             # One name for both lengths or head counts: q's own dimensions keep the query's.
             dims[reading.q.index.index(Name(outputs["i"]))] = "Nq"
@@ -292,7 +293,8 @@ def _check_dims(program: Program, tensor: TensorParameter) -> None:
 
 
 def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ...]:
-    """Sizes that share one name are equal; and the lengths that the spec runs at."""
+    """Sizes that share one name are equal, numbers are what they are, and the lengths that the spec
+    runs at."""
     roles: dict[str, list[str]] = {}
     for name, role in role_names(program, read.traced[0].reading):
         roles.setdefault(name, []).append(role)
@@ -301,6 +303,12 @@ def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ..
         for names in roles.values()
         for other in names[1:]
         if (names[0], other) != ("D", "Dv")
+    ]
+    found += [
+        Compare("==", Name(role), Num(int(name)))
+        for name, named in roles.items()
+        for role in named
+        if name.isdigit()
     ]
     lengths = Name("Nq"), Name("Nk")
     if domain is not Domain.ANY and Compare("==", *lengths) not in found:

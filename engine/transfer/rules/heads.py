@@ -8,6 +8,7 @@ from engine.errors import CuBridgeError, TransferError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.rewrite import load_names
 from engine.spec.recipe import Recipe
+from engine.spec.signature import fixed_sizes
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import free_names, map_expr, map_statements, substitute
 from engine.transfer.rules.rule import Case, Rule
@@ -34,7 +35,8 @@ def heads_apart(module: Module, found: Attention, recipe: Recipe) -> str | None:
         return "the spec reads the key/value head of a query head from a table"
     # A spec whose dimension names say that the head counts are equal is held to that alone.
     own_sizes = [c for c in recipe.constraints if free_names(c) <= {"Hq", "Hkv"}]
-    for hq, hkv in COUNTS:
+    fixed = fixed_sizes(own_sizes)
+    for hq, hkv in dict.fromkeys((fixed.get("Hq", q), fixed.get("Hkv", k)) for q, k in COUNTS):
         if not all(evaluate(c, {"Hq": hq, "Hkv": hkv}) for c in own_sizes):
             continue
         for head in range(hq):
