@@ -271,14 +271,21 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
             check_dims(program.source, t.name, dims, t.line)
         else:
             _check_dims(program, t)
-            dims = [d if d != "1" else "B" for d in dims] if "B" not in dims else dims
+            dims = _with_ones(dims, "Hq" if role == "q" else "Hkv")
         if role == "q":
             # One name for both lengths or head counts: q's own dimensions keep the query's.
-            dims[reading.q.index.index(Name(outputs["i"]))] = "Nq"
-            if "h" in outputs:
-                dims[reading.q.index.index(Name(outputs["h"]))] = "Hq"
+            for variable, called in (("i", "Nq"), ("h", "Hq")):
+                place = Name(outputs.get(variable, ""))
+                if place in reading.q.index:
+                    dims[reading.q.index.index(place)] = called
         out.append(Input(t.name, role, t.dtype, tuple(dims)))  # type: ignore[arg-type]
     return tuple(out)
+
+
+def _with_ones(dims: list[str], heads: str) -> list[str]:
+    """The dimensions of q, k or v with a batch or a head of one called by its part."""
+    missing = [d for d in ("B", heads) if d not in dims]
+    return [missing.pop(0) if d == "1" and missing else d for d in dims]
 
 
 def _check_dims(program: Program, tensor: TensorParameter) -> None:
@@ -302,7 +309,7 @@ def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ..
         Compare("==", Name(names[0]), Name(other))
         for names in roles.values()
         for other in names[1:]
-        if (names[0], other) != ("D", "Dv")
+        if (names[0], other) != ("D", "Dv") and (names[0], other) != ("B", "Hkv")
     ]
     found += [
         Compare("==", Name(role), Num(int(name)))

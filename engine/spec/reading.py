@@ -221,6 +221,16 @@ def role_names(program: Program, reading: Reading) -> list[tuple[str, str]]:
                 continue
             elif not isinstance(e, Num):
                 out.append((name, "Hkv"))
+    for load in (reading.q, reading.k, reading.v):
+        assert isinstance(load.base, Name)
+        heads = "Hq" if load is reading.q else "Hkv"
+        dims = by_name[load.base.id].dims
+        here = {role for name, role in out if name in dims}
+        for n, e in enumerate(load.index):
+            if isinstance(e, Num) and dims[n] == "1":
+                missing = [r for r in ("B", heads) if r not in here]
+                out += [("1", role) for role in missing[:1]]
+                here |= set(missing[:1])
     return list(dict.fromkeys(out))
 
 
