@@ -2,11 +2,11 @@
 
     python benchmarks/corpus.py [--only WORD] [--kernels] [--compile] [--json FILE]
 
-Reads every file of `benchmarks/corpus`, each a minimal writing of our own of what a model or library
-has, named in its first lines, and writes benchmarks/results/corpus.json. A recipe that is read is
-held against the function at sizes of all remainders. With `--kernels` the rules and the lowerer make
-a kernel of each recipe on both bundled kernels; with `--compile` nvcc and ptxas compile it for bf16
-and 128 columns, and it may spill nothing.
+Reads every file of `benchmarks/corpus`, each a minimal writing of our own of what a model or
+library has, named in its first lines, and writes benchmarks/results/corpus.json. A recipe that is
+read is held against the function at sizes of all remainders. With `--kernels` the rules and the
+lowerer make a kernel of each recipe on both bundled kernels; with `--compile` nvcc and ptxas
+compile it for bf16 and 128 columns, and it may spill nothing.
 """
 
 from __future__ import annotations

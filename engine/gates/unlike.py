@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from engine.cuir.nodes import Assign, Attr, Call, Do, Expr, Index, Module, Name, Path, walk
 from engine.cuir.ops.traits import FIELD_VIEWS, TILE_LOADS
 from engine.errors import CuBridgeError, TransferError
-from engine.transfer.binding import Binding
 from engine.spec.recipe import Recipe
+from engine.transfer.binding import Binding
 from engine.transfer.match import Attention, find_attention
 from engine.transfer.rules.heads import heads_apart
 
@@ -63,9 +63,9 @@ def _place_of_heads(module: Module, found: Attention) -> Path:
     """The statement that gives the key/value head its name; the kernel where it has none."""
     if isinstance(found.kv_head, Name):
         for path, stmt in walk(module):
-            if isinstance(stmt, Assign) and stmt.target == found.kv_head.id:
-                if path[0] == found.kernel:
-                    return path
+            named = isinstance(stmt, Assign) and stmt.target == found.kv_head.id
+            if named and path[0] == found.kernel:
+                return path
     return (found.kernel,)
 
 

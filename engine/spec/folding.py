@@ -91,8 +91,9 @@ def along_difference(value: torch.Tensor) -> torch.Tensor | None:
 def folded(trace: Trace, tensor: torch.Tensor, sym: Sym, line: int | None, *, meets: str) -> Sym:
     """A constant among the operands of an op: its formula, or a table of its values.
 
-    `meets` is what the op brings it together with: a "float" input, "an input" of which every
-    float becomes a table, other "dimensions", or "nothing" new. It is counted in any case, so that a table is found again at other sizes.
+    `meets` is what the op brings it together with: a "float" input, "an input" of which every float
+    becomes a table, other "dimensions", or "nothing" new. It is counted in any case, so that a
+    table is found again at other sizes.
     """
     count = trace.count(line, "constant")
     if trace.wanted:

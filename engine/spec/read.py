@@ -30,6 +30,7 @@ from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
 from engine.spec.recipe import Input, Recipe
+from engine.spec.refusals import unread_op
 from engine.spec.sizes import Domain
 from engine.spec.source import EXAMPLE, OWN_NAMES, TensorParameter, read_source
 from engine.spec.tables import Form, closed_form, with_forms
@@ -247,11 +248,8 @@ def _table_dims(program: Program, leaves: list[Leaf], read: Read) -> tuple[str, 
 
 
 def _unread(program: Program, leaf: Leaf) -> Exception:
-    of = f" of {', '.join(sorted(leaf.deps))}" if leaf.deps else ""
-    return program.source.error(
-        f"no rule reads {leaf.op}{of} between the matmuls", leaf.line or program.source.line,
-        "write it in elementwise ops, or use --transfer llm",
-    )  # fmt: skip
+    reason = unread_op(leaf.op, leaf.deps or frozenset(("a constant",)))
+    return program.source.error(reason.words, leaf.line or program.source.line, reason.fix)
 
 
 # --- inputs and dimensions -----------------------------------------------------------------------

@@ -17,6 +17,7 @@ from engine.spec.declared import roles_by_place
 from engine.spec.fit import Mismatch, NoForm, unify
 from engine.spec.folding import Tables
 from engine.spec.program import Program, broadcast_mods, varied_name
+from engine.spec.refusals import Reason, reason_of, unread_op
 from engine.spec.roles import Reading, read_output
 from engine.spec.size_values import SizesByName, symbolic_math
 from engine.spec.sizes import TRACE_SIZES, Domain, dimension_values, slots
@@ -114,7 +115,8 @@ def trace_once(
         reading = read_output(expr, outputs, {t.name: t.dims for t in program.tensors}, floats)
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
-    if plain and {Name(name) for name in plain} != {l.base for l in (reading.q, reading.k, reading.v)}:
+    found = {load.base for load in (reading.q, reading.k, reading.v)}
+    if plain and {Name(name) for name in plain} != found:
         raise _varies(program, "q, k and v are not the first three inputs")
     lines = lines_by_kind(expr, trace.lines, floats)
     reading = _by_roles(program, reading, dims)
@@ -178,14 +180,12 @@ def explain(program: Program, trace: Trace, problem: NotAttention, whole: Expr) 
                 else getattr(e, "id", "")
             )
             leaf = trace.leaves.get(name)
-            if leaf is not None and leaf.deps:
-                return trace.error(
-                    f"no rule reads {leaf.op} of {', '.join(sorted(leaf.deps))}", leaf.line,
-                    "write it in elementwise ops, or use --transfer llm",
-                )  # fmt: skip
-    lines = sorted({n for e in walk_expr(about) for n in trace.lines.get(e, ())})
-    line = lines[-1] if lines else program.source.line
-    return trace.error(problem.message, line, problem.fix)
+            if leaf is not None and leaf.deps & trace.floats:
+                reason = unread_op(leaf.op, leaf.deps)
+                return trace.error(reason.words, leaf.line, reason.fix)
+    reason = reason_of(whole, trace.floats) or Reason(problem.message, problem.fix, about)
+    lines = sorted({n for e in walk_expr(reason.part or about) for n in trace.lines.get(e, ())})
+    return trace.error(reason.words, lines[-1] if lines else program.source.line, reason.fix)
 
 
 def role_sizes(program: Program, reading: Reading, dims: Mapping[str, int]) -> dict[str, int]:

@@ -115,11 +115,11 @@ class Trace:
     def refuse_random(self, deps: Iterable[str]) -> None:
         """Raises `SpecError` at the draw where `deps` hold one."""
         for name, line in (self.draws[d] for d in sorted(deps) if d in self.draws):
-            raise self.error(
-                f"{name} draws random numbers, and a spec must be a function of its inputs",
-                line,
-                "remove dropout and random tensors",
-            )
+            words = "draws random numbers, and a spec must be a function of its inputs"
+            if name in ("bernoulli", "native_dropout"):
+                fix = "write what evaluation computes: without dropout (p=0.0, or training=False)"
+                raise self.error(f"dropout: {name} {words}", line, fix)
+            raise self.error(f"{name} {words}", line, "remove dropout and random tensors")
 
     def error(self, message: str, line: int | None, fix: str | None = None) -> SpecError:
         return SpecError(message, where=Where(str(self.path), line), fix=fix)
