@@ -47,9 +47,9 @@ class Traced:
 
 
 def random_inputs(
-    tensors: tuple[TensorParameter, ...], dims: Mapping[str, int], seed: int
+    tensors: tuple[TensorParameter, ...], dims: Mapping[str, int], seed: int, most: int = 3
 ) -> dict[str, torch.Tensor]:
-    """Small inputs: floats from a normal, integers sorted and small, truth mostly true."""
+    """Small inputs: floats from a normal, integers sorted and below `most`, truth mostly true."""
     generator = torch.Generator().manual_seed(seed)
     out: dict[str, torch.Tensor] = {}
     for t in tensors:
@@ -60,7 +60,7 @@ def random_inputs(
         elif dtype == torch.bool:
             value = torch.rand(shape, generator=generator, dtype=torch.float64) < 0.7
         else:
-            value = torch.randint(0, 3, shape, generator=generator).to(dtype)
+            value = torch.randint(0, most, shape, generator=generator).to(dtype)
             if value.dim():
                 value = value.sort(-1).values
         out[t.name] = value

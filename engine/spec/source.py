@@ -126,6 +126,7 @@ class _Reader:
     ) -> None:
         self.path, self.text, self.tree, self.node = path, text, tree, node
         self.options = dict(options)
+        self.sizes: set[str] = set()  # that the annotations name
         self.aliases = _import_aliases(tree)
 
     def fail(self, message: str, node: ast.AST, fix: str) -> SpecError:
@@ -145,6 +146,8 @@ class _Reader:
         for parameter, default in zip(a.kwonlyargs, a.kw_defaults, strict=True):
             if default is not None:
                 defaults[parameter.arg] = default
+        annotations = [self.declared(p.annotation) for p in [*plain, *a.kwonlyargs]]
+        self.sizes = {d for found in annotations if found is not None for d in found[1]}
         tensors: list[TensorParameter] = []
         scalars: list[ScalarParameter] = []
         for parameter in [*plain, *a.kwonlyargs]:
@@ -195,7 +198,7 @@ class _Reader:
         name, line = parameter.arg, parameter.lineno
         if name in self.options:
             return ScalarParameter(name, self.option(parameter, default), False, line)
-        if kind == "flex" and name in SIZE_PARAMETERS and default is None:
+        if kind == "flex" and (name in SIZE_PARAMETERS or name in self.sizes) and default is None:
             return ScalarParameter(name, None, True, line)
         if default is None:
             annotation = parameter.annotation

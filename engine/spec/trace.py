@@ -221,14 +221,16 @@ class Trace:
         """Whether what depends on `deps` is a table, since Python has seen values of inputs."""
         return bool(self.seen) and not deps & self.floats
 
-    def look(self, deps: frozenset[str], how: str) -> None:
-        """Python asks for values of `deps`. Raises `SpecError` where it may not decide by them."""
+    def look(self, deps: frozenset[str], op: str) -> None:
+        """Python asks for values of `deps` by `op`: of tables, as where a slice ends, it may.
+        Raises `SpecError` where it decides by them, or where they are not those of a table."""
         self.refuse_random(deps)
-        if self.tables is Tables.WHOLE and not deps & self.floats:
+        decides = op in ("__bool__", "is_nonzero", "equal", "__contains__")
+        if self.tables is Tables.WHOLE and not deps & self.floats and not decides:
             self.seen |= deps
         elif deps:
             raise self.error(
-                f"Python control flow needs the values of {', '.join(sorted(deps))}{how}",
+                f"Python control flow needs the values of {', '.join(sorted(deps))} ({op})",
                 self.where.here(), FIX_FLOW,
             )  # fmt: skip
 
@@ -311,7 +313,7 @@ class PythonMode(OnCpu):
         self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if name in TO_PYTHON and args and isinstance(args[0], torch.Tensor):
-            self.trace.look(self.trace.sym(args[0]).deps, f" ({name})")
+            self.trace.look(self.trace.sym(args[0]).deps, name)
         if name == "__getitem__":
             args = (args[0], _lists_as_tensors(args[1]))
         if name == "scaled_dot_product_attention":
@@ -394,7 +396,7 @@ class AtenMode(DispatchMode):
             else:
                 trace.give(tensor, sym)
         if name in ("_local_scalar_dense", "item", "equal", "is_nonzero") and deps:
-            trace.look(deps, "")
+            trace.look(deps, name)
         return out
 
     def _read(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
