@@ -82,7 +82,7 @@ class Subject:
 
     def at_fixed(self, case: Case) -> Case:
         """The case with the sizes that the spec gives as numbers."""
-        fixed = fixed_sizes(self.recipe.constraints)
+        fixed: dict[str, Any] = dict(fixed_sizes(self.recipe.constraints))
         return replace(case, **{n: size for n, size in fixed.items() if n in case.sizes})
 
     @property
