@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from engine.cuir.nodes import Compare, Expr, Name, Num
+from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import SpecError
 from engine.prove.same import same_predicate
@@ -277,7 +278,14 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
                 place = Name(outputs.get(variable, ""))
                 if place in reading.q.index:
                     dims[reading.q.index.index(place)] = called
-        out.append(Input(t.name, role, t.dtype, tuple(dims)))  # type: ignore[arg-type]
+        between = None
+        if t.between is not None:
+            sizes = {name: Name(called) for name, called in renamed.items()}
+            low, high = (print_expr(rename(parse_expr(end), sizes)) for end in t.between)
+            between = low, high
+        out.append(
+            Input(t.name, role, t.dtype, tuple(dims), None, between)  # type: ignore[arg-type]
+        )
     return tuple(out)
 
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine.cuir.nodes import Expr, Index, Name, Num, walk_expr
+from engine.cuir.parser import parse_expr
 from engine.errors import SpecError
+from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import rename
 from engine.spec.clauses import lines_by_kind
@@ -61,6 +63,9 @@ def random_inputs(
             value = torch.rand(shape, generator=generator, dtype=torch.float64) < 0.7
         else:
             value = torch.randint(0, most, shape, generator=generator).to(dtype)
+            if t.between is not None:
+                low, high = (int(evaluate(parse_expr(e), dims)) for e in t.between)
+                value = torch.randint(low, max(low, high) + 1, shape, generator=generator).to(dtype)
             if value.dim():
                 value = value.sort(-1).values
         out[t.name] = value
