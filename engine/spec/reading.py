@@ -18,6 +18,7 @@ from engine.spec.clauses import lines_by_kind
 from engine.spec.declared import roles_by_place
 from engine.spec.fit import Mismatch, NoForm, unify
 from engine.spec.folding import Tables
+from engine.spec.oracle import vmapped_mods
 from engine.spec.program import Program, broadcast_mods, varied_name
 from engine.spec.refusals import Reason, reason_of, unread_op
 from engine.spec.roles import Reading, read_output
@@ -79,10 +80,12 @@ def trace_once(
     tables: Tables = Tables.FORMULAS,
     *,
     symbolic: bool = True,
+    vmapped: bool = False,
 ) -> Traced:
     """Run and read the spec at one size. Call it inside `load.surroundings`.
 
-    With `symbolic`, what the spec computes from sizes in Python stays an expression of them.
+    With `symbolic`, what the spec computes from sizes in Python stays an expression of them. Mods
+    of FlexAttention are given indices that broadcast; with `vmapped` numbers, as in PyTorch.
     """
     slot = slots(program.tensors)
     dims = dimension_values(list(slot), slot, sizes)
@@ -100,11 +103,16 @@ def trace_once(
         trace.kinds |= {size_name(d): "int" for d in dims}
     try:
         with symbolic_math(), sizes_known, PythonMode(trace), AtenMode(trace):
-            out = program.run(inputs, broadcast_mods)
+            out = program.run(inputs, vmapped_mods if vmapped else broadcast_mods)
     except SpecError as error:
-        if symbolic and error.__cause__ is not None:
+        if error.__cause__ is None:
+            raise
+        if symbolic:
             # A library may refuse integers that are not plain.
-            return trace_once(program, sizes, seed, tables, symbolic=False)
+            return trace_once(program, sizes, seed, tables, symbolic=False, vmapped=vmapped)
+        if not vmapped and program.source.kind == "flex":
+            # A mod may take its indices for the numbers that they are to PyTorch.
+            return trace_once(program, sizes, seed, tables, vmapped=True)
         raise
     _check_declared(program, tuple(out.shape), dims)
     sym = trace.sym(out)

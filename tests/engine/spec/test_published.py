@@ -136,3 +136,19 @@ def test_what_python_decides_for_q_or_k_by_values_is_refused(
 ) -> None:
     with pytest.raises(SpecError):
         recipe_of(write, body + SOFTMAX, 'n: Int32[Tensor, "B"]')
+
+
+def test_a_mod_may_take_its_indices_for_numbers(write: Callable[[str], Path]) -> None:
+    text = (
+        "import torch\n"
+        "def attention_mods(N: int, first: Int32[Tensor, 'N']):\n"
+        "    def score(s, b, h, i, j):\n"
+        "        at = torch.cat([i.view(1), j.view(1)]).float()\n"
+        "        return s - (at[0] - at[1]).abs() / N\n"
+        "    def mask(b, h, i, j):\n"
+        "        return torch.stack([i, first[i]])[1] >= j\n"
+        "    return score, mask\n"
+    )
+    recipe = read_recipe(write(text))
+    assert print_expr(recipe.score) == "x * rsqrt(D) - 1.0 * abs(j - i) / N"
+    assert print_expr(recipe.keep) == "first[i] >= j"
