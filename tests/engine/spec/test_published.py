@@ -151,4 +151,4 @@ def test_a_mod_may_take_its_indices_for_numbers(write: Callable[[str], Path]) ->
     )
     recipe = read_recipe(write(text))
     assert print_expr(recipe.score) == "x * rsqrt(D) - 1.0 * abs(j - i) / N"
-    assert print_expr(recipe.keep) == "first[i] >= j"
+    assert print_expr(recipe.keep) == "j <= first[i]"
