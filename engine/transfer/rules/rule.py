@@ -71,7 +71,8 @@ class Case:
 
     def reads(self, name: str) -> bool:
         """Whether the recipe reads a name anywhere."""
-        clauses = (self.rest, self.recipe.keep, self.recipe.weight, self.recipe.output_factor)
+        recipe = self.recipe
+        clauses = (self.rest, recipe.keep, recipe.weight, recipe.output_factor, recipe.kv_head)
         return any(n == Name(name) for e in clauses if e is not None for n in walk_expr(e))
 
     def the_lists(self) -> Lists:
