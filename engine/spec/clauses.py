@@ -148,14 +148,16 @@ def clauses_of(
         _layout(recipe), *_heads(recipe), *_score(recipe, lines, kinds), *_extras(recipe),
         _mask(recipe, lines), _normaliser(recipe, lines),
     ]  # fmt: skip
-    if recipe.output_factor is not None:
-        words = f"the output is multiplied by {print_expr(recipe.output_factor)}"
-        found.append(Clause("output", words))
+    if recipe.sink is not None:
+        found.append(_sink(recipe.sink, lines.get("sink", ())))
+    if recipe.changes_output:
+        found.append(_output(recipe.output, lines.get("output", ())))
     for constraint in recipe.constraints:
         words = f"the spec is defined for {print_expr(constraint)} only"
         found.append(Clause("sizes", words))
     if recipe.empty_rows != "never":
-        given = "O = 0" + ("" if recipe.weight is not None else " and LSE = -inf")
+        lse = "-inf" if recipe.sink is None else print_expr(recipe.sink)
+        given = "O = 0" + ("" if recipe.weight is not None else f" and LSE = {lse}")
         words = (
             f"rows that keep no key exist: {_EMPTY[recipe.empty_rows]}, the kernel gives {given}"
         )
@@ -272,6 +274,22 @@ def alignment(keep: Expr) -> str:
 def _positions(compare: Compare) -> bool:
     names = {e.id for e in walk_expr(compare) if isinstance(e, Name)}
     return {"i", "j"} <= names and not _holds_load(compare)
+
+
+def _sink(sink: Expr, lines: tuple[int, ...]) -> Clause:
+    one = value_of(sink) == 0
+    what = "1 is added" if one else f"exp({print_expr(sink)}) is added"
+    words = f"{what} to the softmax's sum, for no key (a sink); LSE is the logarithm with it"
+    return Clause("sink", words, lines)
+
+
+def _output(output: Expr, lines: tuple[int, ...]) -> Clause:
+    match output:
+        case Binary("*", Name("o"), factor) | Binary("*", factor, Name("o")):
+            words = f"the output is multiplied by {print_expr(factor)}"
+        case _:
+            words = f"the output is {print_expr(output)}, with o what the softmax's rows give"
+    return Clause("output", words, lines)
 
 
 def _normaliser(recipe: Recipe, lines: Lines) -> Clause:

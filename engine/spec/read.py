@@ -29,7 +29,7 @@ from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipe import Input, O, Recipe
 from engine.spec.sizes import Domain
 from engine.spec.source import EXAMPLE, OWN_NAMES, TensorParameter, read_source
 from engine.spec.tables import Form, closed_form, with_forms
@@ -163,12 +163,12 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
                 "weights are zeroed after they are normalised", program.source.line,
                 "mask the scores before the softmax, or use --transfer llm",
             )  # fmt: skip
-    factor = clean(read.output_factor)
     score = grouped(canonical(simplified_where(keep, clean(read.score), kinds), kinds))
     weight = None if read.weight is None else clean(read.weight)
-    output_factor = None if build.value_of(factor) == 1 else factor
+    sink = None if read.sink is None else clean(read.sink)
+    output = clean(read.after)
     kv_head = clean(read.kv_head)
-    used = frozenset().union(*(load_names(e) for e in (keep, score, factor, kv_head)))
+    used = frozenset().union(*(load_names(e) for e in (keep, score, sink or O, output, kv_head)))
     return Recipe(
         source=program.source.kind,
         inputs=(*_inputs(program, read), *(t for t in tables if t.name in used)),
@@ -178,10 +178,11 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         kv_head=kv_head,
         output_dims=_output_dims(program, read),
         empty_rows="never",
-        output_factor=output_factor,
+        sink=sink,
+        output=output,
         constraints=(
             *_constraints(program, read, domain),
-            *nonzero_divisors([score, keep, weight, output_factor], kinds),
+            *nonzero_divisors([score, keep, weight, sink, output], kinds),
         ),
     )
 
@@ -191,7 +192,7 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
 
 def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form], list[Input]]:
     """Closed forms of constant tables, where wanted, and an input for each table without one."""
-    parts = [read.score, read.keep, read.output_factor, read.kv_head, *read.late_masks]
+    parts = [read.score, read.keep, read.sink or O, read.after, read.kv_head, *read.late_masks]
     names = sorted(frozenset().union(*(load_names(e) for e in parts)))
     sizes = read.sizes
     forms: dict[str, Form] = {}

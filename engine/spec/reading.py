@@ -131,7 +131,8 @@ def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Re
         keep=called(reading.keep),
         late_masks=tuple(map(called, reading.late_masks)),
         weight=None if reading.weight is None else called(reading.weight),
-        output_factor=called(reading.output_factor),
+        sink=None if reading.sink is None else called(reading.sink),
+        after=called(reading.after),
         kv_head=called(reading.kv_head),
     )
 
@@ -236,7 +237,8 @@ class Read:
     keep: Expr
     late_masks: tuple[Expr, ...]
     weight: Expr | None
-    output_factor: Expr
+    sink: Expr | None
+    after: Expr
     kv_head: Expr
 
 
@@ -264,6 +266,7 @@ def read_all(
             (other.q.base, other.k.base, other.v.base, other.output)
             != (first.q.base, first.k.base, first.v.base, first.output)
             or (other.weight is None) != (first.weight is None)
+            or (other.sink is None) != (first.sink is None)
             or len(other.late_masks) != len(first.late_masks)
         ):
             raise _varies(program, "the spec computes something else at another size")
@@ -282,6 +285,7 @@ def read_all(
             ) from None
 
     weights = [r.weight for r in readings if r.weight is not None]
+    sinks = [r.sink for r in readings if r.sink is not None]
     return Read(
         traced,
         tuple(sizes),
@@ -290,7 +294,8 @@ def read_all(
         one("mask", [r.keep for r in readings]),
         tuple(one("mask", list(c)) for c in zip(*(r.late_masks for r in readings), strict=True)),
         one("weight", weights) if len(weights) == len(readings) else None,
-        one("output factor", [r.output_factor for r in readings]),
+        one("sink", sinks) if len(sinks) == len(readings) else None,
+        one("output", [r.after for r in readings]),
         one("head of k and v", [r.kv_head for r in readings]),
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from engine.cuir.printer import print_expr
 from engine.errors import CuirError
 from engine.spec.recipe import Clause, EmptyRows, Input, Recipe, Role, Source
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
@@ -39,7 +39,8 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
         "kv_head": text(recipe.kv_head),
         "output_dims": list(recipe.output_dims),
         "empty_rows": recipe.empty_rows,
-        "output_factor": text(recipe.output_factor),
+        "sink": text(recipe.sink),
+        "output": text(recipe.output),
         "constraints": [text(c) for c in recipe.constraints],
         "clauses": [
             {"kind": c.kind, "words": c.words, "lines": list(c.lines)} for c in recipe.clauses
@@ -50,6 +51,10 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
 def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
     """The recipe in `data`. Raises `ValueError` on anything else."""
     try:
+        if data["schema"] == 1:  # a factor on the output was all that followed the sum
+            factor = data["output_factor"]
+            output = "o" if factor is None else f"o * ({factor})"
+            data = {**data, "schema": SCHEMA, "sink": None, "output": output}
         if data["schema"] != SCHEMA:
             raise ValueError(f"recipe schema {data['schema']!r} is not {SCHEMA}")
         return Recipe(
@@ -67,7 +72,8 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
             kv_head=_expr(data["kv_head"]),
             output_dims=tuple(map(str, data["output_dims"])),
             empty_rows=_one_of(data["empty_rows"], get_args(EmptyRows)),
-            output_factor=None if data["output_factor"] is None else _expr(data["output_factor"]),
+            sink=None if data["sink"] is None else _expr(data["sink"]),
+            output=_expr(data["output"]),
             constraints=tuple(map(_expr, data["constraints"])),
             clauses=tuple(
                 Clause(str(c["kind"]), str(c["words"]), tuple(map(int, c["lines"])))

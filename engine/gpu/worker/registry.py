@@ -161,7 +161,9 @@ def needs_of(problem: Problem) -> list[Need]:
     out = [Need("scale")]
     if recipe.weight is not None:
         out.append(Need("weights"))
-    if recipe.output_factor is not None:
+    if recipe.sink is not None:
+        out.append(Need("sink"))
+    if recipe.changes_output:
         out.append(Need("output factor"))
     if not plain_heads(recipe.kv_head):
         out.append(Need("head pairing"))

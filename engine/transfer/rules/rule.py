@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from engine.cuir.nodes import Expr, Module, Name, Num, walk_expr
@@ -71,8 +71,8 @@ class Case:
 
     def reads(self, name: str) -> bool:
         """Whether the recipe reads a name anywhere."""
-        clauses = (self.rest, self.recipe.keep, self.recipe.weight, self.recipe.output_factor)
-        return any(n == Name(name) for e in clauses if e is not None for n in walk_expr(e))
+        parts = replace(self.recipe, score=self.rest or Num(0)).expressions()
+        return any(n == Name(name) for e in parts for n in walk_expr(e))
 
     def the_lists(self) -> Lists:
         assert self.lists is not None
