@@ -24,8 +24,10 @@ from engine.transfer.rules import (
     next_tile,
     normaliser,
     offset,
+    output,
     pass_inputs,
     score,
+    sink,
     stage,
     ticket,
     under_mask,
@@ -40,8 +42,8 @@ from engine.transfer.rules.words import Words
 RULES = ordered((
     pass_inputs.RULE, score.SCORE, score.SCALE, score.CAP, exponent.RULE, mask.KEEP, mask.VISIT,
     mask.FIND, mask.LISTED, list_kernels.LAUNCH, grid.LONGEST, grid.SPREAD,
-    empty_rows.RULE, normaliser.SOFTMAX, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER,
-    next_tile.RULE, arithmetic.RULE, normaliser.OUTPUT, branches.RULE, list_bits.RULE, ticket.RULE,
+    empty_rows.RULE, normaliser.RULE, sink.RULE, output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER,
+    next_tile.RULE, arithmetic.RULE, branches.RULE, list_bits.RULE, ticket.RULE,
     under_mask.RULE,
 ))  # fmt: skip
 """In the order that their `after`s give; that of this list says nothing."""

@@ -57,7 +57,7 @@ OTHERS = {
         "g[b, h, i]"),
     "a batch's and head's own, halved": (
         ', g: Float32[Tensor, "B Hq"]', "c = (g / 2)[..., None, None].expand(-1, -1, q.size(2), -1)\n"
-        "return torch.cat([s, c], -1).softmax(-1)[..., :-1] @ v", "g[b, h] * 0.5"),
+        "return torch.cat([s, c], -1).softmax(-1)[..., :-1] @ v", "0.5 * g[b, h]"),
     "two columns": (
         ', g: Float32[Tensor, "2"]',
         "c = g.view(1, 1, 1, 2).expand(q.size(0), q.size(1), q.size(2), 2)\n"
