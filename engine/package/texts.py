@@ -103,9 +103,13 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
     kernel, spec = _quoted(info["kernel"]), _quoted(info["spec"])
     returns = f"O as [{', '.join(asked.output_dims)}]"
     ending = ""
+    read = recipe_of(asked)
+    sink = read is not None and read.sink is not None
     if has_lse:
         params += ", *, return_lse: bool = False"
         returns += "; with `return_lse` also the rows' natural log-sum-exp, [B, Hq, Nq] float32"
+        if sink:
+            returns += " (with the sink)"
         if recipe_of(asked) is None:
             returns += " (as the kernel has it: it was compared with nothing)"
         ending = '    if return_lse:\n        return out["O"], out["LSE"]\n'
@@ -118,7 +122,8 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
         imports, given_plan = "from ._plan import Plan\n", ", plan=plan"
         exported = '"LEVEL", "Plan", "attention"'
     kind = "Tensor | tuple[Tensor, Tensor]" if has_lse else "Tensor"
-    empty = " and LSE = -inf" if has_lse and recipe_of(asked) is not None else ""
+    nothing = "the sink" if sink else "-inf"
+    empty = f" and LSE = {nothing}" if has_lse and recipe_of(asked) is not None else ""
     text = "\n".join(lines)
     return f'''"""{info["name"]}: an attention kernel, adapted by CuBridge from {kernel}.
 
@@ -203,6 +208,8 @@ def readme_text(
     lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
     second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
     lse_words = "; `lse` [B, Hq, Nq] float32, each row's natural log-sum-exp" if lse else ""
+    if lse and recipe is not None and recipe.sink is not None:
+        lse_words += ", the sink in it"
     level_words = _LEVELS[level] + _trust(verdicts)
     if recipe is not None:
         wants = "\n".join(f"- {prose(c.words)}" for c in recipe.clauses) or "- full attention"

@@ -29,7 +29,7 @@ from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
-from engine.spec.recipe import Input, O, Recipe
+from engine.spec.recipe import OUTPUT, Input, Recipe
 from engine.spec.sizes import Domain
 from engine.spec.source import EXAMPLE, OWN_NAMES, TensorParameter, read_source
 from engine.spec.tables import Form, closed_form, with_forms
@@ -168,7 +168,8 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
     sink = None if read.sink is None else clean(read.sink)
     output = clean(read.after)
     kv_head = clean(read.kv_head)
-    used = frozenset().union(*(load_names(e) for e in (keep, score, sink or O, output, kv_head)))
+    read_by = (keep, score, sink or OUTPUT, output, kv_head)
+    used = frozenset().union(*map(load_names, read_by))
     return Recipe(
         source=program.source.kind,
         inputs=(*_inputs(program, read), *(t for t in tables if t.name in used)),
@@ -192,7 +193,8 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
 
 def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form], list[Input]]:
     """Closed forms of constant tables, where wanted, and an input for each table without one."""
-    parts = [read.score, read.keep, read.sink or O, read.after, read.kv_head, *read.late_masks]
+    parts = [read.score, read.keep, read.after, read.kv_head, *read.late_masks]
+    parts += [read.sink] if read.sink is not None else []
     names = sorted(frozenset().union(*(load_names(e) for e in parts)))
     sizes = read.sizes
     forms: dict[str, Form] = {}

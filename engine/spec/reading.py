@@ -109,7 +109,8 @@ def trace_once(
     )
     expr = sym.read(tuple(map(Name, outputs)))
     try:
-        reading = read_output(expr, outputs, {t.name: t.dims for t in program.tensors}, floats)
+        named = {t.name: t.dims for t in program.tensors}
+        reading = read_output(expr, outputs, named, floats, frozenset(dims.values()))
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
     lines = lines_by_kind(expr, trace.lines, floats)

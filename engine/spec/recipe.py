@@ -17,7 +17,8 @@ from engine.cuir.nodes import Expr, Name, walk_expr
 Role = Literal["q", "k", "v", "extra"]
 EmptyRows = Literal["never", "nan", "mean", "zero", "spec-defined"]
 Source = Literal["eager", "flex"]
-O = Name("o")
+OUTPUT = Name("o")
+"""The normalised output's own element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class Recipe:
     """What the kernel must compute.
 
     o[b, h, i] = sum_j w(i, j) V[b, kv_head(h), j] / norm(i), with s(i, j) = score and only kept j.
-    Softmax (`weight is None`): w = exp(s), norm = sum_j w + exp(sink), LSE = ln(norm). The sink is a
-    logit over b, h and i that takes part in the sum and has no value (attention sinks; 0 is the
+    Softmax (`weight is None`): w = exp(s), norm = sum_j w + exp(sink), LSE = ln(norm). The sink is
+    a logit over b, h and i that takes part in the sum and has no value (attention sinks; 0 is the
     softmax that adds one).
     Otherwise w = weight(s), norm = 1, and there is no LSE.
     O[b, h, i, d] = output, an expression over o[b, h, i, d].
@@ -70,7 +71,7 @@ class Recipe:
     output_dims: tuple[str, ...]
     empty_rows: EmptyRows
     sink: Expr | None = None
-    output: Expr = O
+    output: Expr = OUTPUT
     # Sizes that the spec declares equal by giving them one name, such as Nq == Nk.
     constraints: tuple[Expr, ...] = ()
     clauses: tuple[Clause, ...] = field(default=())
@@ -83,7 +84,7 @@ class Recipe:
     @property
     def changes_output(self) -> bool:
         """Whether something happens to O after it is normalised."""
-        return self.output != O
+        return self.output != OUTPUT
 
     def extra(self) -> tuple[Input, ...]:
         """The extra inputs that the kernel reads; others only go into derived tables."""

@@ -63,16 +63,18 @@ def read_output(
     outputs: tuple[str, ...],
     inputs: Mapping[str, tuple[str, ...]],
     floats: frozenset[str],
+    sizes: frozenset[int],
 ) -> Reading:
     """Read the element `expr` of the output whose index variables are `outputs`.
 
-    `inputs` are the tensors' annotated dimensions, `floats` the names of float tensors.
+    `inputs` are the tensors' annotated dimensions, `floats` the names of float tensors,
+    `sizes` those of all dimensions.
     """
     try:
-        return _read_output(expr, outputs, inputs, floats)
+        return _read_output(expr, outputs, inputs, floats, sizes)
     except NotAttention as problem:
         try:
-            return _read_output(alike(expr), outputs, inputs, floats)
+            return _read_output(alike(expr), outputs, inputs, floats, sizes)
         except NotAttention:
             raise problem from None  # which knows the spec's own lines
 
@@ -82,8 +84,9 @@ def _read_output(
     outputs: tuple[str, ...],
     inputs: Mapping[str, tuple[str, ...]],
     floats: frozenset[str],
+    sizes: frozenset[int],
 ) -> Reading:
-    parts = cancelled(factors(without_columns(without_guards(expr))))
+    parts = cancelled(factors(without_columns(without_guards(expr), sizes)))
     found = [f for f in parts if not f.inverse and _value_load(f.base, outputs, floats)]
     if len(found) != 1:
         merged = _merged_output(expr, outputs)
@@ -108,8 +111,8 @@ def _read_output(
     for f in outer:
         if has_reduction(f.base):
             raise NotAttention(
-                "rows are normalised by something else than the sum of their weights, or the output "
-                "is scaled by a row's own values", LLM, f.base,
+                "rows are normalised by something else than the sum of their weights, or the "
+                "output is scaled by a row's own values", LLM, f.base,
             )  # fmt: skip
     dots = _dots(product(weights), j, floats)
     if not dots:

@@ -178,8 +178,8 @@ def judge_live(
 
 
 def judge_empty(subject: Subject, call: Call, o: Tensor, want: Outcome, case: object) -> None:
-    """Rows that keep nothing: O = 0 and, where LSE is compared, LSE = -inf (the sink, where there is
-    one: it is judged with the other rows' LSE), exactly."""
+    """Rows that keep nothing: O = 0 and, where LSE is compared, LSE = -inf, exactly. A sink is
+    judged with the other rows' LSE."""
     empty = want.empty
     tally = subject.tallies["empty rows"]
     tally.case()

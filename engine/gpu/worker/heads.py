@@ -17,7 +17,8 @@ BAND = 1 << 25  # pairs at a time
 def one_head(
     run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], b: int, h: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """O [Nq, Dv], sum_j |w_ij v_jd| [Nq, Dv] as the output is scaled, and which rows keep a key [Nq]."""
+    """O [Nq, Dv], sum_j |w_ij v_jd| [Nq, Dv] as the output is scaled, and which rows keep a key
+    [Nq]."""
     recipe = run.recipe
     assert recipe is not None
     env: dict[str, Any] = {**sizes, "b": b, "h": h}

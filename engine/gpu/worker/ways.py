@@ -127,7 +127,7 @@ def fa4_ways(problem: Problem, function: Function) -> list[Way]:
     ways = []
     for score_words, score, score_tensors in scores:
         for mask_words, mask, mask_tensors in masks:
-            arguments = {**score, **mask}
+            arguments = {**score, **mask, **_fa4_sink(problem)}
             if score_tensors or mask_tensors:
                 # Both functions count the tensors in one order, so both are given all of them.
                 arguments["aux_tensors"] = [_tensors(problem)[n] for n in cute.tensors]
@@ -176,6 +176,17 @@ def _own_mask(window: Window) -> tuple[str, dict[str, Any]]:
     if window == (None, 0):
         return "causal", {"causal": True}
     return "window_size", {"window_size": window}
+
+
+def _fa4_sink(problem: Problem) -> dict[str, Any]:
+    """The sink as FlashAttention-4 takes it: a bf16 logit per query head."""
+    sink = recipe_of(problem.run).sink
+    if sink is None:
+        return {}
+    names: dict[str, Any] = {**values_of(problem), **_tensors(problem)}
+    heads = torch.arange(problem.sizes["Hq"], device=problem.run.device)
+    value = torch.as_tensor(evaluate(sink, {**names, "h": heads}), device=problem.run.device)
+    return {"learnable_sink": value.to(torch.bfloat16).expand(len(heads)).contiguous()}
 
 
 def _fa4_blocks(problem: Problem, columns: int) -> dict[str, Any]:

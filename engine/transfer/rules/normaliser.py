@@ -18,9 +18,9 @@ from engine.cuir.nodes import (
     Stmt,
     walk_expr,
 )
-from engine.cuir.quote import expr, stmt
+from engine.cuir.quote import expr
 from engine.cuir.scalar import evaluate
-from engine.transfer.match import Attention, Site
+from engine.transfer.match import Site
 from engine.transfer.rewrite import (
     Block,
     drop_newly_dead,

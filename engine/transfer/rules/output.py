@@ -81,7 +81,7 @@ def _stores(one: Stmt, accumulator: str) -> bool:
 RULE = Rule(
     "output",
     "Change the output before it is stored",
-    "the spec multiplies the result: by what a row shares in the factor that normalises the row, by "
+    "the spec multiplies the result: by what a row shares in the factor that normalises it, by "
     "what each element has itself before the store",
     "output",
     applies=lambda case: case.recipe.changes_output,

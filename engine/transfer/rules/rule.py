@@ -23,6 +23,7 @@ class Case:
     """A recipe that is to be carried to a lifted module, and what rules ask of the two.
 
     `recipe` has names that are free in the kernel, `theirs` the spec's own for those that are ours.
+    `orders` are the spec's own dimensions of inputs that have another order in the kernel.
     The score is `rest` with `args.scale` for `factor`; None: x times the factor and nothing more.
     """
 
@@ -30,6 +31,7 @@ class Case:
     found: Attention
     recipe: Recipe
     theirs: Mapping[str, str]
+    orders: Mapping[str, tuple[str, ...]]
     words: Words
     lists: Lists | None
     factor: Expr

@@ -69,11 +69,12 @@ def stage_inputs(module: Module, found: Attention, bytes: Mapping[str, int]) -> 
     hoisted: dict[str, Staged] = {}
     labels = Labels(module.function(found.kernel))
     layout = _accumulator_layout(module, found)
+    roomy = not any(map(starts_matmul, statements(module.function(found.kernel))))
 
     def edit(stmts: Block) -> Block:
         out: list[Stmt] = []
         for stmt in stmts:
-            place = _place(stmt, names, found, layout)
+            place = _place(stmt, names, found, layout, roomy)
             if place is not None:
                 staged = _staged_loads(stmt, names, place, labels)
                 stmt = _with_operands(stmt, staged, place)
@@ -84,8 +85,7 @@ def stage_inputs(module: Module, found: Attention, bytes: Mapping[str, int]) -> 
                 tiles = [s for s in staged if s.kind == "tile"]
                 held = sum(sizes[s.base] for s in tiles) <= HELD and any(map(starts_matmul, out))
                 for item in tiles:
-                    place = _known(item, out) if held else len(out)
-                    out.insert(place, item.statement)
+                    out.insert(_known(item, out) if held else len(out), item.statement)
                 hoisted.update({s.name: s for s in staged if s.kind in ("head", "rows")})
             out.append(stmt)
         return tuple(out) if len(out) != len(stmts) or out != list(stmts) else stmts
@@ -100,18 +100,23 @@ def stage_inputs(module: Module, found: Attention, bytes: Mapping[str, int]) -> 
 class Place:
     """Where elements of an operation stand: in an accumulator's layout from `origin` on, or in a
     row vector's. `last` says that the loop over keys is over, so that what is loaded for it is
-    loaded there: before, it would be held in registers all through the loop."""
+    loaded there: before, it would be held in registers all through the loop. `tiles` says that
+    registers are left for a whole tile beside the accumulator."""
 
     layout: Expr | None
     origin: tuple[Expr, ...]
     column: str
     last: bool
+    tiles: bool = True
 
 
 def _place(
-    stmt: Stmt, names: set[Name], found: Attention, accumulator: Expr | None
+    stmt: Stmt, names: set[Name], found: Attention, accumulator: Expr | None, roomy: bool
 ) -> Place | None:
-    """The place of an operation on elements that may read inputs."""
+    """The place of an operation on elements that may read inputs.
+
+    Beside asynchronous matmuls a warpgroup has few registers: an output's tile is not `roomy`.
+    """
     if is_element_op(stmt, found):
         return Place(found.score_layout, _origin(stmt), KEY, False)
     match stmt:
@@ -119,7 +124,8 @@ def _place(
             isinstance(e, Index) and e.base in names for e in walk_expr(call)
         ):
             own = target == first == found.accumulator
-            return Place(accumulator if own else found.score_layout, _origin(stmt), COLUMN, True)
+            layout = accumulator if own else found.score_layout
+            return Place(layout, _origin(stmt), COLUMN, True, roomy)
     return None
 
 
@@ -159,6 +165,8 @@ def _staged(load: Index, place: Place, labels: Labels) -> Staged | None:
     if layout is None or not origin:
         return None
     if load.index[-2:] == (Name(ROW), Name(place.column)) and not any(own[:-2]):
+        if not place.tiles:
+            return None
         value = expr(
             "load_tile[layout](base[*lead, row:], key)",
             layout=layout, base=load.base, lead=load.index[:-2], row=origin[0], key=origin[1],
@@ -176,7 +184,7 @@ def _staged(load: Index, place: Place, labels: Labels) -> Staged | None:
         f"load_{'rows' if rows else 'cols'}[layout](base[*lead, first:])",
         layout=layout, base=load.base, lead=load.index[:-1], first=first,
     )  # fmt: skip
-    target = labels.of(value, f"{name}_{kind}")
+    target = labels.of(value, f"{name}_{kind if rows or place.column == KEY else 'columns'}")
     return Staged(load, target, kind, Assign(target, value))
 
 

@@ -30,6 +30,7 @@ ASKS = {
     "causal": (SCALED, BOTTOM_RIGHT, None, "nan"),
     "softcap_causal": ("50.0 * tanh(x * rsqrt(D) / 50.0)", BOTTOM_RIGHT, None, "nan"),
     "sliding_window_causal": (SCALED, f"{BOTTOM_RIGHT} and j >= i + Nk - Nq - 1023", None, "nan"),
+    "sinks_window": (SCALED, f"{BOTTOM_RIGHT} and j >= i + Nk - Nq - 127", None, "zero"),
     "sliding_window": (SCALED, f"{BOTTOM_RIGHT} + 256 and j >= i + Nk - Nq - 256", None, "nan"),
     "alibi_causal": (f"{SCALED} + slopes[h] * (j - i - Nk + Nq)", BOTTOM_RIGHT, None, "nan"),
     "prefix_lm": (SCALED, "j <= i or j < 256", None, "never"),
