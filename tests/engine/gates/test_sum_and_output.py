@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
+
 import pytest
 
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
 from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.deck import Case
 from engine.gates.running import run_deck
-from tests.engine.gates.test_judge import edited, subject_of
+from engine.gates.subject import Subject
+from tests.engine.gates.test_judge import subject_of
 
 SMALL = [Case(2, 4, 2, 5, 7), Case(1, 2, 1, 9, 150), Case(1, 2, 2, 3, 0, modes=("exact",))]
 FIRST = "sum + exp2_approx((sinks_h - top * args.scale) * LOG2E)"
@@ -31,14 +37,43 @@ SINKS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("wrong", SINKS)
-def test_a_wrong_sink_is_refused(wrong: str) -> None:
-    subject = subject_of("sinks_window")
-    failure, _ = run_deck(BY_RECIPE, edited(subject, *SINKS[wrong]), SMALL, lambda _: None)
-    assert failure is not None
+GATE = "x * rcp_approx(1.0 + exp2_approx(gate_tile * -1.4426950408889634))"
+TILE = "gate[b, h, q0:], 0)"
+GATES = {
+    "the gate of another head": (TILE, "gate[b, (h + 1) % args.Hq, q0:], 0)"),
+    "the gate of the key's head": (TILE, "gate[b, h_kv, q0:], 0)"),
+    "the gate of another batch": (TILE, "gate[0, h, q0:], 0)"),
+    "the gate of another row": (TILE, "gate[b, h, q0 + 1:], 0)"),
+    "the gate of another column": (TILE, "gate[b, h, q0:], 1)"),
+    "without sigmoid": (GATE, "x * gate_tile"),
+    "the sigmoid of what is below": (GATE, GATE.replace("-1.44", "1.44")),
+    "in base 2": (GATE, GATE.replace(" * -1.4426950408889634", " * -1.0")),
+    "silu": (GATE, GATE.replace("x *", "x * gate_tile *")),
+    "added": (GATE, GATE.replace("x *", "x +")),
+    "taken twice": (GATE, f"{GATE} * {GATE.removeprefix('x * ')}"),
+    "before the rows are normalised": ("x * r)", "x * exp2_approx(r))"),
+    "left out": (GATE, "x + 0.0 * gate_tile"),
+}  # fmt: skip
+ALL = [("sinks_window", wrong, *SINKS[wrong]) for wrong in SINKS]
+ALL += [("gated_causal", wrong, *GATES[wrong]) for wrong in GATES]
 
 
-def test_a_right_sink_passes() -> None:
-    failure, rows = run_deck(BY_RECIPE, subject_of("sinks_window"), SMALL, lambda _: None)
+@cache
+def right(spec: str) -> Subject:
+    return subject_of(spec)
+
+
+@pytest.mark.parametrize(("spec", "wrong", "old", "new"), ALL, ids=lambda v: str(v)[:30])
+def test_a_wrong_version_is_refused(spec: str, wrong: str, old: str, new: str) -> None:
+    text = print_module(right(spec).module)
+    assert old in text
+    module = parse_module(text.replace(old, new))
+    failure, _ = run_deck(BY_RECIPE, replace(right(spec), module=module), SMALL, lambda _: None)
+    assert failure is not None, wrong
+
+
+@pytest.mark.parametrize("spec", ["sinks_window", "gated_causal"])
+def test_the_right_version_passes(spec: str) -> None:
+    failure, rows = run_deck(BY_RECIPE, right(spec), SMALL, lambda _: None)
     assert failure is None
     assert all("LSE" in row for row in rows[:2])
