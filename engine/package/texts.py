@@ -37,6 +37,12 @@ _TMA = ", and start and stride by multiples of 16 bytes elsewhere (the TMA reads
 _NUMBER_TYPES = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 
 
+def _returned(asked: Asked) -> tuple[str, ...]:
+    """The dimensions of O as the spec returns it; without a recipe heads and columns stay apart."""
+    recipe = recipe_of(asked)
+    return asked.output_dims if recipe is None else recipe.returned_dims
+
+
 def _plan_use(info: Mapping[str, Any], call: str) -> str:
     """The lines of the README about plans; empty where there are none."""
     if info["binding"].get("workspace") is None:
@@ -101,7 +107,8 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
         names = "{" + ", ".join(f'"{i.name}": {i.name}' for i in inputs) + "}"
     function = "call_named" if names.startswith("{") else "call"
     kernel, spec = _quoted(info["kernel"]), _quoted(info["spec"])
-    returns = f"O as [{', '.join(asked.output_dims)}]"
+    returns = f"O as [{', '.join(_returned(asked))}]"
+    out = 'out["O"]' + (".flatten(-2)" if _returned(asked) != asked.output_dims else "")
     ending = ""
     read = recipe_of(asked)
     sink = read is not None and read.sink is not None
@@ -112,7 +119,7 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
             returns += " (with the sink)"
         if recipe_of(asked) is None:
             returns += " (as the kernel has it: it was compared with nothing)"
-        ending = '    if return_lse:\n        return out["O"], out["LSE"]\n'
+        ending = f'    if return_lse:\n        return {out}, out["LSE"]\n'
     plans = info["binding"].get("workspace") is not None
     about_plan = imports = given_plan = ""
     exported = '"LEVEL", "attention"'
@@ -154,7 +161,7 @@ def attention({params}) -> {kind}:
     has code for, or it cannot be built or launched.
     """
     out = _OPERATOR.{function}({names}{given_plan})
-{ending}    return out["O"]
+{ending}    return {out}
 '''
 
 
@@ -254,7 +261,7 @@ import {name}  # with the folder that holds {name} on sys.path
 out = {name}.attention({call}){second}{_plan_use(info, call)}
 ```
 
-`out` is [{", ".join(asked.output_dims)}] of {named(info, "q")}'s dtype{lse_words}.
+`out` is [{", ".join(_returned(asked))}] of {named(info, "q")}'s dtype{lse_words}.
 {_plan_words(info)}{_table_words(inputs, info["binding"].get("workspace") is not None)}
 | input | what |
 |---|---|

@@ -197,7 +197,7 @@ def clauses_of(
 def _layout(recipe: Recipe) -> Clause:
     named = {i.role: f"{i.name}[{', '.join(i.dims)}]" for i in recipe.inputs if i.role != "extra"}
     inputs = "; ".join(f"{role} is {named[role]}" for role in ("q", "k", "v"))
-    return Clause("layout", f"{inputs}; the output is [{', '.join(recipe.output_dims)}]")
+    return Clause("layout", f"{inputs}; the output is [{', '.join(recipe.returned_dims)}]")
 
 
 def _heads(recipe: Recipe) -> Iterator[Clause]:

@@ -66,7 +66,17 @@ class Program:
                 self.source.line,
                 "return the output tensor alone",
             )
-        return out
+        return self._split(out, inputs)
+
+    def _split(self, out: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The output with heads and columns apart, where the spec declares that it merges them."""
+        if not self.source.merged or self.source.returns is None:
+            return out
+        shapes = ((t.dims, inputs[t.name].shape) for t in self.tensors)
+        sizes = {d: n for dims, shape in shapes for d, n in zip(dims, shape, strict=True)}
+        last = [int(d) if d.isdigit() else sizes.get(d, -1) for d in self.source.returns[-2:]]
+        whole = out.dim() == len(self.source.returns) - 1 and out.size(-1) == last[0] * last[1]
+        return out.reshape((*out.shape[:-1], *last)) if whole else out
 
 
 # Values for large integers beside the trace sizes: around the lengths, or below every one.

@@ -181,6 +181,7 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         empty_rows="never",
         sink=sink,
         output=output,
+        merged=program.source.merged,
         constraints=(
             *_constraints(program, read, domain),
             *nonzero_divisors([score, keep, weight, sink, output], kinds),

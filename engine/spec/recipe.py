@@ -68,10 +68,11 @@ class Recipe:
     keep: Expr
     weight: Expr | None
     kv_head: Expr
-    output_dims: tuple[str, ...]
+    output_dims: tuple[str, ...]  # heads and columns apart also where the spec merges them
     empty_rows: EmptyRows
     sink: Expr | None = None
     output: Expr = OUTPUT
+    merged: bool = False  # whether the spec returns the last two of `output_dims` as one dimension
     # Sizes that the spec declares equal by giving them one name, such as Nq == Nk.
     constraints: tuple[Expr, ...] = ()
     clauses: tuple[Clause, ...] = field(default=())
@@ -80,6 +81,13 @@ class Recipe:
         """What is computed per element or per row."""
         parts = (self.score, self.keep, self.weight, self.sink, self.output)
         return tuple(part for part in parts if part is not None)
+
+    @property
+    def returned_dims(self) -> tuple[str, ...]:
+        """`output_dims` as the spec returns them."""
+        if not self.merged:
+            return self.output_dims
+        return (*self.output_dims[:-2], "*".join(self.output_dims[-2:]))
 
     @property
     def changes_output(self) -> bool:

@@ -93,6 +93,7 @@ def _read_output(
         if merged is not None:
             raise NotAttention(
                 "one dimension of the output holds two (heads and columns, or batch and heads)",
+                "say so in the annotation of what is returned, -> Float[Tensor, \"B Nq Hq*D\"], or "
                 "return the output before they are merged, such as [B, Nq, Hq, D]", merged,
             )  # fmt: skip
         raise _no_matmul(expr, floats)

@@ -41,6 +41,7 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
         "empty_rows": recipe.empty_rows,
         "sink": text(recipe.sink),
         "output": text(recipe.output),
+        "merged": recipe.merged,
         "constraints": [text(c) for c in recipe.constraints],
         "clauses": [
             {"kind": c.kind, "words": c.words, "lines": list(c.lines)} for c in recipe.clauses
@@ -54,7 +55,7 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
         if data["schema"] == 1:  # a factor on the output was all that followed the sum
             factor = data["output_factor"]
             output = "o" if factor is None else f"o * ({factor})"
-            data = {**data, "schema": SCHEMA, "sink": None, "output": output}
+            data = {**data, "schema": SCHEMA, "sink": None, "output": output, "merged": False}
         if data["schema"] != SCHEMA:
             raise ValueError(f"recipe schema {data['schema']!r} is not {SCHEMA}")
         return Recipe(
@@ -74,6 +75,7 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
             empty_rows=_one_of(data["empty_rows"], get_args(EmptyRows)),
             sink=None if data["sink"] is None else _expr(data["sink"]),
             output=_expr(data["output"]),
+            merged=bool(data["merged"]),
             constraints=tuple(map(_expr, data["constraints"])),
             clauses=tuple(
                 Clause(str(c["kind"]), str(c["words"]), tuple(map(int, c["lines"])))
