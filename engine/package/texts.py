@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.markdown import cell, code, prose
 from engine.package.fields import DTYPE_WORDS, c_fields, field_rows, named
-from engine.spec.recipe import Input
+from engine.spec.recipe import Input, Recipe
 from engine.spec.signature import Asked, recipe_of
 from engine.types import Gate, Level, Verdict, VerdictKind
 from engine.types.trust import rests_on
@@ -41,6 +41,27 @@ def _returned(asked: Asked) -> tuple[str, ...]:
     """The dimensions of O as the spec returns it; without a recipe heads and columns stay apart."""
     recipe = recipe_of(asked)
     return asked.output_dims if recipe is None else recipe.returned_dims
+
+
+def _lse_words(recipe: Recipe | None) -> str:
+    """The second output, with the dimensions that the package gives it."""
+    if recipe is None:
+        return "the rows' natural log-sum-exp, [B, Hq, Nq] float32"
+    kind = "log-sum-exp in base 2" if recipe.lse == "2" else "natural log-sum-exp"
+    sink = " with the sink in it" if recipe.sink is not None else ""
+    return f"the rows' {kind}{sink}, [{', '.join(recipe.lse_dims)}] float32"
+
+
+def _lse_as_given(recipe: Recipe | None) -> str:
+    """The kernel's [B, Hq, Nq] in the dimensions of `_lse_words`."""
+    ours, text = ["B", "Hq", "Nq"], 'out["LSE"]'
+    if recipe is None:
+        return text
+    for dim in [d for d in ours if d not in recipe.lse_dims]:
+        text += f".squeeze({ours.index(dim)})"
+        ours.remove(dim)
+    order = [ours.index(d) for d in recipe.lse_dims]
+    return text if order == sorted(order) else f"{text}.permute({', '.join(map(str, order))})"
 
 
 def _plan_use(info: Mapping[str, Any], call: str) -> str:
@@ -113,13 +134,12 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
     read = recipe_of(asked)
     sink = read is not None and read.sink is not None
     if has_lse:
-        params += ", *, return_lse: bool = False"
-        returns += "; with `return_lse` also the rows' natural log-sum-exp, [B, Hq, Nq] float32"
-        if sink:
-            returns += " (with the sink)"
+        given = read is not None and read.lse is not None
+        params += f", *, return_lse: bool = {given}"
+        returns += f"; with `return_lse` also {_lse_words(read)}"
         if recipe_of(asked) is None:
             returns += " (as the kernel has it: it was compared with nothing)"
-        ending = f'    if return_lse:\n        return {out}, out["LSE"]\n'
+        ending = f'    if return_lse:\n        return {out}, {_lse_as_given(read)}\n'
     plans = info["binding"].get("workspace") is not None
     about_plan = imports = given_plan = ""
     exported = '"LEVEL", "attention"'
@@ -214,9 +234,7 @@ def readme_text(
     options = "".join(f", {code(f'{k} = {v}')}" for k, v in info["spec_options"].items())
     lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
     second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
-    lse_words = "; `lse` [B, Hq, Nq] float32, each row's natural log-sum-exp" if lse else ""
-    if lse and recipe is not None and recipe.sink is not None:
-        lse_words += ", the sink in it"
+    lse_words = f"; `lse` is {_lse_words(recipe)}" if lse else ""
     level_words = _LEVELS[level] + _trust(verdicts)
     if recipe is not None:
         wants = "\n".join(f"- {prose(c.words)}" for c in recipe.clauses) or "- full attention"

@@ -314,6 +314,10 @@ def _output(output: Expr, lines: tuple[int, ...]) -> Clause:
 def _normaliser(recipe: Recipe, lines: Lines) -> Clause:
     where = lines.get("normaliser", ())
     if recipe.weight is None:
-        return Clause("normaliser", "softmax over the kept keys; LSE is a natural logarithm", where)
+        base = "a logarithm in base 2" if recipe.lse == "2" else "a natural logarithm"
+        words = f"softmax over the kept keys; LSE is {base}"
+        if recipe.lse is not None:
+            words += f", the second output [{', '.join(recipe.lse_dims)}]"
+        return Clause("normaliser", words, where)
     words = f"no softmax: the weight of score s is {print_expr(recipe.weight)}, of a removed key 0"
     return Clause("normaliser", words, where)

@@ -7,6 +7,7 @@ recipe straightforwardly in torch; it shares no index or mask code with any kern
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -44,9 +45,16 @@ def oracle(
 
 def run_wide(program: Program, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """`oracle` inside `surroundings`."""
+    return wide_outputs(program, inputs)[0]
+
+
+def wide_outputs(
+    program: Program, inputs: Mapping[str, torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """`run_wide`, and the spec's second output where it returns one."""
     wide = {t.name: widened(inputs[t.name]) for t in program.tensors}
     with OnCpu(), Widen():  # type: ignore[no-untyped-call]
-        return program.run(wide, vmapped_mods)
+        return program.outputs(wide, vmapped_mods)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
@@ -121,9 +129,9 @@ def _over_all(mod: Mod, parameters: int) -> Any:
 class Expected:
     """What the recipe says, float64, in the order [B, Hq, ...] whatever the spec's layout.
 
-    `o` [B, Hq, Nq, Dv] with rows that keep nothing 0; `lse` [B, Hq, Nq], natural logarithm of the
-    softmax's sum, a sink included, for such rows -inf or the sink, None without softmax; `keep` and
-    `weights` [B, Hq, Nq, Nk].
+    `o` [B, Hq, Nq, Dv] with rows that keep nothing 0; `lse` [B, Hq, Nq], the logarithm of the
+    softmax's sum, a sink included, natural or in the base that the spec has, for such rows -inf or
+    the sink, None without softmax; `keep` and `weights` [B, Hq, Nq, Nk].
     """
 
     o: torch.Tensor
@@ -155,6 +163,7 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> Expected:
         # Not exp(masked - lse): beside scores of a type's smallest number lse loses log(sum).
         nothing = torch.isneginf(lse)[..., None]
         weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))[..., : shape[-1]]
+        lse = lse if recipe.lse != "2" else lse / math.log(2.0)
     else:
         lse = None
         weights = _broadcast(evaluate(recipe.weight, {**env, "s": score}), shape).to(torch.float64)

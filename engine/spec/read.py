@@ -22,15 +22,26 @@ from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
+from engine.spec.compare import dims_at
+from engine.spec.derived import derived_values
 from engine.spec.divisors import nonzero_divisors
 from engine.spec.fit import NoForm, fit
 from engine.spec.folding import Tables
 from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
+from engine.spec.oracle import expected, wide_outputs, widened
 from engine.spec.program import Program, program_of, variations
-from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
+from engine.spec.reading import (
+    Read,
+    output_names,
+    random_inputs,
+    read_all,
+    role_names,
+    roles_by_name,
+)
 from engine.spec.recipe import OUTPUT, Input, Recipe
-from engine.spec.sizes import Domain
+from engine.spec.row_sums import base_and_order
+from engine.spec.sizes import CHECK_SIZES, Domain
 from engine.spec.source import EXAMPLE, OWN_NAMES, TensorParameter, read_source
 from engine.spec.tables import Form, closed_form, with_forms
 from engine.spec.taken import check_dims, meaning
@@ -134,11 +145,25 @@ def _validated(
     varied: Sequence[Program],
 ) -> Recipe:
     integers = frozenset(v for at in varied for v in at.varied)
+    recipe = _with_lse(program, recipe, domain)
     outcome = validate_recipe(program, recipe, domain, integers, head_sizes)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
     first = read.traced[0]
     clauses = clauses_of(recipe, first.lines, first.trace.kinds, outcome.rounded)
     return dataclasses.replace(recipe, clauses=clauses)
+
+
+def _with_lse(program: Program, recipe: Recipe, domain: Domain) -> Recipe:
+    """The recipe with what the spec's second output is, where it has one."""
+    dims = dims_at(program, domain.within(CHECK_SIZES[0]))
+    inputs = random_inputs(program.tensors, dims, 99)
+    given = {t.name: widened(inputs[t.name]) for t in program.tensors}
+    second = wide_outputs(program, given)[1]
+    if second is None:
+        return recipe
+    ours = expected(recipe, {**inputs, **derived_values(program, recipe, inputs)})
+    base, order = base_and_order(program, recipe, second, ours.lse)
+    return dataclasses.replace(recipe, lse=base, lse_dims=order)
 
 
 def _simplified(keep: Expr, kinds: Kinds) -> Expr:

@@ -17,6 +17,7 @@ from engine.cuir.nodes import Expr, Name, walk_expr
 Role = Literal["q", "k", "v", "extra"]
 EmptyRows = Literal["never", "nan", "mean", "zero", "spec-defined"]
 Source = Literal["eager", "flex"]
+LseBase = Literal["e", "2"]
 OUTPUT = Name("o")
 """The normalised output's own element."""
 
@@ -72,6 +73,9 @@ class Recipe:
     empty_rows: EmptyRows
     sink: Expr | None = None
     output: Expr = OUTPUT
+    # The base of the log-sum-exp that the spec returns as its second output; None: it returns none.
+    lse: LseBase | None = None
+    lse_dims: tuple[str, ...] = ("B", "Hq", "Nq")  # in the spec's order
     merged: bool = False  # whether the spec returns the last two of `output_dims` as one dimension
     # Sizes that the spec declares equal by giving them one name, such as Nq == Nk.
     constraints: tuple[Expr, ...] = ()

@@ -172,7 +172,7 @@ class _Reader:
                 where=Where(str(self.path)),
                 fix=advice(wrong, names, f"name one of: {', '.join(names) or '(it has none)'}"),
             )  # fmt: skip
-        returned = self.declared(self.node.returns, returned=True)
+        returned = self.declared(_first(self.node.returns), returned=True)
         dims = None if returned is None else returned[1]
         merged = dims is not None and "*" in dims[-1]
         if dims is not None and merged:
@@ -292,6 +292,14 @@ class _Reader:
                     "name every dimension; write 1 for a broadcast one",
                 )  # fmt: skip
         return dtype, dims
+
+
+def _first(annotation: ast.expr | None) -> ast.expr | None:
+    """What is said of the first of a tuple's items, where a tuple is returned."""
+    match annotation:
+        case ast.Subscript(ast.Name("tuple" | "Tuple"), ast.Tuple([first, _])):
+            return first
+    return annotation
 
 
 def _text(node: ast.expr) -> str:

@@ -9,7 +9,7 @@ from engine.cuir.nodes import Expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
-from engine.spec.recipe import Clause, EmptyRows, Input, Recipe, Role, Source
+from engine.spec.recipe import Clause, EmptyRows, Input, LseBase, Recipe, Role, Source
 
 SCHEMA = 2
 
@@ -41,6 +41,8 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
         "empty_rows": recipe.empty_rows,
         "sink": text(recipe.sink),
         "output": text(recipe.output),
+        "lse": recipe.lse,
+        "lse_dims": list(recipe.lse_dims),
         "merged": recipe.merged,
         "constraints": [text(c) for c in recipe.constraints],
         "clauses": [
@@ -55,7 +57,8 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
         if data["schema"] == 1:  # a factor on the output was all that followed the sum
             factor = data["output_factor"]
             output = "o" if factor is None else f"o * ({factor})"
-            data = {**data, "schema": SCHEMA, "sink": None, "output": output, "merged": False}
+            own = {"sink": None, "output": output, "merged": False, "lse": None}
+            data = {**data, "schema": SCHEMA, **own, "lse_dims": ("B", "Hq", "Nq")}
         if data["schema"] != SCHEMA:
             raise ValueError(f"recipe schema {data['schema']!r} is not {SCHEMA}")
         return Recipe(
@@ -75,6 +78,8 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
             empty_rows=_one_of(data["empty_rows"], get_args(EmptyRows)),
             sink=None if data["sink"] is None else _expr(data["sink"]),
             output=_expr(data["output"]),
+            lse=_one_of(data["lse"], (None, *get_args(LseBase))),
+            lse_dims=tuple(map(str, data["lse_dims"])),
             merged=bool(data["merged"]),
             constraints=tuple(map(_expr, data["constraints"])),
             clauses=tuple(

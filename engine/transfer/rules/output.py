@@ -86,5 +86,5 @@ RULE = Rule(
     "output",
     applies=lambda case: case.recipe.changes_output,
     edit=change_output,
-    after=("sink",),
+    after=("lse_base",),
 )

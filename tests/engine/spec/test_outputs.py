@@ -56,9 +56,36 @@ def test_outputs(name: str, tmp_path: Path) -> None:
     assert recipe_from_json(recipe_to_json(recipe)) == recipe
 
 
+# (second output, base, dimensions); None: refused
+SECONDS = {
+    "s.logsumexp(-1)": ("e", "B Hq Nq"),
+    "(s.logsumexp(-1) / math.log(2)).transpose(1, 2)": ("2", "B Nq Hq"),
+    "s.amax(-1) + (s - s.amax(-1, keepdim=True)).exp().sum(-1).log()": ("e", "B Hq Nq"),
+    "s.amax(-1)": None,
+    "s.logsumexp(-1) / math.log(10)": None,
+    "(s / 2).logsumexp(-1)": None,
+}
+
+
+@pytest.mark.parametrize("second", SECONDS)
+def test_second_outputs(second: str, tmp_path: Path) -> None:
+    path = spec(tmp_path, "", f"(s.softmax(-1) @ v, {second})", "")
+    text = path.read_text().replace("import torch\n", "import math, torch\n", 1)
+    path.write_text(text.replace("    o = (q @ k.mT * 0.125).softmax(-1) @ v\n", "    s = q @ k.mT * 0.125\n"))
+    wanted = SECONDS[second]
+    if wanted is None:
+        with pytest.raises(SpecError, match="not the log-sum-exp"):
+            read_recipe(path)
+        return
+    recipe = read_recipe(path)
+    assert (recipe.lse, " ".join(recipe.lse_dims)) == wanted
+    assert recipe_from_json(recipe_to_json(recipe)) == recipe
+
+
 def test_a_recipe_of_before_is_read() -> None:
     data = recipe_to_json(read_recipe(Path(__file__).parents[3] / "kernels/specs/full.py"))
-    old = {n: v for n, v in data.items() if n not in ("sink", "output", "merged")}
+    since = ("sink", "output", "merged", "lse", "lse_dims")
+    old = {n: v for n, v in data.items() if n not in since}
     for factor, output in ((None, "o"), ("1.0 / Nk", "o * (1.0 / Nk)")):
         read = recipe_from_json({**old, "schema": 1, "output_factor": factor})
         assert print_expr(read.output) == output
