@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
@@ -13,6 +15,9 @@ from engine.gates.by_recipe import BY_RECIPE
 from engine.gates.deck import Case
 from engine.gates.running import run_deck
 from engine.gates.subject import Subject
+from engine.lift import lift, load_package
+from engine.spec import read_recipe
+from engine.transfer.rules import apply, plan
 from tests.engine.gates.test_judge import subject_of
 
 SMALL = [Case(2, 4, 2, 5, 7), Case(1, 2, 1, 9, 150), Case(1, 2, 2, 3, 0, modes=("exact",))]
@@ -54,13 +59,44 @@ GATES = {
     "before the rows are normalised": ("x * r)", "x * exp2_approx(r))"),
     "left out": (GATE, "x + 0.0 * gate_tile"),
 }  # fmt: skip
-ALL = [("sinks_window", wrong, *SINKS[wrong]) for wrong in SINKS]
+SPEC = """import math
+import torch
+
+def attention(q: Float[Tensor, "B Hq Nq D"], k: Float[Tensor, "B Hkv Nk D"], v: Float[Tensor, "B Hkv Nk D"]):
+    k, v = (t.repeat_interleave(q.size(1) // k.size(1), 1) for t in (k, v))
+    s = (q @ k.mT).float() / 8 + 1.0
+    z = torch.nn.functional.pad(s, (0, 1))
+    return z.softmax(-1)[..., :-1].to(q.dtype) @ v, z.logsumexp(-1) / math.log(2)
+"""  # noqa: E501
+BASE = "lambda x: x * LOG2E"
+JOINED = "max(sum, 0.0) + log(1.0 + exp(-abs(sum - 0.0)))"
+BASES = {
+    "natural": (BASE, "lambda x: x"),
+    "divided": (BASE, "lambda x: x / LOG2E"),
+    "twice": (BASE, "lambda x: x * LOG2E * LOG2E"),
+    "in base 10": (BASE, "lambda x: x * 0.4342944819032518"),
+    "of the keys alone": (JOINED, "sum"),
+    "in base 2 before the sink": (JOINED, JOINED.replace("sum", "(sum * LOG2E)")),
+    "one more, not its logarithm": (JOINED, "sum + 1.0"),
+    "the maximum left out": ("top + log(sum)", "log(sum)"),
+}  # fmt: skip
+ALL = [("lse", wrong, *BASES[wrong]) for wrong in BASES]
+ALL += [("sinks_window", wrong, *SINKS[wrong]) for wrong in SINKS]
 ALL += [("gated_causal", wrong, *GATES[wrong]) for wrong in GATES]
 
 
 @cache
 def right(spec: str) -> Subject:
-    return subject_of(spec)
+    if spec != "lse":
+        return subject_of(spec)
+    path = Path(mkdtemp()) / "lse.py"
+    path.write_text(SPEC)
+    recipe, package = read_recipe(path), load_package("flash_fwd_sm80")
+    target = lift(package, "bf16_64", package.archs[0]).module
+    planned = plan(target, recipe)
+    for _, after in apply(target, planned.steps):
+        target = after
+    return Subject(target, recipe, planned.binding, path, {})
 
 
 @pytest.mark.parametrize(("spec", "wrong", "old", "new"), ALL, ids=lambda v: str(v)[:30])
@@ -72,7 +108,7 @@ def test_a_wrong_version_is_refused(spec: str, wrong: str, old: str, new: str) -
     assert failure is not None, wrong
 
 
-@pytest.mark.parametrize("spec", ["sinks_window", "gated_causal"])
+@pytest.mark.parametrize("spec", ["sinks_window", "gated_causal", "lse"])
 def test_the_right_version_passes(spec: str) -> None:
     failure, rows = run_deck(BY_RECIPE, right(spec), SMALL, lambda _: None)
     assert failure is None
