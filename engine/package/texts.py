@@ -43,13 +43,13 @@ def _returned(asked: Asked) -> tuple[str, ...]:
     return asked.output_dims if recipe is None else recipe.returned_dims
 
 
-def _lse_words(recipe: Recipe | None) -> str:
-    """The second output, with the dimensions that the package gives it."""
+def _lse_words(recipe: Recipe | None) -> tuple[str, str]:
+    """What the second output is, and the dimensions that the package gives it."""
     if recipe is None:
-        return "the rows' natural log-sum-exp, [B, Hq, Nq] float32"
+        return "natural log-sum-exp", "B, Hq, Nq"
     kind = "log-sum-exp in base 2" if recipe.lse == "2" else "natural log-sum-exp"
     sink = " with the sink in it" if recipe.sink is not None else ""
-    return f"the rows' {kind}{sink}, [{', '.join(recipe.lse_dims)}] float32"
+    return kind + sink, ", ".join(recipe.lse_dims)
 
 
 def _lse_as_given(recipe: Recipe | None) -> str:
@@ -136,7 +136,8 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
     if has_lse:
         given = read is not None and read.lse is not None
         params += f", *, return_lse: bool = {given}"
-        returns += f"; with `return_lse` also {_lse_words(read)}"
+        kind, lse_dims = _lse_words(read)
+        returns += f"; with `return_lse` also the rows' {kind}, [{lse_dims}] float32"
         if recipe_of(asked) is None:
             returns += " (as the kernel has it: it was compared with nothing)"
         ending = f'    if return_lse:\n        return {out}, {_lse_as_given(read)}\n'
@@ -234,7 +235,8 @@ def readme_text(
     options = "".join(f", {code(f'{k} = {v}')}" for k, v in info["spec_options"].items())
     lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
     second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
-    lse_words = f"; `lse` is {_lse_words(recipe)}" if lse else ""
+    kind, lse_dims = _lse_words(recipe)
+    lse_words = f"; `lse` [{lse_dims}] float32, each row's {kind}" if lse else ""
     level_words = _LEVELS[level] + _trust(verdicts)
     if recipe is not None:
         wants = "\n".join(f"- {prose(c.words)}" for c in recipe.clauses) or "- full attention"
