@@ -117,13 +117,16 @@ def add_sink(module: Module, case: Case) -> Module:
         map_stmt_exprs(s, lambda e: substitute(e, {end.sum: total}))
         for s in stmts[end.inverse : end.lse]
     )
+    whole = Name(fresh(f"{lse.target}_all"))
+    behind = stmts[end.lse + 1 :]
+    stored = (map_stmt_exprs(s, lambda e: substitute(e, {lse.target: whole})) for s in behind)
     edited = (
         *stmts[: end.inverse],
         row_map(total.id, (Name(end.sum), Name(end.top)), (x, top), added, row),
         *between,
         lse,
-        row_map(lse.target, (Name(lse.target),), (x,), joined, row),
-        *stmts[end.lse + 1 :],
+        row_map(whole.id, (Name(lse.target),), (x,), joined, row),
+        *stored,
     )
     return put_block(module, end.block, edited)
 
