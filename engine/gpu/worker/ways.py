@@ -13,6 +13,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,8 @@ def _fa4_sink(problem: Problem) -> dict[str, Any]:
 
 def _fa4_blocks(problem: Problem, columns: int) -> dict[str, Any]:
     """The block lists of the recipe's predicate, as FlashAttention-4 takes them."""
-    mods = _module(flex_source(recipe_of(problem.run)).source, "flex")
+    masked = replace(recipe_of(problem.run), sink=None)  # which the lists do not depend on
+    mods = _module(flex_source(masked).source, "flex")
     mask_mod = mods.mods(dict(problem.sizes), _tensors(problem))[2]
     block = _block_mask(problem, mask_mod, (BLOCK, columns))
     lists = importlib.import_module("flash_attn.cute.block_sparsity").BlockSparseTensorsTorch
