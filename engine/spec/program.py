@@ -65,6 +65,13 @@ class Program:
                 extras = {t.keyword: inputs[t.name] for t in self.source.tensors}
                 mods = sorted_mods(self.source, function(**extras, **scalars))
                 out = mods_runner(inputs["q"], inputs["k"], inputs["v"], *mods)
+        return self.parts(out, inputs)
+
+    def parts(
+        self, out: Any, inputs: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """What the user's function gave: the output, heads and columns apart, and the rows'
+        log-sum-exp where there is one. Raises `SpecError` for anything else."""
         match out:
             case torch.Tensor():
                 return self._split(out, inputs), None

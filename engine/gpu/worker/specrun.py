@@ -252,7 +252,7 @@ class SpecRun:
         def call(inputs: Mapping[str, Tensor]) -> Tensor:
             given = {t.keyword: inputs[t.name] for t in self.source.tensors}
             if self.source.kind == "eager":
-                out = function(**given, **scalars)
+                out, _ = self.program.parts(function(**given, **scalars), inputs)
             else:
                 sizes = size_arguments(inputs)
                 named = {s.name: sizes[s.name] for s in self.source.scalars if s.size}
