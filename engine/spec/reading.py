@@ -125,7 +125,8 @@ def trace_once(
     )
     expr = sym.read(tuple(map(Name, outputs)))
     try:
-        reading = read_output(expr, outputs, {t.name: t.dims for t in program.tensors}, floats)
+        named = {t.name: t.dims for t in program.tensors}
+        reading = read_output(expr, outputs, named, floats, frozenset(dims.values()))
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
     found = {load.base for load in (reading.q, reading.k, reading.v)}
@@ -150,7 +151,8 @@ def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Re
         keep=called(reading.keep),
         late_masks=tuple(map(called, reading.late_masks)),
         weight=None if reading.weight is None else called(reading.weight),
-        output_factor=called(reading.output_factor),
+        sink=None if reading.sink is None else called(reading.sink),
+        after=called(reading.after),
         kv_head=called(reading.kv_head),
     )
 
@@ -263,7 +265,8 @@ class Read:
     keep: Expr
     late_masks: tuple[Expr, ...]
     weight: Expr | None
-    output_factor: Expr
+    sink: Expr | None
+    after: Expr
     kv_head: Expr
 
 
@@ -291,6 +294,7 @@ def read_all(
             (other.q.base, other.k.base, other.v.base, other.output)
             != (first.q.base, first.k.base, first.v.base, first.output)
             or (other.weight is None) != (first.weight is None)
+            or (other.sink is None) != (first.sink is None)
             or len(other.late_masks) != len(first.late_masks)
         ):
             raise _varies(program, "the spec computes something else at another size")
@@ -309,6 +313,7 @@ def read_all(
             ) from None
 
     weights = [r.weight for r in readings if r.weight is not None]
+    sinks = [r.sink for r in readings if r.sink is not None]
     return Read(
         traced,
         tuple(sizes),
@@ -317,7 +322,8 @@ def read_all(
         one("mask", [r.keep for r in readings]),
         tuple(one("mask", list(c)) for c in zip(*(r.late_masks for r in readings), strict=True)),
         one("weight", weights) if len(weights) == len(readings) else None,
-        one("output factor", [r.output_factor for r in readings]),
+        one("sink", sinks) if len(sinks) == len(readings) else None,
+        one("output", [r.after for r in readings]),
         one("head of k and v", [r.kv_head for r in readings]),
     )  # fmt: skip
 

@@ -56,7 +56,7 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
     kernel = module.function(found.kernel)
     keys = _tile(kernel, found, 1)
     held = list(_held(kernel.body))
-    if keys is None or not held or len(_dense(kernel)) >= MANY_TILES:
+    if keys is None or not held or len(_dense(kernel, found)) >= MANY_TILES:
         return module
     alone = plain and held_alone(module, found, sizes)
     wanted = KEYS_ALONE if alone else KEYS
@@ -81,7 +81,7 @@ def take_smaller_tiles(module: Module, found: Attention) -> Module:
     stmts = list(statements(kernel))
     if keys is None:
         return module
-    dense = _dense(kernel)
+    dense = _dense(kernel, found)
     masks = [set(_operands(s, "keep")) for s in stmts]
     masked = any(dense & operands for operands in masks)
     taken = [*masks, *(set(_operands(s, "map")) for s in stmts)]
@@ -143,14 +143,21 @@ def _operands(stmt: Stmt, op: str) -> tuple[str, ...]:
     return ()
 
 
-def _dense(kernel: Function) -> set[str]:
-    """The names of the dense tiles that a kernel loads."""
+def _dense(kernel: Function, found: Attention) -> set[str]:
+    """The names of the dense tiles that a kernel loads for its scores."""
+    after = {
+        name
+        for stmt in statements(kernel)
+        if isinstance(stmt, Assign) and stmt.target == found.accumulator
+        for name in _operands(stmt, "map")
+    }
     return {
         stmt.target
         for stmt in statements(kernel)
         if isinstance(stmt, Assign)
         and isinstance(stmt.value, Call)
         and stmt.value.fn == "load_tile"
+        and stmt.target not in after
     }
 
 
