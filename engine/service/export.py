@@ -18,6 +18,7 @@ from engine.service.content import LOWERED
 from engine.service.inputs import check_kernel, check_spec, spec_modules
 from engine.service.signature import asked_of
 from engine.service.work import Work
+from engine.spec.source import read_source
 from engine.transfer.workspace import constants_by_arch
 from engine.types import Level, Stage
 
@@ -116,7 +117,14 @@ def content_of(work: Work, level: Level) -> Content:
         level=level,
         value_columns=_value_columns(source, package.entry, package.specialisations, arch),
         constants=constants_by_arch(source, package, work.binding),
+        parameters=_parameters(work),
     )
+
+
+def _parameters(work: Work) -> dict[str, str]:
+    """What the spec's function calls its inputs, where a recipe needs another name."""
+    tensors = read_source(work.spec, work.options.spec).tensors
+    return {t.name: t.keyword for t in tensors if t.keyword != t.name}
 
 
 def _value_columns(

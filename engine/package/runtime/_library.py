@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import build as building
+from .build import build, ready, settings
 
 LAYOUT_REFUSED = 12  # the status of a launch whose tensors the TMA cannot take; nothing ran
 
@@ -47,11 +47,10 @@ def library(device: torch.device, struct: type[ctypes.Structure]) -> ctypes.CDLL
     index = device.index if device.index is not None else torch.cuda.current_device()
     if index in _of_device:
         return _of_device[index]
-    info = building.package()
-    arch = arch_of(torch.cuda.get_device_capability(device), list(info["archs"]))
+    arch = arch_of(torch.cuda.get_device_capability(device), list(settings()["archs"]))
     with _lock:
         if arch not in _loaded:
-            _loaded[arch] = load(str(building.ready(arch) or building.build(arch)), struct)
+            _loaded[arch] = load(str(ready(arch) or build(arch)), struct)
         _of_device[index] = _loaded[arch]
         return _of_device[index]
 
@@ -70,7 +69,7 @@ def load(path: str, struct: type[ctypes.Structure]) -> ctypes.CDLL:
     size = loaded.cubridge_args_size()
     if size != ctypes.sizeof(struct):
         raise RuntimeError(
-            f"{path} takes a struct of {size} bytes, package.json describes one of "
+            f"{path} takes a struct of {size} bytes, the package describes one of "
             f"{ctypes.sizeof(struct)}: remove the build folder and build again"
         )
     return loaded
