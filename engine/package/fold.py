@@ -37,7 +37,7 @@ def fold(source: bytes, headers: Mapping[str, bytes]) -> bytes:
     if kept[""] != source or any(kept[name] != headers[name] for name in kept if name):
         raise InputError(
             "the kernel's headers cannot be folded into one file",
-            fix=f"remove lines that begin with {OPEN.decode()}, {CLOSE.decode()} or {KEPT.decode()}",
+            fix="remove lines that begin with //>>, //<< or //==",
         )
     return made
 

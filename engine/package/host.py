@@ -18,8 +18,8 @@ _OF_SCORE = frozenset(("x", "D", "Dv", "LOG2E", "LN2"))
 
 
 def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
-    """`causal`, `window` (keys that a row sees, None for all), `documents` (the inputs with a number
-    for each query and each key) and `score` (over x and D); or `refused`, why there are none.
+    """`causal`, `window` (keys that a row sees, None for all), `documents` (the inputs with a
+    number for each query and each key) and `score` (over x and D); or `refused`, and why.
 
     `given` are the extra inputs that a call of the kernel needs.
     """
@@ -29,7 +29,8 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
     if recipe.weight is not None or recipe.output_factor is not None:
         return {"refused": "its weights are no softmax's"}
     if not {n.id for n in walk_expr(recipe.score) if isinstance(n, Name)} <= _OF_SCORE:
-        return {"refused": f"its score ({print_expr(recipe.score)}) is none that a library asks for"}
+        score = print_expr(recipe.score)
+        return {"refused": f"its score ({score}) is none that a library asks for"}
     causal, window, documents = False, None, None
     for part in _parts(recipe.keep):
         text = print_expr(part)
@@ -40,7 +41,8 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
         elif documents is None and (pair := _same_document(part, recipe)) is not None:
             documents = pair
         elif text != "True":
-            return {"refused": f"its mask ({print_expr(recipe.keep)}) is none that a library asks for"}
+            keep = print_expr(recipe.keep)
+            return {"refused": f"its mask ({keep}) is none that a library asks for"}
     others = [name for name in given if name not in (documents or ())]
     if others:
         return {"refused": f"it needs {', '.join(others)}, which no library gives"}

@@ -53,10 +53,10 @@ def _joined(pages: Sequence[str], words: str) -> str:
             for name in _names(node):
                 if defined.setdefault(name, page) != page:
                     raise ValueError(f"{name} is defined in {defined[name]} and in {page}")
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.level and node not in tree.body:
-                if _OF_PAGE.get(node.module or "") == _OF_PAGE[pages[0]]:
-                    raise ValueError(f"{page} imports {node.module} inside of a function")
+        for inner in ast.walk(tree):
+            local = isinstance(inner, ast.ImportFrom) and inner.level and inner.module in pages
+            if local and inner not in tree.body:
+                raise ValueError(f"{page} imports a page of its own module inside of a function")
         body = "".join(line for n, line in enumerate(lines, 1) if n not in gone).strip()
         comment = "".join(f"# {line}".rstrip() + "\n" for line in title.splitlines())
         bodies.append(f"\n\n# {'-' * 98}\n{comment}\n\n{body}\n")

@@ -27,7 +27,8 @@ def source_text(
             [*(unit_body(key, entry, fields) for key in keys), dispatcher_text(keys)]
         )
     ]
-    return _head(kernel).encode() + folded + _tail(info, keys[0]).encode() + "\n".join(parts).encode()
+    tail = _tail(info, keys[0]) + "\n".join(parts)
+    return _head(kernel).encode() + folded + tail.encode()
 
 
 def judged_part(text: bytes) -> bytes:
@@ -43,9 +44,9 @@ def _head(kernel: str) -> str:
     name = " ".join(kernel.split())
     return f"""\
 // Made by CuBridge of the expert kernel {name} and of the headers that it includes. Their bytes are
-// all here, and verdicts.json has the hash of each: between a line "//>> #include" and the "//<<"
-// that names the same header is that header, and "//== " stands before a line that is a comment only
-// here. The comments are the kernel's own: what they say of the whole, they say of that kernel.
+// all here, and verdicts.json has the hash of each: a header stands between its "//>> #include" and
+// the "//<<" that names it, and "//== " stands before a line that is a comment only here. The
+// comments are the kernel's own: what they say of the whole, they say of that kernel.
 {_LAST}"""
 
 
@@ -64,8 +65,8 @@ def _tail(info: Mapping[str, Any], key: str) -> str:
 //   int cubridge_launch(const struct Args* args, long long args_size,
 //                       const char* specialisation /* "{key}" */, void* stream);
 //
-// Pointers are to the device's memory, strides in elements, outermost dimension first. 0 is success,
-// a positive number CUDA's error. What each field holds:
+// Pointers are to the device's memory, strides in elements, outermost dimension first. 0 is
+// success, a positive number CUDA's error. What each field holds:
 //
 {field_comments(info)}
 

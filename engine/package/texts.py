@@ -118,7 +118,7 @@ def init_text(
     return f'''"""{info["name"]}: an attention kernel, adapted by CuBridge from {kernel}.
 
 Level: {level.value} (README.md says what that means). Where no library is built, the first call on
-a GPU builds it with nvcc. CPU tensors run the spec itself, so that code can be tested without a GPU.
+a GPU builds it with nvcc. CPU tensors run the spec itself, for tests without a GPU.
 """
 
 from __future__ import annotations
@@ -171,8 +171,8 @@ def _literal(info: Mapping[str, Any]) -> str:
 def project_text(name: str, version: str) -> str:
     """pyproject.toml: the folder as a wheel, made by its own build.py."""
     return f"""\
-# `pip install .` builds the library with nvcc and makes a wheel of it (build.py, which needs nothing
-# else); `-C arch=sm_80,sm_90` names archs.
+# `pip install .` builds the library with nvcc and makes a wheel of it (by build.py, which needs
+# nothing else); `-C arch=sm_80,sm_90` names archs.
 [build-system]
 requires = []
 build-backend = "build"
@@ -295,7 +295,7 @@ they were built and what was measured. `{name}.check()` runs the kernel beside t
 {_unproven(verdicts)}
 The comments in kernel.cu are the expert kernel's own: where they say what the whole computes, they
 say it of that kernel, under whose licence it stays (the bundled ones: Apache-2.0, as are the Python
-files here). {code(info["spec"])} belongs to its author. Python 3.10, torch 2.6 and CUDA 12 or newer.
+files here). {code(info["spec"])} is its author's. Needs Python 3.10, torch 2.6, CUDA 12 or newer.
 """
 
 
@@ -303,7 +303,8 @@ def _host_words(info: Mapping[str, Any]) -> str:
     """How a model of transformers uses the kernel, or why none can."""
     name = info["name"]
     if "refused" in info["host"]:
-        return f"\nIt cannot stand in for a library's attention: {prose(info['host']['refused'])}.\n"
+        why = prose(info["host"]["refused"])
+        return f"\nIt cannot stand in for a library's attention: {why}.\n"
     return f"""
 In a model of transformers (padded batches and a dynamic cache too; what the kernel has not is
 refused):
@@ -351,7 +352,8 @@ sha256 {sha256}). It computes:
 
 Level: {level.value}. {_LEVELS[level]}{_trust(verdicts)}
 
-It does not build alone: the primitives' headers and the launch code are in the kernel package, which {code(f"cubridge export {session} FOLDER")} writes.
+It does not build alone: headers and launch code are in the kernel package, which
+{code(f"cubridge export {session} FOLDER")} writes.
 """
 
 

@@ -1,4 +1,4 @@
-"""The part of the engine that a package carries where its spec makes tables: found by following imports."""
+"""The part of the engine that a package carries where its spec makes tables, by its imports."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def run_case(
     of_low = _largest(torch.where(low.isfinite(), low - expected, 0.0))
     rounded = expected.to(dtype)
     rounding = _largest((rounded + 0.3 - 0.3).double() - rounded.double())
-    error, allowed = _largest(got - expected), 2 * of_low + 2 * rounding
+    off, allowed = _largest(got - expected), 2 * of_low + 2 * rounding
     lse_error, lse_allowed = 0.0, 0.0
     compared = lse is not None and "LSE" in results
     if lse is not None and compared:
@@ -124,11 +124,11 @@ def run_case(
         "sizes": sizes,
         "dtype": str(dtype).removeprefix("torch."),
         "values": "peaked" if peaked else "random",
-        "error": error,
+        "error": off,
         "allowed": allowed,
         "lse_error": lse_error if compared else None,
         "elements": got.numel(),
-        "passed": error <= allowed and lse_error <= lse_allowed,  # false for NaN too
+        "passed": off <= allowed and lse_error <= lse_allowed,  # false for NaN too
     }
 
 

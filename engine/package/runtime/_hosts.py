@@ -58,8 +58,10 @@ class Host:
             if documents is None:
                 documents = q.new_zeros((q.shape[0], k.shape[2]), dtype=torch.int32)
             elif tuple(documents.shape) != (q.shape[0], k.shape[2]):
-                raise Refused(f"{self.name} needs a document number for each key, "
-                              f"{[q.shape[0], k.shape[2]]}, not {list(documents.shape)}")  # fmt: skip
+                raise Refused(
+                    f"{self.name} needs a document number for each key, "
+                    f"{[q.shape[0], k.shape[2]]}, not {list(documents.shape)}"
+                )
             of_keys = documents.to(torch.int32)
             given |= dict(zip(self.documents, (of_keys[:, -q.shape[2] :], of_keys), strict=True))
         elif documents is not None:
@@ -82,7 +84,7 @@ class Host:
     ) -> tuple[torch.Tensor, None]:  # fmt: skip
         """An attention function of transformers; `attention_mask` is what `mask` made."""
         if dropout:
-            raise Refused(f"{self.name} has no dropout: set attention_dropout to 0, or model.eval()")
+            raise Refused(f"{self.name} has no dropout: call model.eval()")
         for name, words in _UNKNOWN.items():
             if options.get(name) is not None:
                 raise Refused(f"{self.name} does not take {words} ({name})")
@@ -136,7 +138,7 @@ class Host:
         if not compiling and (kept is None or bool(kept.all())):
             kept = None
         if self.documents is not None:
-            if compiling:
+            if compiling and same is not None:
                 torch._assert_async(same, f"{self.name} {_OTHER_MASK}")
             if kept is None:
                 return None if numbers is None else numbers + 1

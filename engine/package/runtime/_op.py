@@ -205,9 +205,7 @@ class Operator:
             padded = f"{self.name}_padded"
             torch.library.define(padded, f"({params}, Tensor parts) -> Tensor")
             torch.library.impl(padded, "CompositeExplicitAutograd", self.padded)
-            torch.library.register_fake(
-                padded, lambda *given: self._empty(self._named(given[:-1])[self.checks.query], self._sizes_of(given))["O"]
-            )
+            torch.library.register_fake(padded, self._padded_shape)
             torch.library.register_autograd(padded, self.backward)
             setattr(getattr(operators, name), mark, True)
         self.op_padded = getattr(operators, f"{name}_padded")
@@ -251,8 +249,9 @@ class Operator:
                     "take it outside of forward-mode AD"
                 )
 
-    def _sizes_of(self, given: tuple[Any, ...]) -> dict[str, Any]:
-        return self.checks.sizes(self._named(given[:-1]))
+    def _padded_shape(self, *given: Any) -> torch.Tensor:
+        values = self._named(given[:-1])
+        return self._empty(values[self.checks.query], self.checks.sizes(values))["O"]
 
     def _returning(self, function: Any) -> Any:
         """An operator with one output returns it bare."""

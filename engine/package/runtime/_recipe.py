@@ -99,9 +99,7 @@ class Recipe:
         q, k = (self._in_order(role, values).double() for role in "qk")
         device = q.device
         names: dict[str, Any] = {**sizes, **values}
-        for place, (name, size) in enumerate(
-            zip("bhij", (*q.shape[:3], k.shape[2]), strict=True)
-        ):
+        for place, (name, size) in enumerate(zip("bhij", (*q.shape[:3], k.shape[2]), strict=True)):
             shape = [-1 if place == n else 1 for n in range(4)]
             names[name] = torch.arange(size, device=device).reshape(shape)
         heads = values_of(self.said["kv_head"], names).expand(1, q.shape[1], 1, 1).reshape(-1)

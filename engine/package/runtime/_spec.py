@@ -16,8 +16,8 @@ import torch
 
 from ._args import axes
 from ._checks import DTYPES
-from ._expr import evaluate
-from ._recipe import NotAnExpression, Recipe
+from ._expr import NotAnExpression, evaluate
+from ._recipe import Recipe
 from .build import HERE
 
 # What a size is called in the package, for a FlexAttention factory that names it.
@@ -89,7 +89,8 @@ class Spec:
         factory: Callable[..., Any] = self._module.attention_mods
         q, k, v = (extras.pop(name) for name in "qkv")
         for name, parameter in inspect.signature(factory).parameters.items():
-            if name in _FACTORY_SIZES and parameter.default is parameter.empty and name not in extras:
+            free = parameter.default is parameter.empty and name not in extras
+            if name in _FACTORY_SIZES and free:
                 extras[name] = sizes[name]
         made = factory(**extras, **self.info["spec_options"])
         mods = [m for m in (made if isinstance(made, tuple | list) else [made]) if m is not None]
@@ -134,7 +135,7 @@ def _importing(folder: Path) -> Iterator[None]:
     stands_in = "jaxtyping" not in sys.modules
     if stands_in:
         try:
-            import jaxtyping  # noqa: F401
+            import jaxtyping  # type: ignore[import-not-found]  # noqa: F401
         except ImportError:
             sys.modules["jaxtyping"] = _Annotations("jaxtyping")
     sys.path.append(str(folder))

@@ -122,7 +122,8 @@ def tables(info: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, torc
     # A table is no inference tensor, whatever its caller's mode: a plan may hold it.
     with torch.inference_mode(False), torch.no_grad(), _reader():
         derived = importlib.import_module("engine.spec.derived")
-        asked = importlib.import_module("engine.spec.text").recipe_from_json(info["recipe"]["whole"])
+        text = importlib.import_module("engine.spec.text")
+        asked = text.recipe_from_json(info["recipe"]["whole"])
         given = {
             name: t.detach().cpu() if name in extra else torch.empty(t.shape, device="meta")
             for name, t in inputs.items()

@@ -174,9 +174,7 @@ def build_wheel(
     files[f"{folder}/WHEEL"] = (
         f"Wheel-Version: 1.0\nGenerator: cubridge\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     )
-    record = "".join(
-        f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in files.items()
-    )
+    record = "".join(f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in files.items())
     files[f"{folder}/RECORD"] = f"{record}{folder}/RECORD,,\n".encode()
     wheel = f"{stem}-{tag}.whl"
     with zipfile.ZipFile(Path(wheel_directory, wheel), "w", zipfile.ZIP_DEFLATED) as archive:

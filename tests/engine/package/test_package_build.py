@@ -225,5 +225,6 @@ def test_pip_is_told_the_archs(folder: Path, library: Path, tmp_path: Path) -> N
 
 
 def content_archs(folder: Path) -> dict[str, list[str]]:
-    archs: dict[str, list[str]] = json.loads((folder / "verdicts.json").read_text())["build"]["archs"]
+    verdicts = json.loads((folder / "verdicts.json").read_text())
+    archs: dict[str, list[str]] = verdicts["build"]["archs"]
     return archs

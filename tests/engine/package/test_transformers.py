@@ -168,5 +168,5 @@ def test_training_is_refused(softcap: ModuleType) -> None:
 
 def test_a_kernel_that_no_model_asks_for(root: Path, import_package: Import) -> None:
     module = import_package(of_spec(root, "prefix_lm"), "prefix_in_models")
-    with pytest.raises(module._runtime.Refused, match="its mask .* is none that a library asks"):
+    with pytest.raises(module._runtime.Refused, match=r"its mask .* is none that a library asks"):
         module.as_attention_interface("prefix")

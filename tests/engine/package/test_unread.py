@@ -130,9 +130,7 @@ def test_its_check_compares_with_the_function(
 
     def row(run: Any, seed: int = 1, **change: int) -> dict[str, Any]:
         monkeypatch.setattr(operator, "call_named", run)
-        found = checker.run_case(
-            operator, sizes | change, torch.float16, False, seed, device="cpu"
-        )
+        found = checker.run_case(operator, sizes | change, torch.float16, False, seed, device="cpu")
         assert "LSE not compared" in checker.line_of(found)
         return dict(found)
 
