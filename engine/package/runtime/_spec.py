@@ -48,7 +48,7 @@ class Spec:
             for i in (*self.info["inputs"], *self.info["unused"])
             if not i["derive"]
         }
-        with torch.no_grad(), torch.device(device):
+        with torch.no_grad(), torch.device(device), _importing(self.path.parent):
             if hasattr(self._module, "attention"):
                 out = self._module.attention(**of_spec, **self.info["spec_options"])
             else:
