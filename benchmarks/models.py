@@ -100,9 +100,7 @@ def correctness(name: str, softcap: float | None, device: str) -> dict[str, Any]
     if name == "causal_document":
         numbers = (torch.arange(length, device=device) * 5 // length).expand(1, -1)
         packed = ours(tokens[:1], document_ids=numbers).logits
-        alone = [
-            [m(tokens[:1, numbers[0] == n]).logits for n in range(5)] for m in (eager, right)
-        ]
+        alone = [[m(tokens[:1, numbers[0] == n]).logits for n in range(5)] for m in (eager, right)]
         out["packed documents"] = errors(packed, *(torch.cat(parts, 1) for parts in alone))
     return out
 
@@ -113,6 +111,42 @@ def compiled(name: str, softcap: float | None, device: str) -> dict[str, Any]:
     whole = torch.compile(made, fullgraph=True)
     off = (whole(tokens, use_cache=False).logits - made(tokens, use_cache=False).logits).float()
     return {"fullgraph": True, "largest_difference": float(off.abs().max())}
+
+
+def under_sdpa() -> dict[str, Any]:
+    """The causal kernel as SDPA's FLASH back end, by PyTorch's registry."""
+    package = importlib.import_module("causal_attention")
+    attention = torch.nn.attention
+    if not hasattr(attention, "register_flash_attention_impl"):
+        return {"not_run": f"torch {torch.__version__} has no registry of SDPA's implementations"}
+    q, k, v = (torch.randn(4, 16, 4096, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+
+    def run() -> torch.Tensor:
+        with attention.sdpa_kernel(attention.SDPBackend.FLASH_ATTENTION):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    with attention.sdpa_kernel(attention.SDPBackend.MATH):
+        right = torch.nn.functional.scaled_dot_product_attention(
+            *(t.float() for t in (q, k, v)), is_causal=True
+        )
+    torch_s, torch_seconds = run(), seconds(run, "cuda")
+    attention.activate_flash_attention_impl(package.as_sdpa_implementation("causal_attention"))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        ours = run()
+    row = errors(ours, torch_s, right)
+    row |= {"seconds": seconds(run, "cuda"), "torch_seconds": torch_seconds}
+    row["kernels"] = sorted({event.name[:80] for event in profile.events()})
+    try:
+        q.requires_grad_()
+        with torch.enable_grad():
+            run().sum().backward()
+        row["backward"] = "not refused"
+    except Exception as error:
+        row["backward"] = str(error).splitlines()[0][:200]
+    attention.restore_flash_attention_impl()
+    q.requires_grad_(False)
+    row["restored"] = bool(torch.equal(run(), torch_s))
+    return row
 
 
 def seconds(run: Any, device: str, times: int = 5) -> float:
@@ -207,6 +241,12 @@ def main() -> int:
                 row[part] = {"failed": f"{type(error).__name__}: {error}"[:600]}
             row[f"{part}_seconds"] = round(time.monotonic() - begin, 1)
             arguments.out.write_text(json.dumps(said, indent=2) + "\n")
+    if device == "cuda":
+        try:
+            said["sdpa"] = under_sdpa()
+        except Exception as error:
+            said["sdpa"] = {"failed": f"{type(error).__name__}: {error}"[:600]}
+        arguments.out.write_text(json.dumps(said, indent=2) + "\n")
     print(json.dumps(said, indent=2))
     return 0
 

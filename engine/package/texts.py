@@ -106,14 +106,16 @@ def init_text(
         ending = '    if return_lse:\n        return out["O"], out["LSE"]\n'
     plans = info["binding"].get("workspace") is not None
     about_plan = imports = given_plan = ""
-    exported = '"KERNEL", "LEVEL", "as_attention_interface", "attention", "check"'
+    names_ = ["KERNEL", "LEVEL", "as_attention_interface", "as_attention_processor",
+              "as_sdpa_implementation", "attention", "check"]  # fmt: skip
     if plans:
         params += (", " if has_lse else ", *, ") + "plan: Plan | None = None"
         about_plan = _plan_words(info)
         imports, given_plan = "from ._runtime import Plan\n", ", plan=plan"
-        exported = '"KERNEL", "LEVEL", "Plan", "as_attention_interface", "attention", "check"'
+        names_.insert(2, "Plan")
     kind = "Tensor | tuple[Tensor, Tensor]" if has_lse else "Tensor"
     empty = " and LSE = -inf" if has_lse and recipe_of(asked) is not None else ""
+    exported = "\n".join(f'    "{name}",' for name in names_)
     text = "\n".join(lines)
     return f'''"""{info["name"]}: an attention kernel, adapted by CuBridge from {kernel}.
 
@@ -123,11 +125,15 @@ a GPU builds it with nvcc. CPU tensors run the spec itself, for tests without a 
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from . import _runtime
 {imports}
-__all__ = [{exported}]
+__all__ = [
+{exported}
+]
 
 LEVEL = "{level.value}"
 """How far the kernel is proven."""
@@ -150,6 +156,17 @@ def attention({params}) -> {kind}:
 def as_attention_interface(name: str) -> str:
     """Register the kernel with transformers, for attn_implementation=`name`; gives the name."""
     return _runtime.as_attention_interface(_OPERATOR, name)
+
+
+def as_sdpa_implementation(name: str) -> str:
+    """Register the kernel with PyTorch, for torch.nn.attention.activate_flash_attention_impl(name):
+    SDPA's FLASH back end is then this kernel; gives the name."""
+    return _runtime.as_sdpa_implementation(_OPERATOR, name)
+
+
+def as_attention_processor(processor: Any) -> Any:
+    """A diffusers attention processor like `processor`, with the kernel in the place of SDPA."""
+    return _runtime.as_attention_processor(_OPERATOR, processor)
 
 
 def check() -> bool:
