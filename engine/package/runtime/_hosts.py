@@ -318,8 +318,8 @@ def as_attention_interface(operator: Operator, name: str) -> str:
 
 
 def as_sdpa_implementation(operator: Operator, name: str) -> str:
-    """Register the kernel with PyTorch, for `activate_flash_attention_impl(name)`: SDPA's FLASH back
-    end on CUDA tensors is then this kernel; the name.
+    """Register the kernel with PyTorch, for `activate_flash_attention_impl(name)`: SDPA's FLASH
+    back end on CUDA tensors is then this kernel; the name.
 
     ImportError where this PyTorch has no such registry.
     """
@@ -336,7 +336,8 @@ class _Installed:
     """The kernel under SDPA, until `remove` is called."""
 
     def __init__(self, host: Host) -> None:
-        self.library: Any = torch.library.Library("aten", "IMPL")
+        library: Any = torch.library.Library  # untyped
+        self.library = library("aten", "IMPL")
         flash = "_scaled_dot_product_flash_attention"
         self.library.impl(flash, host.flash, "CUDA")
         self.library.impl(f"{flash}_backward", host.no_backward, "CUDA")
