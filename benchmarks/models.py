@@ -189,16 +189,14 @@ def speed(name: str, softcap: float | None, device: str, ends: float) -> dict[st
                 row[f"prefill {rows} x {length}"] = round(rows * length / took)
             if not title.startswith("flex"):  # which compiles anew as the cache grows
                 rows, length = sizes[0]
-                mask = left_padding(ids(rows, length, device))
+                tokens, new = ids(rows, length, device), 32 if device == "cuda" else 4
+                mask = left_padding(tokens)
 
-                def padded(
-                    made: Any = made, mask: Any = mask, tokens: Any = ids(rows, length, device)
-                ) -> None:
+                def padded(made: Any = made, mask: Any = mask, tokens: Any = tokens) -> None:
                     made(tokens, attention_mask=mask, use_cache=False, logits_to_keep=1)
 
                 took = seconds(padded, device)
                 row[f"padded prefill {rows} x {length}"] = round(rows * length / took)
-                tokens, new = ids(rows, length, device), 32 if device == "cuda" else 4
 
                 def decode(tokens: torch.Tensor = tokens, made: Any = made, new: int = new) -> None:
                     made.generate(tokens, max_new_tokens=new, do_sample=False)
