@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,11 +83,16 @@ class Content:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-def export(content: Content, folder: Path) -> Path:
+Layout = Callable[[Content, str], dict[str, bytes]]
+"""Every file of an export by its path in the folder, whose name is given."""
+
+
+def export(content: Content, folder: Path, make: Layout | None = None) -> Path:
     """Write the package into `folder`, which is new or an older export; the folder's path.
 
-    The folder's name is the name to import. What an export wrote there before is replaced as a
-    whole (its built libraries too); anything else is never touched.
+    `make` gives the files of another layout than a package's own. The folder's name is the name to
+    import. What an export wrote there before is replaced as a whole (its built libraries too);
+    anything else is never touched.
 
     Raises:
         InputError: a folder that holds something else, or whose name cannot be imported.
@@ -95,7 +100,7 @@ def export(content: Content, folder: Path) -> Path:
     """
     folder = folder.expanduser().absolute()
     _check_folder(folder)
-    files = package_files(content, folder.name)
+    files = (make or package_files)(content, folder.name)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -357,14 +362,18 @@ def _check_folder(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise InputError(f"{folder} is a file", fix="name a new folder")
-    try:
-        ours = json.loads(read_file(folder / "verdicts.json", "")).get("schema") == SCHEMA
-    except (InputError, ValueError, AttributeError):
-        ours = not any(folder.iterdir())
-    if not ours:
+    verdicts = ("verdicts.json", f"torch-ext/{folder.name}/verdicts.json")  # by layout
+    if any(folder.iterdir()) and not any(_of_ours(folder / name) for name in verdicts):
         raise InputError(
             f"{folder} holds something else than an exported package", fix="name a new folder"
         )
+
+
+def _of_ours(verdicts: Path) -> bool:
+    try:
+        return bool(json.loads(read_file(verdicts, "")).get("schema") == SCHEMA)
+    except (InputError, ValueError, AttributeError):
+        return False
 
 
 def _shadows(folder: Path) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.package.export import Content, package_files, verdicts_json
+from engine.resources import list_kernels
 
 _NOT_THERE = ("build.py", "pyproject.toml", "README.md", "kernel.cu")
 
@@ -29,21 +30,25 @@ def hub_files(content: Content, name: str) -> dict[str, bytes]:
     files[f"{name}_cuda/kernel.cu"] = made["kernel.cu"]
     files["torch-ext/torch_binding.h"] = _HEADER
     files["torch-ext/torch_binding.cpp"] = _BINDING
-    files["build.toml"] = _toml(name, arch, build).encode()
+    files["build.toml"] = _toml(name, arch, build, content.kernel).encode()
     files["flake.nix"] = _FLAKE.replace("NAME", name).encode()
     files["README.md"] = b"---\nlibrary_name: kernels\n---\n\n" + _card(made["README.md"], name)
     return files
 
 
-def _toml(name: str, arch: str, build: Mapping[str, Any]) -> str:
+def _toml(name: str, arch: str, build: Mapping[str, Any], kernel: str) -> str:
+    # Of a kernel of someone else nothing is known.
+    licence = "apache-2.0" if kernel in list_kernels() else "other"
     number = arch.removeprefix("sm_")
     digits = number.rstrip("af")
     capability = f"{digits[:-1]}.{digits[-1]}{number[len(digits) :]}"
     defined = next(flag for flag in build["archs"][arch] if flag.startswith("-D"))
     return f"""\
 [general]
+edition = 5
 name = "{name.replace("_", "-")}"
 version = 1
+license = "{licence}"
 backends = ["cuda"]
 
 [torch]

@@ -82,7 +82,7 @@ def _import(node: ast.Import | ast.ImportFrom, pages: Sequence[str]) -> list[str
     module = node.module or ""
     if node.level and module in pages:
         return []
-    where = f".{_OF_PAGE.get(module, module)}" if node.level and module else "." * node.level + module
+    where = "." * node.level + (_OF_PAGE.get(module, module) if node.level else module)
     return [f"from {where} import {ast.unparse(alias)}" for alias in node.names]
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from tests.engine.package.conftest import Import, content
-from tests.engine.package.test_transformers import of_spec
+from tests.engine.package.models import of_spec
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,7 @@ def test_what_sdpa_s_back_end_gets(causal: ModuleType) -> None:
         host.no_backward()
 
 
+@pytest.mark.extras
 @torch.no_grad()
 def test_diffusers_unet_runs_with_it(full: ModuleType) -> None:
     diffusers = pytest.importorskip(

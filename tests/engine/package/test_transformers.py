@@ -9,28 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from engine.package.export import Content
-from engine.spec.read import read_recipe
-from engine.transfer.binding import TensorField
-from tests.engine.package.conftest import FIELDS, Import, binding, content
+from tests.engine.package.conftest import Import
+from tests.engine.package.models import of_spec
 
+pytestmark = pytest.mark.extras
 transformers = pytest.importorskip(
     "transformers", reason="optional: pip install -e '.[hosts]' brings transformers"
 )
-DOCUMENTS = [TensorField(n, n, ("B", d), ("B", d), "i32") for n, d in
-             (("doc_q", "Nq"), ("doc_k", "Nk"))]  # fmt: skip
-
-
-def of_spec(root: Path, name: str) -> Content:
-    """A bundled spec with the base kernel, which no test here launches."""
-    spec = root / "kernels" / "specs" / f"{name}.py"
-    extra = DOCUMENTS if "document" in name else []
-    return content(
-        root, asked=read_recipe(spec, {}), spec_name=spec.name, spec=spec.read_bytes(),
-        binding=binding(extra), fields=(*FIELDS, *((t.field, "tensor") for t in extra)),
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def softcap(root: Path, import_package: Import) -> ModuleType:
     module = import_package(of_spec(root, "softcap_causal"), "softcap_in_models")
