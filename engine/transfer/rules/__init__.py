@@ -18,6 +18,7 @@ from engine.transfer.rules import (
     empty_rows,
     exponent,
     grid,
+    heads,
     list_bits,
     list_kernels,
     lse,
@@ -46,7 +47,7 @@ RULES = ordered((
     mask.FIND, mask.LISTED, list_kernels.LAUNCH, grid.LONGEST, grid.SPREAD,
     empty_rows.RULE, normaliser.RULE, sink.RULE, lse.RULE, output.RULE, offset.RULE, stage.RULE,
     dense.NARROW, dense.SMALLER, next_tile.RULE, arithmetic.RULE, branches.RULE, list_bits.RULE,
-    ticket.RULE, under_mask.RULE,
+    ticket.RULE, under_mask.RULE, heads.RULE,
 ))  # fmt: skip
 """In the order that their `after`s give; that of this list says nothing."""
 
