@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cubridge_tui.model import linediff
+from cubridge_tui.model.explained import with_reasons
 from cubridge_tui.model.kept_texts import KeptTexts
-from cubridge_tui.model.latest_review import latest_review
+from cubridge_tui.model.latest_review import explained, latest_review
 from cubridge_tui.model.layout import ALIGNED, PANES
 from cubridge_tui.model.links import Links, with_keys
 from cubridge_tui.model.meanings import Decided, OpaqueNote, about_meanings, meaning_rows
@@ -21,10 +22,12 @@ from cubridge_tui.text.cells import split_lines
 from engine.lift.provenance import Lifted
 from engine.service.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET
 from engine.service.decisions import first_hunk, in_words, redo_group, undo_group
+from engine.service.explain import Explained
 from engine.service.inputs import spec_moved
+from engine.service.kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
 from engine.service.lowerings import lower_task
 from engine.service.work import Work
-from engine.types import Gate, Stage
+from engine.types import Gate, Proposal, Stage
 from sessions.writer import Writer
 
 
@@ -72,6 +75,8 @@ class Builder:
                 }
                 for view, by_stage in panes.items()
             }
+        about = explained(self.texts, lifted)
+        self._with_reasons(panes, (*meanings, *work.hunks(), *regions), about)
         self._align(panes, source or "", lifted_text, target_text, lowered_text)
         writer = self.work.session
         waiting = writer.pending if isinstance(writer, Writer) else ()
@@ -107,7 +112,23 @@ class Builder:
             opaque=opaque,
             meanings=meanings,
             regions=regions,
+            explained=about,
         )
+
+    def _with_reasons(
+        self, panes: dict[View, Panes], hunks: tuple[Decided, ...], about: Mapping[str, Explained]
+    ) -> None:
+        """Hunks that explain themselves, each in the pane in which it is decided; side by side
+        shows texts alone."""
+        decided = {f"{p.id}/{h.id}": d for p, h, d in hunks}
+        for view in (View.OPS, View.LINES):
+            by_stage = dict(panes[view])
+            for stage in (Stage.LIFTED, Stage.TARGET, Stage.LOWERED):
+                mine = [d for d in hunks if _home(d[0]) is stage]
+                pane = by_stage[stage]
+                rows = with_reasons(pane.rows, mine, about, decided.get)
+                by_stage[stage] = replace(pane, rows=rows)
+            panes[view] = by_stage
 
     def _align(self, panes: dict[View, Panes], *texts: str | None) -> None:
         """The two sides of each side-by-side pair, row by row."""
@@ -256,6 +277,13 @@ class Builder:
         old_keys, new_keys = links.lines.get(left, {}), links.lines.get(right, {})
         rows = linediff.unified(old, new, ops, old_keys, new_keys, origins, hunk_of, heads)
         return rows, linediff.marked_old(old, ops, old_keys)
+
+
+def _home(proposal: Proposal) -> Stage:
+    """The pane in which its hunks are decided."""
+    if proposal.id.startswith(ABOUT_MEANINGS):
+        return Stage.LIFTED
+    return Stage.LOWERED if proposal.id.startswith(ABOUT_LOWERINGS) else Stage.TARGET
 
 
 def changed_on_disk(work: Work) -> str:

@@ -60,7 +60,7 @@ def review(
         line: name(back[path]) if path in back else (proposal.id, path)
         for path, line in new.lines.items()
     }
-    old_of, new_of = _owners(difference, old, new, base_text, new_text)
+    old_of, new_of = _owners(difference, len(proposal.hunks), old, new, base_text, new_text)
     a, b = base_text.split("\n")[:-1], new_text.split("\n")[:-1]
     blocks: list[Block] = []
     seen: set[int] = set()
@@ -71,7 +71,7 @@ def review(
             continue
         olds = _runs(range(i1, i2), old_of)
         news = _runs(range(j1, j2), new_of)
-        order = list(dict.fromkeys([h for h in (*olds, *news) if h is not None]))
+        order = sorted({h for h in (*olds, *news) if h is not None})
         fallback = order[0] if order else 0
         for lines in (olds, news):
             lost = lines.pop(None, [])
@@ -87,13 +87,13 @@ def review(
 
 
 def _owners(
-    difference: Diff, old: Parsed, new: Parsed, base_text: str, new_text: str
+    difference: Diff, count: int, old: Parsed, new: Parsed, base_text: str, new_text: str
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Line (1-based) -> hunk number, in the base and in the proposed text."""
     old_of: dict[int, int] = {}
     new_of: dict[int, int] = {}
     old_fields, new_fields = _field_lines(base_text), _field_lines(new_text)
-    for number, hunk in enumerate(hunks(difference)):
+    for number, hunk in enumerate(hunks(difference, count)):
         for edit in hunk.edits:
             whole_old = edit.kind in (EditKind.DELETE, EditKind.MOVE)
             whole_new = edit.kind in (EditKind.INSERT, EditKind.MOVE)

@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cubridge_tui.model.explained import missing
 from cubridge_tui.model.links import Links, lifted_name
 from cubridge_tui.model.meanings import Decided, OpaqueNote
 from cubridge_tui.model.rows import Key, PaneText
 from engine.cuir.nodes import Module
+from engine.service.explain import Explained
 from engine.service.kinds import edits
 from engine.spec.recipe import Recipe
 from engine.transfer.binding import Binding
@@ -74,6 +76,7 @@ class Snapshot:
     opaque: tuple[OpaqueNote, ...] = ()
     meanings: tuple[Decided, ...] = ()
     regions: tuple[Decided, ...] = ()
+    explained: Mapping[str, Explained] = field(default_factory=dict)
 
     @property
     def all_hunks(self) -> tuple[Decided, ...]:
@@ -98,6 +101,10 @@ class Snapshot:
         """Why a hunk may not be decided on now: a difference that is not shown as it is."""
         found = self.hunk(hunk)
         return self.diff_blocked if found is None or edits((found[0],)) else ""
+
+    def missing(self, hunk: str) -> tuple[tuple[str, str], ...]:
+        """The rejected hunks, and the names of theirs, that a hunk in the target reads."""
+        return missing(hunk, self.explained, self.decision)
 
     def opaque_at(self, key: Key | None) -> OpaqueNote | None:
         """The opaque op that a row with this key shows, or stands in."""

@@ -13,7 +13,7 @@ from textual.color import BLACK, Color
 from textual.filter import LineFilter
 from textual.strip import Strip
 
-from cubridge_tui.model.rows import DRAFT, SEPARATOR, SIGNS, Row, RowKind
+from cubridge_tui.model.rows import DRAFT, MISSING, SEPARATOR, SIGNS, Row, RowKind
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.themes import Palette, load_themes
@@ -195,8 +195,8 @@ def _head(text: str, room: int) -> str:
     if len(text) <= room:
         return text
     title, *rest = text.split(SEPARATOR)
-    draft = [DRAFT for part in rest[2:3] if part.startswith(DRAFT)]
-    for kept, least in (([*rest[:2], *draft], LEAST_HEAD), ([*rest[1:2], *draft], LEAST_HEAD // 2)):
+    told = [w for w in (DRAFT, MISSING) if any(part.startswith(w) for part in rest[2:])]
+    for kept, least in (([*rest[:2], *told], LEAST_HEAD), ([*rest[1:2], *told], LEAST_HEAD // 2)):
         tail = "".join(SEPARATOR + part for part in kept)
         left = room - len(tail)
         if left >= len(title):

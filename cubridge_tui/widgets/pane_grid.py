@@ -122,7 +122,7 @@ class PaneGrid(Grid):
         self._partners = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
         for stage, text in texts.items():
             pane = self.panes[stage]
-            if pane.content.rows != text.rows or pane.content != text:
+            if pane.given.rows != text.rows or pane.given != text:
                 pane.show(text)
         self._scrolled(self._focused)
         self._light()

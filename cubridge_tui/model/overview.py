@@ -1,0 +1,108 @@
+"""Every hunk of a session as one row: decision, title, clause, what it needs, its first line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cubridge_tui.model.explained import NOTHING, lines_of, needed
+from cubridge_tui.model.meanings import Decided
+from cubridge_tui.model.review import WORDS, head_of
+from cubridge_tui.model.rows import SIGNS, Row, RowKind
+from cubridge_tui.model.snapshot import Snapshot, View
+from cubridge_tui.text.highlight import Span
+from cubridge_tui.text.sanitise import one_line
+from engine.types import DecisionKind, Stage
+
+MARKS = {
+    DecisionKind.ACCEPTED: "✓",
+    DecisionKind.REJECTED: "x",
+    DecisionKind.EDITED: "~",
+    None: "·",
+}
+STYLES = {"✓": "pass", "x": "fail", "~": "overridden", "!": "stale"}
+CODE_WIDTH = 110  # columns from which a row has its hunk's first line too
+LEAST_TITLE, MOST_TITLE, MOST_NEEDS = 16, 48, 14
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """`names` are the hunks (`proposal/hunk`) of the rows, `open` those of them undecided."""
+
+    rows: tuple[Row, ...]
+    spans: tuple[tuple[Span, ...], ...]
+    names: tuple[str, ...]
+    open: tuple[str, ...]
+    counts: str
+
+
+def overview(snap: Snapshot, words: str, width: int) -> Overview:
+    """The hunks that have all of `words` in their row, as rows of `width` columns."""
+    wanted = words.lower().split()
+    cells = [_cells(snap, d) for d in snap.all_hunks]
+    found = [c for c in cells if all(w in " ".join(c[1:]).lower() for w in wanted)]
+    id_, title, clause, needs = (max((len(c[i]) for c in found), default=0) for i in range(2, 6))
+    needs = min(needs, MOST_NEEDS)
+    code = width >= CODE_WIDTH
+    title = min(title, MOST_TITLE if code else max(width - id_ - clause - needs - 10, LEAST_TITLE))
+    rows, spans = [], []
+    for name, _, hunk, words_, kinds, givers, text in found:
+        mark = _mark(snap, name)
+        line = f"{mark} {hunk:<{id_}}  {one_line(words_, title):<{title}}  "
+        at = len(line)
+        line += f"{kinds:<{clause}}  {one_line(givers, needs) if needs else '':<{needs}}"
+        rows.append(Row((f"{line}  {text}" if code else line).rstrip(), hunk=name))
+        styled = [Span(0, 1, STYLES[mark])] if mark in STYLES else []
+        spans.append((*styled, Span(at, at + len(kinds), "type")))
+    names = tuple(c[0] for c in found)
+    return Overview(
+        tuple(rows), tuple(spans), names,
+        tuple(n for n in names if snap.decision(n) is None), _counts(snap, names),
+    )  # fmt: skip
+
+
+def _mark(snap: Snapshot, name: str) -> str:
+    made = snap.decision(name)
+    return "!" if snap.missing(name) else MARKS[made.kind if made is not None else None]
+
+
+def _cells(snap: Snapshot, decided: Decided) -> tuple[str, ...]:
+    """Name, decision in words, id, title, clauses, what it needs, its first line."""
+    proposal, hunk, decision = decided
+    name = f"{proposal.id}/{hunk.id}"
+    lines = [x for x in (hunk.after or hunk.before).split("\n") if x and not x.startswith("@")]
+    about = snap.explained.get(name, NOTHING)
+    state = WORDS[decision.kind if decision is not None else None]
+    state += " misses" if snap.missing(name) else ""
+    return (name, state, hunk.id, one_line(hunk.title), hunk.clause, needed(about),
+            one_line(lines[0] if lines else ""))  # fmt: skip
+
+
+def _counts(snap: Snapshot, names: Sequence[str]) -> str:
+    made = [snap.decision(n) for n in names]
+    counted = Counter(WORDS[d.kind if d is not None else None] for d in made)
+    told = ", ".join(f"{n} {word}" for word, n in counted.items())
+    short = sum(bool(snap.missing(n)) for n in names)
+    return (told or "no hunk") + (f", {short} with a name missing" if short else "")
+
+
+def hunk_rows(snap: Snapshot, name: str) -> list[Row]:
+    """A hunk by itself: its head, what it says of itself, its old and new lines."""
+    found = snap.hunk(name)
+    if found is None:
+        return []
+    _, hunk = found
+    panes = snap.panes[View.OPS]
+    mine = [
+        r for s in (Stage.LIFTED, Stage.TARGET, Stage.LOWERED) for r in panes[s].rows
+        if r.hunk == name
+    ]  # fmt: skip
+    head = next((r for r in mine if r.kind is RowKind.HEAD), None)
+    if head is None:  # of an earlier proposal
+        head = Row(head_of(hunk, snap.decision(name)), RowKind.HEAD, None, hunk.origin.value, name)
+    about = snap.explained.get(name, NOTHING)
+    notes = [Row(line, RowKind.NOTE, hunk=name) for line in lines_of(hunk, about)]
+    changed = (r for r in mine if r.kind not in (RowKind.HEAD, RowKind.NOTE))
+    signed = (replace(r, text=f"{r.sign or SIGNS[r.kind]} {r.text}", number=None) for r in changed)
+    return [replace(head, number=None), *notes, *signed]
