@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cubridge_tui.model import linediff
+from cubridge_tui.model.costs import NONE, cost_lines
 from cubridge_tui.model.explained import with_reasons
 from cubridge_tui.model.kept_texts import KeptTexts
-from cubridge_tui.model.latest_review import explained, latest_review
+from cubridge_tui.model.latest_review import explained, latest_review, question_of
 from cubridge_tui.model.layout import ALIGNED, PANES
 from cubridge_tui.model.links import Links, with_keys
 from cubridge_tui.model.meanings import Decided, OpaqueNote, about_meanings, meaning_rows
@@ -38,6 +39,7 @@ class Builder:
         self.work = work
         self.drafts: dict[str, tuple[str, str]] = {}
         self.texts = KeptTexts(work)
+        self.costs = NONE  # what is known so far, by whoever asks for them
 
     def snapshot(self) -> Snapshot:
         """The session as it stands now."""
@@ -76,7 +78,9 @@ class Builder:
                 for view, by_stage in panes.items()
             }
         about = explained(self.texts, lifted)
-        self._with_reasons(panes, (*meanings, *work.hunks(), *regions), about)
+        question = question_of(self.texts, lifted, about)
+        lines = cost_lines(question, self.costs)
+        self._with_reasons(panes, (*meanings, *work.hunks(), *regions), about, lines)
         self._align(panes, source or "", lifted_text, target_text, lowered_text)
         writer = self.work.session
         waiting = writer.pending if isinstance(writer, Writer) else ()
@@ -113,20 +117,23 @@ class Builder:
             meanings=meanings,
             regions=regions,
             explained=about,
+            question=question,
+            costs=self.costs,
         )
 
     def _with_reasons(
-        self, panes: dict[View, Panes], hunks: tuple[Decided, ...], about: Mapping[str, Explained]
-    ) -> None:
+        self, panes: dict[View, Panes], hunks: tuple[Decided, ...], about: Mapping[str, Explained],
+        costs: Mapping[str, str],
+    ) -> None:  # fmt: skip
         """Hunks that explain themselves, each in the pane in which it is decided; side by side
-        shows texts alone."""
+        shows texts alone, and a meaning's own text says what the op does."""
         decided = {f"{p.id}/{h.id}": d for p, h, d in hunks}
         for view in (View.OPS, View.LINES):
             by_stage = dict(panes[view])
-            for stage in (Stage.LIFTED, Stage.TARGET, Stage.LOWERED):
+            for stage in (Stage.TARGET, Stage.LOWERED):
                 mine = [d for d in hunks if _home(d[0]) is stage]
                 pane = by_stage[stage]
-                rows = with_reasons(pane.rows, mine, about, decided.get)
+                rows = with_reasons(pane.rows, mine, about, decided.get, costs)
                 by_stage[stage] = replace(pane, rows=rows)
             panes[view] = by_stage
 

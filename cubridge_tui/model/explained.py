@@ -14,8 +14,9 @@ NOTHING = Explained()
 Decisions = Callable[[str], "Decision | None"]
 
 
-def lines_of(hunk: Hunk, about: Explained = NOTHING) -> list[str]:
-    """Why it is there, for which clauses, its numbers by name, and what depends on what."""
+def lines_of(hunk: Hunk, about: Explained = NOTHING, cost: str = "") -> list[str]:
+    """Why it is there, for which clauses, its numbers by name, what depends on what, what it
+    costs."""
     lines = [f"why    {hunk.reason}"] if hunk.reason else []
     lines += [f"for    {words}" for words in about.clauses]
     if about.numbers:
@@ -23,7 +24,8 @@ def lines_of(hunk: Hunk, about: Explained = NOTHING) -> list[str]:
     told = [f"needs {_listed(about.needs)}"] if about.needs else []
     told += [f"gives {_listed(about.users)}"] if about.users else []
     told += [f"the same rule wrote {_ranges(about.parts)}"] if about.parts else []
-    return [*lines, *([f"with   {'; '.join(told)}"] if told else [])]
+    lines += [f"with   {'; '.join(told)}"] if told else []
+    return [*lines, *([cost] if cost else [])]
 
 
 def _ranges(hunks: Sequence[str]) -> str:
@@ -72,7 +74,7 @@ def missing(
 
 def with_reasons(
     rows: Sequence[Row], hunks: Sequence[Decided], explained: Mapping[str, Explained],
-    decision: Decisions,
+    decision: Decisions, costs: Mapping[str, str],
 ) -> tuple[Row, ...]:  # fmt: skip
     """The rows with what a hunk says of itself under its head, until it is decided; then the head
     says what it misses."""
@@ -87,7 +89,7 @@ def with_reasons(
         head = f"{row.text}{SEPARATOR}{missing_words(gone)}" if gone else row.text
         out.append(replace(row, text=head))
         if decision(row.hunk) is None:
-            lines = lines_of(hunk, explained.get(row.hunk, NOTHING))
+            lines = lines_of(hunk, explained.get(row.hunk, NOTHING), costs.get(row.hunk, ""))
             out += [Row(line, RowKind.NOTE, None, "", row.hunk, row.key) for line in lines]
     return tuple(out)
 

@@ -323,12 +323,13 @@ def _cause(snap: Snapshot, row: Row, stage: Stage) -> list[str]:
     if found is None:
         return [f"origin     {row.origin or 'expert'}"]
     proposal, hunk = found
+    about = snap.explained.get(row.hunk, NOTHING)
     decision = snap.decision(row.hunk)
     state = decision.kind.value if decision is not None else "undecided"
     lines = [
         f"origin     {row.origin or hunk.origin.value}",
         f"hunk       {hunk.id} of proposal {proposal.id}, {state}: {hunk.title}",
-        *(f"  {line}" for line in lines_of(hunk, snap.explained.get(row.hunk, NOTHING))),
+        *(f"  {line}" for line in lines_of(hunk, about, snap.cost(row.hunk))),
     ]
     said = snap.state.comment(proposal.id, hunk.id)
     if said is not None:

@@ -18,9 +18,11 @@ from cubridge_tui.model.review import (
 from cubridge_tui.model.rows import Row
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
 from engine.lift.provenance import Lifted
 from engine.service.content import LIFTED
+from engine.service.costing import Question
 from engine.service.explain import Explained, explain
 from engine.service.work import Work
 from engine.transfer.review import compose
@@ -86,6 +88,24 @@ def explained(texts: KeptTexts, lifted: Lifted | None) -> Mapping[str, Explained
         )
     except CuBridgeError:
         return {}  # the review says why
+    return made
+
+
+def question_of(
+    texts: KeptTexts, lifted: Lifted | None, about: Mapping[str, Explained]
+) -> Question | None:
+    """What is asked of the cost model about the latest proposal; None where there is none."""
+    work = texts.work
+    if lifted is None or not about:
+        return None
+    latest = work.edits[-1]
+
+    def make() -> Question:
+        base = print_module(latest_pair(texts, lifted)[0])
+        found = {h.id: about[f"{latest.id}/{h.id}"] for h in latest.hunks}
+        return Question.of(base, work.proposed_text(latest), latest, work.recipe, found)
+
+    made: Question = texts.keep(("question", *_key(work.state, work.edits)), make)
     return made
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cubridge_tui.model.costs import change_of
 from cubridge_tui.model.explained import NOTHING, lines_of, needed
 from cubridge_tui.model.meanings import Decided
 from cubridge_tui.model.review import WORDS, head_of
@@ -42,16 +43,20 @@ def overview(snap: Snapshot, words: str, width: int) -> Overview:
     wanted = words.lower().split()
     cells = [_cells(snap, d) for d in snap.all_hunks]
     found = [c for c in cells if all(w in " ".join(c[1:]).lower() for w in wanted)]
-    id_, title, clause, needs = (max((len(c[i]) for c in found), default=0) for i in range(2, 6))
+    id_, title, clause, needs, cost = (
+        max((len(c[i]) for c in found), default=0) for i in range(2, 7)
+    )
     needs = min(needs, MOST_NEEDS)
     code = width >= CODE_WIDTH
-    title = min(title, MOST_TITLE if code else max(width - id_ - clause - needs - 10, LEAST_TITLE))
+    rest = id_ + clause + needs + cost + 12
+    title = min(title, MOST_TITLE if code else max(width - rest, LEAST_TITLE))
     rows, spans = [], []
-    for name, _, hunk, words_, kinds, givers, text in found:
+    for name, _, hunk, words_, kinds, givers, change, text in found:
         mark = _mark(snap, name)
         line = f"{mark} {hunk:<{id_}}  {one_line(words_, title):<{title}}  "
         at = len(line)
         line += f"{kinds:<{clause}}  {one_line(givers, needs) if needs else '':<{needs}}"
+        line += f"  {change:>{cost}}"
         rows.append(Row((f"{line}  {text}" if code else line).rstrip(), hunk=name))
         styled = [Span(0, 1, STYLES[mark])] if mark in STYLES else []
         spans.append((*styled, Span(at, at + len(kinds), "type")))
@@ -68,14 +73,16 @@ def _mark(snap: Snapshot, name: str) -> str:
 
 
 def _cells(snap: Snapshot, decided: Decided) -> tuple[str, ...]:
-    """Name, decision in words, id, title, clauses, what it needs, its first line."""
+    """Name, decision in words, id, title, clauses, what it needs, what its absence costs, its first
+    line."""
     proposal, hunk, decision = decided
     name = f"{proposal.id}/{hunk.id}"
     lines = [x for x in (hunk.after or hunk.before).split("\n") if x and not x.startswith("@")]
     about = snap.explained.get(name, NOTHING)
     state = WORDS[decision.kind if decision is not None else None]
     state += " misses" if snap.missing(name) else ""
-    return (name, state, hunk.id, one_line(hunk.title), hunk.clause, needed(about),
+    change = change_of(snap.costs, hunk.id) if name in snap.explained else ""
+    return (name, state, hunk.id, one_line(hunk.title), hunk.clause, needed(about), change,
             one_line(lines[0] if lines else ""))  # fmt: skip
 
 
@@ -102,7 +109,7 @@ def hunk_rows(snap: Snapshot, name: str) -> list[Row]:
     if head is None:  # of an earlier proposal
         head = Row(head_of(hunk, snap.decision(name)), RowKind.HEAD, None, hunk.origin.value, name)
     about = snap.explained.get(name, NOTHING)
-    notes = [Row(line, RowKind.NOTE, hunk=name) for line in lines_of(hunk, about)]
+    notes = [Row(line, RowKind.NOTE, hunk=name) for line in lines_of(hunk, about, snap.cost(name))]
     changed = (r for r in mine if r.kind not in (RowKind.HEAD, RowKind.NOTE))
     signed = (replace(r, text=f"{r.sign or SIGNS[r.kind]} {r.text}", number=None) for r in changed)
     return [replace(head, number=None), *notes, *signed]

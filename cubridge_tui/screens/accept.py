@@ -56,11 +56,11 @@ class AcceptScreen(ActionScreen):
     def on_mount(self) -> None:
         self.fill()
         self.query_one(CodePane).focus()
-        target, lifted = self.snap.target, self.snap.lifted
+        target, lifted, recipe = self.snap.target, self.snap.lifted, self.snap.recipe
         if target is not None and lifted is not None:
             self._only_predicts = True
             self.cubridge.jobs.submit(
-                "predict", lambda: predictions(target, lifted), self._predicted, quiet=True
+                "predict", lambda: predictions(target, lifted, recipe), self._predicted, quiet=True
             )
 
     def changes(self) -> bool:

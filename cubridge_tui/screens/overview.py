@@ -89,8 +89,12 @@ class OverviewScreen(ActionScreen):
         self.query_one("#decision", Line).put([(f" {made.counts}", "title")])
         self._moved()
 
+    def costs_came(self) -> None:
+        self.fill()
+
     def _moved(self) -> None:
         name = self.name_here
+        self.adaptation.look_first(name)
         rows = tuple(hunk_rows(self.snap, name))
         pane = self.query_one("#hunk", CodePane)
         pane.show(PaneText(rows, "cuir", name), keep_place=False)

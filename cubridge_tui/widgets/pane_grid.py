@@ -66,6 +66,7 @@ class PaneGrid(Grid):
         self.cells = {stage: Cell(pane) for stage, pane in self.panes.items()}
         self._focused = Stage.SOURCE
         self._shown: Layout | None = None
+        self.aligned = False  # whether rows stand beside rows
         self._partners: dict[Stage, Stage] = {}  # whose rows stand beside whose
         for stage, pane in self.panes.items():
             pane.scrolled = partial(self._scrolled, stage)
@@ -118,6 +119,7 @@ class PaneGrid(Grid):
 
     def show(self, texts: dict[Stage, PaneText], *, aligned: bool = False) -> None:
         """Show texts; `aligned`: those of `ALIGNED` row beside row, so they scroll as one."""
+        self.aligned = aligned
         pairs = ALIGNED if aligned else ()
         self._partners = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
         for stage, text in texts.items():

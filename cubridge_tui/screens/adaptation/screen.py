@@ -16,11 +16,13 @@ from textual.strip import Strip
 from cubridge_tui import actions, places
 from cubridge_tui.desk import Desk
 from cubridge_tui.jobs import Outcome
+from cubridge_tui.model.costs import bar_words
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.layout import PANES, Wish, layout
 from cubridge_tui.model.next_step import Owed, Step, owed, owed_now
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
+from cubridge_tui.screens.adaptation.costs import CostActions
 from cubridge_tui.screens.adaptation.evidence import EvidenceActions
 from cubridge_tui.screens.adaptation.facts import facts_of
 from cubridge_tui.screens.adaptation.panes import PaneActions
@@ -39,7 +41,7 @@ from engine.types import Stage
 LOOK_SECONDS = 3.0  # how often files on disk, other writers and unsaved events are looked at
 
 
-class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions):
+class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, EvidenceActions):
     """One session: step, review, decide, accept."""
 
     NAME = actions.ADAPTATION
@@ -83,6 +85,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
 
     def on_unmount(self) -> None:
         self.keep_place()
+        self.end_costs()
 
     def _open(self) -> Snapshot:
         app = self.cubridge
@@ -206,6 +209,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             self._to_head(self.place.hunk)
         self.remark()
         self.tell()
+        self.ask_costs()
 
     def _to_head(self, hunk: str) -> None:
         """The leading cursor to a hunk's head line, if there is one."""
@@ -253,7 +257,9 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
                 # A job's progress changes nothing of it.
                 self._barred = (snap, self.size.width, self._refused)
                 key = actions.key_of(self._owed(snap).action, self.cubridge.actions)
-                self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
+                cost = bar_words(snap.costs, snap.state.hashes.get(Stage.TARGET.value, ""))
+                bar = self.query_one(StageBar)
+                bar.show(snap.state, snap.title, self.size.width, key, cost)
             self.query_one(Banner).say(self._banner(snap))
         left: list[Part] = []
         if jobs.running:
@@ -334,6 +340,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
     def leave(self) -> None:
         """Give the session back."""
         self.keep_place()
+        self.end_costs()
         desk, self.desk = self.desk, None
         if desk is not None:
             self.cubridge.jobs.submit("close", desk.close, lambda _: None, quiet=True)
@@ -353,6 +360,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         if pane is self.grid.leader:
             self.remark()
             self.refresh_keys()
+            self.look_first(self.current_hunk())
 
     def on_screen_suspend(self) -> None:
         self._keyed = None

@@ -57,6 +57,9 @@ class Shared(ActionScreen):
     def do_undo(self) -> None:
         raise NotImplementedError
 
+    def look_first(self, hunk: str) -> None:
+        raise NotImplementedError
+
     def stage_to_decide(self) -> Stage:
         """The pane where hunks wait for a decision, the earliest one; the target's otherwise."""
         snap = self.snap

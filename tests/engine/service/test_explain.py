@@ -1,4 +1,4 @@
-"""What a hunk says of itself: clauses in words, numbers by name, names that hunks take of others."""
+"""What a hunk says of itself: numbers by name, and the names that hunks take of others."""
 
 from __future__ import annotations
 
