@@ -133,7 +133,8 @@ class Builder:
             for stage in (Stage.TARGET, Stage.LOWERED):
                 mine = [d for d in hunks if _home(d[0]) is stage]
                 pane = by_stage[stage]
-                rows = with_reasons(pane.rows, mine, about, decided.get, costs)
+                rows = linediff.with_changed_words(pane.rows)
+                rows = with_reasons(rows, mine, about, decided.get, costs)
                 by_stage[stage] = replace(pane, rows=rows)
             panes[view] = by_stage
 

@@ -48,7 +48,7 @@ class Row:
 
     `text` is the raw line of the artifact; `number` its 1-based line there (None: no line of it);
     `origin` who wrote it; `hunk` the proposal/hunk that it belongs to; `key` the op that it shows;
-    `sign` overrides the kind's sign.
+    `sign` overrides the kind's sign; `changed` are the columns of what changed within the line.
     """
 
     text: str
@@ -58,6 +58,7 @@ class Row:
     hunk: str = ""
     key: Key | None = None
     sign: str = ""
+    changed: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,13 +229,15 @@ class CodePane(PaintedRows, can_focus=True):
 
     # --- search ----------------------------------------------------------------------------------
 
-    def search(self, words: str) -> int:
-        """Show matches of `words`; the cursor goes to the first at or after it. Their count."""
+    def search(self, words: str, go: bool = True) -> int:
+        """Show matches of `words`; with `go` the cursor goes to the first at or after it. The
+        count of lines that match."""
         self._strips.search(words)
         self.refresh()
-        count = sum(1 for line in self._lines() if search.matches(line, words)) if words else 0
+        count = search.count(self._lines(), words)
         row = self.row
-        if count and row is not None and not search.matches(self.shown_line(self.cursor), words):
+        here = row is not None and search.matches(self.shown_line(self.cursor), words)
+        if go and count and row is not None and not here:
             self.next_match(1)
         return count
 

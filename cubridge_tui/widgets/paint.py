@@ -108,9 +108,12 @@ class Inks:
         return styles
 
     def over(self, base: Style, kind: str) -> Style:
-        """A kind of code on a line's own style: a match lies over it, all else under it."""
+        """A kind of code on a line's own style: a match and what changed lie over it, all else
+        under it."""
         if kind == "match":
             return self._final(base + self._palette.style(kind))
+        if kind == "changed":
+            return self._final(base + Style(bold=True, underline=True))
         return self._final(self._palette.style(kind) + base if kind else base)
 
     def _line(self, kind: RowKind, flags: Flags) -> Style:
@@ -163,7 +166,7 @@ def paint_row(
     row: Row,
     text: str,
     spans: Sequence[Span],
-    found: Sequence[tuple[int, int]],
+    found: Sequence[tuple[int, int, str]],
     flags: Flags,
     inks: Inks,
     scroll_x: int,
@@ -207,7 +210,7 @@ def _head(text: str, room: int) -> str:
 
 
 def _segments(
-    text: str, spans: Sequence[Span], found: Sequence[tuple[int, int]], low: int, high: int,
+    text: str, spans: Sequence[Span], found: Sequence[tuple[int, int, str]], low: int, high: int,
     styles: RowStyles,
 ) -> list[Segment]:  # fmt: skip
     """`text[low:high]`, in as few segments as its colours allow."""
@@ -228,9 +231,9 @@ def _segments(
 
 
 def _pieces(
-    text: str, spans: Sequence[Span], found: Sequence[tuple[int, int]], low: int, high: int
+    text: str, spans: Sequence[Span], found: Sequence[tuple[int, int, str]], low: int, high: int
 ) -> list[tuple[int, int, str]]:
-    """Consecutive stretches of `text[low:high]` with their kind; a match wins over a span."""
+    """Consecutive stretches of `text[low:high]` with their kind; what is found wins over a span."""
     high = min(high, len(text))
     out: list[tuple[int, int, str]] = []
 
@@ -250,13 +253,13 @@ def _pieces(
             out.append((at, end, ""))
 
     at = low
-    for start, end in found:
+    for start, end, kind in found:
         start, end = max(start, low), min(end, high)
         if start >= end:
             continue
         if start > at:
             fill(at, start)
-        out.append((start, end, "match"))
+        out.append((start, end, kind))
         at = end
     if at < high:
         fill(at, high)

@@ -166,7 +166,9 @@ class RowStrips:
             spans = self._given[index] if index < len(self._given) else ()
         elif row.kind not in (RowKind.HEAD, RowKind.NOTE):
             spans = self._highlighter.spans(index)
-        found = search.matches(text, self.words)
+        found = [(start, end, "match") for start, end in search.matches(text, self.words)]
+        if not found and text == row.text:  # columns are the shown ones
+            found = [(start, end, "changed") for start, end in row.changed]
         head = gutter(row, flags, self._number_width, self._inks, aside=look.scroll_x > 0)
         body = paint_row(row, text, spans, found, flags, self._inks, look.scroll_x, room)
         strip = RowStrip([*head, *body], self.gutter_width + room)

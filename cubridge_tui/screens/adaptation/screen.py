@@ -18,7 +18,7 @@ from cubridge_tui.desk import Desk
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.costs import bar_words
 from cubridge_tui.model.facts import Facts
-from cubridge_tui.model.layout import PANES, Wish, layout
+from cubridge_tui.model.layout import PANES, Wish
 from cubridge_tui.model.next_step import Owed, Step, owed, owed_now
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
@@ -201,6 +201,7 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         self.seen_at = time.monotonic()
         if first:
             self.seen_disk = self._disk()
+        self.place_panes()
         self.grid.show(dict(snap.panes[self.view]), aligned=self.view is View.TEXT)
         if first:
             for stage, number in self.place.cursors.items():
@@ -292,7 +293,7 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
 
     def _strip(self) -> None:
         """The panes that are out of sight, by name."""
-        shown = layout(*self.pane_room(), self.wish, self.grid.focused_stage)
+        shown = self.layout_now()
         strip = self.query_one("#strip", Line)
         if strip.display != bool(shown.hidden):
             strip.display = bool(shown.hidden)
@@ -359,6 +360,8 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         """What the leading cursor stands on now is marked everywhere, and has its own keys."""
         if pane is self.grid.leader:
             self.remark()
+            if self.follows and pane.has_focus:
+                self.grid.follow(self.current_key(), self.grid.focused_stage)
             self.refresh_keys()
             self.look_first(self.current_hunk())
 

@@ -16,6 +16,7 @@ from engine.cuir.nodes import (
     rebuild,
     walk_expr,
 )
+from engine.cuir.printer import print_expr
 from engine.cuir.quote import expr as quoted
 from engine.cuir.quote import matched
 from engine.transfer.match import Attention, Site
@@ -62,7 +63,7 @@ def _how(score: Expr, body: Expr) -> str:
         half = f"{capped.factor / 2:g}"
         steps.append(
             f"{half} tanh(u) = {capped.factor:g} sigmoid(2 u) - {half}, and the element holds "
-            "sigmoid(2 u) = 1 / (1 + 2^(-2 log2(e) u))"
+            f"sigmoid(2 u) = 1 / (1 + 2^(-2 log2(e) u)), u = {print_expr(capped.inside)}"
         )
     elif "tanh" in gone:
         steps.append("tanh(u) = 1 - 2 / (1 + 2^(2 log2(e) u))")
