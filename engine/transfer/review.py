@@ -327,7 +327,7 @@ def _why(hunk: EditHunk, history: list[_Made], reason: str) -> Why:
         return Why(_summary(hunk), reason)
     titles = dict.fromkeys(found[0].title for found in rules)
     reasons = dict.fromkeys(rule.reason for found in rules for rule in found)
-    clauses = dict.fromkeys(rule.clause for found in rules for rule in found)
+    clauses = dict.fromkeys(c for found in rules for r in found for c in r.clause.split(", "))
     return Why("; ".join(titles), "; ".join(reasons), ", ".join(clauses))
 
 

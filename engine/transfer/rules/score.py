@@ -171,7 +171,7 @@ CAP = Rule(
     "cap",
     "Put the cap where the scale was",
     _cap_reason,
-    "scale",
+    "score, scale",
     applies=lambda case: SCORE.applies(case) and _score(case)[1] is not None,
     edit=_put_cap,
     after=("score", "scale"),
