@@ -61,10 +61,10 @@ def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
         return f"{COST}not predicted: {without.problem}"
     but = "without it" + (f" and {', '.join(others)}" if others else "")
     if same(without, every):
-        change = 100 * (without.us / every.us - 1)
-        return f"{COST}{but} no difference that the model can tell ({change:+.0f}%)"
+        change = round(100 * (without.us / every.us - 1))
+        return f"{COST}{but}: no difference that the model can tell ({change:+}%)"
     return (
-        f"{COST}{but} {without.us:,.0f} us, {change_of(costs, hunk)} against all accepted, "
+        f"{COST}{but}: {without.us:,.0f} us, {change_of(costs, hunk)} against all accepted, "
         f"{ratio(without, expert)}the expert's; {without.tflops:.0f} TFLOP/s of kept pairs, "
         f"{without.visited:.2f} pairs visited for each kept; bound by {without.bound}"
     )

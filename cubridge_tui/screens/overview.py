@@ -80,7 +80,8 @@ class OverviewScreen(ActionScreen):
             return  # left meanwhile
         here = self.name_here
         made = self.shown = overview(self.snap, self.words, self.size.width - 2)
-        title = f"{len(made.names)} of {len(self.snap.all_hunks)} hunks"
+        title = f"{len(made.names)} of {len(self.snap.all_hunks)} hunks: "
+        title += "title, clause, needs, time without"
         title += f" with “{self.words}”" if self.words else ""
         content = PaneText(made.rows, "", title, "no hunk has these words: / changes them")
         self.pane.show(content, spans=made.spans)

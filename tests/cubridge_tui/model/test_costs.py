@@ -31,7 +31,7 @@ def costs(**more: Cost) -> Costs:
 def test_a_hunk_that_saves_time_says_how_much_against_whom() -> None:
     found = costs(h1=Cost(1200.0, 42.0, 2.0, BOUND))
     line = cost_line(found, "h1", ["h4"])
-    assert "without it and h4 1,200 us, +100% against all accepted" in line
+    assert "without it and h4: 1,200 us, +100% against all accepted" in line
     assert "1.20 of the expert's" in line and "42 TFLOP/s of kept pairs" in line
     assert "2.00 pairs visited for each kept" in line and BOUND in line
     assert change_of(found, "h1") == "+100%"

@@ -64,7 +64,7 @@ async def test_hunks_are_understood_and_decided_by_keys(proposed: tuple[Path, st
         page = app.screen
         assert isinstance(page, OverviewScreen)
         count = len(screen.snap.all_hunks)
-        assert f"{count} of {count} hunks" in screen_text(app)
+        assert f"{count} of {count} hunks: title" in screen_text(app)
         assert "! " + reader in screen_text(app)
         await pressed(app, pilot, "slash", *"mask")
         assert "with “mask”" in screen_text(app) and "hunks: " in screen_text(app)
