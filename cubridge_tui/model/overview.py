@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cubridge_tui.model.costs import change_of
-from cubridge_tui.model.explained import NOTHING, lines_of, needed
+from cubridge_tui.model.explained import NOTHING, lines_of, missing, needed
 from cubridge_tui.model.meanings import Decided
 from cubridge_tui.model.review import WORDS, head_of
 from cubridge_tui.model.rows import SIGNS, Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
-from engine.types import DecisionKind, Stage
+from engine.types import Decision, DecisionKind, Stage
 
 MARKS = {
     DecisionKind.ACCEPTED: "✓",
@@ -41,7 +41,9 @@ class Overview:
 def overview(snap: Snapshot, words: str, width: int) -> Overview:
     """The hunks that have all of `words` in their row, as rows of `width` columns."""
     wanted = words.lower().split()
-    cells = [_cells(snap, d) for d in snap.all_hunks]
+    decided = {f"{p.id}/{h.id}": d for p, h, d in snap.all_hunks}
+    short = {n for n in decided if missing(n, snap.explained, decided.get)}
+    cells = [_cells(snap, d, f"{d[0].id}/{d[1].id}" in short) for d in snap.all_hunks]
     found = [c for c in cells if all(w in " ".join(c[1:]).lower() for w in wanted)]
     id_, title, clause, needs, cost = (
         max((len(c[i]) for c in found), default=0) for i in range(2, 7)
@@ -52,7 +54,8 @@ def overview(snap: Snapshot, words: str, width: int) -> Overview:
     title = min(title, MOST_TITLE if code else max(width - rest, LEAST_TITLE))
     rows, spans = [], []
     for name, _, hunk, words_, kinds, givers, change, text in found:
-        mark = _mark(snap, name)
+        made = decided[name]
+        mark = "!" if name in short else MARKS[made.kind if made is not None else None]
         line = f"{mark} {hunk:<{id_}}  {one_line(words_, title):<{title}}  "
         at = len(line)
         line += f"{kinds:<{clause}}  {one_line(givers, needs) if needs else '':<{needs}}"
@@ -63,16 +66,12 @@ def overview(snap: Snapshot, words: str, width: int) -> Overview:
     names = tuple(c[0] for c in found)
     return Overview(
         tuple(rows), tuple(spans), names,
-        tuple(n for n in names if snap.decision(n) is None), _counts(snap, names),
+        tuple(n for n in names if decided[n] is None),
+        _counts([decided[n] for n in names], len(short & set(names))),
     )  # fmt: skip
 
 
-def _mark(snap: Snapshot, name: str) -> str:
-    made = snap.decision(name)
-    return "!" if snap.missing(name) else MARKS[made.kind if made is not None else None]
-
-
-def _cells(snap: Snapshot, decided: Decided) -> tuple[str, ...]:
+def _cells(snap: Snapshot, decided: Decided, short: bool) -> tuple[str, ...]:
     """Name, decision in words, id, title, clauses, what it needs, what its absence costs, its first
     line."""
     proposal, hunk, decision = decided
@@ -80,17 +79,15 @@ def _cells(snap: Snapshot, decided: Decided) -> tuple[str, ...]:
     lines = [x for x in (hunk.after or hunk.before).split("\n") if x and not x.startswith("@")]
     about = snap.explained.get(name, NOTHING)
     state = WORDS[decision.kind if decision is not None else None]
-    state += " misses" if snap.missing(name) else ""
+    state += " misses" if short else ""
     change = change_of(snap.costs, hunk.id) if name in snap.explained else ""
     return (name, state, hunk.id, one_line(hunk.title), hunk.clause, needed(about), change,
             one_line(lines[0] if lines else ""))  # fmt: skip
 
 
-def _counts(snap: Snapshot, names: Sequence[str]) -> str:
-    made = [snap.decision(n) for n in names]
+def _counts(made: Sequence[Decision | None], short: int) -> str:
     counted = Counter(WORDS[d.kind if d is not None else None] for d in made)
     told = ", ".join(f"{n} {word}" for word, n in counted.items())
-    short = sum(bool(snap.missing(n)) for n in names)
     return (told or "no hunk") + (f", {short} with a name missing" if short else "")
 
 

@@ -27,7 +27,7 @@ from engine.cuir.nodes import (
 )
 from engine.spec.recipe import Recipe
 from engine.transfer.rewrite import stmt_exprs
-from engine.types import Proposal
+from engine.types import Hunk, Origin, Proposal
 
 _FACTORS = (1, 2, 4, 8, 0.5, 0.25)
 _CONSTANTS = (("", 1.0), ("log2(e)", math.log2(math.e)), ("ln(2)", math.log(2)))
@@ -70,9 +70,15 @@ def explain(
             tuple(dict.fromkeys(_numbers(hunk, constants))),
             tuple(dict.fromkeys((ids[g], name) for u, g, name in links if u == n)),
             tuple(dict.fromkeys((ids[u], name) for u, g, name in links if g == n)),
-            tuple(h.id for h in proposal.hunks if h.title == shown.title and h is not shown),
+            _parts(proposal, shown),
         )
     return out
+
+
+def _parts(proposal: Proposal, hunk: Hunk) -> tuple[str, ...]:
+    if hunk.origin is not Origin.RULES:
+        return ()  # its title is no rule's
+    return tuple(h.id for h in proposal.hunks if h.title == hunk.title and h is not hunk)
 
 
 def clause_words(recipe: Recipe | None, kinds: Sequence[str]) -> tuple[str, ...]:
