@@ -70,7 +70,9 @@ class RecipeScreen(Screen[None], inherit_bindings=False):
         out.append((Row(""), ()))
         for name, expr in (
             ("score", recipe.score), ("keep", recipe.keep), ("weight", recipe.weight),
-            ("kv_head", recipe.kv_head), ("factor", recipe.output_factor),
+            ("sink", recipe.sink),
+            ("kv_head", recipe.kv_head),
+            ("output", recipe.output if recipe.changes_output else None),
         ):  # fmt: skip
             if expr is not None:
                 out.append((Row(f"{name:<11} {print_expr(expr)}"), ()))

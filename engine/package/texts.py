@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.markdown import cell, code, prose
 from engine.package.fields import DTYPE_WORDS, c_fields, field_rows, named
-from engine.spec.recipe import Input
+from engine.spec.recipe import Input, Recipe
 from engine.spec.signature import Asked, recipe_of
 from engine.types import Gate, Level, Verdict, VerdictKind
 from engine.types.trust import rests_on
@@ -35,6 +35,33 @@ _BY_SPEC = (
 _NO_LSE = "Its log-sum-exp was compared with nothing, since only a recipe says what it is."
 _TMA = ", and start and stride by multiples of 16 bytes elsewhere (the TMA reads them)"
 _NUMBER_TYPES = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
+
+
+def _returned(asked: Asked) -> tuple[str, ...]:
+    """The dimensions of O as the spec returns it; without a recipe heads and columns stay apart."""
+    recipe = recipe_of(asked)
+    return asked.output_dims if recipe is None else recipe.returned_dims
+
+
+def _lse_words(recipe: Recipe | None) -> tuple[str, str]:
+    """What the second output is, and the dimensions that the package gives it."""
+    if recipe is None:
+        return "natural log-sum-exp", "B, Hq, Nq"
+    kind = "log-sum-exp in base 2" if recipe.lse == "2" else "natural log-sum-exp"
+    sink = " with the sink in it" if recipe.sink is not None else ""
+    return kind + sink, ", ".join(recipe.lse_dims)
+
+
+def _lse_as_given(recipe: Recipe | None) -> str:
+    """The kernel's [B, Hq, Nq] in the dimensions of `_lse_words`."""
+    ours, text = ["B", "Hq", "Nq"], 'out["LSE"]'
+    if recipe is None:
+        return text
+    for dim in [d for d in ours if d not in recipe.lse_dims]:
+        text += f".squeeze({ours.index(dim)})"
+        ours.remove(dim)
+    order = [ours.index(d) for d in recipe.lse_dims]
+    return text if order == sorted(order) else f"{text}.permute({', '.join(map(str, order))})"
 
 
 def _plan_use(info: Mapping[str, Any], call: str) -> str:
@@ -101,14 +128,19 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
         names = "{" + ", ".join(f'"{i.name}": {i.name}' for i in inputs) + "}"
     function = "call_named" if names.startswith("{") else "call"
     kernel, spec = _quoted(info["kernel"]), _quoted(info["spec"])
-    returns = f"O as [{', '.join(asked.output_dims)}]"
+    returns = f"O as [{', '.join(_returned(asked))}]"
+    out = 'out["O"]' + (".flatten(-2)" if _returned(asked) != asked.output_dims else "")
     ending = ""
+    read = recipe_of(asked)
+    sink = read is not None and read.sink is not None
     if has_lse:
-        params += ", *, return_lse: bool = False"
-        returns += "; with `return_lse` also the rows' natural log-sum-exp, [B, Hq, Nq] float32"
+        given = read is not None and read.lse is not None
+        params += f", *, return_lse: bool = {given}"
+        kind, lse_dims = _lse_words(read)
+        returns += f"; with `return_lse` also the rows' {kind}, [{lse_dims}] float32"
         if recipe_of(asked) is None:
             returns += " (as the kernel has it: it was compared with nothing)"
-        ending = '    if return_lse:\n        return out["O"], out["LSE"]\n'
+        ending = f'    if return_lse:\n        return {out}, {_lse_as_given(read)}\n'
     plans = info["binding"].get("workspace") is not None
     about_plan = imports = given_plan = ""
     exported = '"LEVEL", "attention"'
@@ -118,7 +150,8 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
         imports, given_plan = "from ._plan import Plan\n", ", plan=plan"
         exported = '"LEVEL", "Plan", "attention"'
     kind = "Tensor | tuple[Tensor, Tensor]" if has_lse else "Tensor"
-    empty = " and LSE = -inf" if has_lse and recipe_of(asked) is not None else ""
+    nothing = "the sink" if sink else "-inf"
+    empty = f" and LSE = {nothing}" if has_lse and recipe_of(asked) is not None else ""
     text = "\n".join(lines)
     return f'''"""{info["name"]}: an attention kernel, adapted by CuBridge from {kernel}.
 
@@ -149,7 +182,7 @@ def attention({params}) -> {kind}:
     has code for, or it cannot be built or launched.
     """
     out = _OPERATOR.{function}({names}{given_plan})
-{ending}    return out["O"]
+{ending}    return {out}
 '''
 
 
@@ -202,7 +235,8 @@ def readme_text(
     options = "".join(f", {code(f'{k} = {v}')}" for k, v in info["spec_options"].items())
     lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
     second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
-    lse_words = "; `lse` [B, Hq, Nq] float32, each row's natural log-sum-exp" if lse else ""
+    kind, lse_dims = _lse_words(recipe)
+    lse_words = f"; `lse` [{lse_dims}] float32, each row's {kind}" if lse else ""
     level_words = _LEVELS[level] + _trust(verdicts)
     if recipe is not None:
         wants = "\n".join(f"- {prose(c.words)}" for c in recipe.clauses) or "- full attention"
@@ -247,7 +281,7 @@ import {name}  # with the folder that holds {name} on sys.path
 out = {name}.attention({call}){second}{_plan_use(info, call)}
 ```
 
-`out` is [{", ".join(asked.output_dims)}] of {named(info, "q")}'s dtype{lse_words}.
+`out` is [{", ".join(_returned(asked))}] of {named(info, "q")}'s dtype{lse_words}.
 {_plan_words(info)}{_table_words(inputs, info["binding"].get("workspace") is not None)}
 | input | what |
 |---|---|

@@ -52,21 +52,30 @@ def without_guards(expr: Expr) -> Expr:
     """Without what only rows without a kept key can notice.
 
     `nan_to_num(w)`, `where(row_has_key, o, 0)`, `where(isinf(m), 0, m)`, `where(l == 0, 1, l)`,
-    and a denominator clamped to a tiny number.
+    and a denominator clamped to a tiny number. What asks about a pair of row and key is no guard.
     """
+    return _unguarded(expr, frozenset())
+
+
+def _unguarded(expr: Expr, keys: frozenset[str]) -> Expr:
+    """`without_guards` inside sums and maxima over the variables `keys`."""
     match expr:
         case Call("nan_to_num", (inner,)):
-            return without_guards(inner)
-        case Select(cond, then, other) if _asks_about_row(cond):
+            return _unguarded(inner, keys)
+        case Select(cond, then, other) if _asks_about_row(cond) and not any(
+            mentions(cond, key) for key in keys
+        ):
             if value_of(then) is not None or (isinstance(then, Num) and value_of(other) is None):
-                return without_guards(other)
+                return _unguarded(other, keys)
             if value_of(other) is not None:
-                return without_guards(then)
+                return _unguarded(then, keys)
         case Call("max", (inner, Num(value))) if is_row_sum(inner) and 0 < value <= TINY:
-            return without_guards(inner)
+            return _unguarded(inner, keys)
         case Call("max", (inner, Num(value))) if _is_row_max(inner) and value <= NEGATIVE:
-            return without_guards(inner)
-    return map_children(expr, without_guards)
+            return _unguarded(inner, keys)
+        case Lambda(params, body):
+            return Lambda(params, _unguarded(body, keys.union(params)))
+    return map_children(expr, lambda e: _unguarded(e, keys))
 
 
 def is_row_sum(expr: Expr) -> bool:
@@ -142,7 +151,41 @@ def factors(expr: Expr, inverse: bool = False) -> list[Factor]:
             return factors(build.select(build.negate(cond), other, then))
         case Call("sum_over", (Lambda((var,), body), extent)):
             return _summed(var, body, extent, inverse)
+        case Binary("+" | "-") if any(map(_sums_row, walk_expr(expr))):
+            return [Factor(f.base, f.inverse != inverse) for f in _total(expr)]
+        case Call("sigmoid", (arg,)) if any(map(_sums_row, walk_expr(arg))):
+            total = build.add(Num(1), build.call("exp", build.neg(arg)))
+            return factors(total, not inverse)
     return [Factor(expr, inverse)]
+
+
+def _sums_row(expr: Expr) -> bool:
+    """Whether `expr` is the sum of exponentials over keys, which a softmax divides by."""
+    match expr:
+        case Call("sum_over", (Lambda((var,), body), _)):
+            return any(
+                isinstance(e, Call) and e.fn in ("exp", "exp2") and mentions(e, var)
+                for e in walk_expr(body)
+            )
+    return False
+
+
+def _total(expr: Expr) -> list[Factor]:
+    """A sum of which a term holds a row's sum: what all terms are multiplied or divided by, such as
+    the exponential of a row maximum, and the rest as one factor."""
+    parts = [(sign, Counter(factors(term))) for sign, term in terms(expr)]
+    below: Counter[Factor] = Counter()
+    for _, own in parts:
+        below |= Counter({f: n for f, n in own.items() if f.inverse and has_reduction(f.base)})
+    above = [
+        (sign, Counter(cancelled([*own.elements(), *(Factor(f.base) for f in below.elements())])))
+        for sign, own in parts
+    ]
+    common = above[0][1]
+    for _, own in above:
+        common = common & own
+    rest = sum_of((sign, product((own - common).elements())) for sign, own in above)
+    return [*below.elements(), *common.elements(), Factor(rest)]
 
 
 def _exponential(arg: Expr, inverse: bool) -> list[Factor]:
@@ -231,7 +274,41 @@ def over(body: Expr, var: str, other: str) -> Counter[Factor]:
     return Counter(factors(rename(body, {var: Name(other)})))
 
 
+def alike(expr: Expr) -> Expr:
+    """`expr` with the variables of reductions named by what stands in them, so that two sums over
+    the same are one expression."""
+    return _alike(expr)[0]
+
+
+def _alike(expr: Expr) -> tuple[Expr, int]:
+    """The expression and how deep reductions stand in it."""
+    depth = 0
+
+    def inner(child: Expr) -> Expr:
+        nonlocal depth
+        made, below = _alike(child)
+        depth = max(depth, below)
+        return made
+
+    made = map_children(expr, inner)
+    match made:
+        case Call(fn, (Lambda((var,), body), extent)) if is_reduction(made):
+            name = f"%{fn}{depth}"
+            return Call(fn, (Lambda((name,), rename(body, {var: Name(name)})), extent)), depth + 1
+    return made, depth
+
+
 # --- removed pairs -------------------------------------------------------------------------------
+
+
+def _is_zero_or_one(then: Expr, other: Expr) -> bool:
+    return {value_of(then), value_of(other)} == {0, 1}
+
+
+def _times_truth(value: Expr, then: Expr, other: Expr) -> tuple[Expr, Expr]:
+    """`value` times 1 and times 0, in the order of the choice."""
+    first, second = (value if value_of(e) == 1 else Num(0.0) for e in (then, other))
+    return first, second
 
 
 def split_mask(score: Expr, chosen: bool = False) -> tuple[Expr, Expr]:
@@ -269,6 +346,10 @@ def split_mask(score: Expr, chosen: bool = False) -> tuple[Expr, Expr]:
             if k2 == TRUE:
                 return k1, build.sub(s1, right)
             return build.both(k1, k2), build.add(s1, s2)
+        case Binary("*", removed, Select(cond, then, other)) | Binary(
+            "*", Select(cond, then, other), removed
+        ) if _is_zero_or_one(then, other) and split_mask(removed, True)[0] != TRUE:
+            return split_mask(build.select(cond, *_times_truth(removed, then, other)), chosen)
         case Binary("*", left, Num(value)) if value > 0:
             keep, inner = split_mask(left, chosen)
             return keep, build.mul(inner, Num(value))

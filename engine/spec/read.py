@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from engine.cuir.nodes import Compare, Expr, Name
+from engine.cuir.nodes import Compare, Expr, Name, Num
+from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import SpecError
 from engine.prove.same import same_predicate
@@ -22,15 +23,27 @@ from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
+from engine.spec.compare import dims_at
+from engine.spec.derived import derived_values
 from engine.spec.divisors import nonzero_divisors
 from engine.spec.fit import NoForm, fit
 from engine.spec.folding import Tables
 from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
+from engine.spec.oracle import expected, wide_outputs, widened
 from engine.spec.program import Program, program_of, variations
-from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
-from engine.spec.recipe import Input, Recipe
-from engine.spec.sizes import Domain
+from engine.spec.reading import (
+    Read,
+    output_names,
+    random_inputs,
+    read_all,
+    role_names,
+    roles_by_name,
+)
+from engine.spec.recipe import OUTPUT, Input, Recipe
+from engine.spec.refusals import unread_op
+from engine.spec.row_sums import base_and_order
+from engine.spec.sizes import CHECK_SIZES, Domain
 from engine.spec.source import EXAMPLE, OWN_NAMES, TensorParameter, read_source
 from engine.spec.tables import Form, closed_form, with_forms
 from engine.spec.taken import check_dims, meaning
@@ -97,7 +110,8 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
     ways: list[tuple[Tables, bool, Sequence[Program]]]
     ways = [(Tables.FORMULAS, True, varied) for varied in variations(program)]
     ways += [(tables, True, ()) for tables in Tables]
-    ways.append((Tables.EARLY, False, ()))  # a formula that was found for a table was none
+    # A formula that was found for a table was none.
+    ways += [(Tables.EARLY, False, ()), (Tables.WHOLE, False, ())]
     for tables, closed, varied in ways:
         try:
             read = read_all(program, domain, varied, tables)
@@ -134,11 +148,26 @@ def _validated(
     varied: Sequence[Program],
 ) -> Recipe:
     integers = frozenset(v for at in varied for v in at.varied)
-    outcome = validate_recipe(program, recipe, domain, integers, head_sizes)
+    looked = any(t.trace.seen for t in read.traced)
+    recipe = _with_lse(program, recipe, domain)
+    outcome = validate_recipe(program, recipe, domain, integers, head_sizes, looked)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
     first = read.traced[0]
     clauses = clauses_of(recipe, first.lines, first.trace.kinds, outcome.rounded)
     return dataclasses.replace(recipe, clauses=clauses)
+
+
+def _with_lse(program: Program, recipe: Recipe, domain: Domain) -> Recipe:
+    """The recipe with what the spec's second output is, where it has one."""
+    dims = dims_at(program, domain.within(CHECK_SIZES[0]))
+    inputs = random_inputs(program.tensors, dims, 99)
+    given = {t.name: widened(inputs[t.name]) for t in program.tensors}
+    second = wide_outputs(program, given)[1]
+    if second is None:
+        return recipe
+    ours = expected(recipe, {**inputs, **derived_values(program, recipe, inputs)})
+    base, order = base_and_order(program, recipe, second, ours.lse)
+    return dataclasses.replace(recipe, lse=base, lse_dims=order)
 
 
 def _simplified(keep: Expr, kinds: Kinds) -> Expr:
@@ -163,12 +192,13 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
                 "weights are zeroed after they are normalised", program.source.line,
                 "mask the scores before the softmax, or use --transfer llm",
             )  # fmt: skip
-    factor = clean(read.output_factor)
     score = grouped(canonical(simplified_where(keep, clean(read.score), kinds), kinds))
     weight = None if read.weight is None else clean(read.weight)
-    output_factor = None if build.value_of(factor) == 1 else factor
+    sink = None if read.sink is None else clean(read.sink)
+    output = clean(read.after)
     kv_head = clean(read.kv_head)
-    used = frozenset().union(*(load_names(e) for e in (keep, score, factor, kv_head)))
+    read_by = (keep, score, sink or OUTPUT, output, kv_head)
+    used = frozenset().union(*map(load_names, read_by))
     return Recipe(
         source=program.source.kind,
         inputs=(*_inputs(program, read), *(t for t in tables if t.name in used)),
@@ -178,10 +208,12 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         kv_head=kv_head,
         output_dims=_output_dims(program, read),
         empty_rows="never",
-        output_factor=output_factor,
+        sink=sink,
+        output=output,
+        merged=program.source.merged,
         constraints=(
             *_constraints(program, read, domain),
-            *nonzero_divisors([score, keep, weight, output_factor], kinds),
+            *nonzero_divisors([score, keep, weight, sink, output], kinds),
         ),
     )
 
@@ -191,7 +223,8 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
 
 def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form], list[Input]]:
     """Closed forms of constant tables, where wanted, and an input for each table without one."""
-    parts = [read.score, read.keep, read.output_factor, read.kv_head, *read.late_masks]
+    parts = [read.score, read.keep, read.after, read.kv_head, *read.late_masks]
+    parts += [read.sink] if read.sink is not None else []
     names = sorted(frozenset().union(*(load_names(e) for e in parts)))
     sizes = read.sizes
     forms: dict[str, Form] = {}
@@ -246,11 +279,8 @@ def _table_dims(program: Program, leaves: list[Leaf], read: Read) -> tuple[str, 
 
 
 def _unread(program: Program, leaf: Leaf) -> Exception:
-    of = f" of {', '.join(sorted(leaf.deps))}" if leaf.deps else ""
-    return program.source.error(
-        f"no rule reads {leaf.op}{of} between the matmuls", leaf.line or program.source.line,
-        "write it in elementwise ops, or use --transfer llm",
-    )  # fmt: skip
+    reason = unread_op(leaf.op, leaf.deps or frozenset(("a constant",)))
+    return program.source.error(reason.words, leaf.line or program.source.line, reason.fix)
 
 
 # --- inputs and dimensions -----------------------------------------------------------------------
@@ -270,13 +300,28 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
             check_dims(program.source, t.name, dims, t.line)
         else:
             _check_dims(program, t)
+            dims = _with_ones(dims, "Hq" if role == "q" else "Hkv")
         if role == "q":
             # One name for both lengths or head counts: q's own dimensions keep the query's.
-            dims[reading.q.index.index(Name(outputs["i"]))] = "Nq"
-            if "h" in outputs:
-                dims[reading.q.index.index(Name(outputs["h"]))] = "Hq"
-        out.append(Input(t.name, role, t.dtype, tuple(dims)))  # type: ignore[arg-type]
+            for variable, called in (("i", "Nq"), ("h", "Hq")):
+                place = Name(outputs.get(variable, ""))
+                if place in reading.q.index:
+                    dims[reading.q.index.index(place)] = called
+        between = None
+        if t.between is not None:
+            sizes = {name: Name(called) for name, called in renamed.items()}
+            low, high = (print_expr(rename(parse_expr(end), sizes)) for end in t.between)
+            between = low, high
+        out.append(
+            Input(t.name, role, t.dtype, tuple(dims), None, between)  # type: ignore[arg-type]
+        )
     return tuple(out)
+
+
+def _with_ones(dims: list[str], heads: str) -> list[str]:
+    """The dimensions of q, k or v with a batch or a head of one called by its part."""
+    missing = [d for d in ("B", heads) if d not in dims]
+    return [missing.pop(0) if d == "1" and missing else d for d in dims]
 
 
 def _check_dims(program: Program, tensor: TensorParameter) -> None:
@@ -291,7 +336,8 @@ def _check_dims(program: Program, tensor: TensorParameter) -> None:
 
 
 def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ...]:
-    """Sizes that share one name are equal; and the lengths that the spec runs at."""
+    """Sizes that share one name are equal, numbers are what they are, and the lengths that the spec
+    runs at."""
     roles: dict[str, list[str]] = {}
     for name, role in role_names(program, read.traced[0].reading):
         roles.setdefault(name, []).append(role)
@@ -299,7 +345,13 @@ def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ..
         Compare("==", Name(names[0]), Name(other))
         for names in roles.values()
         for other in names[1:]
-        if (names[0], other) != ("D", "Dv")
+        if (names[0], other) != ("D", "Dv") and (names[0], other) != ("B", "Hkv")
+    ]
+    found += [
+        Compare("==", Name(role), Num(int(name)))
+        for name, named in roles.items()
+        for role in named
+        if name.isdigit()
     ]
     lengths = Name("Nq"), Name("Nk")
     if domain is not Domain.ANY and Compare("==", *lengths) not in found:

@@ -17,8 +17,10 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.scalar_algebra.rewrite import TRUE, contains, map_children, rename
 from engine.spec import build
+from engine.spec.columns import without_columns
 from engine.spec.factors import (
     Factor,
+    alike,
     cancelled,
     factors,
     has_reduction,
@@ -31,8 +33,8 @@ from engine.spec.weights import (
     LLM,
     NotAttention,
     elementwise,
-    normalised_weights,
     split_numbers,
+    weights_of,
 )  # fmt: skip
 
 
@@ -47,7 +49,8 @@ class Reading:
     keep: Expr
     late_masks: tuple[Expr, ...]  # zeroed after normalising; must follow from keep
     weight: Expr | None
-    output_factor: Expr
+    sink: Expr | None
+    after: Expr  # the output over o: b, h, i and d are its indices
     kv_head: Expr
     output: tuple[str, ...]  # the role of each output dimension: b, h, i, d
     raw_score: Expr
@@ -60,18 +63,37 @@ def read_output(
     outputs: tuple[str, ...],
     inputs: Mapping[str, tuple[str, ...]],
     floats: frozenset[str],
+    sizes: frozenset[int],
 ) -> Reading:
     """Read the element `expr` of the output whose index variables are `outputs`.
 
-    `inputs` are the tensors' annotated dimensions, `floats` the names of float tensors.
+    `inputs` are the tensors' annotated dimensions, `floats` the names of float tensors,
+    `sizes` those of all dimensions.
     """
-    parts = cancelled(factors(without_guards(expr)))
+    try:
+        return _read_output(expr, outputs, inputs, floats, sizes)
+    except NotAttention as problem:
+        try:
+            return _read_output(alike(expr), outputs, inputs, floats, sizes)
+        except NotAttention:
+            raise problem from None  # which knows the spec's own lines
+
+
+def _read_output(
+    expr: Expr,
+    outputs: tuple[str, ...],
+    inputs: Mapping[str, tuple[str, ...]],
+    floats: frozenset[str],
+    sizes: frozenset[int],
+) -> Reading:
+    parts = cancelled(factors(without_columns(without_guards(expr), sizes)))
     found = [f for f in parts if not f.inverse and _value_load(f.base, outputs, floats)]
     if len(found) != 1:
         merged = _merged_output(expr, outputs)
         if merged is not None:
             raise NotAttention(
                 "one dimension of the output holds two (heads and columns, or batch and heads)",
+                "say so in the annotation of what is returned, -> Float[Tensor, \"B Nq Hq*D\"], or "
                 "return the output before they are merged, such as [B, Nq, Hq, D]", merged,
             )  # fmt: skip
         raise _no_matmul(expr, floats)
@@ -82,15 +104,16 @@ def read_output(
     inner = factors(body)
     inner.remove(Factor(v))
     outer = [f for f in parts if f is not found[0]]
-    if any(mentions(f.base, d) for f in [*inner, *outer]):
+    if any(mentions(f.base, d) for f in inner):
         raise NotAttention("the weights depend on the column of v", LLM)
-    weights, late, outer, normalised = normalised_weights(inner, outer, j, summed.args[1])
+    found_weights = weights_of(inner, outer, j, summed.args[1])
+    weights, outer, normalised = found_weights.own, found_weights.outer, found_weights.normalised
     raw = product([*inner])
     for f in outer:
         if has_reduction(f.base):
             raise NotAttention(
-                "rows are normalised by something else than the sum of their weights (such as a "
-                "sink), or the output is scaled by a row's own values", LLM, f.base,
+                "rows are normalised by something else than the sum of their weights, or the "
+                "output is scaled by a row's own values", LLM, f.base,
             )  # fmt: skip
     dots = _dots(product(weights), j, floats)
     if not dots:
@@ -134,14 +157,15 @@ def read_output(
         keep, weight, score, took = elementwise(raw_score, product(scaled))
         kept_outer = unscaled if took else outer + free
     keep = _all([*masks, keep])
-    factor_expr = rename(product(kept_outer), place)
-    for value, name in ((score, "score"), (keep, "mask"), (factor_expr, "output factor")):
+    after = rename(product([Factor(Name("o")), *kept_outer]), {**place, d: Name("d")})
+    sink = None if found_weights.sink is None else rename(found_weights.sink, place)
+    for value, name in ((score, "score"), (keep, "mask"), (after, "output")):
         bad = next((e for e in walk_expr(value) if build.is_reduction(e)), None)
         if bad is not None:
             raise NotAttention(f"the {name} reduces over a whole row or head", LLM, bad)
     order = tuple(p.id if isinstance(p := place.get(o), Name) else "d" for o in outputs)
     return Reading(
-        q, k, v, score, keep, tuple(placed(m) for m in late), weight, factor_expr,
+        q, k, v, score, keep, tuple(map(placed, found_weights.late)), weight, sink, after,
         rename(kv_head, place), order, raw_score, placed(raw), _extent(summed),
     )  # fmt: skip
 
@@ -287,12 +311,13 @@ def _places(
             "the product of q and k does not run over a head dimension of its own", LLM
         )
     simple = [e.id for e in q.index if isinstance(e, Name) and e.id in outputs]
+    alone = _only_one(q, outputs, d, inputs)
     shared = [o for o in simple if mentions(k, o) or mentions(v, o)]
     rows = [o for o in simple if o not in shared]
-    lost = [o for o in outputs if o != d and o not in simple]
+    lost = [o for o in outputs if o != d and o not in simple and o not in alone]
     if (
         lost
-        or len(simple) + 1 != len(outputs)
+        or len(simple) + len(alone) + 1 != len(outputs)
         or any(not isinstance(e, (Name, Num)) for e in q.index)
     ):
         raise NotAttention(
@@ -301,7 +326,7 @@ def _places(
         )
     assert isinstance(q.base, Name)
     names = inputs[q.base.id]
-    place: dict[str, Expr] = {j: Name("j")}
+    place: dict[str, Expr] = {j: Name("j"), **alone}
     label = {e.id: names[n] for n, e in enumerate(q.index) if isinstance(e, Name)}
     if len(rows) != 1:
         # A head of q that k does not have (one key head for all) looks like a row: by name then.
@@ -322,6 +347,21 @@ def _places(
     elif shared:
         raise NotAttention("q has more than a batch and a head dimension beside rows", LLM)
     return place
+
+
+def _only_one(
+    q: Index, outputs: tuple[str, ...], d: str, inputs: Mapping[str, tuple[str, ...]]
+) -> dict[str, Expr]:
+    """The output's variable over a batch of one, or over one head: q is declared with a 1 there."""
+    assert isinstance(q.base, Name)
+    names = inputs[q.base.id]
+    ones = [n for n, e in enumerate(q.index) if isinstance(e, Num) and names[n] == "1"]
+    simple = {e.id for e in q.index if isinstance(e, Name)}
+    lost = [o for o in outputs if o != d and o not in simple]
+    if len(ones) != 1 or len(lost) != 1:
+        return {}
+    batched = any(name.lower().startswith("b") for name in names)
+    return {lost[0]: Name("h" if batched else "b")}
 
 
 def _head(load: Index, place: Mapping[str, Expr]) -> Expr:

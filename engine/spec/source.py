@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from engine.cuir.functions import CASTS, CONSTANTS, FUNCTIONS
-from engine.errors import InputError, SpecError, Where, advice, nearest
+from engine.cuir.nodes import Name, walk_expr
+from engine.cuir.parser import parse_expr
+from engine.errors import CuirError, InputError, SpecError, Where, advice, nearest
 from engine.files import read_spec
 from engine.scalar_algebra.kinds import INDEX_NAMES, SIZE_NAMES
 
 EAGER, FLEX = "attention", "attention_mods"
 SIZE_PARAMETERS = ("Nq", "Nk", "D", "Hq", "Hkv", "B")
-OWN_NAMES = frozenset(("x", "s", *INDEX_NAMES, *SIZE_NAMES))
-"""What the expressions of a recipe mean by themselves: dot product, score, places, sizes."""
+OWN_NAMES = frozenset(("x", "s", "o", "d", *INDEX_NAMES, *SIZE_NAMES))
+"""What the expressions of a recipe mean by themselves: product, score, output, places, sizes."""
 _DTYPES = {
     "Float": "T", "Float16": "T", "BFloat16": "T", "Float32": "f32", "Float64": "f32",
     "Int": "i32", "Int32": "i32", "Int64": "i64", "Int16": "i32", "Int8": "i32", "UInt8": "i32",
     "Integer": "i32", "Bool": "bool", "Num": "T", "Shaped": "T", "Inexact": "T",
 }  # fmt: skip
 Scalar = int | float | bool | str | None
+_RANGE = re.compile(r"[^#]*#\s*([^.#]+?)\s*\.\.\s*([^.#]+?)\s*")
 EXAMPLE = 'q: Float[Tensor, "B Hq Nq D"]'
 
 
@@ -38,6 +42,7 @@ class TensorParameter:
     dims: tuple[str, ...]
     line: int
     parameter: str = ""
+    between: tuple[str, str] | None = None  # the least and the greatest value, as declared
 
     @property
     def keyword(self) -> str:
@@ -68,6 +73,7 @@ class SpecSource:
     tensors: tuple[TensorParameter, ...]
     scalars: tuple[ScalarParameter, ...]
     returns: tuple[str, ...] | None
+    merged: bool = False  # whether the last two of `returns` come as one dimension, `Hq*D`
 
     def error(self, message: str, line: int | None = None, fix: str | None = None) -> SpecError:
         return SpecError(message, where=Where(str(self.path), line), fix=fix)
@@ -126,6 +132,7 @@ class _Reader:
     ) -> None:
         self.path, self.text, self.tree, self.node = path, text, tree, node
         self.options = dict(options)
+        self.sizes: set[str] = set()  # that the annotations name
         self.aliases = _import_aliases(tree)
 
     def fail(self, message: str, node: ast.AST, fix: str) -> SpecError:
@@ -145,6 +152,8 @@ class _Reader:
         for parameter, default in zip(a.kwonlyargs, a.kw_defaults, strict=True):
             if default is not None:
                 defaults[parameter.arg] = default
+        annotations = [self.declared(p.annotation) for p in [*plain, *a.kwonlyargs]]
+        self.sizes = {d for found in annotations if found is not None for d in found[1]}
         tensors: list[TensorParameter] = []
         scalars: list[ScalarParameter] = []
         for parameter in [*plain, *a.kwonlyargs]:
@@ -158,7 +167,10 @@ class _Reader:
                             "a spec states one variant: remove the default, or the parameter",
                         )  # fmt: skip
                 name = self.free_name(parameter.arg, {p.arg for p in [*plain, *a.kwonlyargs]})
-                tensors.append(TensorParameter(name, *declared, parameter.lineno, parameter.arg))
+                between = self.between(parameter) if declared[0] in ("i32", "i64") else None
+                tensors.append(
+                    TensorParameter(name, *declared, parameter.lineno, parameter.arg, between)
+                )
             else:
                 scalars.append(
                     self.scalar(parameter, defaults.get(parameter.arg), kind, len(tensors))
@@ -171,11 +183,35 @@ class _Reader:
                 where=Where(str(self.path)),
                 fix=advice(wrong, names, f"name one of: {', '.join(names) or '(it has none)'}"),
             )  # fmt: skip
-        returned = self.declared(self.node.returns)
+        returned = self.declared(_first(self.node.returns), returned=True)
+        dims = None if returned is None else returned[1]
+        merged = dims is not None and "*" in dims[-1]
+        if dims is not None and merged:
+            dims = (*dims[:-1], *dims[-1].split("*"))
         return SpecSource(
             self.path, self.text, self.tree, kind, self.node.name, self.node.lineno, tuple(tensors),
-            tuple(scalars), None if returned is None else returned[1],
+            tuple(scalars), dims, merged,
         )  # fmt: skip
+
+    def between(self, parameter: ast.arg) -> tuple[str, str] | None:
+        """The range in the comment behind an integer's annotation, as in `# 0..9` or `# 1..Nk - 1`;
+        both ends are among its values. None where there is no such comment."""
+        line = self.text.splitlines()[(parameter.end_lineno or parameter.lineno) - 1]
+        found = _RANGE.fullmatch(line[parameter.end_col_offset or 0 :])
+        if found is None:
+            return None
+        for end in found.groups():
+            try:
+                names = {e.id for e in walk_expr(parse_expr(end)) if isinstance(e, Name)}
+            except CuirError:
+                names = {end}
+            unknown = sorted(names - self.sizes - set(SIZE_NAMES))
+            if unknown:
+                raise self.fail(
+                    f"the range of {parameter.arg} reads {unknown[0]}, which is no dimension",
+                    parameter, "write it of numbers and dimensions, such as `# 0..9` or `# 1..Nk`",
+                )  # fmt: skip
+        return found[1], found[2]
 
     def free_name(self, parameter: str, taken: set[str]) -> str:
         """What expressions call an input: its own name, unless that means something in them."""
@@ -195,7 +231,7 @@ class _Reader:
         name, line = parameter.arg, parameter.lineno
         if name in self.options:
             return ScalarParameter(name, self.option(parameter, default), False, line)
-        if kind == "flex" and name in SIZE_PARAMETERS and default is None:
+        if kind == "flex" and (name in SIZE_PARAMETERS or name in self.sizes) and default is None:
             return ScalarParameter(name, None, True, line)
         if default is None:
             annotation = parameter.annotation
@@ -255,8 +291,11 @@ class _Reader:
         except ValueError:
             return _constant(default, self.tree)
 
-    def declared(self, annotation: ast.expr | None) -> tuple[str, tuple[str, ...]] | None:
-        """dtype and dimensions of a jaxtyping annotation; None for anything else."""
+    def declared(
+        self, annotation: ast.expr | None, returned: bool = False
+    ) -> tuple[str, tuple[str, ...]] | None:
+        """dtype and dimensions of a jaxtyping annotation; None for anything else. The last of what
+        is `returned` may be heads and columns in one, `Hq*D`."""
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
             try:
                 annotation = ast.parse(annotation.value, mode="eval").body
@@ -275,13 +314,23 @@ class _Reader:
                 raise self.fail(
                     "this annotation has no dimensions", annotation, f"write it as in {EXAMPLE}"
                 )
-        for dim in dims:
-            if not (dim.isidentifier() or (dim.isdigit() and int(dim) > 0)):
+        for place, dim in enumerate(dims):
+            merged = returned and place == len(dims) - 1 and dim.count("*") == 1
+            names = dim.split("*") if merged else [dim]
+            if not all(n.isidentifier() or (n.isdigit() and int(n) > 0) for n in names):
                 raise self.fail(
                     f"dimension {dim!r} is not one name or number", annotation,
                     "name every dimension; write 1 for a broadcast one",
                 )  # fmt: skip
         return dtype, dims
+
+
+def _first(annotation: ast.expr | None) -> ast.expr | None:
+    """What is said of the first of a tuple's items, where a tuple is returned."""
+    match annotation:
+        case ast.Subscript(ast.Name("tuple" | "Tuple"), ast.Tuple([first, _])):
+            return first
+    return annotation
 
 
 def _text(node: ast.expr) -> str:

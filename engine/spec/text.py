@@ -9,9 +9,9 @@ from engine.cuir.nodes import Expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
-from engine.spec.recipe import Clause, EmptyRows, Input, Recipe, Role, Source
+from engine.spec.recipe import Clause, EmptyRows, Input, LseBase, Recipe, Role, Source
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
@@ -31,6 +31,7 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
                 "dims": list(i.dims),
                 "derive": i.derive,
             }
+            | ({} if i.between is None else {"between": list(i.between)})
             for i in recipe.inputs
         ],
         "score": text(recipe.score),
@@ -39,7 +40,11 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
         "kv_head": text(recipe.kv_head),
         "output_dims": list(recipe.output_dims),
         "empty_rows": recipe.empty_rows,
-        "output_factor": text(recipe.output_factor),
+        "sink": text(recipe.sink),
+        "output": text(recipe.output),
+        "lse": recipe.lse,
+        "lse_dims": list(recipe.lse_dims),
+        "merged": recipe.merged,
         "constraints": [text(c) for c in recipe.constraints],
         "clauses": [
             {"kind": c.kind, "words": c.words, "lines": list(c.lines)} for c in recipe.clauses
@@ -50,6 +55,11 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
 def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
     """The recipe in `data`. Raises `ValueError` on anything else."""
     try:
+        if data["schema"] == 1:  # a factor on the output was all that followed the sum
+            factor = data["output_factor"]
+            output = "o" if factor is None else f"o * ({factor})"
+            own = {"sink": None, "output": output, "merged": False, "lse": None}
+            data = {**data, "schema": SCHEMA, **own, "lse_dims": ("B", "Hq", "Nq")}
         if data["schema"] != SCHEMA:
             raise ValueError(f"recipe schema {data['schema']!r} is not {SCHEMA}")
         return Recipe(
@@ -58,6 +68,7 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
                 Input(
                     str(i["name"]), _one_of(i["role"], get_args(Role)), str(i["dtype"]),
                     tuple(map(str, i["dims"])), None if i["derive"] is None else str(i["derive"]),
+                    _between(i.get("between")),
                 )
                 for i in data["inputs"]
             ),
@@ -67,7 +78,11 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
             kv_head=_expr(data["kv_head"]),
             output_dims=tuple(map(str, data["output_dims"])),
             empty_rows=_one_of(data["empty_rows"], get_args(EmptyRows)),
-            output_factor=None if data["output_factor"] is None else _expr(data["output_factor"]),
+            sink=None if data["sink"] is None else _expr(data["sink"]),
+            output=_expr(data["output"]),
+            lse=_one_of(data["lse"], (None, *get_args(LseBase))),
+            lse_dims=tuple(map(str, data["lse_dims"])),
+            merged=bool(data["merged"]),
             constraints=tuple(map(_expr, data["constraints"])),
             clauses=tuple(
                 Clause(str(c["kind"]), str(c["words"]), tuple(map(int, c["lines"])))
@@ -76,6 +91,13 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
         )  # fmt: skip
     except (KeyError, TypeError, CuirError) as error:
         raise ValueError(f"not a recipe: {error}") from None
+
+
+def _between(ends: Any) -> tuple[str, str] | None:
+    if ends is None:
+        return None
+    low, high = (print_expr(_expr(str(end))) for end in ends)
+    return low, high
 
 
 def _expr(text: str) -> Expr:

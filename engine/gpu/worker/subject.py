@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,8 +83,7 @@ class Subject:
         recipe = self.run.recipe
         if recipe is None:
             return tuple(map(Num, self.run.integers()))
-        found = (recipe.keep, recipe.score, recipe.weight, recipe.output_factor)
-        return tuple(e for e in found if e is not None)
+        return recipe.expressions()
 
     @property
     def accuracy_cases(self) -> tuple[Case, ...]:
@@ -134,6 +134,8 @@ class Subject:
 
     def adapted(self, case: Case) -> Case | None:
         """The case, or its square where the spec demands Nq == Nk, or None where neither fits."""
+        fixed: dict[str, Any] = dict(self.run.signature.fixed)
+        case = replace(case, **{n: size for n, size in fixed.items() if n in case.sizes})
         square = replace(case, Nk=case.Nq)
         equal = replace(square, Hkv=case.Hq)
         return next((c for c in (case, square, equal) if self.fits(c)), None)

@@ -10,7 +10,7 @@ are in registers then. What the whole tile leaves of those is too little for a d
 many vectors beside a wide accumulator, and for a dense mask and a bias, or three biases, anywhere:
 such kernels take 16 to 32 keys fewer. With asynchronous matmuls three dense tiles do not fit beside
 the rows of a warpgroup that shares its multiprocessor with two others: there the fewest rows are
-taken.
+taken. Six vectors of a mask take a step of keys there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
     kernel = module.function(found.kernel)
     keys = _tile(kernel, found, 1)
     held = list(_held(kernel.body))
-    if keys is None or not held or len(_dense(kernel)) >= MANY_TILES:
+    if keys is None or not held or len(_dense(kernel, found)) >= MANY_TILES:
         return module
     alone = plain and held_alone(module, found, sizes)
     wanted = KEYS_ALONE if alone else KEYS
@@ -81,14 +81,16 @@ def take_smaller_tiles(module: Module, found: Attention) -> Module:
     stmts = list(statements(kernel))
     if keys is None:
         return module
-    dense = _dense(kernel)
+    dense = _dense(kernel, found)
     masks = [set(_operands(s, "keep")) for s in stmts]
     masked = any(dense & operands for operands in masks)
     taken = [*masks, *(set(_operands(s, "map")) for s in stmts)]
     vectors = max(len(operands - dense) for operands in taken)
     if any(map(starts_matmul, stmts)):
         if len(dense) < MANY_TILES or rows is None:
-            return module
+            if vectors < VECTORS + 2:
+                return module
+            return _with_tile(module, found, keys, lambda value: _chosen(value, _one_step))
         module = _with_tile(module, found, rows, _least)
         return _with_tile(module, found, keys, _narrow)
     everywhere = len(dense) + masked >= MANY_TILES or vectors > VECTORS + 2
@@ -103,6 +105,11 @@ def take_smaller_tiles(module: Module, found: Attention) -> Module:
         return min(number, 2 * STEP) if vectors > VECTORS - 2 else number
 
     return _with_tile(module, found, keys, lambda value: _chosen(value, fewer))
+
+
+def _one_step(number: int) -> int:
+    """A step fewer of many keys: what six vectors of a mask take beside an asynchronous matmul."""
+    return number - STEP if number > KEYS else number
 
 
 def _least(value: Expr) -> Expr:
@@ -136,14 +143,21 @@ def _operands(stmt: Stmt, op: str) -> tuple[str, ...]:
     return ()
 
 
-def _dense(kernel: Function) -> set[str]:
-    """The names of the dense tiles that a kernel loads."""
+def _dense(kernel: Function, found: Attention) -> set[str]:
+    """The names of the dense tiles that a kernel loads for its scores."""
+    after = {
+        name
+        for stmt in statements(kernel)
+        if isinstance(stmt, Assign) and stmt.target == found.accumulator
+        for name in _operands(stmt, "map")
+    }
     return {
         stmt.target
         for stmt in statements(kernel)
         if isinstance(stmt, Assign)
         and isinstance(stmt.value, Call)
         and stmt.value.fn == "load_tile"
+        and stmt.target not in after
     }
 
 

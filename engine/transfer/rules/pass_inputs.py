@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.cuir.nodes import Field, Module, Stmt
+from engine.cuir.nodes import Assign, Attr, Call, Expr, Field, Module, Name, Stmt
 from engine.errors import TransferError
 from engine.spec.recipe import Input
 from engine.transfer.match import Attention
@@ -19,6 +19,7 @@ def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
     have = {f.name for f in module.fields}
     fields = list(module.fields)
     views: list[Stmt] = []
+    columns = _columns(module, found)
     for item in used:
         for name in item.dims:
             meaning = None if name.isdigit() else meaning_of(name)
@@ -35,9 +36,19 @@ def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
         fields.append(Field(item.name, _field_type(item)))
         have.add(item.name)
         if item.dims:
-            views.append(view_of(item))
+            views.append(view_of(item, columns))
 
     return behind_views(replace(module, fields=tuple(fields)), found.kernel, views)
+
+
+def _columns(module: Module, found: Attention) -> Expr | None:
+    """How many columns the output has, as the kernel's own view of it says."""
+    output = Attr(Name("args"), found.fields["o"])
+    for stmt in module.function(found.kernel).body:
+        match stmt:
+            case Assign(_, Call("gmem", (field, *_, columns))) if field == output:
+                return columns
+    return None
 
 
 def _field_type(item: Input) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from engine.cuir.nodes import Expr, Module, Name, Num, walk_expr
@@ -23,6 +23,7 @@ class Case:
     """A recipe that is to be carried to a lifted module, and what rules ask of the two.
 
     `recipe` has names that are free in the kernel, `theirs` the spec's own for those that are ours.
+    `orders` are the spec's own dimensions of inputs that have another order in the kernel.
     The score is `rest` with `args.scale` for `factor`; None: x times the factor and nothing more.
     """
 
@@ -30,6 +31,7 @@ class Case:
     found: Attention
     recipe: Recipe
     theirs: Mapping[str, str]
+    orders: Mapping[str, tuple[str, ...]]
     words: Words
     lists: Lists | None
     factor: Expr
@@ -71,8 +73,9 @@ class Case:
 
     def reads(self, name: str) -> bool:
         """Whether the recipe reads a name anywhere."""
-        clauses = (self.rest, self.recipe.keep, self.recipe.weight, self.recipe.output_factor)
-        return any(n == Name(name) for e in clauses if e is not None for n in walk_expr(e))
+        recipe = replace(self.recipe, score=self.rest or Num(0))
+        parts = (*recipe.expressions(), recipe.kv_head)
+        return any(n == Name(name) for e in parts for n in walk_expr(e))
 
     def the_lists(self) -> Lists:
         assert self.lists is not None

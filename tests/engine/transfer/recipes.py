@@ -9,7 +9,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
 from engine.lift import lift
 from engine.lift.package import load_package
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipe import Input, LseBase, Recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 QKV = (
@@ -25,6 +25,9 @@ def recipe(
     extra: tuple[Input, ...] = (),
     weight: str | None = None,
     kv_head: str = "h // (Hq // Hkv)",
+    sink: str | None = None,
+    output: str = "o",
+    lse: LseBase | None = None,
 ) -> Recipe:
     """A recipe from expression texts."""
     return Recipe(
@@ -36,6 +39,9 @@ def recipe(
         parse_expr(kv_head),
         ("B", "Hq", "Nq", "D"),
         "nan",
+        sink=None if sink is None else parse_expr(sink),
+        output=parse_expr(output),
+        lse=lse,
     )
 
 
@@ -69,4 +75,23 @@ VARIANTS = {
         "1.0 / (1.0 + exp(-s))",
     ),
     "sigmoid": recipe("x * 0.125 - 3.0", weight="1.0 / (1.0 + exp(-s))"),
+    "sink": recipe(
+        keep="j <= i", extra=(Input("sinks", "extra", "T", ("Hq",)),), sink="sinks[h]", lse="2"
+    ),
+    "capped_row_sink": recipe(
+        "30.0 * tanh(x * 0.125 / 30.0)",
+        extra=(Input("sinks", "extra", "f32", ("B", "Nq", "Hq")),),
+        sink="sinks[b, i, h]",
+    ),
+    "gate": recipe(
+        keep="j <= i", extra=(Input("gate", "extra", "T", ("B", "Nq", "Hq", "D")),),
+        output="o * sigmoid(gate[b, i, h, d])",
+    ),
+    "row_gate": recipe(
+        extra=(Input("gate", "extra", "T", ("B", "Nq", "Hq")),), output="o * sigmoid(gate[b, i, h])"
+    ),
+    "scaled_sigmoid": recipe(
+        "x * 0.125", extra=(Input("w", "extra", "f32", ("Hq", "D")),), weight="sigmoid(s)",
+        output="o * w[h, d] / f32(Nk)",
+    ),
 }
