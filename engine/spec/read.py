@@ -168,7 +168,11 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
     weight = None if read.weight is None else clean(read.weight)
     output_factor = None if build.value_of(factor) == 1 else factor
     kv_head = clean(read.kv_head)
-    used = frozenset().union(*(load_names(e) for e in (keep, score, factor, kv_head)))
+    made_q, made_k = (
+        None if e is None else with_forms(e, forms) for e in (read.made_q, read.made_k)
+    )
+    whole = (keep, score, factor, kv_head, *(e for e in (made_q, made_k) if e is not None))
+    used = frozenset().union(*map(load_names, whole))
     return Recipe(
         source=program.source.kind,
         inputs=(*_inputs(program, read), *(t for t in tables if t.name in used)),
@@ -178,6 +182,8 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         kv_head=kv_head,
         output_dims=_output_dims(program, read),
         empty_rows="never",
+        q=made_q,
+        k=made_k,
         output_factor=output_factor,
         constraints=(
             *_constraints(program, read, domain),
@@ -192,6 +198,7 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
 def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form], list[Input]]:
     """Closed forms of constant tables, where wanted, and an input for each table without one."""
     parts = [read.score, read.keep, read.output_factor, read.kv_head, *read.late_masks]
+    parts += [e for e in (read.made_q, read.made_k) if e is not None]
     names = sorted(frozenset().union(*(load_names(e) for e in parts)))
     sizes = read.sizes
     forms: dict[str, Form] = {}

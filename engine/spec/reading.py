@@ -133,6 +133,8 @@ def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Re
         weight=None if reading.weight is None else called(reading.weight),
         output_factor=called(reading.output_factor),
         kv_head=called(reading.kv_head),
+        made_q=None if reading.made_q is None else called(reading.made_q),
+        made_k=None if reading.made_k is None else called(reading.made_k),
     )
 
 
@@ -238,6 +240,8 @@ class Read:
     weight: Expr | None
     output_factor: Expr
     kv_head: Expr
+    made_q: Expr | None
+    made_k: Expr | None
 
 
 def read_all(
@@ -264,6 +268,8 @@ def read_all(
             (other.q.base, other.k.base, other.v.base, other.output)
             != (first.q.base, first.k.base, first.v.base, first.output)
             or (other.weight is None) != (first.weight is None)
+            or (other.made_q is None) != (first.made_q is None)
+            or (other.made_k is None) != (first.made_k is None)
             or len(other.late_masks) != len(first.late_masks)
         ):
             raise _varies(program, "the spec computes something else at another size")
@@ -282,6 +288,8 @@ def read_all(
             ) from None
 
     weights = [r.weight for r in readings if r.weight is not None]
+    queries = [r.made_q for r in readings if r.made_q is not None]
+    keys = [r.made_k for r in readings if r.made_k is not None]
     return Read(
         traced,
         tuple(sizes),
@@ -292,6 +300,8 @@ def read_all(
         one("weight", weights) if len(weights) == len(readings) else None,
         one("output factor", [r.output_factor for r in readings]),
         one("head of k and v", [r.kv_head for r in readings]),
+        one("change of q", queries) if queries else None,
+        one("change of k", keys) if keys else None,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The recipe: what a spec asks of an attention kernel, read from its traced graph.
 
 All expressions are CuIR expressions (engine.cuir.nodes) over these free names:
-`x` (the raw dot product <q_i, k_j>, before any scale), `s` (the finished score, in `weight` only),
+`x` (the dot product <q_i, k_j> of what q and k become, before any scale), `s` (the finished score, in `weight` only),
 `b`, `h`, `i`, `j` (batch, query head, query row, key row), the sizes `B`, `Hq`, `Hkv`, `Nq`, `Nk`,
 `D`, `Dv`, and `Index(Name(input), ...)` loads of extra inputs.
 """
@@ -64,6 +64,11 @@ class Recipe:
     kv_head: Expr
     output_dims: tuple[str, ...]
     empty_rows: EmptyRows
+    # What an element of q becomes before the product, over b, h, i and its column dd; of k, over b,
+    # j, dd and its own head h. Loads of q and k have the dimensions of the inputs, in their order;
+    # `sum_over(lambda c: ..., n)` and `max_over` run over columns. None: the element itself.
+    q: Expr | None = None
+    k: Expr | None = None
     output_factor: Expr | None = None  # multiplies O per row, e.g. 1 / Nk; None is 1
     # Sizes that the spec declares equal by giving them one name, such as Nq == Nk.
     constraints: tuple[Expr, ...] = ()
@@ -71,15 +76,15 @@ class Recipe:
 
     def expressions(self) -> tuple[Expr, ...]:
         """What is computed per element or per row."""
-        parts = (self.score, self.keep, self.weight, self.output_factor)
+        parts = (self.q, self.k, self.score, self.keep, self.weight, self.output_factor)
         return tuple(part for part in parts if part is not None)
 
     def extra(self) -> tuple[Input, ...]:
         """The extra inputs that the kernel reads; others only go into derived tables."""
-        parts = (self.score, self.keep, self.kv_head, self.output_factor, self.weight)
+        parts = (*self.expressions(), self.kv_head)
         used = {
             e.id
-            for part in parts if part is not None
+            for part in parts
             for e in walk_expr(part) if isinstance(e, Name)
         }  # fmt: skip
         return tuple(i for i in self.inputs if i.role == "extra" and i.name in used)

@@ -39,7 +39,10 @@ def _fits_thread(context: RuleContext, tile: TileType) -> TileType:
     return tile
 
 
-def needs_of(layout: Layout) -> str:
+LINES = "lines"
+
+
+def needs_of(layout: Layout) -> str | None:
     """The instruction that a layout belongs to."""
     return layout.family.needs
 
@@ -224,7 +227,7 @@ def _convert(context: RuleContext, tile: Type, dtype: Type, layout: Type) -> Typ
         return Unknown()
     if isinstance(layout, NameType) and layout.name != "a_operand":
         mismatch("convert's layout is a_operand")
-    if tile.layout.role != "acc" or tile.dtype != "f32":
+    if tile.layout.role != "acc" or tile.dtype != "f32" or tile.layout.family.a is None:
         mismatch(f"convert takes an f32 accumulator, not {tile}", "layout_mismatch")
     if tile.layout.cols % 16:
         mismatch(
@@ -272,11 +275,27 @@ def _load_tile(context: RuleContext, layout: Type, tile: Type, column: Type) -> 
             "but its last two dimensions"
         )
     made = layout.layout
-    if made.role != "acc":
+    if made.role != "acc" or made.family.name == LINES:
         mismatch(f"load_tile fills an accumulator, not {made}", "layout_mismatch")
     if not context.arch.has(needs_of(made)):
         mismatch(f"{context.arch.name} has no {needs_of(made)}, which {made} is for", "not_on_arch")
     return TileType(made, loaded_as(tile.view.dtype))
+
+
+def _load_lines(context: RuleContext, layout: Type, tile: Type, column: Type) -> Type:
+    if not isinstance(layout, LayoutValue) or not isinstance(tile, GmemTileType):
+        return Unknown()
+    if tile.vector:
+        mismatch(
+            f"load_lines takes rows of a matrix, and {tile.view.field} gives a vector: index all "
+            "but its last two dimensions"
+        )
+    made = layout.layout
+    if made.role != "acc" or made.family.name != LINES:
+        mismatch(f"load_lines fills whole rows ({LINES}), not {made}", "layout_mismatch")
+    if loaded_as(tile.view.dtype) != "f32":
+        mismatch(f"load_lines takes floats, and {tile.view.field} holds {tile.view.dtype}")
+    return _fits_thread(context, TileType(made, "f32"))
 
 
 OPS = (
@@ -383,5 +402,13 @@ OPS = (
         doc="An element of global memory for each of an accumulator's: the tile's rows, from "
             "`column` on; 0 outside. On the device it stays in memory until `map` or `keep` takes "
             "it up, two neighbours in one access where strides and alignment allow.",
+    ),
+    op(
+        "load_lines[layout: layout](tile: tile, column: int)", "registers", rule=_load_lines,
+        execute="registers:load_tile", who=Who.PART, effects=(Effect.READS_GLOBAL,),
+        kind="tile:f32", cost="load_lines", lift="load_lines<{L}>({src:region}, {column})",
+        lower="load_lines[{L}]({src}, {column})",
+        doc="Whole rows in registers, widened: the tile's, from `column` on, 16 bytes in one "
+            "access where strides and alignment allow; 0 outside, before column 0 too.",
     ),
 )  # fmt: skip

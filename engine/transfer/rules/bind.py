@@ -67,7 +67,8 @@ def binding_of(case: Case) -> Binding:
     ]
     sizes += [SizeField(d, theirs.get(d, d)) for d in new_sizes if d not in ("D", "Dv")]
     workspace = None if case.lists is None else case.lists.workspace
-    return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace)
+    scratch = tuple(item.scratch for item in case.prepared)
+    return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace, scratch)
 
 
 def _columns_fit(module: Module, recipe: Recipe) -> None:

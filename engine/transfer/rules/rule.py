@@ -13,6 +13,7 @@ from engine.transfer.logic import factored
 from engine.transfer.match import Attention
 from engine.transfer.rules.inputs import scalar_inputs
 from engine.transfer.rules.lists import Lists
+from engine.transfer.rules.prepared import Prepared
 from engine.transfer.rules.words import Words
 
 BYTES = {"T": 2, "f16": 2, "bf16": 2, "f32": 4, "i32": 4}
@@ -34,6 +35,7 @@ class Case:
     lists: Lists | None
     factor: Expr
     rest: Expr | None
+    prepared: tuple[Prepared, ...] = ()
 
     @property
     def masked(self) -> bool:
@@ -71,6 +73,13 @@ class Case:
 
     def reads(self, name: str) -> bool:
         """Whether the recipe reads a name anywhere."""
+        before = (self.recipe.q, self.recipe.k)
+        return self.reads_inside(name) or any(
+            n == Name(name) for e in before if e is not None for n in walk_expr(e)
+        )
+
+    def reads_inside(self, name: str) -> bool:
+        """Whether what follows the product of q and k reads a name."""
         clauses = (self.rest, self.recipe.keep, self.recipe.weight, self.recipe.output_factor)
         return any(n == Name(name) for e in clauses if e is not None for n in walk_expr(e))
 
