@@ -101,6 +101,8 @@ def plain_softmax(recipe: Recipe, rival: str) -> None:
     """Raises `NotExpressible` where the recipe is more than softmax over a score and a mask."""
     if recipe.weight is not None:
         raise NotExpressible(f"{rival} is softmax alone; this recipe has weights of its own")
+    if recipe.q is not None or recipe.k is not None:
+        raise NotExpressible(f"{rival} multiplies q and k as they are")
     if recipe.output_factor is not None:
         raise NotExpressible(f"{rival} has no factor on the output")
     if not plain_heads(recipe.kv_head):

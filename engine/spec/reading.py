@@ -12,7 +12,7 @@ from engine.cuir.nodes import Expr, Index, Name, Num, walk_expr
 from engine.errors import SpecError
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import rename
-from engine.spec.clauses import lines_by_kind
+from engine.spec.clauses import lines_by_kind, lines_of
 from engine.spec.fit import Mismatch, NoForm, unify
 from engine.spec.folding import Tables
 from engine.spec.program import Program, broadcast_mods, varied_name
@@ -112,7 +112,10 @@ def trace_once(
         reading = read_output(expr, outputs, {t.name: t.dims for t in program.tensors}, floats)
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
-    lines = lines_by_kind(expr, trace.lines, floats)
+    names = frozenset(load.base.id for load in (reading.q, reading.k) if isinstance(load.base, Name))
+    lines = lines_by_kind(expr, trace.lines, floats, names)
+    for role, side in zip("qk", reading.sides, strict=True):
+        lines[role] = lines_of(side, trace.lines)
     reading = _by_roles(program, reading, dims)
     return Traced(trace, reading, dims, role_sizes(program, reading, dims), lines)
 

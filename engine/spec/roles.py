@@ -64,6 +64,7 @@ class Reading:
     scores: int  # how many keys the sum runs over
     made_q: Expr | None  # what an element of q becomes before the product, over b, h, i and dd
     made_k: Expr | None  # and of k, over b, j, dd and its own head h
+    sides: tuple[Expr, Expr]  # both as they were traced, for the lines of clauses
 
 
 def read_output(
@@ -157,6 +158,7 @@ def read_output(
         rename(kv_head, place), order, raw_score, placed(raw), _extent(summed),
         None if q_side.made is None else rename(q_side.made, place),
         None if k_side.made is None else by_key_head(rename(k_side.made, place), kv_head),
+        (found_products[0].q, found_products[0].k),
     )  # fmt: skip
 
 

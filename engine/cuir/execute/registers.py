@@ -112,7 +112,9 @@ def load_rows(part: Any, out: TileType, layout: Layout, tile: GmemTile) -> RegTi
 
 
 def load_cols(part: Any, out: TileType, layout: Layout, tile: GmemTile) -> RegTile:
-    return RegTile(out, _vector(part, tile, tile.row, out.layout.cols)[None, :], part.step)
+    # Columns before the first are as absent as those past the last.
+    there = GmemTile(tile.view, tile.index, max(tile.row, 0))
+    return RegTile(out, _vector(part, there, tile.row, out.layout.cols)[None, :], part.step)
 
 
 def load_tile(part: Any, out: TileType, layout: Layout, tile: GmemTile, column: int) -> RegTile:

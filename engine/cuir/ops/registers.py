@@ -391,7 +391,8 @@ OPS = (
         kind="tile:{src}", cost="load_vector", lift="load_cols<{L}>({src:region})",
         lower="load_cols[{L}]({src})",
         traits=(Trait.BY_COLUMN,),
-        doc="A column vector from global memory: one value for each key of a tile; 0 outside.",
+        doc="A column vector from global memory: one value for each column of a tile; 0 outside, "
+            "before the first too.",
     ),
     op(
         "load_tile[layout: layout](tile: tile, column: int)", "registers", rule=_load_tile,

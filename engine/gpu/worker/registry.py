@@ -47,6 +47,7 @@ NEEDS = {
     "bias": "an additive bias", "causal": "a causal mask", "window": "a sliding window",
     "causal window": "a causal sliding window", "mask": "a mask function or a mask",
     "weights": "weights other than softmax's", "output factor": "a factor on the output",
+    "before": "what happens to q and k before their product",
     "head pairing": "another pairing of query and key heads",
 }  # fmt: skip
 
@@ -161,6 +162,8 @@ def needs_of(problem: Problem) -> list[Need]:
     out = [Need("scale")]
     if recipe.weight is not None:
         out.append(Need("weights"))
+    if recipe.q is not None or recipe.k is not None:
+        out.append(Need("before"))
     if recipe.output_factor is not None:
         out.append(Need("output factor"))
     if not plain_heads(recipe.kv_head):

@@ -82,7 +82,7 @@ class Subject:
         recipe = self.run.recipe
         if recipe is None:
             return tuple(map(Num, self.run.integers()))
-        found = (recipe.keep, recipe.score, recipe.weight, recipe.output_factor)
+        found = (recipe.q, recipe.k, recipe.keep, recipe.score, recipe.weight, recipe.output_factor)
         return tuple(e for e in found if e is not None)
 
     @property

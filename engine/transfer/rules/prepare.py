@@ -31,7 +31,7 @@ from engine.cuir.nodes import (
     Unary,
     walk_expr,
 )
-from engine.cuir.quote import assign, block, call, expr, stmt
+from engine.cuir.quote import assign, block, call, expr
 from engine.errors import TransferError
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.match import Attention
@@ -65,7 +65,8 @@ FLOATS = ("T", "f16", "bf16", "f32")
 
 @dataclass
 class _Writer:
-    """The statements of one kernel: `before` those for all heads, `inside` those for one head."""
+    """The statements of one kernel: `before` those for all heads, `inside` those for one head, whose
+    loads come first, so that all of them are on their way together."""
 
     item: Prepared
     raw: Input
@@ -77,6 +78,7 @@ class _Writer:
     h: Name
     row0: Name
     before: list[Stmt] = field(default_factory=list)
+    loads: list[Stmt] = field(default_factory=list)
     inside: list[Stmt] = field(default_factory=list)
     known: dict[Expr, Name] = field(default_factory=dict)
     tiles: set[str] = field(default_factory=set)  # the names of tiles
@@ -189,7 +191,7 @@ class _Writer:
             return self.known[load]
         assert isinstance(load.base, Name)
         *outer, last = load.index
-        row, place = Name(self.item.row), Name(column)
+        row = Name(self.item.row)
         own = load.base.id == self.view
         item = None if own else self.inputs[load.base.id]
         shift = _shift(last, column)
@@ -200,9 +202,9 @@ class _Writer:
                 tile = self.region(load.base, outer[:-1], self.row0)
                 made = call("load_lines[layout](tile, shift)", layout=self.layout, tile=tile,
                             shift=shift)  # fmt: skip
-        elif last == place and _free(outer, bound):
+        elif shift is not None and _free(outer, bound):
             made = call("load_cols[layout](tile)", layout=self.layout,
-                        tile=self.region(load.base, outer, Num(0)))  # fmt: skip
+                        tile=self.region(load.base, outer, shift))  # fmt: skip
         elif last == row and _free(outer, bound):
             made = call("load_rows[layout](tile)", layout=self.layout,
                         tile=self.region(load.base, outer, self.row0))  # fmt: skip
@@ -210,7 +212,7 @@ class _Writer:
             return None
         out = Name(self.fresh("row" if own else f"{load.base.id}_tile"))
         self.elements[out.id] = self.fresh("x" if own else f"{load.base.id}_at")
-        statements = self.inside if self.h.id in free_names(made) else self.before
+        statements = self.loads if self.h.id in free_names(made) else self.before
         statements.append(Assign(out.id, made))
         if made.fn == "load_lines":
             self.tiles.add(out.id)
@@ -271,7 +273,8 @@ def kernel_of(
     made = substitute(made, {**own, "b": b, "h": h})
     writer = _Writer(item, raw, view, extra, fresh, layout, b, h, row0)
     value = writer.value(made)
-    read = {n for s in (*writer.before, *writer.inside) for n in _reads(s)}
+    inside = (*writer.loads, *writer.inside)
+    read = {n for s in (*writer.before, *inside) for n in _reads(s)}
     body = block(
         """
         view = gmem[T](raw, args.B, heads, rows, D)
@@ -288,7 +291,7 @@ def kernel_of(
         view=view, raw=Attr(ARGS, found.fields[item.role]), heads=heads, rows=rows, D=Name("D"),
         ready=ready, field=Attr(ARGS, item.field),
         views=tuple(_view(i) for i in words.tensors if i.name in read), tiles=tiles, count=ROWS,
-        b=b, row0=row0, before=tuple(writer.before), h=h, inside=tuple(writer.inside),
+        b=b, row0=row0, before=tuple(writer.before), h=h, inside=inside,
         place=Index(Name(ready), (b, h, Slice(row0))), value=value,
     )  # fmt: skip
     options = (("threads", Num(32 * WARPS)),)
@@ -327,10 +330,10 @@ def prepare(module: Module, case: Case) -> Module:
 
 
 def _instead(body: Block, old: Expr, new: Expr) -> Block:
-    return map_blocks(
-        body,
-        lambda stmts: tuple(map_stmt_exprs(s, lambda e: substitute_expr(e, old, new)) for s in stmts),
-    )
+    def change(e: Expr) -> Expr:
+        return substitute_expr(e, old, new)
+
+    return map_blocks(body, lambda stmts: tuple(map_stmt_exprs(s, change) for s in stmts))
 
 
 def _launched(module: Module, found: Attention, items: tuple[Prepared, ...]) -> Module:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from engine.cuir.nodes import Expr, Module
 from engine.spec.recipe import Recipe
-from engine.transfer.binding import Scratch
 from engine.transfer.rules.names import Fresh
 
 
@@ -22,10 +21,6 @@ class Prepared:
     rows: str
     field: str
     kernel: str
-
-    @property
-    def scratch(self) -> Scratch:
-        return Scratch(self.field, ("B", self.heads, self.rows, "D"), "T")
 
 
 def prepared_of(module: Module, recipe: Recipe) -> tuple[Prepared, ...]:
