@@ -131,6 +131,19 @@ def load_tile(part: Any, out: TileType, layout: Layout, tile: GmemTile, column: 
     return RegTile(out, data, part.step)
 
 
+def load_lines(part: Any, out: TileType, layout: Layout, tile: GmemTile, turn: int) -> RegTile:
+    if turn < 0:
+        raise part.program.stop("bad_value", part.path, f"turns rows by {turn} columns", part)
+    first, count = rows_of(part, out.layout)
+    source, start, stop = touch_tile(part, tile, tile.row + first, count)
+    columns = (torch.arange(out.layout.cols) + turn) % max(source.shape[-1], 1)
+    data = torch.zeros(count, out.layout.cols, dtype=source.dtype)
+    if stop > start:
+        row = tile.row + first
+        data[start - row : stop - row] = source[start:stop, columns]
+    return RegTile(out, data, part.step)
+
+
 def _vector(part: Any, tile: GmemTile, first: int, count: int) -> Tensor:
     source, start, stop = touch_tile(part, tile, first, count)
     data = torch.zeros(count, dtype=source.dtype)

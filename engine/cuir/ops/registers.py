@@ -282,7 +282,7 @@ def _load_tile(context: RuleContext, layout: Type, tile: Type, column: Type) -> 
     return TileType(made, loaded_as(tile.view.dtype))
 
 
-def _load_lines(context: RuleContext, layout: Type, tile: Type, column: Type) -> Type:
+def _load_lines(context: RuleContext, layout: Type, tile: Type, turn: Type) -> Type:
     if not isinstance(layout, LayoutValue) or not isinstance(tile, GmemTileType):
         return Unknown()
     if tile.vector:
@@ -405,11 +405,12 @@ OPS = (
             "it up, two neighbours in one access where strides and alignment allow.",
     ),
     op(
-        "load_lines[layout: layout](tile: tile, column: int)", "registers", rule=_load_lines,
-        execute="registers:load_tile", who=Who.PART, effects=(Effect.READS_GLOBAL,),
-        kind="tile:f32", cost="load_lines", lift="load_lines<{L}>({src:region}, {column})",
-        lower="load_lines[{L}]({src}, {column})",
-        doc="Whole rows in registers, widened: the tile's, from `column` on, 16 bytes in one "
-            "access where strides and alignment allow; 0 outside, before column 0 too.",
+        "load_lines[layout: layout](tile: tile, turn: int)", "registers", rule=_load_lines,
+        execute="registers:load_lines", who=Who.PART, effects=(Effect.READS_GLOBAL,),
+        kind="tile:f32", cost="load_lines", lift="load_lines<{L}>({src:region}, {turn})",
+        lower="load_lines[{L}]({src}, {turn})",
+        doc="Whole rows in registers, widened: the tile's, turned left by `turn` columns (0 or "
+            "more), so that column `turn` of the tensor comes first and its first column after its "
+            "last. 16 bytes in one access where strides and alignment allow; absent rows are 0.",
     ),
 )  # fmt: skip

@@ -187,21 +187,20 @@ class _Writer:
 
     def loaded(self, load: Index, column: str) -> Name | None:
         """The tile or vector with the elements of `load`; None where each is loaded by itself."""
-        if load in self.known:
-            return self.known[load]
         assert isinstance(load.base, Name)
         *outer, last = load.index
         row = Name(self.item.row)
         own = load.base.id == self.view
-        item = None if own else self.inputs[load.base.id]
+        item = self.raw if own else self.inputs[load.base.id]
         shift = _shift(last, column)
         bound = {self.item.row, column}
         made: Call | None = None
         if shift is not None and len(outer) and outer[-1] == row and _free(outer[:-1], bound):
-            if item is None or item.dtype in FLOATS:
+            if item.dtype in FLOATS:
                 tile = self.region(load.base, outer[:-1], self.row0)
-                made = call("load_lines[layout](tile, shift)", layout=self.layout, tile=tile,
-                            shift=shift)  # fmt: skip
+                columns = Name("D") if own else _size(item.dims[-1])
+                made = call("load_lines[layout](tile, turn)", layout=self.layout, tile=tile,
+                            turn=_turn(shift, columns))  # fmt: skip
         elif shift is not None and _free(outer, bound):
             made = call("load_cols[layout](tile)", layout=self.layout,
                         tile=self.region(load.base, outer, shift))  # fmt: skip
@@ -210,13 +209,15 @@ class _Writer:
                         tile=self.region(load.base, outer, self.row0))  # fmt: skip
         if made is None:
             return None
+        if made in self.known:
+            return self.known[made]
         out = Name(self.fresh("row" if own else f"{load.base.id}_tile"))
         self.elements[out.id] = self.fresh("x" if own else f"{load.base.id}_at")
         statements = self.loads if self.h.id in free_names(made) else self.before
         statements.append(Assign(out.id, made))
         if made.fn == "load_lines":
             self.tiles.add(out.id)
-        self.known[load] = out
+        self.known[made] = out
         return out
 
     def region(self, base: Expr, outer: list[Expr], first: Expr) -> Expr:
@@ -237,6 +238,25 @@ def _shift(index: Expr, column: str) -> Expr | None:
         case Binary("-", Name(id), s) if id == column and column not in free_names(s):
             return Num(-s.value) if isinstance(s, Num) else Unary("-", s)
     return None
+
+
+def _turn(shift: Expr, columns: Expr) -> Expr:
+    """By how much a row of so many columns is turned left for its element at column + shift. A
+    spec reads no element beside a row, so what comes round its end is read by none."""
+    half = Binary("//", columns, Num(2))
+    match shift:
+        case Num(value):
+            return shift if value >= 0 else Binary("-", columns, Num(-value))
+        case Unary("-", by):
+            # Rows have a multiple of eight columns: half of them is as much either way.
+            return half if by == half else Binary("-", columns, by)
+    return shift
+
+
+def _size(dim: str) -> Expr:
+    if dim == "D":
+        return Name("D")
+    return Num(int(dim)) if dim.isdigit() else Attr(ARGS, dim)
 
 
 def _canonical(made: Expr, raw: Input, view: str) -> Expr:

@@ -73,25 +73,25 @@ struct IsLines<Lines<M, N, WARPS>> {
 
 }  // namespace detail
 
-// The tile's rows from `column` on, widened, 0 outside: 16 bytes in one access where rows and `column`
-// allow it, else element by element. The tensor is not written while the kernel runs.
+// The tile's rows, widened, turned left by `turn` columns: column `turn` of the tensor comes first, and
+// its first column after its last. 16 bytes in one access where rows and `turn` allow it, else element
+// by element; absent rows are 0. The tensor is not written while the kernel runs.
 template <typename Layout, typename T>
-__device__ __forceinline__ Tile<Layout> load_lines(const GmemTile<T>& tile, int column) {
+__device__ __forceinline__ Tile<Layout> load_lines(const GmemTile<T>& tile, int turn) {
   static_assert(sizeof(T) == 2 || std::is_same_v<T, float>, "lines are of floats");
   constexpr int N = detail::IsLines<Layout>::COLS;
   constexpr int PER = 16 / sizeof(T);
   const bool there = detail::in_line<N>();
-  const int first = column + LineCols<N>::index(0);
+  const int first = turn + LineCols<N>::index(0);
   Tile<Layout> result;
 #pragma unroll
   for (int slot = 0; slot < RowOf<Layout>::SIZE; ++slot) {
     const int row = RowOf<Layout>::index(slot);
-    if (tile.vectors & (column % PER == 0)) {
+    const bool inside = there & tile.has(row);
+    if (tile.vectors & (turn % PER == 0)) {
 #pragma unroll
       for (int piece = 0; piece < 8; piece += PER) {
-        const int at = first + piece;
-        const bool inside =
-            there & tile.has(row) & (static_cast<unsigned>(at) < static_cast<unsigned>(tile.columns));
+        const int at = (first + piece) % tile.columns;
         const uint4 bits = detail::load_16_bytes(tile.row(row) + at, inside);
         const unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
 #pragma unroll
@@ -107,9 +107,7 @@ __device__ __forceinline__ Tile<Layout> load_lines(const GmemTile<T>& tile, int 
     } else {
 #pragma unroll
       for (int e = 0; e < 8; ++e) {
-        const int at = first + e;
-        const bool inside =
-            there & tile.has(row) & (static_cast<unsigned>(at) < static_cast<unsigned>(tile.columns));
+        const int at = (first + e) % tile.columns;
         result.value[slot * 8 + e] =
             inside ? widen(__ldg(tile.row(row) + at * tile.column_stride)) : 0.0f;
       }
