@@ -194,12 +194,16 @@ def load_vector(op: Bound) -> Demand:
 
 
 def load_lines(op: Bound) -> Demand:
-    """16 bytes in one access, all of a thread's accesses before the first is waited for."""
-    source, lines = op.operands.get("tile"), op.result
+    """16 bytes in one access, all of a thread's accesses before the first is waited for. Turned
+    rows are on their way to L1 already."""
+    source, lines, turn = op.operands.get("tile"), op.result, op.operands.get("turn")
     if not isinstance(source, GmemTileType) or not isinstance(lines, TileType):
         return Demand()
     size = DTYPES[source.view.dtype].size * elements(lines.layout)
-    return Demand(memory=size / 16, alu=size / 4, l2=size, far=1)
+    issued = Demand(memory=size / 16, alu=size / 4)
+    if isinstance(turn, Scalar) and turn.value == 0:
+        return issued + Demand(l2=size, dram=size, far=1)
+    return issued + Demand(near=1)
 
 
 # --- matmul --------------------------------------------------------------------------------------
@@ -261,7 +265,7 @@ def store(op: Bound) -> Demand:
     if isinstance(place, SharedType):
         return Demand(shared=2 * count, alu=count / 2, memory=count / 2, loads=0, barriers=1)
     if tile.layout.family.name == "lines":  # packed in pairs, eight columns per access
-        return Demand(alu=count, memory=count / 8, l2=2 * count)
+        return Demand(alu=count, memory=count / 8, l2=2 * count, dram=2 * count)
     # To global memory: packed in pairs, exchanged within a quad, eight columns per access.
     return Demand(alu=count * 1.5, memory=count / 2 + count / 8, l2=2 * count, shuffles=4)
 

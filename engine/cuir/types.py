@@ -43,8 +43,8 @@ class LayoutFamily:
     """How the registers of one matrix instruction hold a tile.
 
     `acc` and `a` name the layouts of the accumulator and of the left operand (None: it has none);
-    `needs` is the instruction (see arch.toml; None: no special one); `unit` says who holds one tile:
-    the whole block or a warpgroup.
+    `needs` is the instruction (see arch.toml; None: no special one); `unit` says who holds one
+    tile: the whole block or a warpgroup.
     """
 
     name: str

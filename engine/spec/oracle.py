@@ -20,8 +20,8 @@ from engine.cuir.scalar import evaluate
 from engine.spec.flex import Mod
 from engine.spec.load import surroundings
 from engine.spec.modes import OnCpu, Widen
-from engine.spec.prologue import rows_made
 from engine.spec.program import Program, index_grid, program_of
+from engine.spec.prologue import rows_made
 from engine.spec.recipe import Input, Recipe
 from engine.spec.signature import Described
 from engine.spec.source import read_source
@@ -170,7 +170,7 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> Expected:
 def operand(
     recipe: Recipe, role: str, inputs: Mapping[str, torch.Tensor], env: Mapping[str, Any]
 ) -> torch.Tensor:
-    """q or k as it is multiplied, [B, heads, rows, D] in float64. `env` has sizes and extra inputs."""
+    """q or k as it is multiplied, [B, heads, rows, D]; `env` has sizes and extra inputs."""
     raw = canonical_layout(recipe, role, inputs).to(torch.float64)
     made = recipe.q if role == "q" else recipe.k
     if made is None:

@@ -43,7 +43,7 @@ def product_of(expr: Expr, j: str, floats: frozenset[str]) -> Product | None:
         case _:
             return None
     reads = [e for e in _float_loads(body, floats) if mentions(e, var)]
-    if not {mentions(e, j) for e in reads} == {False, True}:
+    if {mentions(e, j) for e in reads} != {False, True}:
         return None
     sides = list(_sides(body, j, floats))
     scalars = tuple(f for f, _ in sides if _is_scalar(f, var))
@@ -132,15 +132,15 @@ def _side(role: str, expr: Expr, var: str, floats: frozenset[str], rows: frozens
         return len(varying), len(set(loads))
 
     ranks = sorted(((rank(loads), name) for name, loads in found.items()), reverse=True)
-    if not ranks or len(ranks) > 1 and ranks[0][0] == ranks[1][0]:
+    if not ranks or (len(ranks) > 1 and ranks[0][0] == ranks[1][0]):
         raise NotAttention(f"which input is {role} is unclear: several are multiplied there", LLM)
     loads = found[ranks[0][1]]
     place = _column_of(role, loads, columns)
     first = loads[0]
     load = Index(first.base, (*first.index[:place], Name(COLUMN), *first.index[place + 1 :]))
-    for e in walk_expr(expr):
-        if is_reduction(e) and mentions(e, var):
-            raise NotAttention(f"{role} is multiplied by a matrix before the product", LLM, e)
+    matrix = next((e for e in walk_expr(expr) if is_reduction(e) and mentions(e, var)), None)
+    if matrix is not None:
+        raise NotAttention(f"{role} is multiplied by a matrix before the product", LLM, matrix)
     here = _tidy_names(rename(expr, {var: Name(COLUMN)}))
     return Side(load, None if here == load else here)
 
@@ -148,7 +148,10 @@ def _side(role: str, expr: Expr, var: str, floats: frozenset[str], rows: frozens
 def _column_of(role: str, loads: list[Index], columns: frozenset[str]) -> int:
     """The dimension that is the head's: the one place where the loads of a row differ."""
     places = {
-        n for load in loads for n, e in enumerate(load.index) if any(mentions(e, c) for c in columns)
+        n
+        for load in loads
+        for n, e in enumerate(load.index)
+        if any(mentions(e, c) for c in columns)
     }
     if len(places) != 1:
         raise NotAttention(f"the columns of {role} are no dimension of their own", LLM, loads[0])

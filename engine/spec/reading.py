@@ -112,7 +112,8 @@ def trace_once(
         reading = read_output(expr, outputs, {t.name: t.dims for t in program.tensors}, floats)
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
-    names = frozenset(load.base.id for load in (reading.q, reading.k) if isinstance(load.base, Name))
+    bases = (reading.q.base, reading.k.base)
+    names = frozenset(base.id for base in bases if isinstance(base, Name))
     lines = lines_by_kind(expr, trace.lines, floats, names)
     for role, side in zip("qk", reading.sides, strict=True):
         lines[role] = lines_of(side, trace.lines)

@@ -1,9 +1,9 @@
 """The recipe: what a spec asks of an attention kernel, read from its traced graph.
 
 All expressions are CuIR expressions (engine.cuir.nodes) over these free names:
-`x` (the dot product <q_i, k_j> of what q and k become, before any scale), `s` (the finished score, in `weight` only),
-`b`, `h`, `i`, `j` (batch, query head, query row, key row), the sizes `B`, `Hq`, `Hkv`, `Nq`, `Nk`,
-`D`, `Dv`, and `Index(Name(input), ...)` loads of extra inputs.
+`x` (the dot product <q_i, k_j> of what q and k become, before any scale), `s` (the finished score,
+in `weight` only), `b`, `h`, `i`, `j` (batch, query head, query row, key row), the sizes `B`, `Hq`,
+`Hkv`, `Nq`, `Nk`, `D`, `Dv`, and `Index(Name(input), ...)` loads of extra inputs.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class Recipe:
     kv_head: Expr
     output_dims: tuple[str, ...]
     empty_rows: EmptyRows
+    output_factor: Expr | None = None  # multiplies O per row, e.g. 1 / Nk; None is 1
+    # Sizes that the spec declares equal by giving them one name, such as Nq == Nk.
+    constraints: tuple[Expr, ...] = ()
+    clauses: tuple[Clause, ...] = field(default=())
     # What an element of q becomes before the product, over b, h, i and its column dd; of k, over b,
     # j, dd and its own head h. Loads of q and k have the dimensions of the inputs, in their order;
     # `sum_over(lambda c: ..., n)` and `max_over` run over columns. None: the element itself.
     q: Expr | None = None
     k: Expr | None = None
-    output_factor: Expr | None = None  # multiplies O per row, e.g. 1 / Nk; None is 1
-    # Sizes that the spec declares equal by giving them one name, such as Nq == Nk.
-    constraints: tuple[Expr, ...] = ()
-    clauses: tuple[Clause, ...] = field(default=())
 
     def expressions(self) -> tuple[Expr, ...]:
         """What is computed per element or per row."""

@@ -133,7 +133,9 @@ class Binding:
             tuple(SizeField(s["field"], s["size"]) for s in data["sizes"]),
             tuple(ScalarField(s["field"], parse_expr(s["value"])) for s in data["scalars"]),
             _workspace(data.get("workspace")),
-            tuple(Scratch(s["field"], tuple(s["dims"]), s["dtype"]) for s in data.get("scratch", ())),
+            tuple(
+                Scratch(s["field"], tuple(s["dims"]), s["dtype"]) for s in data.get("scratch", ())
+            ),
         )
 
 

@@ -79,7 +79,7 @@ class Call:
         return [bits(o.tensor).clone() for o in self.outputs.values()]
 
     def touched_outside(self) -> dict[str, int]:
-        """Bytes changed outside each output and all other memory of the kernel's, where any were."""
+        """Bytes changed outside of what the kernel may write, by what it is, where any were."""
         written = {**self.outputs, **self.scratch}
         if self.workspace is not None:
             written["workspace"] = self.workspace

@@ -40,8 +40,8 @@ from engine.transfer.rules.rule import Case, Plan, Rule, Step, ordered
 from engine.transfer.rules.words import Words
 
 RULES = ordered((
-    pass_inputs.RULE, prepare.RULE, score.SCORE, score.SCALE, score.CAP, exponent.RULE, mask.KEEP, mask.VISIT,
-    mask.FIND, mask.LISTED, list_kernels.LAUNCH, grid.LONGEST, grid.SPREAD,
+    pass_inputs.RULE, prepare.RULE, score.SCORE, score.SCALE, score.CAP, exponent.RULE,
+    mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH, grid.LONGEST, grid.SPREAD,
     empty_rows.RULE, normaliser.SOFTMAX, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER,
     next_tile.RULE, arithmetic.RULE, normaliser.OUTPUT, branches.RULE, list_bits.RULE, ticket.RULE,
     under_mask.RULE,

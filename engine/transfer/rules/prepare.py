@@ -65,8 +65,8 @@ FLOATS = ("T", "f16", "bf16", "f32")
 
 @dataclass
 class _Writer:
-    """The statements of one kernel: `before` those for all heads, `inside` those for one head, whose
-    loads come first, so that all of them are on their way together."""
+    """The statements of one kernel: `before` those for all heads, `inside` those for one head. Its
+    `loads` come first, so that all of them are on their way together."""
 
     item: Prepared
     raw: Input
@@ -161,7 +161,13 @@ class _Writer:
         return out
 
     def of_row(self, node: Expr) -> Expr | None:
-        """What is made of sums and sizes alone is computed once for a row: a row vector."""
+        """What is made of sums and sizes alone is computed once for a row, as a row vector; so is
+        the reciprocal of such a divisor."""
+        match node:
+            case Binary("/", left, right) if left != Num(1.0):
+                shared = self.of_row(Binary("/", Num(1.0), right))
+                if shared is not None:
+                    return Binary("*", map_expr(left, self.of_row), shared)
         names = free_names(node)
         sums = names & self.rows
         if isinstance(node, Name) or len(sums) != 1 or not self.alone(node, sums):
