@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from engine.cuir.nodes import Compare, Expr, Name
+from engine.cuir.nodes import Compare, Expr, Name, walk_expr
 from engine.cuir.printer import print_expr
 from engine.errors import SpecError
 from engine.prove.same import same_predicate
@@ -24,7 +24,7 @@ from engine.spec import build
 from engine.spec.clauses import clauses_of
 from engine.spec.divisors import nonzero_divisors
 from engine.spec.fit import NoForm, fit
-from engine.spec.folding import Tables
+from engine.spec.folding import Tables, is_of_angle
 from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
@@ -94,6 +94,7 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
     """
     best: tuple[int, Recipe] | None = None
     failure: SpecError | None = None
+    last: tuple[Read, Recipe, Sequence[Program]] | None = None  # where there is no other way
     ways: list[tuple[Tables, bool, Sequence[Program]]]
     ways = [(Tables.FORMULAS, True, varied) for varied in variations(program)]
     ways += [(tables, True, ()) for tables in Tables]
@@ -102,6 +103,9 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
         try:
             read = read_all(program, domain, varied, tables)
             recipe = _recipe(program, read, domain, closed)
+            if _computes_angles(recipe):
+                last = last or (read, recipe, varied)
+                continue
             rank = _largest_table(recipe)
             if best is not None and best[0] <= rank:
                 continue
@@ -114,6 +118,9 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
             continue
         if rank <= 1:
             break
+    if best is None and last is not None:
+        read, recipe, varied = last
+        return _validated(program, read, recipe, domain, head_sizes, varied)
     if best is None:
         assert failure is not None
         raise failure
@@ -123,6 +130,17 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
 def _largest_table(recipe: Recipe) -> int:
     """The dimensions of the largest table that the spec builds."""
     return max((len(i.dims) for i in recipe.inputs if i.derive is not None), default=0)
+
+
+def _computes_angles(recipe: Recipe) -> bool:
+    """Whether q or k is multiplied by sines or cosines of no input for each element: any table of
+    them is better."""
+    made = (recipe.q, recipe.k)
+    return any(
+        is_of_angle(e) and not load_names(e)
+        for part in made if part is not None
+        for e in walk_expr(part)
+    )  # fmt: skip
 
 
 def _validated(
