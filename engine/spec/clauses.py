@@ -157,8 +157,8 @@ def clauses_of(
     `rounded` are the lines that count positions in a type that does not hold them all.
     """
     found = [
-        _layout(recipe), *_heads(recipe), *_before(recipe, lines),
-        *_score(recipe, lines, kinds), *_extras(recipe), _mask(recipe, lines), _normaliser(recipe, lines),
+        _layout(recipe), *_heads(recipe), *_before(recipe, lines), *_score(recipe, lines, kinds),
+        *_extras(recipe), _mask(recipe, lines), _normaliser(recipe, lines),
     ]  # fmt: skip
     if recipe.output_factor is not None:
         words = f"the output is multiplied by {print_expr(recipe.output_factor)}"

@@ -133,7 +133,12 @@ def _side(role: str, expr: Expr, var: str, floats: frozenset[str], rows: frozens
 
     ranks = sorted(((rank(loads), name) for name, loads in found.items()), reverse=True)
     if not ranks or (len(ranks) > 1 and ranks[0][0] == ranks[1][0]):
-        raise NotAttention(f"which input is {role} is unclear: several are multiplied there", LLM)
+        names = " and ".join(sorted(name for of, name in ranks if of == ranks[0][0]))
+        raise NotAttention(
+            f"{role} is made of several inputs before the product ({names})" if names
+            else f"the product reads no {role}",
+            "concatenate them before the function: one input for q, one for k",
+        )  # fmt: skip
     loads = found[ranks[0][1]]
     place = _column_of(role, loads, columns)
     first = loads[0]
@@ -154,7 +159,12 @@ def _column_of(role: str, loads: list[Index], columns: frozenset[str]) -> int:
         if any(mentions(e, c) for c in columns)
     }
     if len(places) != 1:
-        raise NotAttention(f"the columns of {role} are no dimension of their own", LLM, loads[0])
+        raise NotAttention(
+            f"{role} is normalised over more than its columns, such as over all heads"
+            if len(places) > 1
+            else f"the columns of {role} are no dimension of their own",
+            LLM, loads[0],
+        )  # fmt: skip
     (place,) = places
     if len({(*e.index[:place], *e.index[place + 1 :]) for e in loads}) != 1:
         raise NotAttention(
