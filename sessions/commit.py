@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.errors import StoreError
 from engine.types import Artifact, Stage, sha256_of
 from sessions.events import Event, Unknown, encode_log
 from sessions.fold import fold
-from sessions.git_store import GitDir, blob_oid
-from sessions.session import LOG, SUMMARY, Loaded, content_path, scratch_folder, summary_of
+from sessions.git_store import WRITER, GitDir
+from sessions.pack import Object, blob_oid
+from sessions.session import LOG, SUMMARY, Loaded, content_path, summary_of
 from sessions.state import SessionState
 from sessions.tree import Tree
 
@@ -57,23 +57,23 @@ def write_commit(
         text = json.dumps(verdict.to_json(), indent=2) + "\n"
         files[f"verdicts/{verdict.gate}.json"] = text.encode("ascii")
     known = set(base.tree.blobs().values()) - damaged
-    new: dict[str, bytes] = {}
+    new: dict[str, Object] = {}
     for path, content in files.items():
-        oid = blob_oid(content)
+        blob = Object("blob", content)
+        oid = blob.oid
         tree.put(path, oid)
         if oid not in known:
-            new[oid] = content
+            new[oid] = blob
     _put_named(tree, state)
-    root, listings, oids = tree.finish()
-    git.clear_damaged([*new, *oids])
-    _same(git.write_blobs(list(new.values()), scratch_folder(git, session)), list(new), git)
-    _same(git.write_trees(listings), oids, git)
-    message = _message(session, state, events)
-    commit = git.write_commit(root, parent, message, int(time.time()))
+    root, trees = tree.finish()
+    new |= {item.oid: item for item in trees}
+    git.clear_damaged(new)
+    commit = _commit(root, parent, _message(session, state, events), int(time.time()))
+    git.write([*new.values(), commit])
     loaded = Loaded(
-        commit, base.log + lines, current, base.events + tuple(events), state, tree, base.schema
+        commit.oid, base.log + lines, current, base.events + tuple(events), state, tree, base.schema
     )
-    return Draft(loaded, (*new, *oids, commit))
+    return Draft(loaded, (*new, commit.oid))
 
 
 def by_sha256(blobs: Iterable[Blob]) -> dict[str, bytes]:
@@ -108,6 +108,16 @@ def _artifacts(state: SessionState) -> dict[str, Mapping[str, str]]:
     return {stage.value: state.stage(stage).artifacts for stage in Stage}
 
 
+def _commit(tree: str, parent: str | None, message: str, seconds: int) -> Object:
+    """A commit dated `seconds` after the epoch."""
+    name, mail = WRITER
+    by = f"{name} <{mail}> {seconds} +0000"
+    parents = f"parent {parent}\n" if parent else ""
+    return Object(
+        "commit", f"tree {tree}\n{parents}author {by}\ncommitter {by}\n\n{message}".encode()
+    )
+
+
 def _message(session: str, state: SessionState, events: Sequence[Event]) -> str:
     """The commit's message: our own words only, titles and reasons stay in the JSON."""
     kinds = ["Unknown" if isinstance(e.body, Unknown) else e.type for e in events]
@@ -120,10 +130,3 @@ def _message(session: str, state: SessionState, events: Sequence[Event]) -> str:
         f"CuBridge-Gates: {gates or 'none'}\n"
         f"CuBridge-Events: {state.count}\n"
     )
-
-
-def _same(found: Sequence[str], expected: Sequence[str], git: GitDir) -> None:
-    if list(found) != list(expected):
-        raise StoreError(
-            "git stored something else than it was given", fix=f"git -C {git.path} fsck"
-        )

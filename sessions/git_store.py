@@ -1,8 +1,8 @@
 """Object, tree, commit and ref plumbing on our bare repository.
 
 Every command has an explicit `--git-dir`, no user or system configuration, no hooks,
-`core.fsync=all`, and object names or our own checked ref names as its only arguments. The only
-visible step of a save is one ref transaction that names the old value.
+`core.fsync=all`, and object names or our own checked ref names as its only arguments. A save is two
+of them: one stores all its objects, one moves its refs, each from the value it is known to have.
 
 Measured facts behind the shape: GitPython's own writers skip fsync, `index.commit` runs hooks, and
 a `Repo` keeps two children and six descriptors open; one-shot plumbing does none of that.
@@ -12,22 +12,22 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import re
-import shutil
 import signal
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import StoreError
 from sessions.git_run import GitKilled, run_git, said_by_git
+from sessions.pack import Object, pack_of
 
 SESSIONS = "refs/cubridge/sessions/"
 UNDONE = "refs/cubridge/undone/"
 NOTHING = "0" * 40
+WRITER = "CuBridge", "cubridge@localhost"  # of every commit and entry of a reflog
 
 _OID = re.compile(r"[0-9a-f]{40}")
 _CONFIG = {
@@ -46,10 +46,8 @@ _ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",
-    "GIT_AUTHOR_NAME": "CuBridge",
-    "GIT_AUTHOR_EMAIL": "cubridge@localhost",
-    "GIT_COMMITTER_NAME": "CuBridge",
-    "GIT_COMMITTER_EMAIL": "cubridge@localhost",
+    "GIT_COMMITTER_NAME": WRITER[0],
+    "GIT_COMMITTER_EMAIL": WRITER[1],
 }
 
 
@@ -84,41 +82,15 @@ class GitDir:
         path.chmod(0o700)
         return git
 
-    def write_blobs(self, contents: Sequence[bytes], scratch: Path) -> list[str]:
-        """Store contents and give their object names; `scratch` is a folder that is ours."""
-        if not contents:
-            return []
+    def write(self, objects: Sequence[Object]) -> None:
+        """Store objects, all in one git call; git checks each against the pack's sum.
+
+        Raises:
+            StoreError: they could not be stored.
+        """
         if not self._here():
-            raise self._gone()  # or the scratch folder would make it anew
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True, mode=0o700)
-        try:
-            for index, content in enumerate(contents):
-                (scratch / str(index)).write_bytes(content)
-            names = "".join(f"{index}\n" for index in range(len(contents)))
-            out = self._run(
-                "hash-object", "-w", "--no-filters", "--stdin-paths",
-                stdin=names.encode(), cwd=scratch,
-            )  # fmt: skip
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        return self._oids(out, len(contents))
-
-    def write_trees(self, listings: Sequence[bytes]) -> list[str]:
-        """Store trees given as `mktree` listings and give their object names."""
-        if not listings:
-            return []
-        out = self._run("mktree", "--batch", stdin=b"\n".join(listings) + b"\n")
-        return self._oids(out, len(listings))
-
-    def write_commit(self, tree: str, parent: str | None, message: str, seconds: int) -> str:
-        """Store a commit dated `seconds` after the epoch and give its object name."""
-        date = f"@{seconds} +0000"
-        out = self._run(
-            "commit-tree", tree, *(("-p", parent) if parent else ()),
-            stdin=message.encode(), env={"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date},
-        )  # fmt: skip
-        return self._oids(out, 1)[0]
+            raise self._gone()
+        self._run("unpack-objects", "-q", stdin=pack_of(objects))
 
     def move_refs(self, updates: Sequence[Update], why: str) -> None:
         """Move all refs or none, each from exactly its old value, with a reflog entry each.
@@ -212,8 +184,8 @@ class GitDir:
         """
         here = [oid for oid in oids if self._object(oid).exists()]
         for oid, content in zip(here, self.read(here), strict=True):
-            kind = b"blob" if content is None else self._kind(oid)
-            if content is None or _oid(kind, content) != oid:
+            kind = "blob" if content is None else self._kind(oid)
+            if content is None or Object(kind, content).oid != oid:
                 kept = self.path / "cubridge" / "damaged"
                 kept.mkdir(mode=0o700, exist_ok=True)
                 self._object(oid).rename(kept / oid)
@@ -276,30 +248,19 @@ class GitDir:
     def _object(self, oid: str) -> Path:
         return self.path / "objects" / oid[:2] / oid[2:]
 
-    def _kind(self, oid: str) -> bytes:
-        return self._run("cat-file", "-t", oid).strip()
-
-    def _oids(self, out: bytes, count: int) -> list[str]:
-        oids = out.decode("ascii", "replace").split()
-        if len(oids) != count or not all(_OID.fullmatch(oid) for oid in oids):
-            raise StoreError(
-                "git answered with something that is not an object name",
-                fix=f"check the store with: git -C {self.path} fsck",
-            )
-        return oids
+    def _kind(self, oid: str) -> str:
+        return self._run("cat-file", "-t", oid).decode("ascii").strip()
 
     def _run(
         self,
         *args: str,
         stdin: bytes = b"",
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
         check: bool = True,
     ) -> bytes:
         options = [part for name, value in _CONFIG.items() for part in ("-c", f"{name}={value}")]
         command = [f"--git-dir={self.path}", *options, *args]
         try:
-            done = run_git(cwd or self.path, command, stdin, {**_ENVIRONMENT, **(env or {})})
+            done = run_git(self.path, command, stdin, _ENVIRONMENT)
         except GitKilled:
             if not self._here():
                 raise self._gone() from None
@@ -310,16 +271,6 @@ class GitDir:
         if done.code > 0:
             raise error
         raise GitKilled(error.message, fix=error.fix) from error
-
-
-def blob_oid(content: bytes) -> str:
-    """The object name that git gives a content."""
-    return _oid(b"blob", content)
-
-
-def _oid(kind: bytes, content: bytes) -> str:
-    head = kind + b" %d\0" % len(content)
-    return hashlib.sha1(head + content, usedforsecurity=False).hexdigest()
 
 
 def _lines(names: Sequence[str]) -> bytes:

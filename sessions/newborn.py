@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from sessions.commit import Blob, by_sha256
 from sessions.events import Body, Event, SessionCreated, stamp
 from sessions.fold import fold
-from sessions.session import STORE_SCHEMA, Loaded
+from sessions.session import STORE_SCHEMA, Kept, Loaded
 from sessions.store import Store
 from sessions.tree import Tree
 from sessions.writer import Writer
@@ -34,6 +34,7 @@ class NewSession(Writer):
         self.holder = ""
         self.read_only = None
         self._damaged = set()
+        self._kept = Kept()
         self._removed_lock = None
         self._lock = threading.RLock()
         self._contents = by_sha256(blobs)

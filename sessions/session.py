@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from engine.errors import StoreError
 from engine.types import Artifact, Stage, sha256_of
 from sessions.events import ArtifactSet, Event, TranscriptAdded, decode_log, encode
 from sessions.fold import fold
-from sessions.git_store import SESSIONS, GitDir, blob_oid
+from sessions.git_store import SESSIONS, GitDir
+from sessions.pack import blob_oid
 from sessions.replay import describe
 from sessions.state import SessionState
 from sessions.tree import Tree
@@ -132,6 +133,31 @@ def summary_of(session: str, state: SessionState) -> bytes:
     return (json.dumps(summary, indent=2) + "\n").encode("ascii")
 
 
+class Kept:
+    """Contents by their hash, so that git is asked once: those used last, up to 32 MB in all."""
+
+    def __init__(self, limit: int = 32_000_000) -> None:
+        self._limit, self._bytes = limit, 0
+        self._contents: dict[str, bytes] = {}  # in the order of use
+        self._lock = threading.Lock()
+
+    def get(self, sha256: str) -> bytes | None:
+        """The content, which is then the last one to go."""
+        with self._lock:
+            content = self._contents.pop(sha256, None)
+            if content is not None:
+                self._contents[sha256] = content
+            return content
+
+    def put(self, sha256: str, content: bytes) -> None:
+        """Keep a content; the ones not used for longest make room."""
+        with self._lock:
+            self._bytes += len(content) - len(self._contents.pop(sha256, b""))
+            self._contents[sha256] = content
+            while self._bytes > self._limit:
+                self._bytes -= len(self._contents.pop(next(iter(self._contents))))
+
+
 class Session:
     """A session, read-only: its events, its state, its contents. `poll` follows a live writer."""
 
@@ -140,6 +166,7 @@ class Session:
         self._git = git
         self._loaded = loaded
         self._damaged: set[str] = set()  # objects found damaged while reading
+        self._kept = Kept()
 
     @property
     def commit(self) -> str:
@@ -189,9 +216,13 @@ class Session:
         Raises:
             StoreError: the session never had it, or it is damaged.
         """
+        kept = self._kept.get(sha256)
+        if kept is not None:
+            return kept
         oid = self._loaded.tree.get(content_path(sha256))
         content = self._git.read([oid])[0] if oid else None
         if content is not None and sha256_of(content) == sha256:
+            self._kept.put(sha256, content)
             return content
         if oid is not None:
             self._damaged.add(oid)
@@ -264,8 +295,3 @@ def _replace(loaded: Loaded, *, notices: tuple[str, ...], broken: bool) -> Loade
         notices,
         broken,
     )
-
-
-def scratch_folder(git: GitDir, session: str) -> Path:
-    """Where a session's writer puts contents on their way into git; the lease guards it."""
-    return git.path / "cubridge" / "tmp" / session

@@ -288,7 +288,7 @@ class Store:
         try:
             made = folder / "store.git"
             GitDir.create(made)
-            for name in ("", "locks", "tmp", "damaged"):
+            for name in ("", "locks", "damaged"):
                 (made / "cubridge" / name).mkdir(mode=0o700)
             marker = {"what": _WHAT, "schema_version": STORE_SCHEMA}
             with (made / _MARKER).open("w") as file:

@@ -1,14 +1,14 @@
 """A session's files as a git tree, of which only changed folders are written again.
 
-Pure: object names of trees are computed here (git's tree format, SHA-1) and checked against what
-git says when they are written.
+Pure: trees are made here, in git's own format, with their object names.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from sessions.pack import Object
 
 _Entry = tuple[str, str]  # type ("blob" or "tree"), object name
 
@@ -71,26 +71,21 @@ class Tree:
         for name in set(self.files(folder)) - names:
             self.remove(f"{folder}/{name}")
 
-    def finish(self) -> tuple[str, list[bytes], list[str]]:
-        """Close the changed folders, deepest first.
-
-        Returns the root's object name, the `mktree` listings to write, and the object names
-        expected for them. The root is always the last one when anything changed.
-        """
-        listings: list[bytes] = []
-        oids: list[str] = []
+    def finish(self) -> tuple[str, list[Object]]:
+        """Close the changed folders, deepest first: the root's object name, and the trees that are
+        to be stored. The root is the last of them when anything changed."""
+        trees: list[Object] = []
         for folder in sorted(self.dirty, key=lambda path: (-_depth(path), path)):
             entries = self.folders[folder]
             if not entries and folder:
                 del self.folders[folder]
                 self._enter(folder, None)
                 continue
-            listings.append(_listing(entries))
-            oids.append(_tree_oid(entries))
+            trees.append(_tree_of(entries))
             if folder:
-                self._enter(folder, oids[-1])
+                self._enter(folder, trees[-1].oid)
         self.dirty.clear()
-        return _tree_oid(self.folders[""]), listings, oids
+        return _tree_of(self.folders[""]).oid, trees
 
     def _touch(self, folder: str) -> None:
         while folder not in self.dirty:
@@ -117,14 +112,7 @@ def _depth(path: str) -> int:
 _MODES = {"blob": "100644", "tree": "40000"}
 
 
-def _listing(entries: Mapping[str, _Entry]) -> bytes:
-    lines = (
-        f"{_MODES[kind].zfill(6)} {kind} {oid}\t{name}\n" for name, (kind, oid) in entries.items()
-    )
-    return "".join(lines).encode()
-
-
-def _tree_oid(entries: Mapping[str, _Entry]) -> str:
+def _tree_of(entries: Mapping[str, _Entry]) -> Object:
     def order(item: tuple[str, _Entry]) -> bytes:
         name, (kind, _) = item
         return (name + "/" if kind == "tree" else name).encode()
@@ -133,4 +121,4 @@ def _tree_oid(entries: Mapping[str, _Entry]) -> str:
         f"{_MODES[kind]} {name}".encode() + b"\0" + bytes.fromhex(oid)
         for name, (kind, oid) in sorted(entries.items(), key=order)
     )
-    return hashlib.sha1(b"tree %d\0" % len(body) + body, usedforsecurity=False).hexdigest()
+    return Object("tree", body)

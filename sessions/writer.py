@@ -289,6 +289,8 @@ class Writer(Session):
         self._git.move_refs(updates, f"{len(events)} events")
         self._git.sync((), [ref, *undone])
         self._set(draft.loaded, ())
+        for sha256, content in self._contents.items():
+            self._kept.put(sha256, content)
         self._contents.clear()
 
     def _old_value(self, ref: str) -> str:

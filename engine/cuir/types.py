@@ -266,12 +266,14 @@ class WordsType:
 
 @dataclass(frozen=True, slots=True)
 class MapType:
-    """A tensor map: what the copy engine is told about a tensor."""
+    """A tensor map: what the copy engine is told about a tensor. `ranged`: for copies of a range of
+    a box's rows."""
 
     field: str
     dtype: str
     rank: int
     box: tuple[int | None, ...] = ()
+    ranged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from engine.lift.tokens import Tokens
 KINDS = frozenset({
     "none", "i32", "u32", "i64", "u64", "f32", "bool", "same", "tile", "region", "shared", "stages",
     "barriers", "barrier", "words", "word", "layout", "type", "coordinates", "tensor",
-    "tensor_map", "status", "kernel", "stream", "lambda",
+    "tensor_map", "row_map", "status", "kernel", "stream", "lambda",
 })  # fmt: skip
 
 

@@ -19,6 +19,8 @@ RESERVED = frozenset({
     "i32", "i64", "mma_acc", "mma_a", "wgmma_acc", "wgmma_a", "lines", "row_of", "col_of",
 })  # fmt: skip
 
+# What the copy engine is told about a tensor: the types of parameters, beside numbers.
+MAPS = {"TensorMap": "tensor_map", "RowMap": "row_map"}
 # Types of variables, parameters and results that the kernel language has.
 C_TYPES = {
     "int": "i32",
@@ -30,7 +32,7 @@ C_TYPES = {
     "void": "none",
     "cudaError_t": "status",
     "cudaStream_t": "stream",
-    "TensorMap": "tensor_map",
+    **MAPS,
     "CUtensorMap": "tensor_map",
 }
 FIELD_TYPES = {"TensorArg": "tensor", "int": "i32", "long long": "i64", "float": "f32"}

@@ -12,7 +12,7 @@ from engine.cuir.nodes import Field, Param
 from engine.errors import LiftError
 from engine.lift import ignored
 from engine.lift.provenance import Range
-from engine.lift.scope import C_TYPES, FIELD_TYPES, Signature, safe
+from engine.lift.scope import C_TYPES, FIELD_TYPES, MAPS, Signature, safe
 from engine.lift.source import Source, braces_match
 from engine.lift.syntax import KEYWORDS
 from engine.lift.tokens import Token
@@ -294,7 +294,7 @@ def _params(
         if kind == "stream":
             names.append((name, "stream"))
             continue
-        if kind not in (*NUMBERS, "tensor_map"):
+        if kind not in (*NUMBERS, *MAPS.values()):
             raise Unsupported(f"a parameter of type `{text}`")
         names.append((name, kind))
         params.append(Param(safe(name), kind))

@@ -30,6 +30,7 @@ from engine.lower.kinds import ARGS, UNKNOWN, Kinds
 from engine.lower.text import fit
 
 FIELD_TYPES = {"tensor": "TensorArg", "i32": "int", "i64": "long long", "f32": "float"}
+MAPS = {"tensor_map": "TensorMap", "row_map": "RowMap"}
 _RESULTS = {**C_TYPES, "status": "cudaError_t", "none": "void", UNKNOWN: "void"}
 
 # The text of a block: given its path, its statements and the indentation of its lines.
@@ -160,16 +161,16 @@ def param_text(function: Function, name: str, kind: str | None) -> str:
     if name == ARGS:
         whole = "const __grid_constant__ Args args"
         return whole if function.kind == "kernel" else "const Args& args"
-    if kind == "tensor_map":
-        whole = f"const __grid_constant__ TensorMap {name}"
-        return whole if function.kind == "kernel" else f"const TensorMap& {name}"
+    if kind in MAPS:
+        whole = f"const __grid_constant__ {MAPS[kind]} {name}"
+        return whole if function.kind == "kernel" else f"const {MAPS[kind]}& {name}"
     if kind is None:
         return f"int {name}"
     word = C_TYPES.get(kind)
     if word is None:
         raise LowerError(
             f"{function.name}: a parameter of type {kind} cannot be written in C++",
-            fix=f"use one of {', '.join((*NUMBERS, 'tensor_map'))}",
+            fix=f"use one of {', '.join((*NUMBERS, *MAPS))}",
         )
     return f"{word} {name}"
 

@@ -131,7 +131,7 @@ class Fragments:
     ) -> None:
         clocks = self.machine.clocks
         warps = lanes.warps
-        known = clocks.known[warps, clocks.agent(MATMUL, warps // 4 * 4)]
+        known = clocks.known[warps, clocks.agent(MATMUL, warps)]
         for n in (*reads, *writes):
             if (self.adds[n][warps] > known).any():
                 verb = "reads" if n in reads else "writes"

@@ -58,8 +58,12 @@ class Clocks:
         self.known[warps, own] = self.epoch[warps // self.per_block, own]
 
     def agent(self, kind: int, warp: Any) -> Any:
-        """The agent of a warp (numbered in the batch), within its block."""
-        return kind * self.per_block + warp % self.per_block
+        """The agent of a warp (numbered in the batch), within its block.
+
+        Matmuls are the warpgroup's: its first warp stands for all four.
+        """
+        own = warp % self.per_block
+        return kind * self.per_block + (own // 4 * 4 if kind == MATMUL else own)
 
     def of(self, warp: int) -> Clock:
         """A warp's clock, as a view."""

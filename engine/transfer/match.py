@@ -254,7 +254,7 @@ def _roles(
     values: dict[str, list[Expr]],
 ) -> tuple[dict[str, str], str]:
     """Role -> field, from the two matmuls, the stores and the one float field; and O's name."""
-    maps = _tensor_maps(kernel, host)
+    maps = tensor_maps(kernel, host)
     loaded: dict[str, str] = {}  # shared tile -> field
     stored: dict[str, str] = {}  # "tile" / "rows" -> field
     views = {
@@ -300,7 +300,7 @@ def _roles(
     return fields, accumulator
 
 
-def _tensor_maps(kernel: Function, host: Function) -> dict[str, str]:
+def tensor_maps(kernel: Function, host: Function) -> dict[str, str]:
     """Kernel parameter -> field, through the host's `tensor_map` and `run`."""
     made: dict[str, str] = {}
     out: dict[str, str] = {}

@@ -71,8 +71,7 @@ __global__ void store_kernel(const Case c, const __grid_constant__ TensorMap map
 
 // Of the box at `corner`, the tensor's rows in [r0, c0).
 template <typename T, int ROWS, int COLS>
-__global__ void rows_kernel(const Case c, const __grid_constant__ TensorMap eights,
-                            const __grid_constant__ TensorMap ones) {
+__global__ void rows_kernel(const Case c, const __grid_constant__ RowMap map) {
   const auto tile = shared<T, ROWS, COLS>(0);
   const auto bar = mbarriers<1>(ROWS * COLS * sizeof(T));
   if (elect()) mbarrier_init(bar[0], 1);
@@ -80,8 +79,7 @@ __global__ void rows_kernel(const Case c, const __grid_constant__ TensorMap eigh
   sync();
   if (elect()) {
     arrive_expect(bar[0], ROWS * COLS * sizeof(T));
-    tma_load_rows(tile, eights, ones, {c.corner[0], c.corner[1], c.corner[2], c.corner[3]}, bar[0],
-                  c.r0, c.c0);
+    tma_load_rows(tile, map, {c.corner[0], c.corner[1], c.corner[2], c.corner[3]}, bar[0], c.r0, c.c0);
   }
   wait(bar[0], 0);
   for (int e = threadIdx.x; e < ROWS * COLS; e += blockDim.x) {
@@ -377,11 +375,9 @@ int store_box(const Case& c) {
 }
 template <typename T, int ROWS, int COLS>
 int load_rows(const Case& c) {
-  const int* n = c.extent;
-  const auto eights = tensor_map<T, 8, COLS>(c.tensor, n[0], n[1], n[2], n[3]);
-  const auto ones = tensor_map<T, 1, COLS>(c.tensor, n[0], n[1], n[2], n[3]);
+  const auto map = row_map<T, ROWS, COLS>(c.tensor, c.extent[0], c.extent[1], c.extent[2], c.extent[3]);
   const cudaError_t status = run<rows_kernel<T, ROWS, COLS>>(
-      dim3(1), 128, 1024 + ROWS * COLS * static_cast<int>(sizeof(T)) + 64, 0, c, eights, ones);
+      dim3(1), 128, 1024 + ROWS * COLS * static_cast<int>(sizeof(T)) + 64, 0, c, map);
   return status != cudaSuccess ? status : cudaDeviceSynchronize();
 }
 template <typename T, int ROWS, int COLS>

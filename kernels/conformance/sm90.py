@@ -58,7 +58,7 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
     "store_box": ("", (
         "tensor_map", "shared", "fence_async", "tma_store", "tma_commit", "tma_wait",
     )),
-    "load_rows": ("", ("tma_load_rows",)),
+    "load_rows": ("", ("row_map", "tma_load_rows")),
     "ring": ("", (
         "shared_stages", "mbarriers", "mbarrier_init", "fence_barrier_init", "warpgroup_id",
         "elect", "lower_registers", "raise_registers", "wait", "arrive_expect", "arrive",

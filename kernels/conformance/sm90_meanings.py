@@ -295,25 +295,36 @@ def check_host(call: Callable[[Case], None], _: int, __: int, dtype: Any) -> str
     return ""
 
 
-RANGES = ((0, 0), (0, 7), (3, 50), (-5, 1), (8, 900), (40, 8), (-9, 900), (63, 64), (70, 75))
-
-
 def check_load_rows(call: Callable[[Case], None], rows: int, columns: int, dtype: Any) -> str:
+    """Ranges that end, begin, or do both inside the tile, and at the tensor's end; all rows outside
+    hold NaN, as does what lies around the tensor."""
     import torch
 
-    for corner, (first, last) in itertools.product(CORNERS, RANGES):
-        base = torch.randn(2, 200, 3, columns, device="cuda").to(dtype)
-        seen = torch.zeros_like(base)
-        if last > max(first, 0):
-            seen[:, max(first, 0) : last] = base[:, max(first, 0) : last]
-        tensor = torch.where(seen == 0, torch.nan, base).transpose(1, 2)
-        out = torch.full((rows, columns), float("nan"), device="cuda", dtype=dtype)
-        case = Case(tensor=tensor_arg(tensor), out=pointer(out), r0=first, c0=last)
+    for height, corner in itertools.product((200, 1), [*CORNERS, *BEFORE]):
+        first = corner[1]
+        places = {0, 1, first - 9, first, first + 1, first + 8, first + rows // 2 + 3,
+                  first + rows - 1, first + rows, first + rows + 5, height}  # fmt: skip
+        held = torch.full((2, height + 600, 3, columns), math.nan, device="cuda", dtype=dtype)
+        base = torch.randn(2, height, 3, columns, device="cuda").to(dtype)
+        tensor = held[:, 300 : 300 + height].transpose(1, 2)
+        out = torch.empty((rows, columns), device="cuda", dtype=dtype)
+        case = Case(tensor=tensor_arg(tensor), out=pointer(out))
         case.extent = (ctypes.c_int * 4)(*tensor.shape)
         case.corner = (ctypes.c_int * 4)(*corner)
-        call(case)
-        if not torch.equal(out, box_of(seen.transpose(1, 2), corner, rows, columns)):
-            return f"rows {first} to {last} of the box at {corner}"
+        for begin, end in itertools.product(sorted(places), repeat=2):
+            if begin < 0 or end > height:
+                continue
+            seen = torch.zeros_like(base)
+            held[:] = math.nan
+            if end > begin:
+                part = slice(begin, end)
+                seen[:, part] = base[:, part]
+                tensor.transpose(1, 2)[:, part] = base[:, part]
+            out.fill_(math.nan)
+            case.r0, case.c0 = begin, end
+            call(case)
+            if not torch.equal(out, box_of(seen.transpose(1, 2), corner, rows, columns)):
+                return f"rows {begin} to {end} of {height}, the box at {corner}"
     return ""
 
 

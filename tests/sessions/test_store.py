@@ -687,3 +687,17 @@ def test_verdicts_in_the_tree_show_staleness(store: Store, session: str, git: Gi
         assert isinstance(writer.events[2].body, VerdictGiven)
     found = json.loads(git("show", f"{SESSIONS}{session}:verdicts/G1.json"))
     assert found["kind"] == "stale" and "lifted changed" in found["reason"]
+
+
+def test_a_session_keeps_what_it_used_last_within_a_limit() -> None:
+    from sessions.session import Kept
+
+    kept = Kept(limit=10)
+    for name in "abc":
+        kept.put(name, name.encode() * 4)
+    assert (kept.get("a"), kept.get("b"), kept.get("c")) == (None, b"bbbb", b"cccc")
+    kept.get("b")
+    kept.put("d", b"dd" * 2)
+    assert (kept.get("b"), kept.get("c")) == (b"bbbb", None)
+    kept.put("e", b"e" * 11)
+    assert kept.get("e") is None

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions.git_store import GitDir, blob_oid
+from sessions.git_store import GitDir
+from sessions.pack import Object, blob_oid
 from sessions.tree import Tree
 
 # Names that sort differently as files and as folders ("a", "a.b", "a/b", "a-b") on purpose.
@@ -39,14 +40,14 @@ def test_changes_give_the_same_tree_as_building_anew(rounds: Sequence[Sequence])
             elif fits(files, path):
                 tree.put(path, blob_oid(content))
                 files[path] = blob_oid(content)
-        root, listings, oids = tree.finish()
-        assert len(listings) == len(oids) and (not oids or oids[-1] == root)
+        root, trees = tree.finish()
+        assert not trees or trees[-1].oid == root
         assert tree.blobs() == files
         anew = Tree()
         for path, oid in files.items():
             anew.put(path, oid)
         assert anew.finish()[0] == root
-        assert tree.finish() == (root, [], [])
+        assert tree.finish() == (root, [])
 
 
 @pytest.fixture(scope="module")
@@ -56,23 +57,23 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> GitDir:
 
 def test_git_agrees(repository: GitDir) -> None:
     contents = [b"one", b"two"]
-    scratch = repository.path / "scratch"
-    assert repository.write_blobs(contents, scratch) == [blob_oid(c) for c in contents]
-    assert not scratch.exists()
     tree = Tree()
     for path in ("session.json", "a/b", "a.b", "a-b", "a0/x/y", "B", "_", "content/ab/cd"):
         tree.put(path, blob_oid(contents[len(path) % 2]))
-    root, listings, oids = tree.finish()
-    assert repository.write_trees(listings) == oids
-    commit = repository.write_commit(root, None, "x\n", 0)
-    listing = repository.list_tree(commit)
+    root, trees = tree.finish()
+    who = "A <a@b> 0 +0000"
+    text = f"tree {root}\nauthor {who}\ncommitter {who}\n\nx\n"
+    commit = Object("commit", text.encode())
+    repository.write([*(Object("blob", c) for c in contents), *trees, commit])
+    listing = repository.list_tree(commit.oid)
     assert listing is not None
     assert Tree.of(listing).blobs() == tree.blobs()
     again = Tree.of(listing)
     again.put("a/c", blob_oid(b"one"))
-    _, listings, oids = again.finish()
-    assert len(oids) == 2  # the folder and the root
-    assert repository.write_trees(listings) == oids
+    _, trees = again.finish()
+    assert len(trees) == 2  # the folder and the root
+    repository.write(trees)
+    assert repository.missing([item.oid for item in trees]) == set()
     done = subprocess.run(
         ["git", "-C", str(Path(repository.path)), "fsck", "--strict"],
         capture_output=True, text=True, check=False,

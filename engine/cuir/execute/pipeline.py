@@ -293,18 +293,15 @@ def tma_load(
 
 
 def tma_load_rows(
-    part: Any, out: Any, dst: Shared, eights: TensorMap, ones: TensorMap, coords: list[int],
-    bar: BarrierRef, begin: int, end: int,
+    part: Any, out: Any, dst: Shared, map: TensorMap, coords: list[int], bar: BarrierRef,
+    begin: int, end: int,
 ) -> None:  # fmt: skip
     one_thread(part, "tma_load_rows")
-    if eights.view.field is not ones.view.field or eights.view.shape != ones.view.shape:
-        program = part.program
-        program.report(
-            "type_mismatch", part.path,
-            f"maps of {eights.view.field.name} and {ones.view.field.name}, not of one tensor",
-            part.index,
-        )  # fmt: skip
-    tile, column = _place(part, eights, coords)
+    tile, column = _place(part, map, coords)
+    rows = map.view.shape[-2]
+    if begin < 0 or end > rows:
+        message = f"rows {begin} to {end} of {map.view.field.name}, which has {rows}"
+        part.program.report("out_of_bounds", part.path, message, part.index)
     data = rows_between(_box(part, tile, column, dst.type), tile.row, 1, begin, end)
     _start_load(part, dst, tile, data, bar)
 

@@ -17,6 +17,16 @@ from engine.cuir.types import (
 def _tensor_map(
     context: RuleContext, dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type
 ) -> Type:
+    return _map(dtype, field, dims, box, swizzle, ranged=False)
+
+
+def _row_map(
+    context: RuleContext, dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type
+) -> Type:
+    return _map(dtype, field, dims, box, swizzle, ranged=True)
+
+
+def _map(dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type, *, ranged: bool) -> Type:
     if not (isinstance(dtype, DTypeValue) and isinstance(field, FieldType)):
         return Unknown()
     if not (isinstance(dims, ListType) and isinstance(box, ListType)):
@@ -39,7 +49,7 @@ def _tensor_map(
             )
     if any(s is not None and not 1 <= s <= 256 for s in sizes):
         mismatch(f"a box side has 1 to 256 elements, not {sizes[0]} x {sizes[1]}")
-    return MapType(field.name, dtype.dtype.name, len(dims.items), sizes)
+    return MapType(field.name, dtype.dtype.name, len(dims.items), sizes, ranged)
 
 
 def _run(
@@ -84,6 +94,16 @@ OPS = (
         doc="A tensor map of a field: sizes outermost first, strides from the argument, the box "
             "[rows, columns] of one copy, and the swizzle in bytes. Rows wider than the swizzle "
             "are moved as that many boxes side by side.",
+    ),
+    op(
+        "row_map[T: dtype](field: field, dims: list, *, box: coords, swizzle: int)", "host",
+        rule=_row_map, execute="host:tensor_map", who=Who.HOST,
+        kind="row_map",
+        lift="row_map<{T}, {rows}, {columns}>({field:tensor}, {dims...})"
+            " -> row_map[{T}]({field}, [{dims...}], box=[{rows}, {columns}], swizzle=128)",
+        lower="row_map[{T}]({field}, [{dims...}], box=[{rows}, {cols}], swizzle=128)"
+            " -> row_map<{T}, {rows}, {cols}>({field}, {dims...})",
+        doc="tensor_map for tma_load_rows: what takes a range of a box's rows.",
     ),
     op(
         "run(kernel: kernel, args: list, *, grid: coords, threads: int, shared: int)", "host",

@@ -44,12 +44,14 @@ def _named(context: RuleContext, id: Type, threads: Type) -> Type:
 
 
 def _bulk(
-    context: RuleContext, name: str, map: Type, coords: Type, tile: Type, height: int | None = None
+    context: RuleContext, name: str, map: Type, coords: Type, tile: Type, ranged: bool = False
 ) -> Type:
-    """`height` is a box's number of rows where it is not the tile's."""
+    """`ranged`: a range of the box's rows is moved."""
     async_tiles(context, name, tile)
     if not isinstance(map, MapType) or not isinstance(tile, SharedType):
         return Nothing()
+    if map.ranged != ranged:
+        mismatch(f"{name} takes what {'row_map' if ranged else 'tensor_map'} makes")
     if isinstance(coords, ListType) and len(coords.items) != map.rank:
         mismatch(
             f"{name}: {len(coords.items)} coordinates for a map of rank {map.rank} "
@@ -59,9 +61,8 @@ def _bulk(
         mismatch(f"{name}: the map holds {map.dtype} and the shared tile {tile.dtype}")
     if len(map.box) == 2:
         rows, cols = map.box
-        if rows is not None and rows != (height or tile.rows):
-            where = f"where {height} are moved" if height else f"and a shared tile of {tile.rows}"
-            mismatch(f"{name}: a box of {rows} rows {where}")
+        if rows is not None and rows != tile.rows:
+            mismatch(f"{name}: a box of {rows} rows and a shared tile of {tile.rows}")
         if cols is not None and (cols > tile.cols or tile.cols % cols):
             mismatch(f"{name}: boxes of {cols} columns do not tile {tile.cols} columns")
     return Nothing()
@@ -72,12 +73,9 @@ def _tma_load(context: RuleContext, dst: Type, map: Type, coords: Type, bar: Typ
 
 
 def _tma_load_rows(
-    context: RuleContext, dst: Type, eights: Type, ones: Type, coords: Type, bar: Type,
-    begin: Type, end: Type,
-) -> Type:  # fmt: skip
-    for map, rows in ((eights, 8), (ones, 1)):
-        _bulk(context, "tma_load_rows", map, coords, dst, rows)
-    return Nothing()
+    context: RuleContext, dst: Type, map: Type, coords: Type, bar: Type, begin: Type, end: Type
+) -> Type:
+    return _bulk(context, "tma_load_rows", map, coords, dst, ranged=True)
 
 
 def _tma_store(context: RuleContext, map: Type, coords: Type, src: Type) -> Type:
@@ -189,20 +187,21 @@ OPS = (
             "towards the barrier's phase. A tile wider than the map's box takes several boxes.",
     ),
     op(
-        "tma_load_rows(dst: shared, eights: map, ones: map, coords: coords, bar: barrier, "
-        "begin: int, end: int)", "pipeline",
+        "tma_load_rows(dst: shared, map: map, coords: coords, bar: barrier, begin: int, end: int)",
+        "pipeline",
         rule=_tma_load_rows, execute="pipeline:tma_load_rows", who=Who.THREAD, proxy=Proxy.ASYNC,
         pending=Pending.BULK_LOAD, effects=(Effect.WRITES_SHARED, Effect.READS_GLOBAL),
         needs="tma",
         cost="tma_load",
-        lift="tma_load_rows({dst:shared}, {eights:tensor_map}, {ones:tensor_map}, "
-            "{ {c...} }, {bar:barrier}, {begin}, {end}) -> "
-            "tma_load_rows({dst}, {eights}, {ones}, [{c...}], {bar}, {begin}, {end})",
-        lower="tma_load_rows({dst}, {eights}, {ones}, [{c...}], {bar}, {begin}, {end})"
-            " -> tma_load_rows({dst}, {eights}, {ones}, {{c...}}, {bar}, {begin}, {end})",
-        doc="tma_load of the tensor's rows from `begin` to the one before `end`; the tile's other "
-            "rows are zeros, whatever the tensor holds there. Moved in boxes of eight rows, and of "
-            "one row where eight cross an end: two maps of one tensor.",
+        lift="tma_load_rows({dst:shared}, {map:row_map}, { {c...} }, {bar:barrier}, {begin}, {end})"
+            " -> tma_load_rows({dst}, {map}, [{c...}], {bar}, {begin}, {end})",
+        lower="tma_load_rows({dst}, {map}, [{c...}], {bar}, {begin}, {end})"
+            " -> tma_load_rows({dst}, {map}, {{c...}}, {bar}, {begin}, {end})",
+        doc="tma_load of the tensor's rows from `begin` (0 at least) to the one before `end` (at "
+            "most as many as there are); the tile's other rows are zeros, whatever the tensor "
+            "holds there. As fast as tma_load, but in boxes of eight rows and of one where the "
+            "range ends inside the tile and begins there too, or ends before the tensor has as "
+            "many rows as a tile. The map is a row_map.",
     ),
     op(
         "tma_store(map: map, coords: coords, src: shared)", "pipeline", rule=_tma_store,

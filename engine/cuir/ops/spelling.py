@@ -33,7 +33,7 @@ class Spelling:
     f32, bool, same (C++'s common type of the arguments), view:{T} (of global memory, with elements
     T), region:{v} and element:{v} (of the view in hole v), tile:f32, tile:bool (bits), tile:{x} (in
     registers, with elements as x has, or returns them), shared, stages, barriers, barrier, words,
-    word, layout, type, tensor_map, status.
+    word, layout, type, tensor_map, row_map, status.
 
     `elements` is the hole whose items' elements the op's lambda takes before it takes whole
     coordinates, `condition` whether the lambda is a predicate.

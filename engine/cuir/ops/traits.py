@@ -39,7 +39,7 @@ HINTS = _those(lambda spec: not spec.effects and any(o.kind == "map" for o in sp
 """They read and write nothing of the tensor whose map they are given."""
 PLACES = _those(
     lambda spec: spec.is_value and spec.spelling.kind.partition(":")[0] in (
-        "view", "shared", "stages", "barriers", "words", "tensor_map",
+        "view", "shared", "stages", "barriers", "words", "tensor_map", "row_map",
     )
 )  # fmt: skip
 """They name memory."""

@@ -153,20 +153,26 @@ class Matmul:
         block = int(lanes.threads[0]) // machine.threads
         base = block * memory.shared_bytes
 
-        def operand(fetch: Any, rows: int, turned: bool) -> Array:
+        def operand(fetch: Any, rows: int, turned: bool, by_warp: bool) -> Array:
+            """Where the operand lies. Every warp reads all of B, and of A its own 16 rows."""
             bits = memory.same(fetch(lanes), lanes, at, "a descriptor")
             place = Descriptor.read(int(bits[0])).addresses(rows, self.k, self.size, turned)
             if int(place.max()) + self.size > memory.shared_bytes:
                 machine.report("out of bounds", at, "an operand past shared memory", lanes)
                 place = np.minimum(place, memory.shared_bytes - self.size)
-            flat = np.unique(place.reshape(-1) // memory.granule) * memory.granule + base
-            wide = Lanes(np.repeat(lanes.threads[:1], len(flat)))
+            parts = [
+                np.unique(part.reshape(-1) // memory.granule) * memory.granule + base
+                for part in (place.reshape(4, -1) if by_warp else [place])
+            ]
+            parts = parts if by_warp else parts * 4
+            flat = np.concatenate(parts)
+            wide = Lanes(np.repeat(lanes.threads[::WARP], [len(part) for part in parts]))
             memory.order("shared", flat, memory.granule, wide, at, False, MATMUL, True)
             memory.note_unset("shared", flat, memory.granule, at)
             return place + base
 
-        a = None if self.a_registers else operand(self.a[0], 64, self.turn_a)
-        b = operand(self.b, self.n, self.turn_b)
+        a = None if self.a_registers else operand(self.a[0], 64, self.turn_a, True)
+        b = operand(self.b, self.n, self.turn_b, False)
         epoch = int(clocks.epoch[block, clocks.agent(MATMUL, leader)])
         go_on = memory.same(self.accumulate(lanes), lanes, at, "a scale")
         flight = _Flight(epoch, self, lanes, a, b, go_on)

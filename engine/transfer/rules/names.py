@@ -31,7 +31,7 @@ _CUDA = """
 threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 nv_bfloat16 cudaStream_t
 cudaError_t cudaSuccess int32_t int64_t uint32_t uint64_t size_t int2 int4 uint4 float2 float4
 INFINITY NAN NULL EOF INT_MAX INT_MIN M_PI FLT_MAX FLT_MIN assert errno std main unix linux
-cubridge TensorArg TensorMap CUtensorMap is_same_v
+cubridge TensorArg TensorMap RowMap CUtensorMap is_same_v
 """
 CUDA = frozenset(_CUDA.split())
 """What CUDA's and C's headers define, macros among them."""

@@ -13,36 +13,23 @@ from dataclasses import dataclass, replace
 
 from engine.cuir.nodes import (
     Assign,
-    Binary,
-    Bool,
+    Attr,
     Call,
-    Compare,
     Do,
     Expr,
     Function,
-    If,
     Module,
     Name,
-    Num,
-    Param,
     Stmt,
-    Tuple,
     walk_block,
 )
 from engine.cuir.ops.traits import MATMULS
 from engine.cuir.quote import expr
 from engine.transfer import schedule as intervals
 from engine.transfer.extremes import spread
-from engine.transfer.match import Attention, base_name
-from engine.transfer.rewrite import (
-    Block,
-    map_blocks,
-    map_function,
-    map_stmt_exprs,
-    substitute,
-    substitute_expr,
-)
-from engine.transfer.rules.lists import KEYS, ZERO, Area, Lists, launches, with_view, word_of
+from engine.transfer.match import Attention, base_name, tensor_maps
+from engine.transfer.rewrite import Block, map_blocks, map_function, substitute
+from engine.transfer.rules.lists import KEYS, ZERO, Area, Lists, with_view, word_of
 from engine.transfer.rules.mask import descends
 from engine.transfer.rules.names import locals_for
 from engine.transfer.rules.rule import Case, Rule
@@ -107,7 +94,7 @@ def _kept(case: Case) -> Kept:
 def leave_out(module: Module, case: Case) -> Module:
     """The module whose copies of V take each block's range of keys alone."""
     found, kept, lists = case.found, _kept(case), case.lists
-    kernel = module.function(found.kernel)
+    kernel, host = module.function(found.kernel), module.function(found.host)
     count = module.function(found.schedule.count)
     tiles, asked = _asked(kernel, found)
     there = {p.name: a for p, a in zip(count.params, asked.args, strict=True)}
@@ -123,48 +110,46 @@ def leave_out(module: Module, case: Case) -> Module:
         given.append(Assign(name, substitute(value, there)))
         return Name(name)
 
-    begin, end = named("begin", kept.begin), named("end", kept.end)
-    copies = _Copies(_value_tile(kernel, found), asked.params[1], begin, end)
-    maps = {m for _, s in walk_block(kernel.body, ("",)) if (m := copies.map_of(s)) is not None}
-    if maps:
-        (whole,) = maps
-        copies = replace(copies, eights=Name(fresh("v_eights")), ones=Name(fresh("v_ones")))
-        module = _with_maps(module, found, whole, copies)
+    copies = _Copies(_value_tile(kernel, found), named("begin", kept.begin), named("end", kept.end))
+    field = found.fields["v"]
+    maps = frozenset(p for p, f in tensor_maps(kernel, host).items() if f == field)
 
-    def edit(function: Function) -> Function:
+    def in_kernel(function: Function) -> Function:
         body = map_blocks(function.body, copies.edit)
         body = map_blocks(body, lambda b: _after_count(b, copies, found, tuple(given)))
+        params = tuple(replace(p, type="row_map") if p.name in maps else p for p in function.params)
         if lists is not None:
             body, _ = with_view(body, found, lists)
-        return replace(function, body=body)
+        return replace(function, params=params, body=body)
 
-    return map_function(module, kernel.name, edit)
+    def on_host(body: Block) -> Block:
+        return tuple(_with_row_map(stmt, field) for stmt in body)
+
+    module = map_function(module, kernel.name, in_kernel)
+    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, on_host)))
+
+
+def _with_row_map(stmt: Stmt, field: str) -> Stmt:
+    """The host's statement that makes a tensor map of `field`, for copies of a range of rows."""
+    match stmt:
+        case Assign(name, Call("tensor_map", (Attr(_, made), *_)) as call) if made == field:
+            return Assign(name, replace(call, fn="row_map"))
+    return stmt
 
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """The copies into the shared tiles called `tiles`, of `keys` keys each, and the range that they
-    take: its first key and the one past its last. `eights` and `ones` are the maps of a bulk copy's
-    rows."""
+    """The copies into the shared tiles called `tiles`, and the range of keys that they take: its
+    first one and the one past its last."""
 
     tiles: str
-    keys: Expr
     begin: Expr
     end: Expr
-    eights: Name | None = None
-    ones: Name | None = None
-
-    def map_of(self, stmt: Stmt) -> Name | None:
-        """The tensor map of a bulk copy into these tiles."""
-        match stmt:
-            case Do(Call("tma_load", (tile, Name() as whole, *_))) if base_name(tile) == self.tiles:
-                return whole
-        return None
 
     def is_one(self, stmt: Stmt) -> bool:
         match stmt:
-            case Do(Call("copy_async" | "copy_async_rows" | "tma_load", (tile, *_))):
-                return base_name(tile) == self.tiles
+            case Do(Call("copy_async" | "tma_load" | "copy_async_rows" | "tma_load_rows", args)):
+                return base_name(args[0]) == self.tiles
         return False
 
     def edit(self, body: Block) -> Block:
@@ -172,22 +157,9 @@ class _Copies:
 
     def _edited(self, stmt: Stmt) -> Stmt:
         match stmt:
-            case Do(Call("copy_async", (tile, rows))):
-                return Do(Call("copy_async_rows", (tile, rows, self.begin, self.end)))
-            case Do(Call("tma_load", (tile, _, Tuple((_, first, *_)) as at, bar))):
-                assert self.eights is not None and self.ones is not None
-                part = (tile, self.eights, self.ones, at, bar, self.begin, self.end)
-                return If(self._crossed(first), (Do(Call("tma_load_rows", part)),), (stmt,))
+            case Do(Call("copy_async" | "tma_load" as fn, args)):
+                return Do(Call(f"{fn}_rows", (*args, self.begin, self.end)))
         return stmt
-
-    def _crossed(self, first: Expr) -> Expr:
-        """Whether a tile from key `first` on has keys outside, beside those past the tensor."""
-        sides = []
-        if self.begin != ZERO:
-            sides.append(Compare("<", first, self.begin))
-        if self.end != KEYS:
-            sides.append(Compare(">", Binary("+", first, self.keys), self.end))
-        return sides[0] if len(sides) == 1 else Bool("or", *sides)
 
 
 def _asked(kernel: Function, found: Attention) -> tuple[Name, Call]:
@@ -219,44 +191,6 @@ def _after_count(body: Block, copies: _Copies, found: Attention, given: Block) -
                 if any(copies.is_one(inner) for _, inner in walk_block(rest, ("",))):
                     return (*body[: position + 1], *given, *rest)
     return body
-
-
-# --- tensor maps --------------------------------------------------------------------------------
-
-
-def _with_maps(module: Module, found: Attention, whole: Name, copies: _Copies) -> Module:
-    """The host makes two more maps of the tensor of `whole` and hands them to the kernel."""
-    assert copies.eights is not None and copies.ones is not None
-    more = (copies.eights, copies.ones)
-    kernel, host = module.function(found.kernel), module.function(found.host)
-    at = next(n for n, p in enumerate(kernel.params) if p.name == whole.id)
-    params = tuple(Param(name.id, kernel.params[at].type) for name in more)
-    _, launch = launches(host, kernel.name)[0]
-    given = launch.args[1]
-    assert isinstance(given, Tuple)
-    handed = given.items[at]
-    items = (*given.items[: at + 1], *more, *given.items[at + 1 :])
-    changed = replace(launch, args=(launch.args[0], Tuple(items)))
-
-    def edit(body: Block) -> Block:
-        out: list[Stmt] = []
-        for stmt in body:
-            out.append(map_stmt_exprs(stmt, lambda e: substitute_expr(e, launch, changed)))
-            match stmt:
-                case Assign(name, Call("tensor_map", _, kwargs) as made) if Name(name) == handed:
-                    box = dict(kwargs)["box"]
-                    assert isinstance(box, Tuple)
-                    for map, rows in zip(more, (8, 1), strict=True):
-                        new = Tuple((Num(rows), *box.items[1:]))
-                        options = tuple((k, new if k == "box" else v) for k, v in kwargs)
-                        out.append(Assign(map.id, replace(made, kwargs=options)))
-        return tuple(out)
-
-    module = map_function(
-        module, kernel.name,
-        lambda f: replace(f, params=(*f.params[: at + 1], *params, *f.params[at + 1 :])),
-    )  # fmt: skip
-    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, edit)))
 
 
 RULE = Rule(

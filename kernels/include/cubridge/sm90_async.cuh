@@ -191,16 +191,25 @@ struct TensorMap {
   int status;
 };
 
+// What tma_load_rows takes: a map whose boxes end or begin at any row (see sm90_host.cuh), and maps for
+// boxes of eight rows and of one.
+struct RowMap {
+  CUtensorMap sliding;
+  CUtensorMap eights;
+  CUtensorMap ones;
+  int status;
+};
+
 __device__ __forceinline__ void prefetch_map(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(reinterpret_cast<uint64_t>(&map.map)) : "memory");
 }
 
 namespace detail {
 
-// The map's box at `coordinate` to a tile's rows from `row` on, panel by panel. The swizzle goes by
-// the address in shared memory, so rows lie as they would in a box of the whole tile.
+// The map's box at a column, a row, a head and a batch to a tile's rows from `row` on, panel by panel.
+// The swizzle goes by the address in shared memory, so rows lie as in a box of the whole tile.
 template <typename Tile>
-__device__ __forceinline__ void tma_box(Tile tile, int row, const TensorMap& map, int column, int key,
+__device__ __forceinline__ void tma_box(Tile tile, int row, const CUtensorMap& map, int column, int key,
                                         int head, int batch, Barrier barrier) {
 #pragma unroll
   for (int panel = 0; panel < Tile::PANELS; ++panel) {
@@ -208,8 +217,25 @@ __device__ __forceinline__ void tma_box(Tile tile, int row, const TensorMap& map
         "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         " [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(tile.address + panel * Tile::PANEL_BYTES +
                                                      row * 128),
-        "l"(reinterpret_cast<uint64_t>(&map.map)), "r"(barrier.address),
+        "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier.address),
         "r"(column + panel * Tile::PANEL_COLS), "r"(key), "r"(head), "r"(batch)
+        : "memory");
+  }
+}
+
+// A box of a sliding map: from row `from + place` on, of which the ROWS rows from row `from` on are
+// inside; those outside become zero.
+template <typename Tile>
+__device__ __forceinline__ void tma_box_sliding(Tile tile, const CUtensorMap& map, int column,
+                                                int place, int from, int head, int batch,
+                                                Barrier barrier) {
+#pragma unroll
+  for (int panel = 0; panel < Tile::PANELS; ++panel) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(tile.address + panel * Tile::PANEL_BYTES),
+        "l"(reinterpret_cast<uint64_t>(&map)), "r"(barrier.address),
+        "r"(column + panel * Tile::PANEL_COLS), "r"(place), "r"(from), "r"(head), "r"(batch)
         : "memory");
   }
 }
@@ -221,33 +247,39 @@ __device__ __forceinline__ void tma_box(Tile tile, int row, const TensorMap& map
 template <typename T, int ROWS, int COLS>
 __device__ __forceinline__ void tma_load(SharedTile<T, ROWS, COLS> tile, const TensorMap& map,
                                          const int (&coordinate)[4], Barrier barrier) {
-  detail::tma_box(tile, 0, map, coordinate[0], coordinate[1], coordinate[2], coordinate[3], barrier);
+  detail::tma_box(tile, 0, map.map, coordinate[0], coordinate[1], coordinate[2], coordinate[3],
+                  barrier);
 }
 
-// tma_load of the rows in [begin, end), and zeros in the tile's other rows: eight rows at a time
-// where all or none are inside, else one. What is outside comes from before the tensor's first row.
+// tma_load of the rows in [begin, end), and zeros in the tile's other rows; `begin` is at least 0 and
+// `end` at most the tensor's number of rows. As many copies as tma_load makes, but for a range that
+// ends inside the tile and begins there too or ends within the tensor's first ROWS rows: no ROWS rows
+// of the tensor have its rows of the tile alone, which are moved eight at a time where all or none are
+// inside, else one. What is outside comes from before the tensor's first row.
 template <typename T, int ROWS, int COLS>
-__device__ __forceinline__ void tma_load_rows(SharedTile<T, ROWS, COLS> tile,
-                                              const TensorMap& eights, const TensorMap& ones,
+__device__ __forceinline__ void tma_load_rows(SharedTile<T, ROWS, COLS> tile, const RowMap& map,
                                               const int (&coordinate)[4], Barrier barrier, int begin,
                                               int end) {
+  const int corner = coordinate[1];
+  const int past = corner + ROWS;
+  const int from = corner < begin ? begin : min(end, past) - ROWS;
+  if (from >= 0 && (corner >= begin || end >= past)) {
+    detail::tma_box_sliding(tile, map.sliding, coordinate[0], corner - from, from, coordinate[2],
+                            coordinate[3], barrier);
+    return;
+  }
   constexpr int BEFORE = -8;
   int row = 0;
 #pragma unroll 1
   while (row < ROWS) {
-    const int first = coordinate[1] + row;
+    const int first = corner + row;
     const int last = first + 7;
     const bool inside = first >= begin && first < end;
     const bool alike = inside ? last < end : last < begin || first >= end;
-    if (row % 8 == 0 && alike) {
-      detail::tma_box(tile, row, eights, coordinate[0], inside ? first : BEFORE, coordinate[2],
-                      coordinate[3], barrier);
-      row += 8;
-    } else {
-      detail::tma_box(tile, row, ones, coordinate[0], inside ? first : BEFORE, coordinate[2],
-                      coordinate[3], barrier);
-      row += 1;
-    }
+    const bool eight = row % 8 == 0 && alike;
+    detail::tma_box(tile, row, eight ? map.eights : map.ones, coordinate[0], inside ? first : BEFORE,
+                    coordinate[2], coordinate[3], barrier);
+    row += eight ? 8 : 1;
   }
 }
 

@@ -309,7 +309,7 @@ async def test_a_store_that_cannot_be_written_is_a_banner_and_loses_nothing(
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(GitDir, "write_blobs", full)
+            patch.setattr(GitDir, "write", full)
             await d.press("right_square_bracket", "a")
             assert "NOT SAVED" in d.text
             assert d.decisions()["h1"] is DecisionKind.ACCEPTED

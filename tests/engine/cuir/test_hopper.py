@@ -300,3 +300,36 @@ def test_registers_run_out_when_it_runs(name):
     outcome = run_program(module, make_inputs(**ROWS), "exact", limits=FEW)
     found = [(f.kind, f.path) for f in outcome.findings]
     assert any((kind, path) in found for path in path_of(module, statement)), found
+
+
+V_LOAD = "tma_load(sV[stage], v_map, [0, n * BN, h_kv, b], v_full[stage])"
+V_MAP = "v_map = tensor_map["
+ROWS_OF_V = (
+    (V_LOAD, V_LOAD.replace("load(", "load_rows(")[:-1] + ", 0, args.Nk)"),
+    (V_MAP, V_MAP.replace("tensor_map", "row_map")),
+)
+
+
+@pytest.mark.parametrize(
+    ("edits", "kind"),
+    [
+        (ROWS_OF_V, None),
+        ((*ROWS_OF_V, ("0, args.Nk)", "0, n * BN + BN)")), "out_of_bounds"),
+        ((*ROWS_OF_V, ("0, args.Nk)", "-1, args.Nk)")), "out_of_bounds"),
+        (ROWS_OF_V[:1], "type_mismatch"),
+        (ROWS_OF_V[1:], "type_mismatch"),
+    ],
+)
+def test_a_range_of_rows(edits, kind):
+    text = TEXT
+    for old, new in edits:
+        assert old in text
+        text = text.replace(old, new)
+    module = parse_module(text)
+    found = {f.kind for f in check(module)}
+    if not found:
+        inputs = make_inputs(Nq=130, Nk=100)
+        outcome = run_program(module, inputs, "exact", limits=FEW)
+        found = {f.kind for f in outcome.findings}
+        assert kind or exact_error(outcome.outputs, inputs)[0] < 1e-10
+    assert found == ({kind} if kind else set())

@@ -250,3 +250,52 @@ def test_a_matmul_of_a_warpgroup(lost: str, kind: str) -> None:
     body = MATMUL.format(**(GOOD | ({lost: ""} if lost else {})))
     found = kinds(execute(body, 128)[1])
     assert kind in found if kind else not found
+
+
+ROWS = """
+	.shared .align 128 .b8 left[2048];
+	.shared .align 128 .b8 right[256];
+	.reg .f32 %c<4>;
+	.reg .b64 %m<4>;
+	mov.u32 %r8, right;
+	shl.b32 %r9, %r0, 1;
+	add.s32 %r9, %r9, %r8;
+	mov.b16 %h0, 0;
+	st.shared.b16 [%r9], %h0;
+	fence.proxy.async;
+	{barrier}
+	mov.u32 %r7, left;
+	add.s32 %r6, %r0, {rows};
+	and.b32 %r6, %r6, 127;
+	shl.b32 %r6, %r6, 4;
+	add.s32 %r6, %r6, %r7;
+	st.shared.v4.b32 [%r6], {{%r31, %r31, %r31, %r31}};
+	fence.proxy.async;
+	bar.warp.sync -1;
+	shr.u32 %r7, %r7, 4;
+	shr.u32 %r8, %r8, 4;
+	cvt.u64.u32 %m0, %r7;
+	cvt.u64.u32 %m1, %r8;
+	or.b64 %m0, %m0, 68720001024;
+	or.b64 %m1, %m1, 68720001024;
+	mov.f32 %c0, 0f00000000; mov.f32 %c1, 0f00000000;
+	mov.f32 %c2, 0f00000000; mov.f32 %c3, 0f00000000;
+	setp.eq.u32 %p1, 0, 0;
+	wgmma.fence.sync.aligned;
+	wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {{%c0, %c1, %c2, %c3}},
+		%m0, %m1, %p1, 1, 1, 0, 0;
+	wgmma.commit_group.sync.aligned;
+	wgmma.wait_group.sync.aligned 0;
+	st.global.f32 [%d4], %c0;
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "barrier", "kind"),
+    [(0, "bar.sync 0;", ""), (32, "bar.sync 0;", "race"), (0, "", "race")],
+    ids=["own rows of A", "another warp's rows of A", "B without a barrier"],
+)
+def test_a_warp_reads_its_own_rows_of_a_and_all_of_b(rows: int, barrier: str, kind: str) -> None:
+    body = "\t.reg .b16 %h<2>;\n" + ROWS.format(rows=rows, barrier=barrier)
+    found = kinds(execute(body, 128)[1])
+    assert found == ({kind} if kind else set())

@@ -24,7 +24,7 @@ from engine.service.options import choose_options
 from engine.service.recheck import recheck
 from engine.types import Decision, DecisionKind, Gate, Level, Stage, Verdict, VerdictKind, sha256_of
 from sessions.events import TranscriptAdded
-from sessions.git_store import blob_oid
+from sessions.pack import blob_oid
 from sessions.store import Store
 
 

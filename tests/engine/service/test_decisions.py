@@ -1,11 +1,15 @@
-"""Decisions made at one stroke are undone at one stroke."""
+"""Decisions made at one stroke are undone at one stroke, and one costs two git processes."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.service.adaptation import Adaptation
 from engine.service.decisions import in_words, redo_group, undo_group
 from engine.types import Decision, DecisionKind, Hunk, Origin, Proposal, Stage
 from sessions.events import (
@@ -20,7 +24,10 @@ from sessions.events import (
     stamp,
 )
 from sessions.fold import fold
+from sessions.git_run import run_git
 from sessions.state import SessionState
+from sessions.store import Store
+from tests.cubridge_tui.made import ACTOR, bench_of, made
 
 HUNKS = tuple(Hunk(f"h{i}", f"title {i}", "", "", "a", "b", (), Origin.RULES) for i in range(1, 7))
 SHA = "a" * 64
@@ -100,3 +107,24 @@ def test_nothing_is_undone_past_a_changed_input_or_a_proposal_made_again(
     events = more(events, [Undone(e.id) for e in group])
     assert not undo_group(events, fold(events).undo)
     assert len(redo_group(events, fold(events).redo)) == 2
+
+
+def test_a_decision_takes_two_git_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def counted(folder: Path, arguments: list[str], *rest: Any) -> Any:
+        asked.append(next(a for a in arguments if not a.startswith("-") and "=" not in a))
+        return run_git(folder, arguments, *rest)
+
+    store = Store.open(tmp_path / "store.git")
+    session = made(store, Stage.LIFTED)
+    monkeypatch.setattr("sessions.git_store.run_git", counted)
+    with bench_of(store) as bench, store.writer(session) as writer:
+        work = Adaptation(bench, writer, ACTOR)
+        hunk = work.propose_by_rules().hunks[0]
+        for kind in (DecisionKind.REJECTED, DecisionKind.ACCEPTED):
+            asked.clear()
+            work.decide(Decision(f"rules/{hunk.id}", kind, ACTOR))
+            assert asked == ["unpack-objects", "update-ref"]
