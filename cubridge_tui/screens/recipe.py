@@ -70,7 +70,8 @@ class RecipeScreen(Screen[None], inherit_bindings=False):
             out.append((Row(f"{kind:<11} {clause.words}{at}"), clause.lines))
         out.append((Row(""), ()))
         for name, expr in (
-            ("q", recipe.q), ("k", recipe.k), ("score", recipe.score), ("keep", recipe.keep), ("weight", recipe.weight),
+            ("q", recipe.q), ("k", recipe.k),
+            ("score", recipe.score), ("keep", recipe.keep), ("weight", recipe.weight),
             ("kv_head", recipe.kv_head), ("factor", recipe.output_factor),
         ):  # fmt: skip
             if expr is not None:

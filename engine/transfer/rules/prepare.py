@@ -326,9 +326,7 @@ def kernel_of(
 
 def _view(item: Input) -> Stmt:
     """As `view_of`, where columns are those of q."""
-    return map_stmt_exprs(
-        view_of(item), lambda e: substitute_expr(e, Attr(ARGS, "D"), Name("D"))
-    )
+    return map_stmt_exprs(view_of(item), lambda e: substitute_expr(e, Attr(ARGS, "D"), Name("D")))
 
 
 def _reads(statement: Stmt) -> frozenset[str]:
@@ -347,7 +345,9 @@ def prepare(module: Module, case: Case) -> Module:
         old, new = Attr(ARGS, found.fields[item.role]), Attr(ARGS, item.field)
         for name in (found.kernel, found.host):
             module = map_function(
-                module, name, lambda f: replace(f, body=_instead(f.body, old, new))  # noqa: B023
+                module,
+                name,
+                lambda f: replace(f, body=_instead(f.body, old, new)),  # noqa: B023
             )
     fields = (*module.fields, *(Field(i.field, "tensor") for i in items))
     at = next(n for n, f in enumerate(module.functions) if f.name == found.kernel)

@@ -23,7 +23,11 @@ WRONG = [
     (NORM, "(k_weight[0:])", "(k_weight[1:])"),
     (NORM, "gmem[T](args.k_weight, D)", "gmem[T](args.q_weight, D)"),
     (NORM, f"{L}({K}, 0)", f"{L}(K[b, 0, row0:], 0)"),
-    (NORM, "gmem[T](args.k_ready, args.B, args.Hkv, args.Nk, D)\n    V", "gmem[T](args.k, args.B, args.Hkv, args.Nk, D)\n    V"),  # noqa: E501
+    (
+        NORM,
+        "gmem[T](args.k_ready, args.B, args.Hkv, args.Nk, D)\n    V",
+        "gmem[T](args.k, args.B, args.Hkv, args.Nk, D)\n    V",
+    ),  # noqa: E501
     (NORM, "store(k_ready[b, h, row0:], ready)", "store(k_ready[b, h, row0:], terms)"),
     (ROPE, "-x_2 if", "x_2 if"),
     (ROPE, "else x_2)", "else -x_2)"),

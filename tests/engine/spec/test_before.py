@@ -1,4 +1,4 @@
-"""What happens to q and k before their product, as written in models, is read; twins are told apart."""
+"""What happens to q and k before their product is read, as models write it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def test_reads(name: str, write: Callable[[str], Path]) -> None:
 def test_a_table_of_angles(write: Callable[[str], Path]) -> None:
     """Sines and cosines of positions are computed once, by the spec's own code."""
     body = (
-        "    at = torch.outer(torch.arange(q.size(2)).float(), 0.1 ** torch.arange(q.size(3) // 2))\n"
+        "    f = 0.1 ** torch.arange(q.size(3) // 2)\n"
+        "    at = torch.outer(torch.arange(q.size(2)).float(), f)\n"
         "    at = torch.cat((at, at), -1)\n"
         "    q, k = q * at.cos() + turned(q) * at.sin(), k * at.cos() + turned(k) * at.sin()\n"
     )
