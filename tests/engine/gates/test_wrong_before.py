@@ -27,7 +27,7 @@ WRONG = [
         NORM,
         "gmem[T](args.k_ready, args.B, args.Hkv, args.Nk, D)\n    V",
         "gmem[T](args.k, args.B, args.Hkv, args.Nk, D)\n    V",
-    ),  # noqa: E501
+    ),
     (NORM, "store(k_ready[b, h, row0:], ready)", "store(k_ready[b, h, row0:], terms)"),
     (ROPE, "-x_2 if", "x_2 if"),
     (ROPE, "else x_2)", "else -x_2)"),
