@@ -207,8 +207,11 @@ def rows_made(expr: Expr, env: Mapping[str, Any]) -> torch.Tensor:
     """What rows of q or k become, in float64: `expr` over the sizes, inputs and indices of `env`,
     whose `dd` runs over the last dimension of what comes out, and nothing else does."""
     known = dict(env)
+    sums: dict[Expr, Name] = {}
 
     def reduced(e: Expr) -> Expr:
+        if e in sums:
+            return sums[e]
         match map_children(e, reduced):
             case Call("sum_over" | "max_over" as fn, (Lambda((var,), body), extent)):
                 count = int(evaluate(extent, known))
@@ -218,7 +221,8 @@ def rows_made(expr: Expr, env: Mapping[str, Any]) -> torch.Tensor:
                 values = values.broadcast_to((*values.shape[:-1], count))
                 name = f"%{len(known)}"
                 known[name] = (values.sum if fn == "sum_over" else values.amax)(-1, keepdim=True)
-                return Name(name)
+                sums[e] = Name(name)
+                return sums[e]
             case other:
                 return other
 

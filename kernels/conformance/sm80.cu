@@ -185,8 +185,9 @@ __global__ void dense(const __grid_constant__ Case c) {
        }));
 }
 
-// load_lines of t[0] [n0, N] at row n1, turned by n2: t[3] [2, 16, N] as it is, and with what maps of
-// row values (t[1]), column values (t[2]), sums and maxima make of it; and stored to t[4] [n0, N].
+// load_lines of t[0] [n0, N] at row n1, turned by n2: t[3] [3, 16, N] as it is, with what maps of row
+// values (t[1]), column values (t[2]), sums and maxima make of it, and with neighbours exchanged; and
+// stored to t[4] [n0, N].
 template <typename E, int N>
 __global__ void lines(const __grid_constant__ Case c) {
   using L = Lines<16, N, 4>;
@@ -197,8 +198,10 @@ __global__ void lines(const __grid_constant__ Case c) {
   const auto total = row_reduce(row_sum(x, zeros<RowOf<L>>()));
   const auto top = row_max(x, fill<RowOf<L>>(-1.0f));
   const auto whole = map(total, top, [&](float sum, float most) { return sum + 100.0f * most; });
-  const auto out = gmem<float>(c.t[3], 2, 16, N);
+  const auto out = gmem<float>(c.t[3], 3, 16, N);
   store(out.tile(0, 0), x);
+  store(out.tile(2, 0), map(swap_neighbours(x), swap_neighbours(u),
+                            [&](float e, float b) { return 10.0f * e + b; }));
   store(out.tile(1, 0), map(x, r, u, whole, at(c.n[1], 0),
                             [&](float e, float a, float b, float w, int i, int j) {
                               return i == j ? 0.5f : e * a + b + w;

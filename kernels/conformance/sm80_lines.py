@@ -27,7 +27,7 @@ def lines() -> Iterator[Test]:
                             view = spread(gpu(values, FLOATS[e]), *how)
                             scale = whole(rows)
                             weight = whole(n)
-                            out = torch.full((2, ROWS, n), float("nan"), device="cuda")
+                            out = torch.full((3, ROWS, n), float("nan"), device="cuda")
                             back = torch.full((rows, n), 9.0, device="cuda").to(FLOATS[e])
                             back = spread(back, *how)
                             run([view, gpu(scale), gpu(weight), out, back], rows, row0, turn)
@@ -37,6 +37,8 @@ def lines() -> Iterator[Test]:
                             made = made + seen.sum(1, keepdim=True) + 100 * top
                             i = (torch.arange(ROWS) + row0)[:, None]
                             made = torch.where(i == torch.arange(n)[None, :], 0.5, made)
+                            beside = torch.arange(n) ^ 1
+                            swapped = 10 * seen[:, beside] + weight[beside]
                             stored = torch.full((rows, n), 9.0)
                             last = min(rows, row0 + ROWS)
                             if last > row0:
@@ -45,6 +47,7 @@ def lines() -> Iterator[Test]:
                             wrong = first(
                                 exact(out[0], seen, f"load_lines, {where}"),
                                 exact(out[1], made, f"map and reductions, {where}"),
+                                exact(out[2], swapped, f"swap_neighbours, {where}"),
                                 exact(back.float(), stored, f"store, {where}"),
                             )
                             if wrong:
@@ -53,6 +56,6 @@ def lines() -> Iterator[Test]:
 
             names = (
                 "load_lines", "load_rows", "load_cols", "zeros", "fill", "map", "at", "row_sum",
-                "row_reduce", "row_max", "store",
+                "row_reduce", "row_max", "swap_neighbours", "store",
             )  # fmt: skip
             yield Test(names, f"lines<{e}, {n}>", 32 * WARPS, 0, check, layout="Lines")

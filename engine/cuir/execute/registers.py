@@ -144,6 +144,11 @@ def load_lines(part: Any, out: TileType, layout: Layout, tile: GmemTile, turn: i
     return RegTile(out, data, part.step)
 
 
+def swap_neighbours(part: Any, out: TileType, tile: RegTile) -> RegTile:
+    data = free(part, tile)
+    return RegTile(out, data.unflatten(1, (-1, 2)).flip(-1).flatten(1), part.step)
+
+
 def _vector(part: Any, tile: GmemTile, first: int, count: int) -> Tensor:
     source, start, stop = touch_tile(part, tile, first, count)
     data = torch.zeros(count, dtype=source.dtype)

@@ -298,6 +298,15 @@ def _load_lines(context: RuleContext, layout: Type, tile: Type, turn: Type) -> T
     return _fits_thread(context, TileType(made, "f32"))
 
 
+def _swap_neighbours(context: RuleContext, tile: Type) -> Type:
+    if not isinstance(tile, TileType):
+        return Unknown()
+    layout = tile.layout
+    if layout.family.name != LINES or layout.role == "row":
+        mismatch(f"swap_neighbours takes {LINES} or a column vector of theirs, not {tile}")
+    return tile
+
+
 OPS = (
     op(
         "zeros(layout: layout)", "registers", rule=_zeros, execute="registers:zeros", who=Who.PART,
@@ -412,5 +421,13 @@ OPS = (
         doc="Whole rows in registers, widened: the tile's, turned left by `turn` columns (0 or "
             "more), so that column `turn` of the tensor comes first and its first column after its "
             "last. 16 bytes in one access where strides and alignment allow; absent rows are 0.",
+    ),
+    op(
+        "swap_neighbours(tile: reg)", "registers", rule=_swap_neighbours,
+        execute="registers:swap_neighbours", who=Who.PART,
+        kind="tile:f32", cost="nothing", lift="swap_neighbours({x:tile})",
+        lower="swap_neighbours({x})",
+        doc="Lines, or a column vector of theirs, with columns 0 and 1 exchanged, 2 and 3, and so "
+            "on.",
     ),
 )  # fmt: skip

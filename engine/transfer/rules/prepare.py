@@ -16,6 +16,7 @@ from engine.cuir.nodes import (
     Attr,
     Binary,
     Call,
+    Compare,
     Expr,
     Field,
     Function,
@@ -25,6 +26,7 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Param,
+    Select,
     Slice,
     Stmt,
     Tuple,
@@ -33,6 +35,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.quote import assign, block, call, expr
 from engine.errors import TransferError
+from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
@@ -57,6 +60,7 @@ WARPS = 4
 HEADS = 4  # that a block goes through, so that what they share is loaded once
 ARGS = Name("args")
 COLUMN = "dd"  # of q or k, in a recipe
+PARTNER = Name("%partner")  # of a column: the other one of its pair
 FLOATS = ("T", "f16", "bf16", "f32")
 
 
@@ -126,7 +130,7 @@ class _Writer:
 
     def mapped(self, body: Expr, column: str, wanted: str) -> Name:
         """A tile with an element of `body` for each row and column."""
-        body = map_expr(body, self.of_row)
+        body = map_expr(_paired(body, column), self.of_row)
         operands: dict[str, str] = {}  # the names of tiles and vectors, and of their elements
 
         def element(tile: Name) -> Name:
@@ -137,9 +141,13 @@ class _Writer:
             match node:
                 case Name(id) if id in self.rows:
                     return element(node)
-                case Index(Name(), _):
+                case Index(Name() as base, (*outer, last)):
                     loaded = self.loaded(node, column)
-                    return None if loaded is None else element(loaded)
+                    if loaded is not None:
+                        return element(loaded)
+                    if last == PARTNER:
+                        beside = expr("c + 1 - 2 * floor_mod(c, 2)", c=Name(column))
+                        return Index(base, (*outer, beside))
             return None
 
         body = map_expr(body, change)
@@ -195,6 +203,9 @@ class _Writer:
         """The tile or vector with the elements of `load`; None where each is loaded by itself."""
         assert isinstance(load.base, Name)
         *outer, last = load.index
+        if last == PARTNER:
+            plain = self.loaded(Index(load.base, (*outer, Name(column))), column)
+            return None if plain is None else self.swapped(plain)
         row = Name(self.item.row)
         own = load.base.id == self.view
         item = self.raw if own else self.inputs[load.base.id]
@@ -226,6 +237,19 @@ class _Writer:
         self.known[made] = out
         return out
 
+    def swapped(self, plain: Name) -> Name:
+        made = call("swap_neighbours(tile)", tile=plain)
+        if made in self.known:
+            return self.known[made]
+        out = Name(self.fresh("swapped"))
+        self.elements[out.id] = self.fresh(f"{self.elements[plain.id]}_beside")
+        inside = any(s.target == plain.id for s in self.loads if isinstance(s, Assign))
+        (self.loads if inside else self.before).append(Assign(out.id, made))
+        if plain.id in self.tiles:
+            self.tiles.add(out.id)
+        self.known[made] = out
+        return out
+
     def region(self, base: Expr, outer: list[Expr], first: Expr) -> Expr:
         return Index(base, (*outer, Slice(first)))
 
@@ -244,6 +268,34 @@ def _shift(index: Expr, column: str) -> Expr | None:
         case Binary("-", Name(id), s) if id == column and column not in free_names(s):
             return Num(-s.value) if isinstance(s, Num) else Unary("-", s)
     return None
+
+
+def _paired(body: Expr, column: str) -> Expr:
+    """`body` where an element beside the column is read as that, in its pair of columns."""
+
+    def change(node: Expr) -> Expr | None:
+        match node:
+            case Select(Compare("==", Call("floor_mod", (Name(id), Num(2))), Num(parity)) as cond,
+                        then, other) if id == column:  # fmt: skip
+                return Select(cond, beside(then, int(parity)), beside(other, 1 - int(parity)))
+        return None
+
+    def beside(arm: Expr, parity: int) -> Expr:
+        """What it is at even (0) or odd (1) columns."""
+
+        def moved(node: Expr) -> Expr | None:
+            match node:
+                case Index(base, (*outer, last)) if free_names(last) == {column}:
+                    at = [evaluate(last, {column: n}) for n in range(parity, 64, 2)]
+                    if at == list(range(parity, 64, 2)):
+                        return Index(base, (*outer, Name(column)))
+                    if at == [n ^ 1 for n in range(parity, 64, 2)]:
+                        return Index(base, (*outer, PARTNER))
+            return None
+
+        return map_expr(arm, moved)
+
+    return map_expr(body, change)
 
 
 def _turn(shift: Expr, columns: Expr) -> Expr:

@@ -116,6 +116,15 @@ __device__ __forceinline__ Tile<Layout> load_lines(const GmemTile<T>& tile, int 
   return result;
 }
 
+// Lines, or a column vector of theirs, with each two neighbouring columns exchanged.
+template <typename Layout>
+__device__ __forceinline__ Tile<Layout> swap_neighbours(const Tile<Layout>& x) {
+  Tile<Layout> swapped;
+#pragma unroll
+  for (int e = 0; e < Layout::SIZE; ++e) swapped.value[e] = x.value[e ^ 1];
+  return swapped;
+}
+
 // row_sum and row_reduce (tile.cuh) of lines: each lane adds its eight columns in pairs.
 template <int M, int N, int WARPS>
 __device__ __forceinline__ auto row_sum(const Tile<Lines<M, N, WARPS>>& s,
