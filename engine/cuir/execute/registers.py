@@ -146,7 +146,8 @@ def load_lines(part: Any, out: TileType, layout: Layout, tile: GmemTile, turn: i
 
 def swap_neighbours(part: Any, out: TileType, tile: RegTile) -> RegTile:
     data = free(part, tile)
-    return RegTile(out, data.unflatten(1, (-1, 2)).flip(-1).flatten(1), part.step)
+    swapped = data.reshape(data.shape[0], -1, 2).flip(-1).reshape(data.shape)
+    return RegTile(out, swapped, part.step)
 
 
 def _vector(part: Any, tile: GmemTile, first: int, count: int) -> Tensor:
