@@ -208,11 +208,13 @@ def readme_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
                 if have is None or (_asked(case), case.when) > (_asked(have[0]), have[0].when):
                     best[case.spec] = (case, record["device"])
     shown = [best[spec] for spec in ROWS if spec in best]
-    cards = dict.fromkeys(
-        f"{d['name']} (torch {d['torch']}, driver {d['driver']}{_versions(c)})" for c, d in shown
-    )
+    cards: dict[str, str] = {}  # a run's own machine, with the rival's version where one was asked
+    for case, d in shown:
+        machine = f"{d['name']} (torch {d['torch']}, driver {d['driver']}"
+        cards[machine] = cards.get(machine) or _versions(case)
+    machines = "; one ".join(f"{machine}{version})" for machine, version in cards.items())
     lines = _wrapped(
-        f"One {'; one '.join(cards)}: {KERNEL}, {SHAPE}, bf16, forward, cold L2, contestants "
+        f"One {machines}: {KERNEL}, {SHAPE}, bf16, forward, cold L2, contestants "
         "interleaved in one process; TFLOP/s = 2 (D + Dv) x kept pairs / time. Every variant was "
         "made by the rules at the first proposal. The best rival is the fastest of SDPA's back "
         "ends, FlexAttention (its Triton template by several options, and its FLASH back end), "
@@ -408,9 +410,7 @@ def written(records: Sequence[Mapping[str, Any]]) -> dict[Path, str]:
     """Every page that holds a table of the records, as it must be."""
     return {
         README: put(README.read_text(encoding="utf-8"), "measured", readme_table(records)),
-        MEASURED: put(
-            MEASURED.read_text(encoding="utf-8"), "every row", measured_pages(records)
-        ),
+        MEASURED: put(MEASURED.read_text(encoding="utf-8"), "every row", measured_pages(records)),
         COST: put(COST.read_text(encoding="utf-8"), "predicted", cost_table(records)),
     }
 

@@ -6,9 +6,11 @@ a kernel is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cubridge_tui.model.builder import Builder
 from cubridge_tui.model.next_step import Step, owed
@@ -22,6 +24,7 @@ from engine.service.inputs import (
     inputs_of,
     kernel_moved,
     modules_text,
+    session_kernel,
     spec_modules,
     spec_moved,
 )
@@ -48,6 +51,11 @@ from sessions.events import (
 )
 from sessions.newborn import NewSession
 from sessions.writer import Writer
+
+if TYPE_CHECKING:
+    from engine.service.rebase import Rebase
+
+TAKE_BACK_SECONDS = 1.0
 
 Shown = Callable[[Snapshot], None]
 
@@ -283,7 +291,7 @@ class Desk:
 
     def poll(self) -> Snapshot | None:
         """What another writer did, if anything (read-only), and its place once it is gone; or what
-        is still to be saved, saved."""
+        is still to be saved, saved; or the writer's place given to a process that waits for it."""
         before = self.writer.read_only
         if before is not None:
             new = self.writer.poll()
@@ -293,7 +301,29 @@ class Desk:
         if self.writer.pending:
             self.writer.retry()
             return self.snapshot()
-        return None
+        return self.snapshot() if self.writer.hand_over() else None
+
+    def take_back(self) -> Snapshot:
+        """`poll` until this writes again: whoever was let write does so for a moment."""
+        deadline = time.monotonic() + TAKE_BACK_SECONDS
+        while self.writer.read_only is not None and time.monotonic() < deadline:
+            self.poll()
+            time.sleep(0.02)
+        return self.snapshot()
+
+    def newer(self, kernel: str | None) -> Rebase:
+        """What the session would be on another version of its kernel; nothing is recorded."""
+        from engine.service.rebase import newer_kernel, plan_rebase  # also for nothing else
+
+        return plan_rebase(self.work, newer_kernel(self.work.state, kernel))
+
+    def rebase(self, made: Rebase) -> Snapshot:
+        """Go on with another version of the kernel, with what was decided carried over."""
+        from engine.service.rebase import record_rebase
+
+        record_rebase(self.work, made)
+        self._begin(self.builder.drafts)
+        return self.snapshot()
 
     def take_in(self) -> Snapshot:
         """Take the spec and the kernel as they are on the disk now; what they made turns stale."""
@@ -306,9 +336,7 @@ class Desk:
             inputs["spec"] = sha256_of(spec)
             bodies.append(TranscriptAdded("spec.py", sha256_of(spec), "spec"))
             blobs.append(spec)
-        created = self.work.state.created
-        assert created is not None
-        package = find_kernel(str(created.options.get("kernel_path") or created.kernel))
+        package = session_kernel(self.work.state)
         modules = modules_text(spec_modules(self.work.spec))
         if sha256_of(modules) != hashes.get(MODULES):
             inputs[MODULES] = sha256_of(modules)

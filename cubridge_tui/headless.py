@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,13 @@ from cubridge_tui.console import say
 from engine.errors import InputError, StoreError, nearest
 
 if TYPE_CHECKING:
+    from sessions.session import Session
     from sessions.store import Store
     from sessions.writer import Writer
+
+
+WAIT_SECONDS = 5.0  # for the writer of a session to end
+BRIEF_SECONDS = 30.0  # for an app to lend its place, which it does not while it is at work
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
@@ -71,20 +76,38 @@ def spec_options(pairs: list[str] | None) -> Mapping[str, Any]:
 
 
 @contextmanager
-def writing(store: Store, session: str) -> Iterator[Writer]:
-    """The session open for writing; where it cannot be, that is said before any work is done."""
+def writing(store: Store, session: str, *, brief: bool = False) -> Iterator[Writer]:
+    """The session open for writing; where it cannot be, that is said before any work is done.
+
+    `brief`: the app that has it open, if one has, is in nobody's way but while something is saved.
+    """
     from engine.errors import StoreError
     from sessions.writable import check_writable
 
     if store.exists():
         check_writable(store)
-    with store.writer(session, wait=5.0) as writer:
+    wait = BRIEF_SECONDS if brief else WAIT_SECONDS
+    with store.writer(session, wait=wait, brief=brief) as writer:
         if writer.read_only is not None:
             raise StoreError(
                 f"{writer.id} is open read-only: {writer.read_only}",
                 fix="close the other one, or fork the session",
             )
         yield writer
+
+
+def session_named(store: Store, name: str, others: Collection[str]) -> Session | None:
+    """The session that a name or the beginning of one means; None where it is one of `others`, or
+    no session's."""
+    from sessions.ids import is_session_id
+
+    if name in others or not is_session_id(name):
+        return None
+    try:
+        found = store.find(name)
+    except StoreError:
+        return None
+    return store.load(found)
 
 
 def neither(name: str, error: StoreError) -> InputError:
@@ -107,6 +130,20 @@ def actor() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return os.environ.get("USER") or "person"
+
+
+def add_agent(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--agent", metavar="NAME",
+        help="an agent does this, which calls itself so; the history names it as its own claim",
+    )  # fmt: skip
+
+
+def actor_of(args: argparse.Namespace) -> str:
+    """Who acts: the person, or the agent that was named."""
+    from engine.service.agent import agent_actor
+
+    return actor() if args.agent is None else agent_actor(args.agent)
 
 
 def narrator(quiet: bool) -> Callable[[str], None]:

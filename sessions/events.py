@@ -165,6 +165,18 @@ class Forked:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebased:
+    """The session goes on with another version of its kernel: the package at the path `kernel`,
+    with the source at `source` where that is not the package's own.
+
+    What was proposed and decided was about the version before it, and is history.
+    """
+
+    kernel: str
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Words for the reader of the history."""
 
@@ -195,6 +207,7 @@ Body = (
     | Undone
     | Redone
     | Forked
+    | Rebased
     | Note
     | Unknown
 )
@@ -215,6 +228,7 @@ BODIES: Mapping[str, type] = {
         Undone,
         Redone,
         Forked,
+        Rebased,
         Note,
     )
 }

@@ -21,6 +21,7 @@ from sessions.events import (
     InputsSet,
     Note,
     ProposalMade,
+    Rebased,
     Redone,
     SessionCreated,
     TitleSet,
@@ -142,6 +143,11 @@ def _apply(state: SessionState, event: Event) -> SessionState:
             return replace(state, draft=frame.draft, redo=state.redo[:-1], undo=(*state.undo, back))
         case Forked() as body:
             return replace(state, forked_from=body)
+        case Rebased() as body:
+            draft = replace(state.draft, decisions={})
+            return replace(
+                state, rebased=body, proposals=(), comments={}, draft=draft, undo=(), redo=()
+            )
         case Note(text):
             return replace(state, notes=(*state.notes, text))
         case Unknown():

@@ -25,6 +25,7 @@ from sessions.git_run import GitKilled, run_git, said_by_git
 from sessions.pack import Object, pack_of
 
 SESSIONS = "refs/cubridge/sessions/"
+DELETED = "refs/cubridge/deleted/"
 UNDONE = "refs/cubridge/undone/"
 NOTHING = "0" * 40
 WRITER = "CuBridge", "cubridge@localhost"  # of every commit and entry of a reflog
@@ -57,7 +58,10 @@ class RefMoved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One ref's move; `old` is the value it must have now (`NOTHING`: it must not exist)."""
+    """One ref's move; `old` is the value it must have now (`NOTHING`: it must not exist).
+
+    `NOTHING` as the new value deletes the ref, with its log.
+    """
 
     ref: str
     new: str

@@ -47,10 +47,14 @@ def new_session_id(title: str) -> str:
     Any title works: what cannot stand in a ref (options, paths, `@{`, `.lock`, newlines, other
     scripts) is slugged away, so the id is letters, digits and inner dashes only.
     """
+    return f"{slug_of(title)}-{''.join(secrets.choice(_ALPHABET) for _ in range(_SUFFIX_LENGTH))}"
+
+
+def slug_of(title: str) -> str:
+    """What an id says of a title."""
     ascii_title = unicodedata.normalize("NFKD", title[:400]).encode("ascii", "ignore").decode()
     words = re.sub(r"[^a-z0-9]+", "-", ascii_title.lower()).strip("-")
-    slug = words[:_SLUG_LENGTH].strip("-") or "session"
-    return f"{slug}-{''.join(secrets.choice(_ALPHABET) for _ in range(_SUFFIX_LENGTH))}"
+    return words[:_SLUG_LENGTH].strip("-") or "session"
 
 
 def is_session_id(text: str) -> bool:

@@ -1,7 +1,8 @@
 """The writer's lease: a kernel lock on one file per session, released when its holder dies.
 
 The lock decides; what the file says (who holds it, since when) is only a hint for the reader, so
-a file left behind by a dead process, or one that names a reused pid, blocks nobody.
+a file left behind by a dead process, or one that names a reused pid, blocks nobody. Whoever waits
+for it holds a shared lock on a second file meanwhile, by which the holder sees that it is awaited.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import fcntl
 import json
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 
 from engine.errors import InputError
@@ -57,6 +59,39 @@ class Lease:
             os.ftruncate(fd, 0)
             os.pwrite(fd, json.dumps(hint).encode(), 0)
         return True
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """The holder sees for as long as this lasts that the lock is awaited.
+
+        Raises:
+            OSError: as `acquire`.
+        """
+        fd = os.open(self._awaited, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(fd)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether another process waits for the lock."""
+        try:
+            fd = os.open(self._awaited, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+        finally:
+            os.close(fd)
+        return False
+
+    @property
+    def _awaited(self) -> Path:
+        return self.path.with_suffix(".awaited")
 
     def holder(self) -> str:
         """Who has the lock, in words, as far as the file tells."""

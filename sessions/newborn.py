@@ -31,6 +31,7 @@ class NewSession(Writer):
         # Not `super().__init__`: that reads the session, and there is none yet.
         self._store, self._beginning = store, (created, tuple(more), tuple(blobs), actor)
         self.id = ""
+        self._brief = None
         self.holder = ""
         self.read_only = None
         self._damaged = set()

@@ -22,6 +22,7 @@ from sessions.events import (
     InputsSet,
     Note,
     ProposalMade,
+    Rebased,
     Redone,
     SessionCreated,
     TitleSet,
@@ -129,6 +130,8 @@ def describe(event: Event) -> str:
             return f"redid decision {plain(target)}"
         case Forked(session, commit):
             return f"forked from {plain(session)} at {plain(commit)[:12]}"
+        case Rebased(kernel, source):
+            return f"rebased onto {plain(source or kernel)}"
         case Note(text):
             return f"note: {plain(text)}"
         case Unknown(type=kind, why=why):

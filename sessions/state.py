@@ -29,6 +29,7 @@ from sessions.events import (
     Event,
     Forked,
     Hashes,
+    Rebased,
     SessionCreated,
     TranscriptAdded,
 )
@@ -126,6 +127,7 @@ class SessionState:
     acceptance: Acceptance | None = None
     commits: tuple[Committed, ...] = ()
     forked_from: Forked | None = None
+    rebased: Rebased | None = None
     notes: tuple[str, ...] = ()
     unknown: tuple[Event, ...] = ()
     problems: tuple[str, ...] = ()

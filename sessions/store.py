@@ -33,6 +33,7 @@ from sessions.events import (
 )
 from sessions.fold import fold, problem_with
 from sessions.git_store import (
+    DELETED,
     NOTHING,
     SESSIONS,
     GitDir,
@@ -150,23 +151,24 @@ class Store:
 
     def sessions(self) -> list[SessionSummary]:
         """All sessions, the one changed last first. Two git calls, however many there are."""
+        found, ids = self._summaries(SESSIONS)
+        logged = [ref.removeprefix(SESSIONS) for ref in self._git.logged(SESSIONS)]
+        unread = {*ids, *filter(is_session_id, logged)} - {s.id for s in found}
+        return _latest([*found, *map(self._damaged, sorted(unread))])
+
+    def deleted(self) -> list[SessionSummary]:
+        """The sessions that `delete` put aside and `restore` brings back."""
+        return _latest(self._summaries(DELETED)[0])
+
+    def _summaries(self, place: str) -> tuple[list[SessionSummary], list[str]]:
+        """What the sessions whose refs are at `place` say of themselves, and all their ids."""
         if not self.exists():
-            return []
-        refs = self._git.refs(SESSIONS)
-        ids = [ref for ref in refs if is_session_id(ref.removeprefix(SESSIONS))]
-        summaries = self._git.read([f"{refs[ref]}:{SUMMARY}" for ref in ids])
-        found = []
-        whole = set()
-        for ref, content in zip(ids, summaries, strict=True):
-            summary = _summary(ref.removeprefix(SESSIONS), content)
-            if summary is not None:
-                found.append(summary)
-                whole.add(ref)
-        for ref in sorted({*ids, *self._git.logged(SESSIONS)} - whole):
-            session = ref.removeprefix(SESSIONS)
-            if is_session_id(session):
-                found.append(self._damaged(session))
-        return sorted(found, key=lambda s: (s.updated, s.id), reverse=True)
+            return [], []
+        refs = {r.removeprefix(place): oid for r, oid in self._git.refs(place).items()}
+        ids = list(filter(is_session_id, refs))
+        contents = self._git.read([f"{refs[session]}:{SUMMARY}" for session in ids])
+        found = [_summary(session, told) for session, told in zip(ids, contents, strict=True)]
+        return [summary for summary in found if summary is not None], ids
 
     def create(
         self,
@@ -206,14 +208,15 @@ class Store:
         session = self.find(name)
         return Session(self._git, session, load(self._git, session))
 
-    def writer(self, name: str, *, wait: float = 0.0) -> Writer:
+    def writer(self, name: str, *, wait: float = 0.0, brief: bool = False) -> Writer:
         """The session open for writing, as a context manager.
 
         Only one process writes a session. When another one does, and does not stop within `wait`
         seconds, what is returned is a read-only view that says who writes. A command that must
-        write passes `wait` and gets the session as the other one left it.
+        write passes `wait` and gets the session as the other one left it. A `brief` writer writes
+        only while it saves something; an app that has the session open lends it that moment.
         """
-        return Writer(self._git, self.find(name), wait=wait)
+        return Writer(self._git, self.find(name), wait=wait, brief=brief)
 
     def fork(
         self, name: str, *, actor: str, title: str | None = None, at: str | None = None
@@ -267,6 +270,52 @@ class Store:
             if near
             else "cubridge sessions list",
         )
+
+    def delete(self, name: str) -> str:
+        """Put a session aside, whole and with its undone decisions; its id. `restore` brings it
+        back.
+
+        Raises:
+            StoreError: no such session, or somebody has it open for writing.
+        """
+        with self.writer(name) as writer:
+            if writer.read_only is not None:
+                raise StoreError(
+                    f"{writer.id} was not deleted: {writer.read_only}",
+                    fix="close it there, then delete it again",
+                )
+            self._move(writer.id, SESSIONS, DELETED, "deleted")
+            return writer.id
+
+    def restore(self, name: str) -> str:
+        """Bring a deleted session back; its id.
+
+        Raises:
+            StoreError: no deleted session is called so, or begins so.
+        """
+        ids = [s.id for s in self.deleted()]
+        matches = [session for session in ids if session.startswith(name)]
+        if name in ids:
+            matches = [name]
+        if len(matches) != 1:
+            problem = f"could be {', '.join(matches[:5])}" if matches else "is no deleted session"
+            raise StoreError(f"{name!r} {problem}", fix="cubridge sessions restore lists them")
+        self._move(matches[0], DELETED, SESSIONS, "restored")
+        return matches[0]
+
+    def _move(self, session: str, old: str, new: str, why: str) -> None:
+        """Move a session's ref from one place to another, in one transaction."""
+        tip = self._git.ref(old + session)
+        if tip is None:
+            raise StoreError(f"{session} is damaged and stays where it is", fix="see docs/store.md")
+        try:
+            updates = [Update(new + session, tip, NOTHING), Update(old + session, NOTHING, tip)]
+            self._git.move_refs(updates, why)
+            self._git.sync((), [new + session, old + session])
+        except RefMoved:
+            raise StoreError(f"{session} was changed meanwhile", fix="try again") from None
+        except OSError as error:
+            raise store_error(self.path, error) from None
 
     def pack(self) -> None:
         """Pack the store's objects into one file; nothing reachable is dropped."""
@@ -365,6 +414,11 @@ class Store:
         except (InputError, ValueError):
             return None
         return found if isinstance(found, dict) and found.get("what") == _WHAT else None
+
+
+def _latest(summaries: Iterable[SessionSummary]) -> list[SessionSummary]:
+    """Those changed last first."""
+    return sorted(summaries, key=lambda s: (s.updated, s.id), reverse=True)
 
 
 def _summary(session: str, content: bytes | None, damaged: bool = False) -> SessionSummary | None:

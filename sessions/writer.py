@@ -11,7 +11,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +23,7 @@ from sessions.events import (
     Body,
     Event,
     Note,
+    ProposalMade,
     TranscriptAdded,
     Undone,
     Unknown,
@@ -62,11 +63,19 @@ class Writer(Session):
     """A session open for writing, as a context manager that holds the writer's lease.
 
     Without the lease it is a read-only view: `read_only` says why, `holder` who writes. Once that
-    one is gone `take_over` makes it the writer.
+    one is gone `take_over` makes it the writer. Who keeps a session open gives the lease to a brief
+    writer that waits for it by `hand_over`, while it has nothing to write, and takes it back so.
     """
 
-    def __init__(self, git: GitDir, session: str, *, wait: float = 0.0) -> None:
-        """Open the session; try for up to `wait` seconds to become its writer."""
+    def __init__(
+        self, git: GitDir, session: str, *, wait: float = 0.0, brief: bool = False
+    ) -> None:
+        """Open the session; try for up to `wait` seconds to become its writer.
+
+        A `brief` one waits so, and has the lease, only while it saves something: for work that
+        takes long beside an app that has the session open, which lends it the lease.
+        """
+        self._brief = wait if brief else None
         self.holder = ""
         self.read_only: str | None = None
         self._lease = Lease(git.path / "cubridge" / "locks" / f"{session}.lock")
@@ -75,7 +84,8 @@ class Writer(Session):
         self._contents: dict[str, bytes] = {}
         self._removed_lock: Path | None = None
         try:
-            self._acquire(wait)
+            if not brief:
+                self._acquire(wait)
             super().__init__(git, session, load(git, session))
         except BaseException:
             self._lease.release()
@@ -120,12 +130,7 @@ class Writer(Session):
             StoreError: the session is read-only, or an event makes no sense where it stands
                 (then nothing was changed).
         """
-        with self._lock:
-            if self.read_only is not None:
-                raise StoreError(
-                    f"{self.id} is open read-only: {self.read_only}",
-                    fix="close the other one, or fork the session",
-                )
+        with self._lock, self._leased(bodies):
             state = self.state
             last = self.events[-1].id if self.events else None
             events = stamp(bodies, actor, last)
@@ -149,7 +154,8 @@ class Writer(Session):
         """
         with self._lock:
             if self._pending:
-                self._save()
+                with self._leased(()):
+                    self._save()
 
     def content(self, sha256: str) -> bytes:
         """The content with this hash, also of an event that is still pending."""
@@ -173,7 +179,7 @@ class Writer(Session):
             StoreError: the session cannot be read any more; nothing is taken over.
         """
         with self._lock:
-            if self.read_only is None or not self.holder:
+            if self.read_only is None or not self.holder or self._lease.awaited:
                 return False
             before, self.read_only, self.holder = (self.read_only, self.holder), None, ""
             try:
@@ -187,6 +193,24 @@ class Writer(Session):
             if self._loaded.schema > STORE_SCHEMA:
                 self._only_read()
             return self.read_only is None
+
+    @property
+    def awaited(self) -> bool:
+        """Whether this is the writer and a brief one of another process waits to be it."""
+        return bool(self.id) and self.read_only is None and self._lease.awaited
+
+    def hand_over(self) -> bool:
+        """Let a process write that waits for it, and follow it read-only; whether this did.
+
+        One that has events to save keeps the lease.
+        """
+        with self._lock:
+            if self._pending or not self.awaited:
+                return False
+            self._lease.release()
+            self.holder = "another process"
+            self.read_only = f"{self.holder} writes it for a moment"
+            return True
 
     def close(self) -> None:
         """Give the lease back; pending events are tried once more first.
@@ -220,19 +244,55 @@ class Writer(Session):
         self._loaded, self._pending = loaded, pending
 
     def _acquire(self, wait: float) -> None:
-        deadline = time.monotonic() + wait
-        while True:
-            try:
-                if self._lease.acquire(now()):
-                    return
-            except OSError as error:
-                self.read_only = f"the store cannot be locked ({error.strerror})"
+        try:
+            if self._lease.acquire(now()):
                 return
-            if time.monotonic() >= deadline:
-                self.holder = self._lease.holder()
-                self.read_only = f"{self.holder} writes it"
-                return
-            time.sleep(0.05)
+            with contextlib.nullcontext() if self._brief is None else self._lease.waiting():
+                deadline = time.monotonic() + wait
+                while time.monotonic() < deadline:
+                    time.sleep(0.05)
+                    if self._lease.acquire(now()):
+                        return
+        except OSError as error:
+            self.read_only = f"the store cannot be locked ({error.strerror})"
+            return
+        self.holder = self._lease.holder()
+        self.read_only = f"{self.holder} writes it"
+
+    @contextlib.contextmanager
+    def _leased(self, bodies: Sequence[Body]) -> Iterator[None]:
+        """The lease while `bodies` are saved."""
+        if self._brief is not None:
+            self._acquire(self._brief)
+        try:
+            if self.read_only is not None:
+                raise StoreError(
+                    f"{self.id} is open read-only: {self.read_only}",
+                    fix="close the other one, or fork the session",
+                )
+            if self._brief is not None:
+                self._catch_up(bodies)
+            yield
+        finally:
+            if self._brief is not None:
+                self._lease.release()
+
+    def _catch_up(self, bodies: Sequence[Body]) -> None:
+        """Take in what others saved since this was read.
+
+        A verdict names what it is about. An artifact and a proposal are about what stood when
+        they were made, so they are refused where that may have changed.
+        """
+        before = self._loaded.commit
+        if self._git.ref(SESSIONS + self.id) == before:
+            return
+        self._reread()
+        about = any(isinstance(body, ArtifactSet | ProposalMade) for body in bodies)
+        if about and self._loaded.commit != before:
+            raise StoreError(
+                f"{self.id} was changed by someone else meanwhile",
+                fix="look at the new state and do the same again",
+            )
 
     def _only_read(self) -> None:
         self._lease.release()

@@ -35,6 +35,10 @@ def has_session(facts: Facts) -> str:
     return "" if facts.session else "there is no session yet: s starts one"
 
 
+def some_deleted(facts: Facts) -> str:
+    return "" if facts.deleted else "nothing was deleted: x deletes the session under the cursor"
+
+
 def can_begin(facts: Facts) -> str:
     return facts.pair_blocked
 

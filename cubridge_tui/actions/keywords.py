@@ -19,6 +19,7 @@ KEYWORDS: Mapping[str, tuple[str, ...]] = {
     "override": ("ignore", "force", "waive"),
     "accept-kernel": ("approve", "package", "commit", "export", "registers", "spills", "cost"),
     "take-in": ("reload", "changed", "update", "spec", "disk"),
+    "rebase": ("new version", "upstream", "merge", "update", "kernel"),
     "ask-model": ("llm", "ai", "prompt", "generate"),
     "gpu": ("verify", "g4", "benchmark", "times", "run on", "ssh", "speed"),
     "fork": ("copy", "branch", "clone"),

@@ -40,6 +40,7 @@ from cubridge_tui.actions.conditions import (
     running,
     searching,
     showable,
+    some_deleted,
     some_open,
     some_topics,
     undo_word,
@@ -100,6 +101,12 @@ ACTIONS: tuple[Action, ...] = (
        "Start", has_session, 4),
     _A("find", ("slash",), "Find a kernel, a spec or a session by its words; again: the next one",
        "find", START, "Start", rank=5),
+    _A("rename", ("e",), "Rename the session under the cursor", "rename", START, "Start",
+       has_session, 6),
+    _A("delete", ("x",), "Delete the session under the cursor; u restores it", "delete", START,
+       "Start", has_session, 7),
+    _A("restore", ("u",), "Restore the session that was deleted last", "restore", START, "Start",
+       some_deleted, 8),
     _A("refresh", ("r",), "Look again at the store and the current folder", "", START, "Start"),
     # stepping
     _A("step", ("s",), "Next: run this stage's gate and move on", "next", ADAPTATION, "Stages",
@@ -121,6 +128,8 @@ ACTIONS: tuple[Action, ...] = (
        lambda f: "package, commit" if f.accepted else "accept kernel"),
     _A("take-in", ("exclamation_mark",), "Take in what changed on disk", "take in", ADAPTATION,
        "Stages", every(writable, idle, changed_on_disk), 5),
+    _A("rebase", ("V",), "Rebase onto another version of the kernel: shows what is carried over "
+       "first", "", ADAPTATION, "Stages", every(writable, idle, in_store)),
     _A("ask-model", ("M",), "Ask a model for the edit, meanings of opaque ops, or a lowering: "
        "shows what would be sent, and where", "", ADAPTATION, "Stages",
        every(writable, has_lifted)),

@@ -91,12 +91,12 @@ def run(args: argparse.Namespace) -> int:
         say(f"session {session}")
         with writing(store, session) as writer:
             work = Adaptation(bench, writer, actor())
-            stages = _Stages()
+            stages = Stages()
             code = _walk(work, stages, args, model)
             return _finish(work, stages, args, code, model)
 
 
-class _Stages:
+class Stages:
     """What every stage gave, as the JSON shows it."""
 
     def __init__(self) -> None:
@@ -121,7 +121,7 @@ class _Stages:
 
 
 def _walk(
-    work: Adaptation, stages: _Stages, args: argparse.Namespace, model: ModelRun | None
+    work: Adaptation, stages: Stages, args: argparse.Namespace, model: ModelRun | None
 ) -> int:
     from engine.errors import TransferError
     from engine.types import VerdictKind
@@ -165,14 +165,14 @@ def _walk(
     stages.gate("target", verdict)
     if verdict.kind is VerdictKind.FAIL or verdict.unfinished:
         return GATE_FAILED
-    if not _lower(work, stages, model if args.lower == "llm" else None):
+    if not lower_and_judge(work, stages, model if args.lower == "llm" else None):
         return GATE_FAILED
     verdict = work.skip_gpu()
     stages.gate("verified", verdict)
     return 0
 
 
-def _lower(work: Adaptation, stages: _Stages, model: ModelRun | None) -> bool:
+def lower_and_judge(work: Adaptation, stages: Stages, model: ModelRun | None) -> bool:
     """Lowers by the templates; what they cannot write, or write wrong, a model may write."""
     from engine.errors import LowerError
     from engine.types import VerdictKind
@@ -206,7 +206,7 @@ def _lower(work: Adaptation, stages: _Stages, model: ModelRun | None) -> bool:
 
 def _finish(
     work: Adaptation,
-    stages: _Stages,
+    stages: Stages,
     args: argparse.Namespace,
     code: int,
     model: ModelRun | None,

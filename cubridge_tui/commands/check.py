@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cubridge_tui.console import say, show, show_json
-from cubridge_tui.headless import actor, add_json, add_store, narrator, writing
+from cubridge_tui.headless import actor_of, add_agent, add_json, add_store, narrator, writing
 from cubridge_tui.headless_foreign import FAILED, asked_from, check_and_report, kernel_options
 
 
@@ -21,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "what", help="a .cuir file, a session's id, a CUDA source, or a folder of `cubridge import`"
     )
     kernel_options(parser)
+    add_agent(parser)
     add_store(parser)
     add_json(parser)
 
@@ -77,9 +78,9 @@ def _check_session(args: argparse.Namespace) -> int:
     failed = False
     with (
         Bench(store, progress=narrator(args.json)) as bench,
-        writing(store, args.what) as writer,
+        writing(store, args.what, brief=True) as writer,
     ):
-        work = Adaptation(bench, writer, actor())
+        work = Adaptation(bench, writer, actor_of(args))
         for name, step in (("lifted", work.judge_lifted), ("target", work.judge_target)):
             verdict = step()
             failed = failed or verdict.kind is VerdictKind.FAIL or verdict.unfinished

@@ -1,37 +1,58 @@
-"""`cubridge lift KERNEL|FILE.cu`: the CuIR of a kernel, and what stayed opaque."""
+"""`cubridge lift KERNEL|FILE.cu|SESSION`: the CuIR of a kernel, and what stayed opaque; of a
+session with what the person accepted, which is what the next proposal edits."""
 
 from __future__ import annotations
 
 import argparse
 
 from cubridge_tui.console import say, show_json, show_source
-from cubridge_tui.headless import add_json, add_specialisation, specialisation
+from cubridge_tui.headless import (
+    add_json,
+    add_specialisation,
+    add_store,
+    session_named,
+    specialisation,
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kernel", help="a bundled kernel's name, a package's folder, or a .cu file")
+    parser.add_argument(
+        "kernel", help="a bundled kernel's name, a package's folder, a .cu file, or a session"
+    )
     parser.add_argument("--ids", action="store_true", help="append every op's id")
     add_specialisation(parser)
+    add_store(parser)
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from engine.cuir.ids import assign
     from engine.cuir.printer import print_module
-    from engine.service.bench import lift_any
+    from engine.resources import list_kernels
+    from engine.service.bench import Bench, lift_any
+    from engine.service.content import Content
+    from sessions.store import Store
 
-    lifted = lift_any(args.kernel, args.arch, specialisation(args))
-    ids = assign(lifted.module)
-    text = print_module(lifted.module, ids if args.ids else None)
+    store = Store.open(args.store)
+    session = session_named(store, args.kernel, list_kernels())
+    if session is None:
+        lifted = lift_any(args.kernel, args.arch, specialisation(args))
+        module = lifted.module
+    else:
+        content = Content(Bench(store), session)
+        lifted, module = content.lifted, content.compose()
+    ids = assign(module)
+    text = print_module(module, ids if args.ids else None)
     opaque = [
         {"line": op.span.start_line, "reason": op.reason, "op": ids.get(op.path, "")}
         for op in lifted.opaque
     ]
     if args.json:
+        same = module == lifted.module  # else its ops stand elsewhere than the source's
         provenance = {
             ids[path]: [span.start_line, span.end_line]
             for path, span in lifted.provenance.items()
-            if path in ids
+            if same and path in ids
         }
         show_json(
             {

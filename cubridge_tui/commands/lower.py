@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cubridge_tui.console import say, show_json, show_source
-from cubridge_tui.headless import actor, add_json, add_store, narrator, writing
+from cubridge_tui.headless import actor_of, add_agent, add_json, add_store, narrator, writing
 
 FAILED = 1
 
@@ -13,6 +13,7 @@ FAILED = 1
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", help="a session's id, or the beginning of one")
     parser.add_argument("--out", help="write the lowered source to this file")
+    add_agent(parser)
     add_store(parser)
     add_json(parser)
 
@@ -29,9 +30,9 @@ def run(args: argparse.Namespace) -> int:
     store = Store.open(args.store)
     with (
         Bench(store, progress=narrator(args.json)) as bench,
-        writing(store, args.session) as writer,
+        writing(store, args.session, brief=True) as writer,
     ):
-        work = Adaptation(bench, writer, actor())
+        work = Adaptation(bench, writer, actor_of(args))
         check_spec(work)
         check_kernel(work)
         lowering = work.lower()

@@ -1,19 +1,32 @@
-"""`cubridge replay SESSION [--check]`: the history, and whether it can be made again."""
+"""`cubridge replay SESSION [--html FILE | --check]`: the history, as one reads it or as a page that
+stands alone; and whether it can be made again."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import add_json, add_store, narrator
 from cubridge_tui.model.steps import step_words
+from cubridge_tui.model.story import beats, story
+
+if TYPE_CHECKING:
+    from sessions.session import Session
+    from sessions.store import Store
 
 FAILED = 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", help="a session's id, or the beginning of one")
-    parser.add_argument("--check", action="store_true", help="do the work again and compare hashes")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="do the work again and compare hashes")
+    what.add_argument(
+        "--html", metavar="FILE",
+        help="write one page that needs nothing else: texts side by side, hunks, verdicts, history",
+    )  # fmt: skip
     add_store(parser)
     add_json(parser)
 
@@ -26,12 +39,15 @@ def run(args: argparse.Namespace) -> int:
     session = store.load(args.session)
     for notice in session.notices:
         say(notice)
+    if args.html is not None:
+        return _page(store, session, args)
     if not args.check:
-        lines = [s.told(step_words(s.words)) for s in steps(session.events)]
+        history = list(steps(session.events))
         if args.json:
+            lines = [s.told(step_words(s.words)) for s in history]
             show_json({"session": session.id, "steps": lines})
             return 0
-        for line in lines:
+        for line in story(history):
             show(line)
         return 0
     from engine.service.recheck import recheck
@@ -57,3 +73,22 @@ def run(args: argparse.Namespace) -> int:
         if first is not None:
             say(f"first difference: {first.name}: was {first.was}, now {first.now}")
     return FAILED if first is not None else 0
+
+
+def _page(store: Store, session: Session, args: argparse.Namespace) -> int:
+    from cubridge_tui.model.builder import Builder
+    from cubridge_tui.model.page import as_html
+    from cubridge_tui.model.page_pictures import pictures
+    from engine.service.bench import Bench
+    from engine.service.work import Work
+    from sessions.replay import steps
+
+    snap = Builder(Work(Bench(store), session)).snapshot()
+    page = as_html(snap, list(beats(steps(session.events))), pictures(snap))
+    path = Path(args.html)
+    path.write_text(page, encoding="utf-8")
+    if args.json:
+        show_json({"session": session.id, "page": str(path), "bytes": len(page.encode())})
+    else:
+        say(f"{path}: {len(page.encode()):,} bytes; any browser shows it, without a network")
+    return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from cubridge_tui.model import linediff
 from cubridge_tui.model.kept_texts import KeptTexts
@@ -18,6 +19,8 @@ from cubridge_tui.model.rows import Key, PaneText, Row, RowKind, plain_rows
 from cubridge_tui.model.snapshot import Panes, Snapshot, View
 from cubridge_tui.model.written import decided_regions, written_rows
 from cubridge_tui.text.cells import split_lines
+from engine.errors import InputError
+from engine.files import read_file
 from engine.lift.provenance import Lifted
 from engine.service.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET
 from engine.service.decisions import first_hunk, in_words, redo_group, undo_group
@@ -264,6 +267,14 @@ def changed_on_disk(work: Work) -> str:
     hashes = work.state.hashes
     if spec_moved(work) is not None:
         changed.append("spec")
-    if work.package.hashes["package"] != hashes.get("kernel"):
+    if work.package.hashes["package"] != hashes.get("kernel") or not _has_source(work):
         changed.append("kernel")
     return " and ".join(changed)
+
+
+def _has_source(work: Work) -> bool:
+    """Whether the kernel's source is on the disk as it was read when the session was opened."""
+    try:
+        return read_file(Path(work.package.file), "restore it") == work.package.source
+    except InputError:
+        return False

@@ -17,7 +17,8 @@ class Facts:
     `times` say whether there are any; `asking` is how far a model's run is (ready, running,
     waiting, done), `attempts` counts its answers, `topics` what could be asked for;
     `session` is the one that is open (empty: not saved yet) or under the cursor of the start
-    screen, `on_sessions` says that its list leads, `pair_blocked` why the chosen kernel and spec
+    screen, `deleted` the one that was deleted last, `on_sessions` says that its list leads,
+    `pair_blocked` why the chosen kernel and spec
     cannot be adapted;
     `opaque` is the opaque op under the cursor, `unmeant` counts those without meaning.
     """
@@ -46,6 +47,7 @@ class Facts:
     attempts: int = 0
     topics: int = 0
     session: str = ""
+    deleted: str = ""
     on_sessions: bool = False
     pair_blocked: str = ""
     opaque: str = ""

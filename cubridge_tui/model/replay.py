@@ -1,4 +1,7 @@
-"""A saved session as a tape: its steps, where to jump, and what the panes show at each of them."""
+"""A saved session as a tape: its steps, where to jump, and what the panes show at each of them.
+
+A step here is a beat of the story: what was done at one stroke, with what machines wrote in it.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from cubridge_tui.console import typeable
 from cubridge_tui.model.linediff import opcodes, unified
 from cubridge_tui.model.meanings import open_meanings
 from cubridge_tui.model.replay_hunks import hunks_of, with_hunks
 from cubridge_tui.model.rows import PaneText, Row, RowKind, plain_rows
-from cubridge_tui.model.steps import step_words
+from cubridge_tui.model.story import Beat, beats, duration, merged
 from cubridge_tui.text.cells import split_lines
 from engine.errors import CuBridgeError
 from engine.service.content import LIFTED, LOWERED, SOURCE, TARGET
@@ -52,14 +54,19 @@ Content = Callable[[str], bytes]
 
 @dataclass(frozen=True)
 class Tape:
-    """The steps of one session. Positions count from 0; a position is the state after its step."""
+    """The steps of one session, each with its beat. Positions count from 0; a position is the
+    state after its step."""
 
     session: str
     steps: tuple[Step, ...]
+    beats: tuple[Beat, ...]
 
     @classmethod
     def of(cls, session: str, events: Iterable[Event]) -> Tape:
-        return cls(session, tuple(steps(events)))
+        history = list(steps(events))
+        found = tuple(beats(history))
+        whole = tuple(merged(beat, history, n) for n, beat in enumerate(found, start=1))
+        return cls(session, whole, found)
 
     @property
     def last(self) -> int:
@@ -109,10 +116,11 @@ def changed_stage(each: Step) -> Stage | None:
     body = each.event.body
     if isinstance(body, ArtifactSet) and body.stage in NAMES and body.name == NAMES[body.stage][0]:
         return body.stage
-    if isinstance(body, Undone | Redone):
-        for stage in (Stage.TARGET, Stage.LOWERED):
-            if each.before.stage(stage).artifacts != each.after.stage(stage).artifacts:
-                return stage
+    for stage, (name, _) in NAMES.items():
+        sides = (each.before, each.after)
+        before, after = (side.stage(stage).artifacts.get(name) for side in sides)
+        if before != after:
+            return stage
     return None
 
 
@@ -135,10 +143,9 @@ def next_decision(state: SessionState) -> tuple[Stage, str]:
 def timeline(tape: Tape) -> tuple[Row, ...]:
     """The steps as lines, signs for decisions, texts and verdicts."""
     rows = []
-    for each in tape.steps:
-        event = each.event
-        time = plain(event.time)[11:19]
-        text = f"{time}  {plain(event.actor)}: {typeable(step_words(each.words))}"
+    for each, beat in zip(tape.steps, tape.beats, strict=True):
+        after = f"  (after {duration(beat.waited)})" if beat.waited is not None else ""
+        text = f"{plain(beat.time)[11:19]}  {plain(beat.actor)}: {beat.words}{after}"
         rows.append(Row(text, RowKind.SAME, each.number, "", "", None, _sign(each)))
     return tuple(rows)
 
@@ -172,8 +179,8 @@ def text_at(tape: Tape, position: int, stage: Stage, content: Content) -> PaneTe
         return PaneText((), language, stage.value, f"no {stage} text yet at this step")
     try:
         lines = split_lines(content(now).decode("utf-8", "surrogateescape"))
-        if before is None or before == now or each.event.body is None:
-            about = stage in (Stage.LIFTED, Stage.TARGET)
+        about = stage in (Stage.LIFTED, Stage.TARGET)
+        if before is None or before == now or (about and hunks_of(each) is not None):
             rows = with_hunks(lines, each, content) if about else plain_rows(lines)
             return PaneText(rows, language, _title(stage, each), "", now)
         old = split_lines(content(before).decode("utf-8", "surrogateescape"))
@@ -190,8 +197,11 @@ def _title(stage: Stage, each: Step) -> str:
     )
 
 
-def details(each: Step) -> list[str]:
-    """What a step's event holds besides its line."""
+def details(each: Step, beat: Beat | None = None) -> list[str]:
+    """What a step's event holds besides its line, or several of them; and what machines wrote."""
+    if beat is not None:
+        wrote = [f"with it: {', '.join(beat.folded)}"] if beat.folded else []
+        return [*(beat.details or details(each)), *wrote]
     match each.event.body:
         case SessionCreated(title=title, kernel=kernel, spec=spec, options=options):
             chosen = ", ".join(

@@ -29,12 +29,24 @@ def hunks_of(each: Step) -> tuple[Proposal, tuple[Hunk, ...]] | None:
         case ProposalMade(proposal):
             found = (proposal, proposal.hunks)
         case HunkDecided(decision):
-            found = _named(each, decision.target)
+            found = _decided(each) or _named(each, decision.target)
         case HunkCommented(target):
             found = _named(each, target)
         case _:
             return None
     return found if found is not None and edits((found[0],)) and found[1] else None
+
+
+def _decided(each: Step) -> tuple[Proposal, tuple[Hunk, ...]] | None:
+    """The hunks that are decided otherwise after the step, of the last proposal with any."""
+    for proposal in reversed(each.after.proposals):
+        changed = tuple(
+            h for h in proposal.hunks
+            if each.before.decision(proposal.id, h.id) != each.after.decision(proposal.id, h.id)
+        )  # fmt: skip
+        if changed:
+            return proposal, changed
+    return None
 
 
 def _named(each: Step, target: str) -> tuple[Proposal, tuple[Hunk, ...]] | None:
@@ -62,6 +74,9 @@ def with_hunks(lines: Sequence[str], each: Step, content: Content) -> tuple[Row,
         name = f"{proposal.id}/{hunk.id}"
         head = f"{hunk.id} {typeable(hunk.title)} · {hunk.origin.value} · {_WORDS[kind]}"
         new = [Row(head, RowKind.HEAD, None, hunk.origin.value, name)]
+        if size:  # and what it took the place of
+            gone, indent = split_lines(hunk.before.rstrip("\n")), _indent(lines, at)
+            new += [Row(indent + line, RowKind.DEL, None, "expert", name) for line in gone if line]
         for row in rows[at : at + size]:  # there as proposed
             new.append(Row(row.text, RowKind.ADD, row.number, hunk.origin.value, name))
         if not size:

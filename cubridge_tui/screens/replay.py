@@ -20,7 +20,6 @@ from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
 from cubridge_tui.widgets.replay_deck import ReplayDeck
 from engine.types import Stage
-from sessions.events import stroke_end
 from sessions.replay import Step, plain
 from sessions.session import Session
 from sessions.state import SessionState
@@ -297,8 +296,7 @@ class ReplayScreen(ActionScreen):
             return
         self._stop()
         self._tell()
-        steps, session = deck.tape.steps, deck.session.id
-        step = steps[stroke_end([each.event for each in steps], deck.position)]
+        step, session = deck.tape.steps[deck.position], deck.session.id
         question = (
             f"Begin a new session with {session} up to step {step.number}? It stays in the store; "
             f"{session} is left as it is."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import wrap
 
@@ -17,6 +18,7 @@ from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.screens.dialogs import Prompt
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line
+from sessions.events import TitleSet
 
 LISTS = ("kernels", "specs", "sessions")
 NARROW = 100  # columns in which the words of a spec need two lines
@@ -38,6 +40,7 @@ class StartScreen(ActionScreen):
         self.lists = Lists()
         self._starting = False
         self._words = ""  # looked for last
+        self._deleted = ""  # the session that was deleted last, here
         self._shown_at_once = False  # the first resume, which follows the mount, reads nothing anew
 
     def compose(self) -> ComposeResult:
@@ -93,6 +96,7 @@ class StartScreen(ActionScreen):
         return Facts(
             job=self.cubridge.jobs.running,
             session=session.id if session is not None else "",
+            deleted=self._deleted,
             on_sessions=self.focused is not None and self.focused.id == "sessions",
             pair_blocked=self.lists.pair_blocked(kernel, spec),
         )
@@ -246,3 +250,58 @@ class StartScreen(ActionScreen):
         session = self.lists.session(self._at("sessions"))
         assert session is not None  # the action's condition
         self.cubridge.open_replay(session.id)
+
+    # --- names and what is put aside -------------------------------------------------------------
+
+    def do_rename(self) -> None:
+        session = self.lists.session(self._at("sessions"))
+        assert session is not None  # the action's condition
+        prompt = Prompt(
+            f"A new title for {session.id} (its id stays):", session.title,
+            check=lambda text: "" if text.strip() else "a title is words",
+        )  # fmt: skip
+        self.app.push_screen(prompt, lambda title: self._rename(session.id, title))
+
+    def _rename(self, session: str, title: str | None) -> None:
+        store, actor = self.cubridge.store, self.cubridge.actor
+
+        def rename() -> None:
+            with store.writer(session) as writer:
+                writer.append([TitleSet(title or "")], actor=actor)
+
+        if title:
+            self._change(f"{session} is called {title!r} now", rename)
+
+    def do_delete(self) -> None:
+        session = self.lists.session(self._at("sessions"))
+        assert session is not None  # the action's condition
+        store = self.cubridge.store
+        key = actions.key_of("restore", self.cubridge.actions)
+
+        def delete() -> None:
+            self._deleted = store.delete(session.id)
+
+        self._change(f"{session.id} is deleted: {key} restores it", delete)
+
+    def do_restore(self) -> None:
+        store, session = self.cubridge.store, self._deleted
+
+        def restore() -> None:
+            store.restore(session)
+            self._deleted = ""
+
+        self._change(f"{session} is there again", restore)
+
+    def _change(self, done: str, work: Callable[[], None]) -> None:
+        """Change a session on the jobs' thread; the list as it is then."""
+
+        def ended(outcome: Outcome) -> None:
+            if not self.is_attached:
+                return
+            self._read()
+            if outcome.error is not None:
+                self.say(str(outcome.error).replace("\n", " "), "fail")
+            else:
+                self.say(done)
+
+        self.cubridge.jobs.submit("sessions", work, ended, quiet=True)

@@ -96,7 +96,8 @@ class ReplayDeck(Container):
             changed = hunk_starts(content.rows)
             if changed:  # what the step did, whatever was looked at before
                 self.text.go_to(changed[0])
-        words = details(self.tape.steps[position]) if self.tape.steps else []
+        tape = self.tape
+        words = details(tape.steps[position], tape.beats[position]) if tape.steps else []
         self.details.put([(" " + "; ".join(words), "dim")] if words else [])
         if moved:
             self.post_message(self.Moved(self))

@@ -151,10 +151,11 @@ def canonical_function(function: Function) -> Function:
 
 
 def _block(body: tuple[Stmt, ...], names: Mapping[str, str]) -> tuple[Stmt, ...]:
-    return tuple(_stmt(stmt, names) for stmt in body)
+    return tuple(canonical_stmt(stmt, names) for stmt in body)
 
 
-def _stmt(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
+def canonical_stmt(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
+    """The canonical form; `names` renames locals, and lambda parameters are numbered."""
     inner = {branch: _block(body, names) for branch, body in blocks(stmt)}
     stmt = with_blocks(stmt, inner)
 
@@ -176,6 +177,13 @@ def _stmt(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
         case Return(value) if value is not None:
             return Return(expr(value))
     return stmt
+
+
+def without_lambda_names(module: Module) -> Module:
+    """The module with every statement's canonical form; all names but lambda parameters stay."""
+    return replace(
+        module, functions=tuple(replace(f, body=_block(f.body, {})) for f in module.functions)
+    )
 
 
 def canonical(module: Module) -> Module:

@@ -135,6 +135,16 @@ def load_package(path: Path | str, include: Path | None = None) -> KernelPackage
     return _load_bare(where, include)
 
 
+def with_source(package: KernelPackage, path: Path) -> KernelPackage:
+    """The package with the source at `path`, and the headers that it includes, for its own."""
+    fix = "give the path of a .cu file"
+    source = read_file(path, fix, SOURCE_LIMIT)
+    headers = used_headers(source, str(path), include_dir(), path.parent)
+    kept = {part: package.hashes[part] for part in ("reference", "manifest")}
+    hashes = _hashes({"source": source, "headers": _headers_digest(headers)}, kept)
+    return replace(package, file=str(path), source=source, headers=headers, hashes=hashes)
+
+
 def _load_bare(path: Path, include: Path) -> KernelPackage:
     fix = "give the path of a .cu file or a bundled kernel's name"
     source = read_file(path, fix, SOURCE_LIMIT)
@@ -350,7 +360,7 @@ def _headers_digest(headers: tuple[tuple[str, bytes], ...]) -> bytes:
     return b"".join(b"%d %d\n" % (len(n.encode()), len(d)) + n.encode() + d for n, d in headers)
 
 
-def _hashes(parts: Mapping[str, bytes]) -> Mapping[str, str]:
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
+def _hashes(parts: Mapping[str, bytes], known: Mapping[str, str] = {}) -> Mapping[str, str]:
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()} | {**known}
     whole = "\n".join(f"{name} {digest}" for name, digest in sorted(hashes.items()))
     return {**hashes, "package": hashlib.sha256(whole.encode()).hexdigest()}

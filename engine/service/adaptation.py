@@ -119,8 +119,10 @@ def beginning(
 class Adaptation(Work):
     """A session open for writing; `writer` keeps the lease for as long as this lives."""
 
-    def __init__(self, bench: Bench, writer: Writer, actor: str) -> None:
-        super().__init__(bench, writer)
+    def __init__(
+        self, bench: Bench, writer: Writer, actor: str, package: KernelPackage | None = None
+    ) -> None:
+        super().__init__(bench, writer, package)
         self.writer = writer
         self.actor = actor
 

@@ -12,10 +12,11 @@ from engine.cuir.parser import parse_module
 from engine.errors import CuBridgeError, StoreError
 from engine.lift import lift
 from engine.lift.meanings import read_meanings, with_meanings
+from engine.lift.package import KernelPackage
 from engine.lift.provenance import Lifted
 from engine.lower.legal import legal
-from engine.service.bench import Bench, find_kernel
-from engine.service.inputs import MODULES
+from engine.service.bench import Bench
+from engine.service.inputs import MODULES, session_kernel
 from engine.service.kinds import edits
 from engine.service.options import Options
 from engine.spec.recipe import Recipe
@@ -45,15 +46,17 @@ MEANINGS = "meanings.json"  # of opaque ops, beside the lifted module
 class Content:
     """A session's content, read-only."""
 
-    def __init__(self, bench: Bench, session: Session) -> None:
+    def __init__(
+        self, bench: Bench, session: Session, package: KernelPackage | None = None
+    ) -> None:
+        """`package` stands for the session's own, which may be gone from the disk."""
         self.bench = bench
         self.session = session
         created = session.state.created
         if created is None:
             raise StoreError(f"session {session.id} has no beginning")
         self.options = Options.from_json(created.options)
-        package = find_kernel(str(created.options.get("kernel_path") or created.kernel))
-        self.package = self.options.building(package)
+        self.package = self.options.building(package or session_kernel(session.state))
         self.spec = Path(str(created.options["spec_path"]))
         self._bare: Lifted | None = None
         self._lifted: tuple[str | None, Lifted] | None = None  # with the hash of the meanings

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from engine.errors import CuBridgeError, InputError
 from engine.files import read_spec
 from engine.gpu.closure import beside
-from engine.lift.package import KernelPackage
+from engine.lift.package import KernelPackage, with_source
 from engine.service.bench import find_kernel
 from engine.types import sha256_of
+from sessions.state import SessionState
 
 if TYPE_CHECKING:
     from engine.service.work import Work
@@ -55,6 +56,19 @@ def inputs_of(package: KernelPackage, spec: Path) -> dict[str, str]:
     return parts | {MODULES: modules_hash(spec)}
 
 
+def session_kernel(state: SessionState) -> KernelPackage:
+    """The kernel package of a session, as it is on the disk now.
+
+    Raises `InputError` where there is none any more.
+    """
+    created, rebased = state.created, state.rebased
+    assert created is not None
+    if rebased is not None:
+        package = find_kernel(rebased.kernel)
+        return with_source(package, Path(rebased.source)) if rebased.source else package
+    return find_kernel(str(created.options.get("kernel_path") or created.kernel))
+
+
 def spec_moved(work: Work) -> str | None:
     """What is no longer as the session has it: the spec, or a module that it imports."""
     hashes = work.state.hashes
@@ -73,7 +87,7 @@ def kernel_moved(work: Work) -> str | None:
     """What of the kernel's package on the disk is no longer as the session has it."""
     hashes, package = work.state.hashes, work.package
     try:
-        now = find_kernel(package.file if not package.specialisations else str(package.folder))
+        now = session_kernel(work.state)
     except (CuBridgeError, OSError) as error:
         return f"the package of {package.name} ({error})"
     if now.hashes["package"] == package.hashes["package"] == hashes.get("kernel"):

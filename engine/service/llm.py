@@ -32,6 +32,7 @@ from engine.service.llm_examples import accepted_example, offered_examples
 from engine.service.llm_gates import ModelGates
 from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, agree, manual
 from engine.service.llm_trials import asker, noted
+from engine.service.work import Work
 from engine.spec.declared import declared
 from engine.spec.recipe import Recipe
 from engine.spec.source import read_source
@@ -64,6 +65,8 @@ from engine.types import (
     sha256_of,
 )
 from sessions.events import ArtifactSet, Body, ProposalMade, TranscriptAdded
+
+Events = tuple[list[Body], list[bytes]]  # what happened, and the contents that it names
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,32 @@ class Wish:
     examples: tuple[Example, ...] = ()
 
 
+def task_of(work: Work, wish: Wish | None = None) -> tuple[Task, Recipe | None]:
+    """What an edit is asked for: the base that the standing decisions give, and the spec."""
+    wish = wish or Wish()
+    work.bench.progress("reading the spec")
+    source = read_source(work.spec, dict(work.options.spec))
+    found = declared(source)
+    recipe, unread = None, ""
+    try:
+        recipe = work.read_recipe(work.spec, work.options.spec)
+    except (SpecError, ChildFailed) as error:
+        # Words and line only: the folders of this machine are nobody's business.
+        line = error.where.line if error.where is not None else None
+        unread = error.message if line is None else f"line {line}: {error.message}"
+    interface = Interface.of(
+        found,
+        None if recipe is None else recipe.inputs,
+        None if recipe is None else recipe.output_dims,
+    )
+    base = work.compose()
+    task = Task(
+        work.package.name, base, assign(base), work.spec.name, source.text, recipe, unread,
+        interface, wish.instruction, wish.comments, wish.examples,
+    )  # fmt: skip
+    return task, recipe
+
+
 @dataclass(slots=True)
 class ModelTransfer:
     """The model's part in one session. `work` must have been lifted."""
@@ -123,29 +152,7 @@ class ModelTransfer:
 
     def prepare(self, wish: Wish | None = None) -> tuple[Task, Recipe | None]:
         """The task that a prompt is made of. The base is what the standing decisions give."""
-        wish = wish or Wish()
-        work = self.work
-        work.bench.progress("reading the spec")
-        source = read_source(work.spec, dict(work.options.spec))
-        found = declared(source)
-        recipe, unread = None, ""
-        try:
-            recipe = work.read_recipe(work.spec, work.options.spec)
-        except (SpecError, ChildFailed) as error:
-            # Words and line only: the folders of this machine are nobody's business.
-            line = error.where.line if error.where is not None else None
-            unread = error.message if line is None else f"line {line}: {error.message}"
-        interface = Interface.of(
-            found,
-            None if recipe is None else recipe.inputs,
-            None if recipe is None else recipe.output_dims,
-        )
-        base = work.compose()
-        task = Task(
-            work.package.name, base, assign(base), work.spec.name, source.text, recipe, unread,
-            interface, wish.instruction, wish.comments, wish.examples,
-        )  # fmt: skip
-        return task, recipe
+        return task_of(self.work, wish)
 
     def first_prompt(self, task: Task) -> tuple[Message, ...]:
         """The prompt as it would be sent: to read, to edit, and to give to `run`."""
@@ -209,17 +216,20 @@ class ModelTransfer:
         self._agree(task, candidates * (rounds + 1), prompt)
         start = self.first_prompt(task) if prompt is None else tuple(prompt)
         number = 1 + sum(p.origin is Origin.MODEL for p in self.work.edits)
-        name = f"model-{number}"
+        name, actor = f"model-{number}", actor_name(self.model)
         attempts: list[Attempt] = []
         judge = ModelGates(self.work, self.through, self.also, self.turn).judge(recipe)
         ask = asker(self.work, self.client, self.listen)
         with noted(self.work, name, attempts):
             for attempt in run(task, start, plan, ask, judge, self.steer):
                 attempts.append(attempt)
-                self._keep(name, attempt)
+                self.work.writer.append(*attempt_events(name, attempt), actor=actor)
                 self.on_attempt(attempt)
         chosen = best(attempts)
-        proposal = None if chosen is None else self._propose(name, task, recipe, chosen)
+        proposal = None
+        if chosen is not None:
+            proposal, events = proposal_events(name, task, recipe, chosen)
+            self.work.writer.append(*events, actor=actor)
         cancelled = any(a.reply.ending is Ending.CANCELLED for a in attempts)
         return Result(tuple(attempts), chosen, proposal, cancelled)
 
@@ -231,45 +241,41 @@ class ModelTransfer:
         agree(self.consent, outgoing)
         self._agreed |= wanted
 
-    # --- records ---------------------------------------------------------------------------------
 
-    def _keep(self, name: str, attempt: Attempt) -> None:
-        """An attempt's transcript, and its module where there is one."""
-        text = attempt.transcript()
-        bodies: list[Body] = [
-            TranscriptAdded(f"{name}.{attempt.id}.json", sha256_of(text), f"{name}.{attempt.id}")
-        ]
-        blobs = [text.encode("ascii")]
-        if attempt.module is not None:
-            module = print_module(attempt.module)
-            bodies.append(
-                TranscriptAdded(
-                    f"{name}.{attempt.id}.cuir", sha256_of(module), f"{name}.{attempt.id}"
-                )
-            )
-            blobs.append(module.encode())
-        self.work.writer.append(bodies, blobs, actor=actor_name(self.model))
+def attempt_events(name: str, attempt: Attempt) -> Events:
+    """An attempt's transcript, and its module where there is one, as a session keeps them."""
+    about = f"{name}.{attempt.id}"
+    text = attempt.transcript()
+    bodies: list[Body] = [TranscriptAdded(f"{about}.json", sha256_of(text), about)]
+    blobs = [text.encode("ascii")]
+    if attempt.module is not None:
+        module = print_module(attempt.module)
+        bodies.append(TranscriptAdded(f"{about}.cuir", sha256_of(module), about))
+        blobs.append(module.encode())
+    return bodies, blobs
 
-    def _propose(self, name: str, task: Task, recipe: Recipe | None, chosen: Attempt) -> Proposal:
-        assert chosen.module is not None and chosen.binding is not None
-        proposal = propose(
-            task.base, chosen.module, id=name, origin=Origin.MODEL, reason=chosen.words,
-            ids=task.ids, transcript=sha256_of(chosen.transcript()),
-        )  # fmt: skip
-        text = print_module(chosen.module)
-        artifacts = [
-            Artifact.of(Stage.TARGET, BINDING, pretty_json(chosen.binding.to_json())),
-            Artifact.of(Stage.TARGET, TARGET, print_module(task.base)),
-        ]
-        if recipe is not None:
-            recipe_text = pretty_json(recipe_to_json(recipe))
-            artifacts.insert(0, Artifact.of(Stage.TARGET, RECIPE, recipe_text))
-        kept = TranscriptAdded(f"{name}.proposed.cuir", sha256_of(text), name)
-        bodies: list[Body] = [kept, ProposalMade(proposal)]
-        bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
-        blobs = [text.encode(), *(a.data for a in artifacts)]
-        self.work.writer.append(bodies, blobs, actor=actor_name(self.model))
-        return proposal
+
+def proposal_events(
+    name: str, task: Task, recipe: Recipe | None, chosen: Attempt
+) -> tuple[Proposal, Events]:
+    """An attempt that became a module as a proposal, undecided, with the target before it."""
+    assert chosen.module is not None and chosen.binding is not None
+    proposal = propose(
+        task.base, chosen.module, id=name, origin=Origin.MODEL, reason=chosen.words,
+        ids=task.ids, transcript=sha256_of(chosen.transcript()),
+    )  # fmt: skip
+    text = print_module(chosen.module)
+    artifacts = [
+        Artifact.of(Stage.TARGET, BINDING, pretty_json(chosen.binding.to_json())),
+        Artifact.of(Stage.TARGET, TARGET, print_module(task.base)),
+    ]
+    if recipe is not None:
+        recipe_text = pretty_json(recipe_to_json(recipe))
+        artifacts.insert(0, Artifact.of(Stage.TARGET, RECIPE, recipe_text))
+    kept = TranscriptAdded(f"{name}.proposed.cuir", sha256_of(text), name)
+    bodies: list[Body] = [kept, ProposalMade(proposal)]
+    bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
+    return proposal, (bodies, [text.encode(), *(a.data for a in artifacts)])
 
 
 __all__ = [

@@ -227,7 +227,7 @@ def heavy(loaded: set[str], names: Iterable[str]) -> set[str]:
 
 def test_the_command_line_loads_nothing_heavy() -> None:
     loaded = loaded_by(["cubridge_tui.cli"])
-    assert heavy(loaded, ["textual", "torch", "openai", "git", "rich", "argparse"]) == set()
+    assert heavy(loaded, ["textual", "torch", "openai", "mcp", "git", "rich", "argparse"]) == set()
 
 
 def test_the_packages_load_nothing_heavy() -> None:
@@ -244,8 +244,8 @@ def test_no_module_of_the_store_loads_torch_or_textual() -> None:
     assert heavy(loaded, ["torch", "textual", "openai"]) == set()
 
 
-def test_no_module_of_the_app_loads_torch() -> None:
-    assert heavy(loaded_by(runnable(modules("cubridge_tui"))), ["torch"]) == set()
+def test_no_module_of_the_app_loads_torch_or_an_extra() -> None:
+    assert heavy(loaded_by(runnable(modules("cubridge_tui"))), ["torch", "mcp"]) == set()
 
 
 @pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")

@@ -30,6 +30,7 @@ from sessions.events import (
     HunkDecided,
     InputsSet,
     ProposalMade,
+    Rebased,
     Redone,
     Undone,
     Unknown,
@@ -301,3 +302,17 @@ def test_a_second_creation_changes_nothing() -> None:
 def test_states_are_values() -> None:
     state = run(*PIPELINE)
     assert state == replace(state) and state != run(put(Stage.TARGET, "x"), on=state)
+
+
+def test_what_was_proposed_before_a_rebase_is_history() -> None:
+    accept = Decision("p1", DecisionKind.ACCEPTED, "ana")
+    before = run(
+        created(), ProposalMade(proposal("p1", "h1")), HunkDecided(accept),
+        HunkCommented("p1/h1", "good"), put(Stage.TARGET, "target"),
+    )  # fmt: skip
+    after = run(Rebased("/kernels/flash", "/new.cu"), on=before)
+    assert after.rebased == Rebased("/kernels/flash", "/new.cu") and before.rebased is None
+    assert not (after.proposals or after.draft.decisions or after.comments or after.undo)
+    assert after.created == before.created and after.stage(Stage.TARGET).artifacts
+    again = run(ProposalMade(proposal("p1", "h1")), on=after)  # the same name is another proposal
+    assert again.decision("p1", "h1") is None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from textual.app import ComposeResult
@@ -21,6 +22,7 @@ from cubridge_tui.model.layout import PANES, Wish, layout
 from cubridge_tui.model.next_step import Owed, Step, owed, owed_now
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
+from cubridge_tui.model.steps import news
 from cubridge_tui.screens.adaptation.evidence import EvidenceActions
 from cubridge_tui.screens.adaptation.facts import facts_of
 from cubridge_tui.screens.adaptation.panes import PaneActions
@@ -37,6 +39,7 @@ from engine.service.adaptation import Beginning
 from engine.types import Stage
 
 LOOK_SECONDS = 3.0  # how often files on disk, other writers and unsaved events are looked at
+LENT_SECONDS = 0.25  # how often it is tried to write again, after another process was let
 
 
 class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions):
@@ -140,19 +143,46 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         self.keep_place()  # a killed app opens here again
         if desk is None or self.cubridge.jobs.busy:
             return
-        if desk.writer.read_only is not None or desk.writer.pending:
+        if desk.writer.read_only is not None or desk.writer.pending or desk.writer.awaited:
             before = self.snap.read_only if self.snap is not None else ""
+            count = self.snap.state.count if self.snap is not None else 0
 
             def told() -> None:
-                if before and self.snap is not None and not self.snap.read_only:
-                    self.say(f"the other one is gone ({before}): this one writes now")
+                self._told_of_others(desk, before, count)
 
             self.job("look", desk.poll, told, quiet=True)
         elif self.snap is not None and self._disk() != self.seen_disk:
             self.seen_disk = self._disk()
             self.job("look", desk.snapshot, quiet=True)
 
+    def _told_of_others(self, desk: Desk, before: str, count: int) -> None:
+        """Say who writes now, where that changed, and what the other one wrote."""
+        if self.snap is None:
+            return
+        if not before and self.snap.read_only:
+            self._lent = True
+        elif before and not self.snap.read_only:
+            new = news(desk.writer.events[count:])
+            gone = "" if self._lent else f"the other one is gone ({before}): this one writes now"
+            self._lent = False
+            self.say(gone or new)
+        if self._lent:
+            self.set_timer(LENT_SECONDS, self._look)
+
+    def _act_after_others(self, id: str) -> None:
+        """Write again, and act, unless there is something new to see."""
+        desk, count = self.open_desk, self.snap.state.count if self.snap is not None else 0
+        before = self.snap.read_only if self.snap is not None else ""
+
+        def act() -> None:
+            self._told_of_others(desk, before, count)
+            if self.snap is not None and self.snap.state.count == count:
+                super(AdaptationScreen, self).action_act(id)
+
+        self.job("look", desk.take_back, act, quiet=True)
+
     seen_disk: tuple[Any, ...] = ()
+    _lent = False  # to a process that asked for it
     _keyed: Facts | None = None  # what the footer was made from
     _last_owed: tuple[Snapshot, str, Owed] | None = None
     _barred: tuple[Snapshot | None, int, str] = (None, 0, "")
@@ -162,7 +192,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         """When the files that the session was made from were last written."""
         assert self.desk is not None
         out = []
-        for path in (self.desk.work.spec, self.desk.work.package.folder / "kernel.cu"):
+        for path in (self.desk.work.spec, Path(self.desk.work.package.file)):
             try:
                 stat = path.stat()
                 out.append((stat.st_mtime_ns, stat.st_size))
@@ -171,7 +201,11 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         return tuple(out)
 
     def action_act(self, id: str) -> None:
-        """As everywhere; but what depends on the files on disk looks at them first."""
+        """As everywhere; but what depends on the files on disk looks at them first, and where
+        another process was let write, what it wrote is shown before a key is about it."""
+        if self._lent and not self.cubridge.jobs.running:
+            self._act_after_others(id)
+            return
         snap, now = self.snap, self._disk() if self.desk is not None else ()
         looks = id in ("take-in", "run", "redo-from") or (
             # reading the spec refuses by itself, with the reason kept for w

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from cubridge_tui import places
 from cubridge_tui.jobs import Outcome
@@ -15,7 +16,11 @@ from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.verdicts import Suspect, suspects, verdict_lines
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
+from engine.service.kinds import edits
 from engine.types import DecisionKind, Gate, Stage, VerdictKind
+
+if TYPE_CHECKING:
+    from engine.service.rebase import Rebase
 
 NAMES = {
     Step.LIFT: "lift and G1",
@@ -281,7 +286,7 @@ class StageActions(Shared):
 
     def do_take_in(self) -> None:
         assert self.snap is not None
-        desk, changed = self.open_desk, self.snap.changed
+        desk, changed, state = self.open_desk, self.snap.changed, self.snap.state
 
         def take() -> None:
             self.refusal = None  # what was refused is what the session has no more
@@ -295,7 +300,60 @@ class StageActions(Shared):
             else:
                 self.say(f"the changed {changed} is taken in: what was made before is stale")
 
-        self.unless_accepted(f"take in the changed {changed}", take)
+        if changed == "kernel" and edits(state.proposals) and state.outdated(Stage.TARGET) is None:
+            self._look_at_newer(None, take)  # what was decided need not be lost
+        else:
+            self.unless_accepted(f"take in the changed {changed}", take)
+
+    def do_rebase(self) -> None:
+        """Ask which version; show what would be carried over and what asked; then do it."""
+        assert self.snap is not None
+        title = "The kernel's new version: a CUDA source, a package's folder or a bundled kernel"
+        check = lambda text: "" if text.strip() else "name one"  # noqa: E731
+        here = self.open_desk.work.package.file
+        self.app.push_screen(
+            Prompt(title, here, check), lambda path: self._look_at_newer(path) if path else None
+        )
+
+    def _look_at_newer(self, path: str | None, otherwise: Callable[[], None] | None = None) -> None:
+        """Show what a version of the kernel would be: that at a path, or that on the disk now;
+        where nothing can be carried over to it, offer `otherwise`."""
+        desk = self.open_desk
+
+        def shown(outcome: Outcome) -> None:
+            made = outcome.value
+            if not self.is_attached:
+                return
+            if made is None:
+                why = str(outcome.error or "cancelled").replace("\n", " ")
+                self.say(why, "fail")
+                if otherwise is not None and outcome.error is not None:
+                    question = f"{why}. Take it in all the same? Its hunks turn stale"
+                    ask = Confirm(question)
+                    self.app.push_screen(ask, lambda yes: otherwise() if yes else None)
+                return
+            self.app.push_screen(
+                TextDialog("rebase", made.lines(), answers=[("r", "does it")]),
+                lambda key: self._rebase(made) if key == "r" else None,
+            )
+
+        self.cubridge.jobs.submit("rebase", lambda: desk.newer(path), shown)
+
+    def _rebase(self, made: Rebase) -> None:
+        desk = self.open_desk
+
+        def told() -> None:
+            self.refusal = None  # what was refused is what the session has no more
+            assert self.snap is not None
+            self.grid.lead(self.stage_to_decide() if made.asked else Stage.LIFTED)
+            self.place_panes()
+            if made.asked:
+                self.to_undecided()
+            self.say(made.lines()[-1])
+
+        self.unless_accepted(
+            "rebase", lambda: self.job("rebase", lambda: desk.rebase(made), told, quiet=True)
+        )
 
     def do_fork(self) -> None:
         """A session of one's own that begins with this history."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.gpu.worker.children import last_line
 from engine.gpu.worker.manifest import JobError
+from engine.gpu.worker.rates import peak_tflops
 
 
 def describe_device() -> dict[str, Any]:
@@ -41,6 +42,17 @@ def describe_device() -> dict[str, Any]:
     found["python"] = platform.python_version()
     found["when"] = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
     return found
+
+
+def peak_here() -> float | None:
+    """TFLOP/s that this card's matmuls cannot pass; None where nothing says."""
+    import torch
+
+    card = torch.cuda.get_device_properties(0)
+    return peak_tflops({
+        "capability": (card.major, card.minor), "multiprocessors": card.multi_processor_count,
+        "clocks_max_sm": _nvidia_smi("clocks.max.sm"),
+    })  # fmt: skip
 
 
 _PROBE = """

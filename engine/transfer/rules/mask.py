@@ -27,7 +27,14 @@ from engine.transfer.bounds import tile_full
 from engine.transfer.linear import linear, tidy
 from engine.transfer.logic import conjunction, normal
 from engine.transfer.match import Site
-from engine.transfer.rewrite import Block, map_expr, map_stmt_exprs, stmt_reads
+from engine.transfer.rewrite import (
+    Block,
+    free_names,
+    map_expr,
+    map_stmt_exprs,
+    stmt_reads,
+    substitute,
+)
 from engine.transfer.rules.inputs import view_of
 from engine.transfer.rules.lead import passed_over
 from engine.transfer.rules.list_kernels import kernels
@@ -60,7 +67,11 @@ def _edit_keep(module: Module, case: Case) -> Module:
 
     def change(node: Expr) -> Expr | None:
         match node:
-            case Call("keep", (score, Lambda(("i", "j"), body))):
+            case Call("keep", (score, Lambda((row, key), body))):
+                # The predicate's row and key are `i` and `j`, so the lambda's own become these.
+                if {"i", "j"} & (free_names(body) - {row, key}):
+                    raise TransferError("the kernel's keep reads a variable that is called i or j")
+                body = substitute(body, {row: Name("i"), key: Name("j")})
                 return replace(node, args=(score, Lambda(("i", "j"), conjunction(body, pred))))
             case Call("keep"):
                 raise TransferError("the kernel's keep has an unexpected lambda")
@@ -179,6 +190,12 @@ def _ranges(module: Module, case: Case, counted_by: str) -> dict[str, Function]:
 
     step: Expr = Name(index.params[4].name)
     if descends(index):
+        order = [f.name for f in module.functions]
+        if counted_by in order and order.index(counted_by) > order.index(index.name):
+            raise TransferError(
+                f"{index.name} has to call {counted_by}, which is defined after it",
+                fix=f"move {counted_by} before {index.name} in the source",
+            )
         step = expr(
             "count[*consts](*at) - 1 - step",
             count=counted_by, consts=tuple(map(Name, index.consts)), step=step,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cubridge_tui.cli import main
 from cubridge_tui.commands import replay, sessions
 from cubridge_tui.model.steps import step_words
 from engine.types import Gate, Level, Stage, Verdict, VerdictKind, sha256_of
@@ -68,7 +69,7 @@ def test_the_list_is_in_columns_without_hashes(
         with store.writer(store.create(created(title), actor="ana")) as writer:
             event, artifact = artifact_set(Stage.TARGET, title, "target.cuir")
             writer.append([event], [artifact], actor="ana")
-    arguments = argparse.Namespace(action="list", session=None, store=path, json=False)
+    arguments = argparse.Namespace(action="list", session=None, title=None, store=path, json=False)
     assert sessions.run(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
@@ -90,10 +91,16 @@ async def test_no_list_of_steps_shows_a_hash(
     store.fork(session, actor="ana")
     hashes = re.compile(r"[0-9a-f]{12}")
     for as_json in (False, True):
-        given = argparse.Namespace(action="list", session=None, store=path, json=as_json)
+        given = argparse.Namespace(
+            action="list", session=None, title=None, store=path, json=as_json
+        )
         assert sessions.run(given) == 0
         assert (
-            replay.run(argparse.Namespace(session=session, check=False, store=path, json=as_json))
+            replay.run(
+                argparse.Namespace(
+                    session=session, check=False, html=None, store=path, json=as_json
+                )
+            )
             == 0
         )
     out = capsys.readouterr().out
@@ -107,3 +114,25 @@ async def test_no_list_of_steps_shows_a_hash(
         assert "forked" in d.text and not hashes.search(d.text)
         await d.press("escape", "escape", "escape", "B")
         assert "sessions (2)" in d.text and not hashes.search(d.text)
+
+
+def test_sessions_are_renamed_deleted_and_restored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store.git"
+    session = placed(path, Stage.SOURCE)
+
+    def run(*words: str) -> tuple[int, str]:
+        code = main(["sessions", *words, "--store", str(path)])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    for wrong in (("rename", session), ("rename", session, " "), ("show", session, "title")):
+        assert run(*wrong)[0] == 2
+    assert run("rename", session[:7], "a <b>\x1b[2J")[0] == 0
+    assert '"a <b>\\x1b[2J"' in run("list")[1]
+    assert "restore" in run("delete", session)[1]
+    assert "no sessions in" in run("list")[1] and run("show", session)[0] == 2
+    assert session in run("restore")[1]
+    assert run("restore", session) == (0, f"{session}: restored\n")
+    assert session in run("list")[1] and "no deleted sessions" in run("restore")[1]

@@ -41,7 +41,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Session:
 def test_the_last_position_is_the_session_itself(played: Session) -> None:
     tape = Tape.of(played.id, played.events)
     assert tape.state(tape.last) == played.state
-    assert len(timeline(tape)) == len(played.events)
+    assert len(timeline(tape)) == len(tape.steps) < len(played.events)
     target = played.artifact(Stage.TARGET, NAMES[Stage.TARGET][0])
     shown = text_at(tape, tape.last, Stage.TARGET, played.content)
     assert "\n".join(r.text for r in shown.rows if r.number) == target.text.rstrip("\n")
@@ -70,7 +70,7 @@ def test_a_step_that_changes_a_text_shows_what_it_changed(played: Session) -> No
     found = 0
     for position in changing:
         kinds = {r.kind for r in text_at(tape, position, Stage.TARGET, played.content).rows}
-        found += RowKind.ADD in kinds or RowKind.DEL in kinds
+        found += bool(kinds & {RowKind.ADD, RowKind.DEL, RowKind.OUT_ADD})
     # accepting, rejecting, undoing and redoing all change the target
     assert found >= 4
 
@@ -82,7 +82,8 @@ def test_jumps(played: Session) -> None:
         here = there
         seen.append(changed_stage(tape.steps[here]))
     # The rejection, its undo and its redo bring the target back after lowering.
-    assert seen[:4] == [Stage.SOURCE, Stage.LIFTED, Stage.TARGET, Stage.LOWERED]
+    assert tape.stages[0] == 0  # the source, with which the session begins
+    assert seen[:3] == [Stage.LIFTED, Stage.TARGET, Stage.LOWERED]
     assert len(tape.decisions) == 4
     last = tape.jump(tape.last + 1, tape.decisions, -1)
     assert tape.steps[last].event.type == "Redone"
@@ -92,7 +93,8 @@ def test_jumps(played: Session) -> None:
 
 def test_details_say_what_the_line_does_not(played: Session) -> None:
     tape = Tape.of(played.id, played.events)
-    words = [w for s in tape.steps for w in details(s)]
+    words = [w for s, b in zip(tape.steps, tape.beats, strict=True) for w in details(s, b)]
+    assert any(w.startswith("with it: wrote target.cuir") for w in words)
     assert any("not [/] this" in w for w in words)
     assert any("softcap" in w.lower() or "score" in w.lower() for w in words)
 
@@ -177,3 +179,23 @@ def test_the_next_decision_is_about_the_stage_that_was_reached(played: Session) 
     assert stages == [Stage.SOURCE, Stage.LIFTED, Stage.TARGET, Stage.LOWERED]
     asked = [hunk for stage, hunk in seen if hunk]
     assert asked and set(asked) == {"rules/h1"}
+
+
+def test_decisions_at_one_stroke_are_one_step_with_all_their_hunks(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store.git")
+    session = made(store, Stage.LIFTED)
+    with bench_of(store) as bench, store.writer(session) as writer:
+        work = Adaptation(bench, writer, ACTOR)
+        hunks = work.propose_by_rules().hunks[:3]
+        work.decide(*(Decision(f"rules/{h.id}", DecisionKind.ACCEPTED, ACTOR) for h in hunks))
+    played = store.load(session)
+    tape = Tape.of(session, played.events)
+    assert tape.decisions == (tape.last,)
+    assert "3 decisions at one stroke" in timeline(tape)[-1].text
+    assert [w.split(" (")[0] for w in details(tape.steps[-1], tape.beats[-1])[:3]] == [
+        f"accepted {h.title}" for h in hunks
+    ]
+    rows = text_at(tape, tape.last, tape.stage_at(tape.last), played.content).rows
+    assert {r.hunk for r in rows if r.kind is RowKind.ADD} == {f"rules/{h.id}" for h in hunks}
+    gone = [r.text.strip() for r in rows if r.kind is RowKind.DEL]
+    assert gone == [x.strip() for h in hunks for x in h.before.splitlines() if x.strip()]

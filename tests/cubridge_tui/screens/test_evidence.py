@@ -22,7 +22,6 @@ from cubridge_tui.screens.replay import ReplayScreen
 from cubridge_tui.widgets.line import Line
 from cubridge_tui.widgets.replay_deck import ReplayDeck
 from engine.types import Level, Stage, VerdictKind
-from sessions.events import stroke_end
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import TableChild, made, placed
@@ -79,7 +78,7 @@ async def test_a_session_plays_and_a_step_becomes_a_new_session(tmp_path: Path) 
         deck = screen.decks[0]
         await press(app, pilot, "s", "s", "b")
         assert deck.position == 1
-        await press(app, pilot, "right_curly_bracket", "right_curly_bracket")
+        await press(app, pilot, "b", "right_curly_bracket")
         assert deck.tape.stage_at(deck.position) is Stage.LIFTED
         await press(app, pilot, "right_square_bracket")
         assert deck.tape.steps[deck.position].event.type == "HunkDecided"
@@ -97,8 +96,7 @@ async def test_a_session_plays_and_a_step_becomes_a_new_session(tmp_path: Path) 
                 break
         assert screen._timer is None and deck.position == deck.tape.last
         await press(app, pilot, "left_square_bracket")
-        steps = deck.tape.steps  # a fork ends with the stroke that the shown step is of
-        at = steps[stroke_end([step.event for step in steps], deck.position)]
+        at = deck.tape.steps[deck.position]  # with all that was done at one stroke
         for answer in ("n", "y"):  # what is made stays: nothing is without asking
             await press(app, pilot, "c")
             assert isinstance(app.screen, Confirm)

@@ -176,7 +176,7 @@ async def test_a_replayed_rejection_is_in_view_and_a_fork_opens_at_the_next_deci
     async with Driver(session, (120, 30)) as d:
         d.app.open_replay(session)
         await d.settle()
-        await d.press("end", "left_square_bracket")
+        await d.press("end")
         screen = d.app.screen
         assert isinstance(screen, ReplayScreen)
         deck = screen.decks[0]

@@ -66,3 +66,28 @@ async def test_slash_finds_a_row_of_any_list() -> None:
         assert "no kernel, spec or session has 'nowhere'" in screen_text(app)
         assert place == (app.screen.focused.id, place[1])  # type: ignore[union-attr]
     app.close()
+
+
+async def test_a_session_is_renamed_deleted_and_restored_from_the_list() -> None:
+    app = CuBridgeApp()
+    async with app.run_test(size=(120, 40)) as pilot:
+
+        async def press(*keys: str) -> str:
+            await pilot.press(*keys)
+            await settled(app, pilot)
+            return screen_text(app)
+
+        await settled(app, pilot)
+        (session,) = app.store.sessions()
+        assert "nothing was deleted" in await press("u")
+        await press("e")
+        assert "a title is words" in await press("ctrl+u", "enter")
+        assert "is called 'Mine" in await press(*"Mine", "enter")
+        assert app.store.sessions()[0].title == "Mine" and "Mine " in screen_text(app)
+        with app.store.writer(session.id):
+            assert "was not deleted: process" in await press("x")
+        assert "u restores it" in await press("x")
+        assert app.store.sessions() == [] and "no sessions yet" in screen_text(app)
+        assert "is there again" in await press("u")
+        assert [s.id for s in app.store.sessions()] == [session.id]
+    app.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from engine.cuir.parser import parse_expr
-from engine.gpu.worker import bench
+from engine.gpu.worker import bench, rates
 from engine.gpu.worker.cases import Case, accuracy_deck, around, constants, probe_deck
 from engine.gpu.worker.heads import one_head
 from engine.gpu.worker.names import foreign_kernels
@@ -81,6 +82,17 @@ def test_the_roofline_floor() -> None:
     rows = 10**9 // (2 * 2 * 128)
     big = {**sizes, "Nq": rows, "Nk": rows}
     assert bench.floor_ms(Half(), big, 1.0, Ceilings(500.0, 1000.0)) == pytest.approx(1.0, rel=0.01)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("ms", "refused"), [(2.809, False), (2.0, True)])
+def test_a_time_is_refused_where_no_card_has_it(found: Subject, ms: float, refused: bool) -> None:
+    """Full attention at head size 256 on an H200: above the measured matmul, below the peak."""
+    flops = 2 * 512 * 32 * 8192.0**2
+    device = {"capability": [9, 0], "multiprocessors": 132, "clocks_max_sm": "1980 MHz"}
+    most = Ceilings(rates.peak_tflops(device) or math.inf, 4000.0 / bench.ROOF)
+    sizes = {"B": 2, "Hq": 16, "Hkv": 16, "Nq": 8192, "Nk": 8192, "D": 256, "Dv": 256}
+    least = bench.floor_ms(found, sizes, flops, most)
+    assert (ms < least) is refused
 
 
 def test_the_dense_mask_says_bias_and_mask(tmp_path: Path) -> None:

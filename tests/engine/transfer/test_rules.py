@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.cuir.ids import assign
@@ -63,6 +65,28 @@ def test_sigmoid_sends_the_softmax_away(kernel: str) -> None:
     }
     assert not used & {"row_max", "row_sum", "row_reduce", "store_rows"}
     assert all(f.name != "lse" for f in target.fields)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_a_kernel_s_mask_calls_its_row_and_key_is_no_matter(kernel: str) -> None:
+    base, asked = lifted(kernel), VARIANTS["softcap_causal"]
+    text = print_module(base)
+    other = parse_module(text.replace("lambda i, j: j < args.Nk", "lambda r, c: c < args.Nk"))
+    assert other != base
+    made = [[*apply(module, plan(module, asked).steps)][-1][1] for module in (base, other)]
+    assert made[0] == made[1]
+    caught = parse_module(text.replace("lambda i, j: j <", "lambda r, c: i - i + c <"))
+    with pytest.raises(TransferError, match="called i or j"):
+        list(apply(caught, plan(caught, asked).steps))
+
+
+def test_a_schedule_that_would_call_what_is_defined_after_it_is_refused() -> None:
+    base = lifted("flash_fwd_sm90")
+    first, second, *rest = base.functions
+    assert (first.name, second.name) == ("tile_count", "tile_index")
+    moved = replace(base, functions=(second, first, *rest))
+    with pytest.raises(TransferError, match="tile_index has to call tile_count"):
+        list(apply(moved, plan(moved, VARIANTS["softcap_causal"]).steps))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

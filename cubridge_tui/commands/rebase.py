@@ -1,0 +1,123 @@
+"""`cubridge rebase SESSION [NEW.cu]`: a session onto a new version of its kernel."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from cubridge_tui.commands.adapt import Stages, lower_and_judge
+from cubridge_tui.console import say, show, show_json
+from cubridge_tui.headless import actor, add_json, add_store, narrator, writing
+
+if TYPE_CHECKING:
+    from engine.service.adaptation import Adaptation
+    from engine.service.rebase import Rebase
+
+FAILED = 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", help="a session's id, or the beginning of one")
+    parser.add_argument(
+        "kernel", nargs="?",
+        help="the new version: a CUDA source, a package's folder, or a bundled kernel's name "
+        "(default: the session's own kernel, as it is on the disk now)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--accept", action="store_true", help="accept at the level the verdicts earn"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no narration")
+    parser.epilog = (
+        "Hunks whose ops are those that were decided on stay decided; the others wait for you in "
+        "the app, and the exit code is 1."
+    )
+    add_store(parser)
+    add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from engine.service.adaptation import Adaptation
+    from engine.service.bench import Bench
+    from engine.service.rebase import is_same, newer_kernel, plan_rebase, record_rebase
+    from sessions.store import Store
+
+    store = Store.open(args.store)
+    with (
+        Bench(store, progress=narrator(args.quiet)) as bench,
+        writing(store, args.session) as writer,
+    ):
+        newer = newer_kernel(writer.state, args.kernel)
+        if is_same(writer.state, newer):
+            say(f"{writer.id} has this version of its kernel already: nothing to do")
+            return _finish(writer.id, writer.state, None, Stages(), 0, args)
+        # The session's own package may be gone from the disk: its text is in the session.
+        work = Adaptation(bench, writer, actor(), newer.package)
+        made = plan_rebase(work, newer)
+        work = record_rebase(work, made)
+        for line in made.lines():
+            say(line)
+        stages = Stages()
+        code = _judge(work, made, stages)
+        if args.accept and code == 0:
+            _accept(work)
+        return _finish(writer.id, work.state, made, stages, code, args)
+
+
+def _judge(work: Adaptation, made: Rebase, stages: Stages) -> int:
+    """The gates again, as far as the decisions go."""
+    from engine.types import VerdictKind
+
+    verdict = work.judge_lifted()
+    stages.gate("lifted", verdict)
+    if verdict.kind is VerdictKind.FAIL or verdict.unfinished:
+        return FAILED
+    if made.proposal is None:
+        return 0
+    if made.asked:
+        one = len(made.asked) == 1
+        say(f"{len(made.asked)} hunk{'' if one else 's'} wait{'s' if one else ''} for a decision")
+        say(f"  fix: `cubridge --session {work.session.id}`: a accepts, x rejects, s goes on")
+        return FAILED
+    verdict = work.judge_target()
+    stages.gate("target", verdict)
+    if verdict.kind is VerdictKind.FAIL or verdict.unfinished:
+        return FAILED
+    if not lower_and_judge(work, stages, None):
+        return FAILED
+    stages.gate("verified", work.skip_gpu())
+    return 0
+
+
+def _accept(work: Adaptation) -> None:
+    from engine.types import Level
+
+    if work.state.level is Level.NONE:
+        say("not accepted: " + ", ".join(f"{v.gate} {v.kind}" for v in work.state.verdicts))
+    elif not work.state.acceptance_is_current:
+        say(f"accepted, {work.accept().level}")
+
+
+def _finish(
+    session: str, state: Any, made: Rebase | None, stages: Stages, code: int,
+    args: argparse.Namespace,
+) -> int:  # fmt: skip
+    if not args.json:
+        show(f"{session}  {state.level}")
+        return code
+    proposal = made.proposal if made is not None else None
+    asked = made.asked if made is not None else ()
+    show_json(
+        {
+            "session": session,
+            "level": state.level.value,
+            "accepted": state.acceptance is not None and state.acceptance_is_current,
+            "changes": dict(made.changes) if made is not None else {},
+            "renamed": made.renamed if made is not None else 0,
+            "hunks": len(proposal.hunks) if proposal is not None else 0,
+            "asked": [
+                {"hunk": f"{proposal.id}/{h.id}", "title": h.title} for h in asked if proposal
+            ],
+            "stages": stages.rows,
+        }
+    )
+    return code

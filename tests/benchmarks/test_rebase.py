@@ -1,0 +1,24 @@
+"""The bench of rebases: it changes today's kernels, and nothing recorded is wrong."""
+
+from __future__ import annotations
+
+import json
+
+from benchmarks.rebase import CHANGES, KERNELS, RESULTS, WRONG
+from engine.service.bench import find_kernel
+
+
+def test_every_change_is_one_of_todays_kernels() -> None:
+    for kernel in KERNELS:
+        source = find_kernel(kernel).source
+        made = {change.make(source) for change in CHANGES}
+        assert len(made) == len(CHANGES) and source not in made
+
+
+def test_what_is_recorded_is_right_or_asked() -> None:
+    data = json.loads(RESULTS.read_text(encoding="utf-8"))
+    rows = data["changes"]
+    assert len(rows) == 2 * len(KERNELS) * len(CHANGES)
+    for row in (*rows, *data["history"]):
+        assert row["fate"] != WRONG and "expected" not in row, row["case"]
+        assert bool(row["asked"]) == (row["fate"] == "asks")

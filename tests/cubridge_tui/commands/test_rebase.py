@@ -1,0 +1,137 @@
+"""`cubridge rebase` and `cubridge status`: what they say, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubridge_tui.cli import main
+from engine.build.toolchain import find_toolchain
+from engine.errors import MissingTool
+from engine.lift.package import with_source
+from engine.service import status
+from engine.service.adaptation import Adaptation
+from engine.service.bench import Bench, find_kernel, find_spec
+from engine.service.export import export_session
+from engine.service.inputs import session_kernel
+from sessions.store import Store
+from tests.cubridge_tui.made import ACTOR, bench_of, placed
+
+KEEP = "return j < args.Nk;"
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A lowered session in the default store, whose torch child is a table."""
+    monkeypatch.setenv("CUBRIDGE_STORE", str(tmp_path / "store.git"))
+    monkeypatch.setattr(
+        "engine.service.bench.Bench", lambda store, progress: bench_of(store, "softcap_causal")
+    )
+    return placed(tmp_path / "store.git")
+
+
+def rewritten(folder: Path, old: str, new: str) -> Path:
+    path = folder / "new.cu"
+    text = find_kernel("flash_fwd_sm80").source.decode()
+    assert old in text, f"the kernel is written otherwise: mend this test: {old}"
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def test_a_hunk_that_the_new_kernel_changed_is_asked(
+    session: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = rewritten(tmp_path, KEEP, "return j < args.Nk && i < args.Nq;")
+    assert main(["rebase", session[:-2], str(new), "--json"]) == 1
+    told = capsys.readouterr()
+    data = json.loads(told.out)
+    assert data["session"] == session and data["changes"] == {"change": 1}
+    (asked,) = data["asked"]
+    assert asked["title"] == "Keep what the spec keeps" and data["level"] == "none"
+    assert [(s["gate"], s["verdict"]) for s in data["stages"]] == [("G1", "pass")]
+    assert "1 hunk waits for a decision" in told.err and f"--session {session}" in told.err
+    assert main(["replay", session]) == 0
+    assert f"rebased onto {new}" in capsys.readouterr().out
+
+
+def test_the_same_version_is_left_as_it_is(
+    session: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    count = Store.open(tmp_path / "store.git").load(session).state.count
+    assert main(["rebase", session]) == 0
+    assert "nothing to do" in capsys.readouterr().err
+    assert Store.open(tmp_path / "store.git").load(session).state.count == count
+
+
+def test_status_says_what_is_stale_and_what_to_type(
+    session: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    repository, store = tmp_path / "repository", Store.open(tmp_path / "store.git")
+    folder = repository / "src" / "attention_softcap"
+    (repository / ".git").mkdir(parents=True)
+    with Bench(store) as bench, store.writer(session, wait=5) as writer:
+        work = Adaptation(bench, writer, ACTOR)
+        work.skip_gpu()
+        work.accept()
+        export_session(work, folder)
+
+    def told() -> tuple[int, dict[str, Any]]:
+        code = main(["status", str(folder.parent), "--json"])
+        (row,) = json.loads(capsys.readouterr().out)["kernels"]
+        return code, row
+
+    code, row = told()
+    assert code == 0 and row["folder"] == str(folder) and row["session"] == session
+    assert row["level"] == "cpu-verified" and row["stale"] == {} and row["steps"] == []
+
+    # Another compiler than the one that judged.
+    data = json.loads((folder / "verdicts.json").read_text())
+    next(v for v in data["verdicts"] if v["gate"] == "G3")["subject"]["compiler"] = "nvcc 1.0"
+    was = (folder / "verdicts.json").read_text()
+    (folder / "verdicts.json").write_text(json.dumps(data))
+    try:
+        find_toolchain()
+    except MissingTool:
+        assert told()[1]["unknown"] == {"compiler": "there is no nvcc here"}
+    else:
+        code, row = told()
+        assert code == 1 and list(row["stale"]) == ["compiler"]
+        assert "lower" in row["steps"][0] and "export" in row["steps"][1]
+    (folder / "verdicts.json").write_text(was)
+
+    # The kernel that it came from changed.
+    changed = rewritten(tmp_path, "STAGES = 2", "STAGES = 3")
+    moved = with_source(find_kernel("flash_fwd_sm80"), changed)
+    monkeypatch.setattr(status, "session_kernel", lambda state: moved)
+    assert main(["status", str(repository)]) == 1
+    out = capsys.readouterr().out
+    assert "src/attention_softcap  cpu-verified  STALE" in out
+    assert f"rebase {session} --accept" in out and f"export {session} {folder}" in out
+    monkeypatch.setattr(status, "session_kernel", session_kernel)
+
+    # Without the session: the bundled kernel of its name, and the spec beside it.
+    code = main(["status", str(repository), "--store", str(tmp_path / "other.git"), "--json"])
+    row = json.loads(capsys.readouterr().out)["kernels"][0]
+    assert row["session"] == "" and code == 0
+    asked = find_spec("softcap_causal").read_bytes()
+    for path in folder.rglob("*.py"):
+        path.write_bytes(path.read_bytes().replace(asked, asked + b"\n"))
+    code = main(["status", str(repository), "--store", str(tmp_path / "other.git"), "--json"])
+    row = json.loads(capsys.readouterr().out)["kernels"][0]
+    assert code == 1 and list(row["stale"]) == ["spec"] and "adapt" in row["steps"][0]
+
+
+def test_what_is_no_repository_or_no_verdicts_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["status", str(tmp_path / "nowhere")]) == 2
+    assert "is no folder" in capsys.readouterr().err
+    assert main(["status", str(tmp_path)]) == 0
+    assert "no accepted kernels" in capsys.readouterr().err
+    (tmp_path / "verdicts.json").write_text("[]")
+    assert main(["status", str(tmp_path)]) == 2
+    assert "export the kernel again" in capsys.readouterr().err

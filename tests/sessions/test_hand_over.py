@@ -1,0 +1,86 @@
+"""The writer's place given for a moment to a process that waits for it, and taken back."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from engine.errors import StoreError
+from engine.types import Gate, Stage
+from sessions.events import Note
+from sessions.store import Store
+from tests.sessions.conftest import artifact_set, passed
+
+
+def test_nobody_waits_for_a_lease_that_is_free_or_that_others_only_look_at(
+    store: Store, session: str
+) -> None:
+    with store.writer(session) as first:
+        assert not first.awaited and not first.hand_over()
+        with store.writer(session) as second:
+            assert second.read_only and not first.awaited and not second.awaited
+        # Nor does one that would keep it: who works on a session is not put out of it.
+        long = threading.Thread(target=store.writer, args=(session,), kwargs={"wait": 0.3})
+        long.start()
+        while long.is_alive():
+            assert not first.awaited
+            time.sleep(0.01)
+        assert first.read_only is None
+
+
+def test_who_waits_gets_the_lease_at_rest_and_it_comes_back(store: Store, session: str) -> None:
+    with store.writer(session) as app:
+        brief = store.writer(session, wait=20.0, brief=True)
+        saved = threading.Thread(target=lambda: brief.append([Note("agent")], actor="bot"))
+        saved.start()
+        while not app.awaited:
+            time.sleep(0.005)
+        assert app.hand_over() and app.read_only is not None
+        with pytest.raises(StoreError, match="for a moment"):
+            app.append([Note("no")], actor="ana")
+        saved.join()
+        while not app.take_over():
+            time.sleep(0.005)
+        app.append([Note("mine again")], actor="ana")
+    assert store.load(session).state.notes == ("agent", "mine again")
+
+
+def test_what_cannot_be_saved_yet_keeps_the_lease(
+    store: Store, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(28, "full")
+
+    with store.writer(session) as app:
+        with monkeypatch.context() as patch:
+            patch.setattr("sessions.writer.write_commit", fails)
+            with pytest.raises(StoreError):
+                app.append([Note("waits")], actor="ana")
+        with app._lease.waiting():
+            assert app.awaited and not app.hand_over()
+            app.retry()
+            assert app.hand_over()
+
+
+def test_a_brief_writer_adds_verdicts_behind_what_others_saved_and_no_artifacts(
+    store: Store, session: str
+) -> None:
+    lifted, artifact = artifact_set(Stage.LIFTED, "lifted")
+    with store.writer(session) as app:
+        app.append([lifted], [artifact.data], actor="ana")
+    brief = store.writer(session, wait=0.1, brief=True)
+    with store.writer(session) as app:
+        app.append([Note("meanwhile")], actor="ana")
+        with pytest.raises(StoreError, match="writes it"):
+            brief.append([passed(Gate.G1, "lifted")], actor="bot")
+    brief = store.writer(session, brief=True)
+    with store.writer(session) as app:
+        app.append([Note("meanwhile")], actor="ana")
+    other, made = artifact_set(Stage.LIFTED, "other")
+    with pytest.raises(StoreError, match="by someone else meanwhile"):
+        brief.append([other], [made.data], actor="bot")
+    brief.append([passed(Gate.G1, "lifted")], actor="bot")
+    state = store.load(session).state
+    assert state.notes == ("meanwhile", "meanwhile") and state.verdict(Gate.G1) is not None
