@@ -254,6 +254,7 @@ class Compiler:
                 return then(env) if test else other(env)
             a, b = then(env), other(env)
             torch = torch_module()
+            test = test.to(torch.bool)  # a whole number is true where it is not 0, as in C++
             if _is_float(a) or _is_float(b):
                 kind = float_dtype(self.mode)
                 if type(a) in _NUMBER and type(b) in _NUMBER:

@@ -85,6 +85,7 @@ def _allowed(
 
 def bent(subject: Subject, case: Case) -> Case | None:
     """The case with the fewest changes that the spec allows; None where it allows none."""
+    case = subject.at_fixed(case)
     square = max(case.Nq, case.Nk)
     tried = (
         case,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from engine.gates.watch import Watch
 from engine.spec import Recipe
 from engine.spec.declared import declared
 from engine.spec.inputs import violated
+from engine.spec.signature import fixed_sizes
 from engine.spec.source import read_source
 from engine.transfer.binding import Binding
 from engine.transfer.rewrite import free_names
@@ -78,6 +79,11 @@ class Subject:
     def allows(self, case: Case) -> bool:
         """Whether the spec is defined for these sizes."""
         return violated(self.recipe, case.sizes | self.columns) is None
+
+    def at_fixed(self, case: Case) -> Case:
+        """The case with the sizes that the spec gives as numbers."""
+        fixed: dict[str, Any] = dict(fixed_sizes(self.recipe.constraints))
+        return replace(case, **{n: size for n, size in fixed.items() if n in case.sizes})
 
     @property
     def lists_are_whole(self) -> bool:

@@ -38,7 +38,7 @@ def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | N
     hidden = 0
     for first in firsts:
         block = slice(first, min(first + size, case.Nq))
-        outside = outside_range(subject.recipe, want.keep, sizes, block)
+        outside = outside_range(subject.recipe, want.keep, sizes, block, inputs)
         hidden += int(outside.sum())
         planted = with_nan(subject.recipe, inputs, outside, ("k", "v"))
         # K and V have no part in the lists of tiles.

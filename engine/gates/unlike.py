@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from engine.cuir.nodes import Assign, Attr, Call, Do, Expr, Index, Module, Name, Path, walk
 from engine.cuir.ops.traits import FIELD_VIEWS, TILE_LOADS
 from engine.errors import CuBridgeError, TransferError
+from engine.spec.recipe import Recipe
 from engine.transfer.binding import Binding
-from engine.transfer.match import find_attention
+from engine.transfer.match import Attention, find_attention
+from engine.transfer.rules.heads import heads_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +49,24 @@ def cannot_carry(module: Module, error: TransferError) -> Fault | None:
         found = find_attention(module)
     except CuBridgeError:
         return None
-    path: Path = (found.kernel,)
+    return Fault(_place_of_heads(module, found), error.message)
+
+
+def another_head(module: Module, recipe: Recipe) -> Fault | None:
+    """Where the kernel reads another key/value head than its reference."""
+    found = find_attention(module)
+    apart = heads_apart(module, found, recipe)
+    return None if apart is None else Fault(_place_of_heads(module, found), apart)
+
+
+def _place_of_heads(module: Module, found: Attention) -> Path:
+    """The statement that gives the key/value head its name; the kernel where it has none."""
     if isinstance(found.kv_head, Name):
-        path = next(
-            (p for p, s in walk(module)
-             if isinstance(s, Assign) and s.target == found.kv_head.id and p[0] == found.kernel),
-            path,
-        )  # fmt: skip
-    return Fault(path, error.message)
+        for path, stmt in walk(module):
+            named = isinstance(stmt, Assign) and stmt.target == found.kv_head.id
+            if named and path[0] == found.kernel:
+                return path
+    return (found.kernel,)
 
 
 def _viewed(module: Module) -> frozenset[str]:

@@ -256,7 +256,7 @@ def _int_term(mono: Monomial, coefficient: Fraction) -> Signed:
     factors: list[Expr] = [atom for atom, power in mono for _ in range(int(power))]
     size = abs(int(coefficient))
     if size != 1 or not factors:
-        factors.insert(0, Num(size))
+        factors.insert(0, Num(size if size < 2**63 else float(size)))
     return coefficient < 0, _product(factors)
 
 

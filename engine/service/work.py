@@ -18,7 +18,7 @@ from engine.errors import CuBridgeError, TransferError
 from engine.gates.apart import judge_apart
 from engine.gates.found import Found
 from engine.gates.g3 import G3, Lowering, judge_lowered
-from engine.gates.unlike import Fault, cannot_carry, unfilled_field
+from engine.gates.unlike import Fault, another_head, cannot_carry, unfilled_field
 from engine.lift.meanings import assumed
 from engine.lift.provenance import Lifted
 from engine.lower.lower import lower
@@ -87,6 +87,9 @@ class Work(Content):
                 return self._unlike(begin, lifted, differs)
             reason = f"the kernel cannot be compared with its reference: {error.message}"
             return self.not_run(Gate.G1, begin, reason)
+        differs = another_head(lifted.module, recipe)
+        if differs is not None:
+            return self._unlike(begin, lifted, differs)
         if planned.steps:
             reason = (
                 "the lifted kernel is not its own declared reference: the rules would "

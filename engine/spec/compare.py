@@ -48,14 +48,16 @@ def compare(
     peak: float,
     seed: int,
     watch: Watch | None = None,
+    most: int = 3,
 ) -> set[EmptyRows]:
-    """How the spec fills rows that keep no key, at `sizes`; `watch` notes what it compares.
+    """How the spec fills rows that keep no key, at `sizes`; `watch` notes what it compares, and
+    integers are drawn below `most`.
 
     Raises `Misread` at the first difference, `SpecError` for what the spec itself raises and for
     tables that a kernel cannot read.
     """
     dims = dims_at(program, sizes)
-    inputs = random_inputs(program.tensors, dims, seed)
+    inputs = random_inputs(program.tensors, dims, seed, most)
     q = next(i.name for i in recipe.inputs if i.role == "q")
     inputs[q] = inputs[q] * peak
     if not _divides(recipe, inputs):

@@ -6,13 +6,14 @@ recipe made here says nothing about score, mask and normaliser, and must not be 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.cuir.nodes import Compare, Expr, Name, Num
 from engine.errors import SpecError
 from engine.spec.recipe import Clause, Input, Recipe, Role
 from engine.spec.sizes import slots
-from engine.spec.source import SpecSource
+from engine.spec.source import SpecSource, TensorParameter
 from engine.spec.taken import check_dims
 
 _FLEX = (
@@ -41,6 +42,14 @@ class Declared:
         )  # fmt: skip
 
 
+def roles_by_place(tensors: Sequence[TensorParameter]) -> dict[str, str]:
+    """Which tensors are q, k and v by their names, else by their order."""
+    named = {t.name: _NAMES[t.name.lower()] for t in tensors if t.name.lower() in _NAMES}
+    if sorted(named.values()) != ["k", "q", "v"]:
+        named = dict(zip([t.name for t in tensors], "qkv", strict=False))
+    return named
+
+
 def declared(source: SpecSource) -> Declared:
     """Read the declarations. Raises `SpecError` when q, k and v are not among them."""
     scalars = tuple((s.name, s.value) for s in source.scalars if isinstance(s.value, int | float))
@@ -55,9 +64,7 @@ def declared(source: SpecSource) -> Declared:
             source.line, 'annotate them, such as q: Float[Tensor, "B Hq Nq D"]',
         )  # fmt: skip
     usual = slots(source.tensors)
-    named = {t.name: _NAMES[t.name.lower()] for t in source.tensors if t.name.lower() in _NAMES}
-    if sorted(named.values()) != ["k", "q", "v"]:
-        named = dict(zip([t.name for t in source.tensors], "qkv", strict=False))
+    named = roles_by_place(source.tensors)
     inputs: list[Input] = []
     for tensor in source.tensors:
         role: Role = named.get(tensor.name, "extra")  # type: ignore[assignment]

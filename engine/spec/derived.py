@@ -57,7 +57,7 @@ def derived_values(
     }
     kinds: dict[str, Kind] = {name: kind_of_dtype(t.dtype) for name, t in given.items()}
     tables = next((t for t in map(tables_of, wanted) if t is not Tables.FORMULAS), Tables.FORMULAS)
-    trace = Trace(program.source.path, kinds, frozenset(wanted), tables)
+    trace = Trace(program.source.path, kinds, frozenset(wanted), tables, frozenset(plain))
     for name, tensor in given.items():
         trace.input(name, tensor)
     try:

@@ -52,21 +52,30 @@ def without_guards(expr: Expr) -> Expr:
     """Without what only rows without a kept key can notice.
 
     `nan_to_num(w)`, `where(row_has_key, o, 0)`, `where(isinf(m), 0, m)`, `where(l == 0, 1, l)`,
-    and a denominator clamped to a tiny number.
+    and a denominator clamped to a tiny number. What asks about a pair of row and key is no guard.
     """
+    return _unguarded(expr, frozenset())
+
+
+def _unguarded(expr: Expr, keys: frozenset[str]) -> Expr:
+    """`without_guards` inside sums and maxima over the variables `keys`."""
     match expr:
         case Call("nan_to_num", (inner,)):
-            return without_guards(inner)
-        case Select(cond, then, other) if _asks_about_row(cond):
+            return _unguarded(inner, keys)
+        case Select(cond, then, other) if _asks_about_row(cond) and not any(
+            mentions(cond, key) for key in keys
+        ):
             if value_of(then) is not None or (isinstance(then, Num) and value_of(other) is None):
-                return without_guards(other)
+                return _unguarded(other, keys)
             if value_of(other) is not None:
-                return without_guards(then)
+                return _unguarded(then, keys)
         case Call("max", (inner, Num(value))) if is_row_sum(inner) and 0 < value <= TINY:
-            return without_guards(inner)
+            return _unguarded(inner, keys)
         case Call("max", (inner, Num(value))) if _is_row_max(inner) and value <= NEGATIVE:
-            return without_guards(inner)
-    return map_children(expr, without_guards)
+            return _unguarded(inner, keys)
+        case Lambda(params, body):
+            return Lambda(params, _unguarded(body, keys.union(params)))
+    return map_children(expr, lambda e: _unguarded(e, keys))
 
 
 def is_row_sum(expr: Expr) -> bool:
@@ -234,6 +243,16 @@ def over(body: Expr, var: str, other: str) -> Counter[Factor]:
 # --- removed pairs -------------------------------------------------------------------------------
 
 
+def _is_zero_or_one(then: Expr, other: Expr) -> bool:
+    return {value_of(then), value_of(other)} == {0, 1}
+
+
+def _times_truth(value: Expr, then: Expr, other: Expr) -> tuple[Expr, Expr]:
+    """`value` times 1 and times 0, in the order of the choice."""
+    first, second = (value if value_of(e) == 1 else Num(0.0) for e in (then, other))
+    return first, second
+
+
 def split_mask(score: Expr, chosen: bool = False) -> tuple[Expr, Expr]:
     """(keep, value): where a score is not removed, and what it is there.
 
@@ -269,6 +288,10 @@ def split_mask(score: Expr, chosen: bool = False) -> tuple[Expr, Expr]:
             if k2 == TRUE:
                 return k1, build.sub(s1, right)
             return build.both(k1, k2), build.add(s1, s2)
+        case Binary("*", removed, Select(cond, then, other)) | Binary(
+            "*", Select(cond, then, other), removed
+        ) if _is_zero_or_one(then, other) and split_mask(removed, True)[0] != TRUE:
+            return split_mask(build.select(cond, *_times_truth(removed, then, other)), chosen)
         case Binary("*", left, Num(value)) if value > 0:
             keep, inner = split_mask(left, chosen)
             return keep, build.mul(inner, Num(value))

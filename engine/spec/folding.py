@@ -1,6 +1,6 @@
 """Which constants of a trace are formulas and which are tables.
 
-What reads no float input is known by its values, whatever ops made it. A formula is better where
+What reads no q, k or v is known by its values, whatever ops made it. A formula is better where
 one size's formula is every size's; else the value itself becomes a table that the spec's own code
 builds again before a launch (`engine.spec.derived`). A table is cut where it is smallest: relative
 positions by the difference of row and key, not for each pair.
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from engine.spec.trace import Trace
 
 DIFFERENCE = "by difference"
-SUMS = frozenset(("sum", "mean", "amax", "amin", "max", "min", "prod", "mm", "bmm", "mv", "dot"))
+SUMS = frozenset((
+    "sum", "mean", "amax", "amin", "max", "min", "prod", "mm", "bmm", "mv", "dot", "any", "all",
+    "logsumexp", "_softmax",
+))  # fmt: skip
 
 
 class Tables(Enum):
@@ -31,6 +34,9 @@ class Tables(Enum):
     FORMULAS = "formulas"  # nothing more
     LATE = "late"  # sums over constants, and constants where they meet a float input
     EARLY = "early"  # vectors of floats too, where they meet another dimension
+    # Every float that no input gives, where it meets one; sums over inputs other than q, k and v;
+    # and what Python decides by their values.
+    WHOLE = "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,9 @@ def along_difference(value: torch.Tensor) -> torch.Tensor | None:
 def folded(trace: Trace, tensor: torch.Tensor, sym: Sym, line: int | None, *, meets: str) -> Sym:
     """A constant among the operands of an op: its formula, or a table of its values.
 
-    `meets` is what the op brings it together with: a "float" input, other "dimensions", or
-    "nothing" new. It is counted in any case, so that a table is found again at other sizes.
+    `meets` is what the op brings it together with: a "float" input, "an input" of which every float
+    becomes a table, other "dimensions", or "nothing" new. It is counted in any case, so that a
+    table is found again at other sizes.
     """
     count = trace.count(line, "constant")
     if trace.wanted:
@@ -108,7 +115,9 @@ def folded(trace: Trace, tensor: torch.Tensor, sym: Sym, line: int | None, *, me
             value = value.select(d, 0)
     differences = along_difference(value) if len(dims) == 2 else None
     rank = len(dims) if differences is None else 1
-    if meets == "dimensions":
+    if meets == "an input":
+        better = tensor.dtype.is_floating_point
+    elif meets == "dimensions":
         better = rank == 1 and tensor.dtype.is_floating_point
     else:
         better = _better(trace, expr, rank)

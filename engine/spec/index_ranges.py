@@ -18,11 +18,14 @@ Inputs = Mapping[str, torch.Tensor]
 def in_range(
     recipe: Recipe, sizes: Mapping[str, int], inputs: Inputs, generator: torch.Generator
 ) -> dict[str, torch.Tensor]:
-    """`inputs` with the integers that index tables drawn anew, over the widest range in which every
-    such load is inside its table; as they are where there is none."""
+    """`inputs` with integers in the ranges that the spec declares, and those that index tables
+    drawn anew, over the widest range in which every such load is inside its table; as they are
+    where there is none."""
     places = _places(recipe, sizes, inputs)
-    out = dict(inputs)
-    drawn = sorted({name for at, _ in places for name in _integers(recipe, at)})
+    out = {**inputs, **_declared(recipe, sizes, inputs)}
+    inputs = dict(out)
+    declared = {i.name for i in recipe.inputs if i.between is not None}
+    drawn = sorted({name for at, _ in places for name in _integers(recipe, at)} - declared)
     if not drawn or not all(out[name].numel() for name in drawn):
         return out
     widest = max(extent for _, extent in places)
@@ -39,6 +42,17 @@ def in_range(
     return dict(inputs)
 
 
+def _declared(recipe: Recipe, sizes: Mapping[str, int], inputs: Inputs) -> dict[str, torch.Tensor]:
+    """Integers whose spec says between which values they are, moved there: what is equal or in runs
+    stays so."""
+    out: dict[str, torch.Tensor] = {}
+    for item in recipe.inputs:
+        if item.between is not None and item.name in inputs:
+            low, high = (int(evaluate_number(parse_expr(e), sizes)) for e in item.between)
+            out[item.name] = low + (inputs[item.name] - low) % max(high - low + 1, 1)
+    return out
+
+
 def _places(recipe: Recipe, sizes: Mapping[str, int], inputs: Inputs) -> list[tuple[Expr, int]]:
     """Index expressions that read an integer input, each with the extent that it must be within."""
     tables = {i.name: i for i in recipe.inputs if i.name in inputs}
@@ -51,6 +65,8 @@ def _places(recipe: Recipe, sizes: Mapping[str, int], inputs: Inputs) -> list[tu
             for at, dim in zip(load.index, item.dims if item else (), strict=False):
                 if _integers(recipe, at):
                     found[at, int(evaluate_number(parse_expr(dim, "dimension"), sizes))] = None
+    if _integers(recipe, recipe.kv_head):
+        found[recipe.kv_head, sizes["Hkv"]] = None
     return list(found)
 
 

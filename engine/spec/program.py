@@ -55,6 +55,9 @@ class Program:
                 out = function(**{t.keyword: inputs[t.name] for t in self.tensors}, **scalars)
             else:
                 sizes = size_arguments(inputs)
+                for t in self.source.tensors:
+                    for dim, size in zip(t.dims, inputs[t.name].shape, strict=True):
+                        sizes.setdefault(dim, size)
                 scalars |= {s.name: sizes[s.name] for s in self.source.scalars if s.size}
                 extras = {t.keyword: inputs[t.name] for t in self.source.tensors}
                 mods = sorted_mods(self.source, function(**extras, **scalars))

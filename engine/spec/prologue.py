@@ -25,6 +25,10 @@ COLUMN = "dd"
 HEAD = Name("h")
 
 
+class Unprepared(NotAttention):
+    """What happens to q or k before their product is known, and no rule carries it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Product:
     """The sum over `var` of `q` times `k`, multiplied by `scalars`."""
@@ -145,7 +149,7 @@ def _side(role: str, expr: Expr, var: str, floats: frozenset[str], rows: frozens
     load = Index(first.base, (*first.index[:place], Name(COLUMN), *first.index[place + 1 :]))
     matrix = next((e for e in walk_expr(expr) if is_reduction(e) and mentions(e, var)), None)
     if matrix is not None:
-        raise NotAttention(f"{role} is multiplied by a matrix before the product", LLM, matrix)
+        raise Unprepared(f"{role} is multiplied by a matrix before the product", LLM, matrix)
     here = _tidy_names(rename(expr, {var: Name(COLUMN)}))
     return Side(load, None if here == load else here)
 
@@ -159,7 +163,7 @@ def _column_of(role: str, loads: list[Index], columns: frozenset[str]) -> int:
         if any(mentions(e, c) for c in columns)
     }
     if len(places) != 1:
-        raise NotAttention(
+        raise Unprepared(
             f"{role} is normalised over more than its columns, such as over all heads"
             if len(places) > 1
             else f"the columns of {role} are no dimension of their own",
@@ -167,7 +171,7 @@ def _column_of(role: str, loads: list[Index], columns: frozenset[str]) -> int:
         )  # fmt: skip
     (place,) = places
     if len({(*e.index[:place], *e.index[place + 1 :]) for e in loads}) != 1:
-        raise NotAttention(
+        raise Unprepared(
             f"a row of {role} is made of several rows before the product", LLM, loads[-1]
         )
     return place

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from engine.cuir.nodes import Compare, Expr, Name, walk_expr
+from engine.cuir.nodes import Compare, Expr, Name, Num, walk_expr
+from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import SpecError
 from engine.prove.same import same_predicate
@@ -30,6 +31,7 @@ from engine.spec.load import surroundings
 from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
 from engine.spec.recipe import Input, Recipe
+from engine.spec.refusals import unread_op
 from engine.spec.sizes import Domain
 from engine.spec.source import EXAMPLE, OWN_NAMES, TensorParameter, read_source
 from engine.spec.tables import Form, closed_form, with_forms
@@ -98,7 +100,8 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
     ways: list[tuple[Tables, bool, Sequence[Program]]]
     ways = [(Tables.FORMULAS, True, varied) for varied in variations(program)]
     ways += [(tables, True, ()) for tables in Tables]
-    ways.append((Tables.EARLY, False, ()))  # a formula that was found for a table was none
+    # A formula that was found for a table was none.
+    ways += [(Tables.EARLY, False, ()), (Tables.WHOLE, False, ())]
     for tables, closed, varied in ways:
         try:
             read = read_all(program, domain, varied, tables)
@@ -152,7 +155,8 @@ def _validated(
     varied: Sequence[Program],
 ) -> Recipe:
     integers = frozenset(v for at in varied for v in at.varied)
-    outcome = validate_recipe(program, recipe, domain, integers, head_sizes)
+    looked = any(t.trace.seen for t in read.traced)
+    outcome = validate_recipe(program, recipe, domain, integers, head_sizes, looked)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
     first = read.traced[0]
     clauses = clauses_of(recipe, first.lines, first.trace.kinds, outcome.rounded)
@@ -271,11 +275,8 @@ def _table_dims(program: Program, leaves: list[Leaf], read: Read) -> tuple[str, 
 
 
 def _unread(program: Program, leaf: Leaf) -> Exception:
-    of = f" of {', '.join(sorted(leaf.deps))}" if leaf.deps else ""
-    return program.source.error(
-        f"no rule reads {leaf.op}{of} between the matmuls", leaf.line or program.source.line,
-        "write it in elementwise ops, or use --transfer llm",
-    )  # fmt: skip
+    reason = unread_op(leaf.op, leaf.deps or frozenset(("a constant",)))
+    return program.source.error(reason.words, leaf.line or program.source.line, reason.fix)
 
 
 # --- inputs and dimensions -----------------------------------------------------------------------
@@ -295,13 +296,28 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
             check_dims(program.source, t.name, dims, t.line)
         else:
             _check_dims(program, t)
+            dims = _with_ones(dims, "Hq" if role == "q" else "Hkv")
         if role == "q":
             # One name for both lengths or head counts: q's own dimensions keep the query's.
-            dims[reading.q.index.index(Name(outputs["i"]))] = "Nq"
-            if "h" in outputs:
-                dims[reading.q.index.index(Name(outputs["h"]))] = "Hq"
-        out.append(Input(t.name, role, t.dtype, tuple(dims)))  # type: ignore[arg-type]
+            for variable, called in (("i", "Nq"), ("h", "Hq")):
+                place = Name(outputs.get(variable, ""))
+                if place in reading.q.index:
+                    dims[reading.q.index.index(place)] = called
+        between = None
+        if t.between is not None:
+            sizes = {name: Name(called) for name, called in renamed.items()}
+            low, high = (print_expr(rename(parse_expr(end), sizes)) for end in t.between)
+            between = low, high
+        out.append(
+            Input(t.name, role, t.dtype, tuple(dims), None, between)  # type: ignore[arg-type]
+        )
     return tuple(out)
+
+
+def _with_ones(dims: list[str], heads: str) -> list[str]:
+    """The dimensions of q, k or v with a batch or a head of one called by its part."""
+    missing = [d for d in ("B", heads) if d not in dims]
+    return [missing.pop(0) if d == "1" and missing else d for d in dims]
 
 
 def _check_dims(program: Program, tensor: TensorParameter) -> None:
@@ -316,7 +332,8 @@ def _check_dims(program: Program, tensor: TensorParameter) -> None:
 
 
 def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ...]:
-    """Sizes that share one name are equal; and the lengths that the spec runs at."""
+    """Sizes that share one name are equal, numbers are what they are, and the lengths that the spec
+    runs at."""
     roles: dict[str, list[str]] = {}
     for name, role in role_names(program, read.traced[0].reading):
         roles.setdefault(name, []).append(role)
@@ -324,7 +341,13 @@ def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ..
         Compare("==", Name(names[0]), Name(other))
         for names in roles.values()
         for other in names[1:]
-        if (names[0], other) != ("D", "Dv")
+        if (names[0], other) != ("D", "Dv") and (names[0], other) != ("B", "Hkv")
+    ]
+    found += [
+        Compare("==", Name(role), Num(int(name)))
+        for name, named in roles.items()
+        for role in named
+        if name.isdigit()
     ]
     lengths = Name("Nq"), Name("Nk")
     if domain is not Domain.ANY and Compare("==", *lengths) not in found:

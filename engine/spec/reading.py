@@ -9,13 +9,19 @@ from dataclasses import dataclass, replace
 import torch
 
 from engine.cuir.nodes import Expr, Index, Name, Num, walk_expr
+from engine.cuir.parser import parse_expr
 from engine.errors import SpecError
+from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import rename
 from engine.spec.clauses import lines_by_kind, lines_of
+from engine.spec.declared import roles_by_place
 from engine.spec.fit import Mismatch, NoForm, unify
 from engine.spec.folding import Tables
+from engine.spec.oracle import vmapped_mods
 from engine.spec.program import Program, broadcast_mods, varied_name
+from engine.spec.prologue import Unprepared
+from engine.spec.refusals import Reason, reason_of, unread_op
 from engine.spec.roles import Reading, read_output
 from engine.spec.size_values import SizesByName, symbolic_math
 from engine.spec.sizes import TRACE_SIZES, Domain, dimension_values, slots
@@ -45,9 +51,9 @@ class Traced:
 
 
 def random_inputs(
-    tensors: tuple[TensorParameter, ...], dims: Mapping[str, int], seed: int
+    tensors: tuple[TensorParameter, ...], dims: Mapping[str, int], seed: int, most: int = 3
 ) -> dict[str, torch.Tensor]:
-    """Small inputs: floats from a normal, integers sorted and small, truth mostly true."""
+    """Small inputs: floats from a normal, integers sorted and below `most`, truth mostly true."""
     generator = torch.Generator().manual_seed(seed)
     out: dict[str, torch.Tensor] = {}
     for t in tensors:
@@ -58,7 +64,10 @@ def random_inputs(
         elif dtype == torch.bool:
             value = torch.rand(shape, generator=generator, dtype=torch.float64) < 0.7
         else:
-            value = torch.randint(0, 3, shape, generator=generator).to(dtype)
+            value = torch.randint(0, most, shape, generator=generator).to(dtype)
+            if t.between is not None:
+                low, high = (int(evaluate(parse_expr(e), dims)) for e in t.between)
+                value = torch.randint(low, max(low, high) + 1, shape, generator=generator).to(dtype)
             if value.dim():
                 value = value.sort(-1).values
         out[t.name] = value
@@ -72,17 +81,20 @@ def trace_once(
     tables: Tables = Tables.FORMULAS,
     *,
     symbolic: bool = True,
+    vmapped: bool = False,
 ) -> Traced:
     """Run and read the spec at one size. Call it inside `load.surroundings`.
 
-    With `symbolic`, what the spec computes from sizes in Python stays an expression of them.
+    With `symbolic`, what the spec computes from sizes in Python stays an expression of them. Mods
+    of FlexAttention are given indices that broadcast; with `vmapped` numbers, as in PyTorch.
     """
     slot = slots(program.tensors)
     dims = dimension_values(list(slot), slot, sizes)
     # Sizes are whole numbers, those that an extra input alone has among them.
     kinds: dict[str, Kind] = dict.fromkeys(dims, "int")
     kinds |= {t.name: kind_of_dtype(_DTYPE[t.dtype]) for t in program.tensors}
-    trace = Trace(program.source.path, kinds, tables=tables)
+    plain = frozenset(roles_by_place(program.tensors)) if tables is Tables.WHOLE else frozenset()
+    trace = Trace(program.source.path, kinds, tables=tables, plain=plain)
     inputs = random_inputs(program.tensors, dims, seed)
     for name, tensor in inputs.items():
         trace.input(name, tensor)
@@ -92,11 +104,16 @@ def trace_once(
         trace.kinds |= {size_name(d): "int" for d in dims}
     try:
         with symbolic_math(), sizes_known, PythonMode(trace), AtenMode(trace):
-            out = program.run(inputs, broadcast_mods)
+            out = program.run(inputs, vmapped_mods if vmapped else broadcast_mods)
     except SpecError as error:
-        if symbolic and error.__cause__ is not None:
+        if error.__cause__ is None:
+            raise
+        if symbolic:
             # A library may refuse integers that are not plain.
-            return trace_once(program, sizes, seed, tables, symbolic=False)
+            return trace_once(program, sizes, seed, tables, symbolic=False, vmapped=vmapped)
+        if not vmapped and program.source.kind == "flex":
+            # A mod may take its indices for the numbers that they are to PyTorch.
+            return trace_once(program, sizes, seed, tables, vmapped=True)
         raise
     _check_declared(program, tuple(out.shape), dims)
     sym = trace.sym(out)
@@ -112,6 +129,9 @@ def trace_once(
         reading = read_output(expr, outputs, {t.name: t.dims for t in program.tensors}, floats)
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
+    found = {load.base for load in (reading.q, reading.k, reading.v)}
+    if plain and {Name(name) for name in plain} != found:
+        raise _varies(program, "q, k and v are not the first three inputs")
     bases = (reading.q.base, reading.k.base)
     names = frozenset(base.id for base in bases if isinstance(base, Name))
     lines = lines_by_kind(expr, trace.lines, floats, names)
@@ -180,14 +200,13 @@ def explain(program: Program, trace: Trace, problem: NotAttention, whole: Expr) 
                 else getattr(e, "id", "")
             )
             leaf = trace.leaves.get(name)
-            if leaf is not None and leaf.deps:
-                return trace.error(
-                    f"no rule reads {leaf.op} of {', '.join(sorted(leaf.deps))}", leaf.line,
-                    "write it in elementwise ops, or use --transfer llm",
-                )  # fmt: skip
-    lines = sorted({n for e in walk_expr(about) for n in trace.lines.get(e, ())})
-    line = lines[-1] if lines else program.source.line
-    return trace.error(problem.message, line, problem.fix)
+            if leaf is not None and leaf.deps & trace.floats:
+                reason = unread_op(leaf.op, leaf.deps)
+                return trace.error(reason.words, leaf.line, reason.fix)
+    known = None if isinstance(problem, Unprepared) else reason_of(whole, trace.floats)
+    reason = known or Reason(problem.message, problem.fix, about)
+    lines = sorted({n for e in walk_expr(reason.part or about) for n in trace.lines.get(e, ())})
+    return trace.error(reason.words, lines[-1] if lines else program.source.line, reason.fix)
 
 
 def role_sizes(program: Program, reading: Reading, dims: Mapping[str, int]) -> dict[str, int]:
@@ -223,6 +242,16 @@ def role_names(program: Program, reading: Reading) -> list[tuple[str, str]]:
                 continue
             elif not isinstance(e, Num):
                 out.append((name, "Hkv"))
+    for load in (reading.q, reading.k, reading.v):
+        assert isinstance(load.base, Name)
+        heads = "Hq" if load is reading.q else "Hkv"
+        dims = by_name[load.base.id].dims
+        here = {role for name, role in out if name in dims}
+        for n, e in enumerate(load.index):
+            if isinstance(e, Num) and dims[n] == "1":
+                missing = [r for r in ("B", heads) if r not in here]
+                out += [("1", role) for role in missing[:1]]
+                here |= set(missing[:1])
     return list(dict.fromkeys(out))
 
 

@@ -36,6 +36,8 @@ class Input:
     dtype: str
     dims: tuple[str, ...] = ()
     derive: str | None = None
+    # The least and the greatest value of an integer, where the spec declares them: sizes may occur.
+    between: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

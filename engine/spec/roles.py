@@ -264,12 +264,13 @@ def _places(
             "the product of q and k does not run over a head dimension of its own", LLM
         )
     simple = [e.id for e in q.index if isinstance(e, Name) and e.id in outputs]
+    alone = _only_one(q, outputs, d, inputs)
     shared = [o for o in simple if mentions(k, o) or mentions(v, o)]
     rows = [o for o in simple if o not in shared]
-    lost = [o for o in outputs if o != d and o not in simple]
+    lost = [o for o in outputs if o != d and o not in simple and o not in alone]
     if (
         lost
-        or len(simple) + 1 != len(outputs)
+        or len(simple) + len(alone) + 1 != len(outputs)
         or any(not isinstance(e, (Name, Num)) for e in q.index)
     ):
         raise NotAttention(
@@ -278,7 +279,7 @@ def _places(
         )
     assert isinstance(q.base, Name)
     names = inputs[q.base.id]
-    place: dict[str, Expr] = {j: Name("j")}
+    place: dict[str, Expr] = {j: Name("j"), **alone}
     label = {e.id: names[n] for n, e in enumerate(q.index) if isinstance(e, Name)}
     if len(rows) != 1:
         # A head of q that k does not have (one key head for all) looks like a row: by name then.
@@ -299,6 +300,21 @@ def _places(
     elif shared:
         raise NotAttention("q has more than a batch and a head dimension beside rows", LLM)
     return place
+
+
+def _only_one(
+    q: Index, outputs: tuple[str, ...], d: str, inputs: Mapping[str, tuple[str, ...]]
+) -> dict[str, Expr]:
+    """The output's variable over a batch of one, or over one head: q is declared with a 1 there."""
+    assert isinstance(q.base, Name)
+    names = inputs[q.base.id]
+    ones = [n for n, e in enumerate(q.index) if isinstance(e, Num) and names[n] == "1"]
+    simple = {e.id for e in q.index if isinstance(e, Name)}
+    lost = [o for o in outputs if o != d and o not in simple]
+    if len(ones) != 1 or len(lost) != 1:
+        return {}
+    batched = any(name.lower().startswith("b") for name in names)
+    return {lost[0]: Name("h" if batched else "b")}
 
 
 def _head(load: Index, place: Mapping[str, Expr]) -> Expr:

@@ -7,11 +7,11 @@ types is content with this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from engine.cuir.nodes import Expr
+from engine.cuir.nodes import Compare, Expr, Name, Num
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
@@ -51,6 +51,11 @@ class Signature:
         return next(i for i in self.inputs if i.role == role)
 
     @property
+    def fixed(self) -> dict[str, int]:
+        """The sizes that the declarations give as numbers."""
+        return fixed_sizes(self.constraints)
+
+    @property
     def grouped(self) -> bool:
         """Whether query heads may share key heads: both counts are sizes of their own."""
         dims = {d for i in self.inputs for d in i.dims}
@@ -59,6 +64,16 @@ class Signature:
 
 Asked = Recipe | Signature
 """What is asked of a kernel: by a recipe where one could be read, else by the function alone."""
+
+
+def fixed_sizes(constraints: Iterable[Expr]) -> dict[str, int]:
+    """The sizes that are numbers, such as those of `Nk == 49`."""
+    return {
+        c.left.id: c.right.value
+        for c in constraints
+        if isinstance(c, Compare) and c.op == "=="
+        and isinstance(c.left, Name) and isinstance(c.right, Num) and isinstance(c.right.value, int)
+    }  # fmt: skip
 
 
 def recipe_of(asked: Asked) -> Recipe | None:

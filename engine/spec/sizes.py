@@ -52,6 +52,12 @@ class Domain(Enum):
 
 
 _FAMILIES = {"batch": ("B",), "heads": ("Hq", "Hkv"), "rows": ("Nq", "Nk"), "columns": ("D", "Dv")}
+# Abbreviations of published code that begin like another family's names.
+_KNOWN = {
+    **dict.fromkeys(("np", "ng", "nh", "nkv", "n_heads", "n_head", "num_heads"), "heads"),
+    **dict.fromkeys(("hn", "hs", "hd", "dh", "dk", "dv", "head_size", "hidden"), "columns"),
+    **dict.fromkeys(("tgt", "src"), "rows"),
+}
 USUAL = tuple(name for family in _FAMILIES.values() for name in family)
 
 
@@ -73,7 +79,8 @@ def slots(tensors: Iterable[TensorParameter]) -> dict[str, str]:
         family = _FAMILIES.get(_family(name), ())
         lower = name.lower()
         wanted = [s for s in family if s not in taken]
-        if len(wanted) > 1 and ("k" in lower or "v" in lower) and "q" not in lower:
+        key = "k" in lower or "v" in lower or lower == "ng"
+        if len(wanted) > 1 and key and "q" not in lower:
             wanted.reverse()
         out[name] = wanted[0] if wanted else name
         taken.add(out[name])
@@ -82,6 +89,8 @@ def slots(tensors: Iterable[TensorParameter]) -> dict[str, str]:
 
 def _family(name: str) -> str:
     lower = name.lower()
+    if lower in _KNOWN:
+        return _KNOWN[lower]
     if lower.startswith("b"):
         return "batch"
     if ("head" in lower and "dim" not in lower) or lower.startswith("h"):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from engine.cuir.functions import CASTS, CONSTANTS, FUNCTIONS
-from engine.errors import InputError, SpecError, Where, advice, nearest
+from engine.cuir.nodes import Name, walk_expr
+from engine.cuir.parser import parse_expr
+from engine.errors import CuirError, InputError, SpecError, Where, advice, nearest
 from engine.files import read_spec
 from engine.scalar_algebra.kinds import INDEX_NAMES, SIZE_NAMES
 
@@ -23,6 +26,7 @@ _DTYPES = {
     "Integer": "i32", "Bool": "bool", "Num": "T", "Shaped": "T", "Inexact": "T",
 }  # fmt: skip
 Scalar = int | float | bool | str | None
+_RANGE = re.compile(r"[^#]*#\s*([^.#]+?)\s*\.\.\s*([^.#]+?)\s*")
 EXAMPLE = 'q: Float[Tensor, "B Hq Nq D"]'
 
 
@@ -38,6 +42,7 @@ class TensorParameter:
     dims: tuple[str, ...]
     line: int
     parameter: str = ""
+    between: tuple[str, str] | None = None  # the least and the greatest value, as declared
 
     @property
     def keyword(self) -> str:
@@ -126,6 +131,7 @@ class _Reader:
     ) -> None:
         self.path, self.text, self.tree, self.node = path, text, tree, node
         self.options = dict(options)
+        self.sizes: set[str] = set()  # that the annotations name
         self.aliases = _import_aliases(tree)
 
     def fail(self, message: str, node: ast.AST, fix: str) -> SpecError:
@@ -145,6 +151,8 @@ class _Reader:
         for parameter, default in zip(a.kwonlyargs, a.kw_defaults, strict=True):
             if default is not None:
                 defaults[parameter.arg] = default
+        annotations = [self.declared(p.annotation) for p in [*plain, *a.kwonlyargs]]
+        self.sizes = {d for found in annotations if found is not None for d in found[1]}
         tensors: list[TensorParameter] = []
         scalars: list[ScalarParameter] = []
         for parameter in [*plain, *a.kwonlyargs]:
@@ -158,7 +166,10 @@ class _Reader:
                             "a spec states one variant: remove the default, or the parameter",
                         )  # fmt: skip
                 name = self.free_name(parameter.arg, {p.arg for p in [*plain, *a.kwonlyargs]})
-                tensors.append(TensorParameter(name, *declared, parameter.lineno, parameter.arg))
+                between = self.between(parameter) if declared[0] in ("i32", "i64") else None
+                tensors.append(
+                    TensorParameter(name, *declared, parameter.lineno, parameter.arg, between)
+                )
             else:
                 scalars.append(
                     self.scalar(parameter, defaults.get(parameter.arg), kind, len(tensors))
@@ -176,6 +187,26 @@ class _Reader:
             self.path, self.text, self.tree, kind, self.node.name, self.node.lineno, tuple(tensors),
             tuple(scalars), None if returned is None else returned[1],
         )  # fmt: skip
+
+    def between(self, parameter: ast.arg) -> tuple[str, str] | None:
+        """The range in the comment behind an integer's annotation, as in `# 0..9` or `# 1..Nk - 1`;
+        both ends are among its values. None where there is no such comment."""
+        line = self.text.splitlines()[(parameter.end_lineno or parameter.lineno) - 1]
+        found = _RANGE.fullmatch(line[parameter.end_col_offset or 0 :])
+        if found is None:
+            return None
+        for end in found.groups():
+            try:
+                names = {e.id for e in walk_expr(parse_expr(end)) if isinstance(e, Name)}
+            except CuirError:
+                names = {end}
+            unknown = sorted(names - self.sizes - set(SIZE_NAMES))
+            if unknown:
+                raise self.fail(
+                    f"the range of {parameter.arg} reads {unknown[0]}, which is no dimension",
+                    parameter, "write it of numbers and dimensions, such as `# 0..9` or `# 1..Nk`",
+                )  # fmt: skip
+        return found[1], found[2]
 
     def free_name(self, parameter: str, taken: set[str]) -> str:
         """What expressions call an input: its own name, unless that means something in them."""
@@ -195,7 +226,7 @@ class _Reader:
         name, line = parameter.arg, parameter.lineno
         if name in self.options:
             return ScalarParameter(name, self.option(parameter, default), False, line)
-        if kind == "flex" and name in SIZE_PARAMETERS and default is None:
+        if kind == "flex" and (name in SIZE_PARAMETERS or name in self.sizes) and default is None:
             return ScalarParameter(name, None, True, line)
         if default is None:
             annotation = parameter.annotation

@@ -32,6 +32,7 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
                 "dims": list(i.dims),
                 "derive": i.derive,
             }
+            | ({} if i.between is None else {"between": list(i.between)})
             for i in recipe.inputs
         ],
         "score": text(recipe.score),
@@ -60,6 +61,7 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
                 Input(
                     str(i["name"]), _one_of(i["role"], get_args(Role)), str(i["dtype"]),
                     tuple(map(str, i["dims"])), None if i["derive"] is None else str(i["derive"]),
+                    _between(i.get("between")),
                 )
                 for i in data["inputs"]
             ),
@@ -80,6 +82,13 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
         )  # fmt: skip
     except (KeyError, TypeError, CuirError) as error:
         raise ValueError(f"not a recipe: {error}") from None
+
+
+def _between(ends: Any) -> tuple[str, str] | None:
+    if ends is None:
+        return None
+    low, high = (print_expr(_expr(str(end))) for end in ends)
+    return low, high
 
 
 def _expr(text: str) -> Expr:

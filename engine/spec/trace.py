@@ -61,10 +61,15 @@ class Trace:
         kinds: dict[str, Kind],
         wanted: frozenset[str] = frozenset(),
         tables: Tables = Tables.FORMULAS,
+        plain: frozenset[str] = frozenset(),
     ) -> None:
+        """`plain` are the names of q, k and v, where they are known: for tables of all else."""
         self.path = path
         self.tables = tables
-        self.floats = frozenset(name for name, kind in kinds.items() if kind == "float")
+        self.floats = plain or frozenset(name for name, kind in kinds.items() if kind == "float")
+        # The inputs whose values Python has seen: what is made from then on, of anything but q, k
+        # and v, may depend on them.
+        self.seen: frozenset[str] = frozenset()
         self.where = Lines(path)
         self.wanted = wanted
         self.captured: dict[str, torch.Tensor] = {}
@@ -110,11 +115,11 @@ class Trace:
     def refuse_random(self, deps: Iterable[str]) -> None:
         """Raises `SpecError` at the draw where `deps` hold one."""
         for name, line in (self.draws[d] for d in sorted(deps) if d in self.draws):
-            raise self.error(
-                f"{name} draws random numbers, and a spec must be a function of its inputs",
-                line,
-                "remove dropout and random tensors",
-            )
+            words = "draws random numbers, and a spec must be a function of its inputs"
+            if name in ("bernoulli", "native_dropout"):
+                fix = "write what evaluation computes: without dropout (p=0.0, or training=False)"
+                raise self.error(f"dropout: {name} {words}", line, fix)
+            raise self.error(f"{name} {words}", line, "remove dropout and random tensors")
 
     def error(self, message: str, line: int | None, fix: str | None = None) -> SpecError:
         return SpecError(message, where=Where(str(self.path), line), fix=fix)
@@ -153,7 +158,7 @@ class Trace:
             held = self.tracked[id(tensor)]
         if held.sym is None and held.view is None:
             line = self.where.here()
-            self.give(tensor, self.leaf(tensor, "a tensor filled in a loop", frozenset(), line))
+            self.give(tensor, self.leaf(tensor, "a tensor filled in a loop", self.seen, line))
             held = self.tracked[id(tensor)]
         if held.sym is not None:
             return held.sym
@@ -172,6 +177,10 @@ class Trace:
         view = held.view
         writes = self.writes[id(view.base)] = self.writes.get(id(view.base), 0) + 1
         base = self.tracked.get(id(view.base))
+        if self.seen and not (new.deps | self.sym(view.base).deps) & self.floats:
+            root = self._root(view.base)
+            self.tracked[id(root)] = Tracked(root, None)
+            return
         constant_base = base is not None and base.view is None and not (base.sym and base.sym.deps)
         if writes > MAX_WRITES and not new.deps and constant_base:
             # Filled row by row in a Python loop: known by its values, once they are read.
@@ -195,10 +204,35 @@ class Trace:
 
         self.write(view.base, Sym(old.shape, read, old.deps | new.deps), line)
 
+    def _root(self, tensor: torch.Tensor) -> torch.Tensor:
+        """What a view is a view of in the end."""
+        held = self.tracked.get(id(tensor))
+        while held is not None and held.view is not None:
+            tensor = held.view.base
+            held = self.tracked.get(id(tensor))
+        return tensor
+
     def count(self, line: int | None, op: str) -> int:
         """How often `op` at `line` was counted before."""
         count = self.counts[(line, op)] = self.counts.get((line, op), -1) + 1
         return count
+
+    def by_value(self, deps: frozenset[str]) -> bool:
+        """Whether what depends on `deps` is a table, since Python has seen values of inputs."""
+        return bool(self.seen) and not deps & self.floats
+
+    def look(self, deps: frozenset[str], op: str) -> None:
+        """Python asks for values of `deps` by `op`: of tables, as where a slice ends, it may.
+        Raises `SpecError` where it decides by them, or where they are not those of a table."""
+        self.refuse_random(deps)
+        decides = op in ("__bool__", "is_nonzero", "equal", "__contains__")
+        if self.tables is Tables.WHOLE and not deps & self.floats and not decides:
+            self.seen |= deps
+        elif deps:
+            raise self.error(
+                f"Python control flow needs the values of {', '.join(sorted(deps))} ({op})",
+                self.where.here(), FIX_FLOW,
+            )  # fmt: skip
 
     def capture(self, key: str, value: torch.Tensor | None) -> None:
         """Keep a wanted table. Raises `AllCaptured` when it was the last one."""
@@ -227,7 +261,7 @@ class Trace:
             return constant(tuple(value.shape), self.number(value.reshape(-1)[0].item()))
         twin = next((m for m in self.made if m.same_as(value, op)), None)
         made = twin or Leaf(value, op, deps, line, key)
-        if twin is None and op == "a constant":
+        if twin is None and op in ("a constant", "torch.tensor"):
             self.made.append(made)
 
         def read(index: Indices) -> Expr:
@@ -279,14 +313,9 @@ class PythonMode(OnCpu):
         self, func: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if name in TO_PYTHON and args and isinstance(args[0], torch.Tensor):
-            deps = self.trace.sym(args[0]).deps
-            self.trace.refuse_random(deps)
-            if deps:
-                line = self.trace.where.here()
-                raise self.trace.error(
-                    f"Python control flow needs the values of {', '.join(sorted(deps))} ({name})",
-                    line, FIX_FLOW,
-                )  # fmt: skip
+            self.trace.look(self.trace.sym(args[0]).deps, name)
+        if name == "__getitem__":
+            args = (args[0], _lists_as_tensors(args[1]))
         if name == "scaled_dot_product_attention":
             return written_out(*args, **kwargs)
         outer = self.trace.numbers
@@ -342,7 +371,9 @@ class AtenMode(DispatchMode):
         if name in RANDOM:
             deps |= {trace.drawn(name, line)}
         made = None
-        if name not in RANDOM and not self._is_table(name, deps):
+        if trace.by_value(deps):
+            deps |= trace.seen
+        elif name not in RANDOM and not self._is_table(name, deps):
             made = self._read(name, args, kwargs, out)
         outs = (
             [out]
@@ -365,10 +396,7 @@ class AtenMode(DispatchMode):
             else:
                 trace.give(tensor, sym)
         if name in ("_local_scalar_dense", "item", "equal", "is_nonzero") and deps:
-            trace.refuse_random(deps)
-            raise trace.error(
-                f"Python control flow needs the values of {', '.join(sorted(deps))}", line, FIX_FLOW
-            )
+            trace.look(deps, name)
         return out
 
     def _read(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
@@ -395,11 +423,14 @@ class AtenMode(DispatchMode):
     ) -> None:
         """Constants among the operands of an op: formulas, or tables."""
         early = self.trace.tables is Tables.EARLY and isinstance(out, torch.Tensor)
+        whole = self.trace.tables is Tables.WHOLE
         for tensor in _tensors(operands):
             sym = before.get(id(tensor))
             if sym is None or sym.deps or not tensor.dim():
                 continue
             meets = "float" if deps & self.trace.floats else "nothing"
+            if whole and deps:
+                meets = "an input"
             if early and not deps and _wide(out) > 1 == _wide(tensor):
                 meets = "dimensions"
             made = folded(self.trace, tensor, sym, line, meets=meets)
@@ -423,6 +454,15 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if any(t.is_meta for t in _tensors((args, kwargs))):
         args, kwargs = _valueless(args), _valueless(kwargs)
     return func(*args, **kwargs)
+
+
+def _lists_as_tensors(index: Any) -> Any:
+    """An index whose lists are tensors: of a tensor without values they would lose theirs."""
+    if isinstance(index, tuple):
+        return tuple(map(_lists_as_tensors, index))
+    if isinstance(index, list) and all(isinstance(n, int) for n in index):
+        return torch.tensor(index)
+    return index
 
 
 def _valueless(value: Any) -> Any:

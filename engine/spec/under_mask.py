@@ -16,11 +16,18 @@ from engine.spec.oracle import as_bhnd
 from engine.spec.recipe import Recipe
 
 
-def outside_range(recipe: Recipe, keep: Tensor, sizes: Mapping[str, int], block: slice) -> Tensor:
+def outside_range(
+    recipe: Recipe,
+    keep: Tensor,
+    sizes: Mapping[str, int],
+    block: slice,
+    inputs: Mapping[str, Any],
+) -> Tensor:
     """[B, Hkv, Nk]: keys beyond those from the first to the last that rows of the block keep, of
-    any query head that reads them."""
+    any query head that reads them. `inputs` may hold a table of such heads."""
     kept = keep[:, :, block].any(2)
-    heads = evaluate(recipe.kv_head, {**sizes, "h": torch.arange(kept.shape[1])})
+    at = torch.arange(kept.shape[1], device=keep.device)
+    heads = evaluate(recipe.kv_head, {**inputs, **sizes, "h": at})
     heads = torch.as_tensor(heads).broadcast_to(kept.shape[1:2]).to(torch.int64)
     shared = torch.zeros(kept.shape[0], sizes["Hkv"], kept.shape[2], dtype=torch.int64)
     shared = shared.to(kept.device).index_add(1, heads.to(kept.device), kept.to(torch.int64)) > 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 from engine.errors import SpecError
 from engine.spec.branches import Tried, new_watch, try_both_sides
@@ -39,13 +40,15 @@ def validate_recipe(
     domain: Domain,
     varied: frozenset[int] = frozenset(),
     head_sizes: Sequence[tuple[int, int]] = (),
+    looked: bool = False,
 ) -> Outcome:
     """Compare at several sizes, flat and peaked. Raises `SpecError` at the first difference.
 
     Sizes beyond every integer in the spec are among them: a window of 1024, or a `min(window, Nk)`
     in Python, has no effect at the small sizes of the trace. So are sizes that turn a comparison of
     Python's, the head sizes of kernels, low precision, and call after call. `varied` are integers
-    that the reading gave other values, `head_sizes` more pairs (D, Dv) than the usual ones.
+    that the reading gave other values, `head_sizes` more pairs (D, Dv) than the usual ones. Where
+    Python has `looked` at values of inputs, integers past those of the file are drawn too.
     """
     fills: set[EmptyRows] = set()
     tried = Tried({}, {})
@@ -75,6 +78,13 @@ def validate_recipe(
     for seed, sizes in enumerate(stretched(program), 200):
         at_these = domain.within(sizes)
         fills |= where_defined(partial(compare, program, recipe, at_these, 1.0, seed))
+    if looked:
+        ends = [v + v // 2 for v in sorted(large_integers(program.source))[-MAX_STRETCHES:]]
+        for seed, (sizes, most) in enumerate(product(CHECK_SIZES, (10, 50, *ends)), 300):
+            at_these = domain.within(sizes)
+            fills |= where_defined(
+                partial(compare, program, recipe, at_these, 1.0, seed, None, most)
+            )
     check_head_sizes(program, recipe, domain, head_sizes)
     check_types(program, recipe, domain)
     check_calls(program, domain)

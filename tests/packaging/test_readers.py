@@ -17,6 +17,7 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.cost.scalar": 1,
     "engine.cuir.arch": 1,
     "engine.gates.conformance": 1,
+    "cubridge_tui.model.page": 1,
     "engine.gpu.job": 2,
     "engine.gpu.ray_driver": 1,
     "engine.lift.headers": 2,
@@ -38,7 +39,7 @@ WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that
     "engine.gpu.ray_driver": 4,
     "engine.gpu.ray_runner": 2,
     "sessions.git_store": 3,
-    "sessions.lease": 1,
+    "sessions.lease": 3,
     "sessions.store": 2,
     "sessions.writer": 1,
 }

@@ -150,7 +150,7 @@ def _under_mask(subject: Subject, case: Case, tally: Tally) -> None:
     size = subject.constants.get("BM", case.Nq)
     for first in range(0, case.Nq, size):
         block = slice(first, min(first + size, case.Nq))
-        outside = outside_range(recipe, keep, sizes, block)
+        outside = outside_range(recipe, keep, sizes, block, inputs)
         tally.case()
         tally.count("keys under the mask that held NaN", int(outside.sum()))
         other = subject.again(case, with_nan(recipe, inputs, outside, ("k", "v")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -134,6 +135,8 @@ class Subject:
 
     def adapted(self, case: Case) -> Case | None:
         """The case, or its square where the spec demands Nq == Nk, or None where neither fits."""
+        fixed: dict[str, Any] = dict(self.run.signature.fixed)
+        case = replace(case, **{n: size for n, size in fixed.items() if n in case.sizes})
         square = replace(case, Nk=case.Nq)
         equal = replace(square, Hkv=case.Hq)
         return next((c for c in (case, square, equal) if self.fits(c)), None)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -106,13 +107,15 @@ Case = tuple[dict[str, int], torch.dtype, str]
 def deck() -> list[list[Case]]:
     """For each specialisation the cases that the spec's constraints allow, the plain ones first."""
     names = {"f16": torch.float16, "bf16": torch.bfloat16}
+    found = (re.fullmatch(r"(B|Hq|Hkv|Nq|Nk) == (\d+)", c) for c in package()["constraints"])
+    declared = {m[1]: int(m[2]) for m in found if m is not None}
     out = []
     for key, binding in package()["specialisations"].items():
         dtype, columns = names[binding["T"]], int(binding["D"])
         fixed = {"D": columns, "Dv": package()["value_columns"].get(key, columns)}
         cases: list[Case] = []
         for at, case in enumerate(_lengths_and_heads()):
-            sizes = dict(zip(("B", "Hq", "Hkv", "Nq", "Nk"), case, strict=True)) | fixed
+            sizes = dict(zip(("B", "Hq", "Hkv", "Nq", "Nk"), case, strict=True)) | fixed | declared
             if _allowed(sizes):
                 cases.append((sizes, dtype, "peaked" if at % 2 else "random"))
         out.append(cases)

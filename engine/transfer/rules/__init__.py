@@ -18,6 +18,7 @@ from engine.transfer.rules import (
     empty_rows,
     exponent,
     grid,
+    heads,
     list_bits,
     list_kernels,
     mask,
@@ -44,7 +45,7 @@ RULES = ordered((
     mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH, grid.LONGEST, grid.SPREAD,
     empty_rows.RULE, normaliser.SOFTMAX, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER,
     next_tile.RULE, arithmetic.RULE, normaliser.OUTPUT, branches.RULE, list_bits.RULE, ticket.RULE,
-    under_mask.RULE,
+    under_mask.RULE, heads.RULE,
 ))  # fmt: skip
 """In the order that their `after`s give; that of this list says nothing."""
 

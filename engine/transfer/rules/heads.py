@@ -1,38 +1,63 @@
-"""The kernel's map from query head to key/value head must be the spec's."""
+"""The key/value head of a query head: the kernel's own map, or the spec's in its place."""
 
 from __future__ import annotations
 
 from engine.cuir.facts import statements
-from engine.cuir.nodes import Assign, Attr, Expr, Module, Name, Num
+from engine.cuir.nodes import Assign, Attr, Expr, Module, Name, Num, Stmt
 from engine.errors import CuBridgeError, TransferError
 from engine.scalar_algebra.evaluate import evaluate
+from engine.scalar_algebra.rewrite import load_names
 from engine.spec.recipe import Recipe
+from engine.spec.signature import fixed_sizes
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import free_names, map_expr, substitute
+from engine.transfer.rewrite import free_names, map_expr, map_statements, substitute
+from engine.transfer.rules.rule import Case, Rule
+
+COUNTS = ((1, 1), (4, 1), (4, 2), (6, 3), (8, 8), (12, 4))
 
 
 def check_heads(module: Module, found: Attention, recipe: Recipe) -> None:
-    """The kernel's own map from query head to key/value head must be the spec's."""
-    kernel = module.function(found.kernel)
-    own = found.kv_head
-    for stmt in statements(kernel):
-        if isinstance(stmt, Assign) and own == Name(stmt.target):
-            own = stmt.value
+    """Raises `TransferError` where the kernel's map is not the spec's and has no place of its own
+    that a rule could put another into."""
+    if _assigned(module, found) is None:
+        apart = heads_apart(module, found, recipe)
+        if apart is not None:
+            raise TransferError(apart)
+
+
+def heads_apart(module: Module, found: Attention, recipe: Recipe) -> str | None:
+    """How the kernel's map from query head to key/value head differs from the spec's; None where it
+    is the same."""
+    own = _assigned(module, found) or found.kv_head
     sizes = {"Hq": Attr(Name("args"), "Hq"), "Hkv": Attr(Name("args"), "Hkv")}
     wanted = substitute(recipe.kv_head, {**sizes, "h": found.head})
+    if load_names(wanted):
+        return "the spec reads the key/value head of a query head from a table"
     # A spec whose dimension names say that the head counts are equal is held to that alone.
     own_sizes = [c for c in recipe.constraints if free_names(c) <= {"Hq", "Hkv"}]
-    for hq, hkv in ((1, 1), (4, 1), (4, 2), (6, 3), (8, 8), (12, 4)):
+    fixed = fixed_sizes(own_sizes)
+    for hq, hkv in dict.fromkeys((fixed.get("Hq", q), fixed.get("Hkv", k)) for q, k in COUNTS):
         if not all(evaluate(c, {"Hq": hq, "Hkv": hkv}) for c in own_sizes):
             continue
         for head in range(hq):
             values = {sizes["Hq"]: Num(hq), sizes["Hkv"]: Num(hkv), found.head: Num(head)}
             results = [_fold(map_expr(e, values.get)) for e in (own, wanted)]
             if results[0] != results[1]:
-                raise TransferError(
+                return (
                     f"the spec reads key/value head {results[1]} for query head {head} of {hq} "
                     f"(with {hkv} key/value heads); the kernel reads {results[0]}"
                 )
+    return None
+
+
+def _assigned(module: Module, found: Attention) -> Expr | None:
+    """What the kernel assigns to the name of the key/value head; None where it has none."""
+    values = [
+        stmt.value
+        for stmt in statements(module.function(found.kernel))
+        if isinstance(stmt, Assign) and found.kv_head == Name(stmt.target)
+    ]
+    return values[0] if len(values) == 1 else None
 
 
 def _fold(expr: Expr) -> int:
@@ -43,3 +68,25 @@ def _fold(expr: Expr) -> int:
     if not isinstance(value, int):
         raise TransferError("the map from query head to key/value head is not integer arithmetic")
     return value
+
+
+def _edit(module: Module, case: Case) -> Module:
+    wanted = case.words.of_kernel(case.recipe.kv_head)
+
+    def edit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Assign) and case.found.kv_head == Name(stmt.target):
+            return Assign(stmt.target, wanted)
+        return stmt
+
+    return map_statements(module, case.found.kernel, edit)
+
+
+RULE = Rule(
+    "kv_head",
+    "Read the spec's key/value heads",
+    lambda case: f"{heads_apart(case.module, case.found, case.recipe)}",
+    "heads",
+    applies=lambda case: heads_apart(case.module, case.found, case.recipe) is not None,
+    edit=_edit,
+    after=("under_mask",),
+)

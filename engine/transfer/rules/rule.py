@@ -80,7 +80,8 @@ class Case:
 
     def reads_inside(self, name: str) -> bool:
         """Whether what follows the product of q and k reads a name."""
-        clauses = (self.rest, self.recipe.keep, self.recipe.weight, self.recipe.output_factor)
+        recipe = self.recipe
+        clauses = (self.rest, recipe.keep, recipe.weight, recipe.output_factor, recipe.kv_head)
         return any(n == Name(name) for e in clauses if e is not None for n in walk_expr(e))
 
     def the_lists(self) -> Lists:

@@ -102,7 +102,7 @@ def lowered(kernel: Lifted, recipe: Recipe) -> tuple[bytes, Module]:
         AssertionError: one of them fails.
     """
     steps = plan(kernel.module, recipe).steps
-    trail = [module for _, module in apply(kernel.module, steps)]
+    trail = [kernel.module, *(module for _, module in apply(kernel.module, steps))]
     target = legal(trail[-1])
     findings = check(target)
     assert not findings, findings[0]

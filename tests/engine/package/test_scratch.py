@@ -1,4 +1,4 @@
-"""What a call's kernels hand to each other: made for each call, of q's type and the call's sizes."""
+"""What a call's kernels hand to each other: made for each call, of q's type."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from engine.spec import draws
 from engine.spec.inputs import make_inputs, ways_of
 from engine.spec.read import read_recipe
 from engine.spec.recipe import Input, Recipe
+from engine.spec.text import recipe_from_json, recipe_to_json
 
 SIZES = {"B": 2, "Hq": 2, "Hkv": 1, "Nq": 90, "Nk": 90, "D": 64, "Dv": 64}
 
@@ -78,3 +81,30 @@ def test_what_indexes_is_never_below_zero(score: str, ways: tuple[draws.Draw, ..
         parse_expr("h"), row, "nan",
     )  # fmt: skip
     assert ways_of(ids, recipe) == ways
+
+
+def test_an_integer_is_drawn_in_the_range_that_its_spec_declares(tmp_path: Path) -> None:
+    path = tmp_path / "spec.py"
+    path.write_text(
+        "import torch\n"
+        "def attention(\n"
+        '    q: Float[Tensor, "B H N D"], k: Float[Tensor, "B H N D"],\n'
+        '    v: Float[Tensor, "B H N D"],\n'
+        '    kind: Int32[Tensor, "B N"],  # 2..5\n'
+        '    last: Int64[Tensor, "B"],  # 1..N - 1\n'
+        "):\n"
+        "    bias = torch.eye(6)[:, kind.long()][3]\n"
+        "    keep = torch.arange(q.shape[2]) <= last[:, None, None, None]\n"
+        "    s = (q @ k.mT + bias[:, None, None]).masked_fill(~keep, -torch.inf)\n"
+        "    return torch.softmax(s, -1) @ v\n"
+    )
+    recipe = read_recipe(path)
+    assert recipe_from_json(recipe_to_json(recipe)) == recipe
+    sizes = {"B": 40, "Hq": 1, "Hkv": 1, "Nq": 30, "Nk": 30, "D": 4, "Dv": 4}
+    seen: dict[str, set[int]] = {"kind": set(), "last": set()}
+    for turn in range(6):
+        inputs = make_inputs(recipe, sizes, turn, turn=turn)
+        for name, values in seen.items():
+            values.update(inputs[name].flatten().tolist())
+    assert seen["kind"] <= set(range(2, 6)) and len(seen["kind"]) > 1
+    assert seen["last"] <= set(range(1, 30)) and max(seen["last"]) > 20

@@ -148,6 +148,15 @@ def test_three_dense_tiles_take_the_fewest_rows(
     assert {n.value for n in _numbers(given["BN"])} == keys
 
 
+@pytest.mark.parametrize(("case", "step"), [("four vectors", 0), ("six vectors", 16)])
+def test_six_vectors_beside_an_asynchronous_matmul_take_a_step_of_keys(
+    case: str, step: int
+) -> None:
+    own = {n.value for n in _numbers(keys_of(HOPPER, recipe(keep=CAUSAL)))}
+    given = {n.value for n in _numbers(keys_of(HOPPER, SMALLER[case][0]))}
+    assert given == {int(n) - step if n > 64 else n for n in own}
+
+
 def _numbers(value: Expr) -> list[Num]:
     """The numbers that a choice chooses among."""
     if isinstance(value, Select):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.cuir.check import check
 from engine.cuir.ids import assign
 from engine.cuir.nodes import Call, walk
 from engine.cuir.parser import parse_module
@@ -68,6 +69,18 @@ def test_sigmoid_sends_the_softmax_away(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kv_head", ["h % Hkv", "heads[h]"])
+def test_another_head_map_takes_the_place_of_the_kernels(kernel: str, kv_head: str) -> None:
+    table = (Input("heads", "extra", "i32", ("Hq",)),) if "[" in kv_head else ()
+    *_, (step, target) = apply(
+        lifted(kernel), plan(lifted(kernel), recipe(kv_head=kv_head, extra=table)).steps
+    )
+    assert "key/value head" in step.reason
+    assert f"h_kv = {kv_head.replace('Hkv', 'args.Hkv')}" in print_module(target)
+    assert not check(target)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_what_a_kernel_s_mask_calls_its_row_and_key_is_no_matter(kernel: str) -> None:
     base, asked = lifted(kernel), VARIANTS["softcap_causal"]
     text = print_module(base)
@@ -87,12 +100,6 @@ def test_a_schedule_that_would_call_what_is_defined_after_it_is_refused() -> Non
     moved = replace(base, functions=(second, first, *rest))
     with pytest.raises(TransferError, match="tile_index has to call tile_count"):
         list(apply(moved, plan(moved, VARIANTS["softcap_causal"]).steps))
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_another_head_map_is_refused(kernel: str) -> None:
-    with pytest.raises(TransferError, match="key/value head"):
-        plan(lifted(kernel), recipe(kv_head="h % Hkv"))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
