@@ -7,9 +7,8 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.screen import Screen
 
-from cubridge_tui.model.rows import PaneText, Row, plain_rows
+from cubridge_tui.model.rows import PaneText, Row, plain_rows, wrapped
 from cubridge_tui.model.snapshot import Snapshot
-from cubridge_tui.screens.dialogs import wrapped
 from cubridge_tui.text.cells import split_lines
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
@@ -72,7 +71,9 @@ class RecipeScreen(Screen[None], inherit_bindings=False):
         for name, expr in (
             ("q", recipe.q), ("k", recipe.k),
             ("score", recipe.score), ("keep", recipe.keep), ("weight", recipe.weight),
-            ("kv_head", recipe.kv_head), ("factor", recipe.output_factor),
+            ("sink", recipe.sink),
+            ("kv_head", recipe.kv_head),
+            ("output", recipe.output if recipe.changes_output else None),
         ):  # fmt: skip
             if expr is not None:
                 out.append((Row(f"{name:<11} {print_expr(expr)}"), ()))

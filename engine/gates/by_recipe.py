@@ -54,8 +54,9 @@ MAX_DIAGNOSED = 400  # keys: beyond that a failure keeps its numbers only
 def compared(subject: Subject, case: Case, inputs: Mapping[str, Any]) -> Compare | str:
     """What exact outputs are compared with, O and LSE where there is one; or why nothing is."""
     if case.Nq == 0 or case.Nk == 0:
-        # Specs need not run on nothing; the convention is O = 0 and LSE = -inf.
-        return lambda out: (_is_nothing(subject, out, case), {})
+        # Specs need not run on nothing; the convention is O = 0, and LSE = -inf or the sink.
+        sums = expected(subject.recipe, inputs).lse
+        return lambda out: (_is_nothing(subject, out, case, sums), {})
     want = expected(subject.recipe, inputs)
 
     def spec(given: Mapping[str, Any]) -> Tensor:
@@ -115,13 +116,14 @@ def _query(subject: Subject) -> str:
     return next(i.name for i in subject.recipe.inputs if i.role == "q")
 
 
-def _is_nothing(subject: Subject, out: Mapping[str, Tensor], case: Case) -> Failure | None:
-    """Without keys every row of O is 0 and every LSE is -inf."""
+def _is_nothing(
+    subject: Subject, out: Mapping[str, Tensor], case: Case, sums: Tensor | None
+) -> Failure | None:
+    """Without keys every row of O is 0, and LSE holds a sink or -inf."""
     o = output_as_bhnd(subject.recipe, out["O"])
     failure, _ = rows_equal(o, torch.zeros_like(o), "O without keys")
-    if failure is None and "LSE" in out:
-        lse = out["LSE"]
-        failure, _ = lse_equal(lse, torch.full_like(lse, -math.inf), "LSE without keys")
+    if failure is None and sums is not None and "LSE" in out:
+        failure, _ = lse_equal(out["LSE"], sums, "LSE without keys")
         if failure is not None and (path := lse_path(subject.module)) is not None:
             failure = replace(failure, op=op_text(path))
     if failure is None:

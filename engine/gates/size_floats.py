@@ -75,22 +75,23 @@ def _named(expr: Expr) -> frozenset[str]:
     return free_names(expr) & set(SIZES)
 
 
-def _values(recipe: Recipe) -> tuple[Expr | None, ...]:
-    return recipe.q, recipe.k, recipe.score, recipe.weight, recipe.output_factor
-
-
 def _asked(recipe: Recipe) -> frozenset[str]:
     """The sizes that a score or weight reads, and those of which a mask makes floats."""
-    read = [e for e in _values(recipe) if e is not None]
+    read = _values(recipe)
     read += [operand for operand, _ in _recipe_operands(recipe, recipe.keep, True)]
     return frozenset[str]().union(*map(_named, read))
+
+
+def _values(recipe: Recipe) -> list[Expr]:
+    parts = (recipe.score, recipe.weight, recipe.sink, recipe.output)
+    return [e for e in parts if e is not None]
 
 
 def _asked_places(recipe: Recipe) -> frozenset[bool]:
     """Whether the recipe makes floats of whole numbers that are no sizes: in its conditions (True),
     in its values (False)."""
     parts = [(recipe.keep, True)]
-    parts += [(e, False) for e in _values(recipe) if e is not None]
+    parts += [(e, False) for e in _values(recipe)]
     return frozenset(
         tested
         for expr, condition in parts

@@ -92,7 +92,7 @@ def cute_source(recipe: Recipe, values: Mapping[str, Number]) -> Cute:
         NotExpressible: the recipe is no softmax over a score and a mask, or names something that
             has no form in CuTe DSL.
     """
-    plain_softmax(recipe, "FlashAttention-4")
+    plain_softmax(recipe, "FlashAttention-4", sinks=True)
     scale, score = split_scale(recipe.score)
     shaped = {i.name: i.dtype for i in recipe.extra() if i.dims}
     used = [

@@ -97,14 +97,19 @@ def flex_source(recipe: Recipe) -> Flex:
     return Flex("\n".join(lines) + "\n")
 
 
-def plain_softmax(recipe: Recipe, rival: str) -> None:
-    """Raises `NotExpressible` where the recipe is more than softmax over a score and a mask."""
+def plain_softmax(recipe: Recipe, rival: str, sinks: bool = False) -> None:
+    """Raises `NotExpressible` where the recipe is more than softmax over a score and a mask, and
+    over a sink per head where the rival takes `sinks`."""
     if recipe.weight is not None:
         raise NotExpressible(f"{rival} is softmax alone; this recipe has weights of its own")
     if recipe.q is not None or recipe.k is not None:
         raise NotExpressible(f"{rival} multiplies q and k as they are")
-    if recipe.output_factor is not None:
-        raise NotExpressible(f"{rival} has no factor on the output")
+    if recipe.sink is not None and not sinks:
+        raise NotExpressible(f"{rival} has no sink in the softmax's sum")
+    if recipe.sink is not None and _mentions(recipe.sink, {"b", "i"}):
+        raise NotExpressible(f"{rival}'s sink is a number per head")
+    if recipe.changes_output:
+        raise NotExpressible(f"{rival} changes nothing of the output")
     if not plain_heads(recipe.kv_head):
         raise NotExpressible(f"{rival} pairs query head h with key head h // (Hq // Hkv)")
 

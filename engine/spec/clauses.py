@@ -26,7 +26,8 @@ from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.polynomial import Poly, to_expr
 from engine.scalar_algebra.rewrite import TRUE, contains, disjuncts, map_children
 from engine.spec.build import is_reduction, value_of
-from engine.spec.recipe import Clause, Recipe
+from engine.spec.factors import factors, product
+from engine.spec.recipe import OUTPUT, Clause, Recipe
 
 Noted = Mapping[Expr, set[int]]
 Lines = Mapping[str, tuple[int, ...]]
@@ -69,10 +70,21 @@ def lines_by_kind(
         calls = (p for p in walk_expr(e) if isinstance(p, Call) and p.fn in _NORMALISERS)
         return any(map(has_dot, calls))
 
+    def after(e: Expr) -> bool:
+        """Whether it holds the second matmul: it reads q, k and v."""
+        return has_weights(e) and any(
+            isinstance(p, Call) and p.fn == "sum_over" and len(_floats_read(p, floats)) > 2
+            for p in walk_expr(e)
+        )
+
     seen: set[Expr] = set()
     for e in _each_once(expr, seen):
         inner = has_dot(e)
         match e:
+            case Select(_, then, other) if has_dot(then) != has_dot(other) and not (
+                isinstance(then, Num) or isinstance(other, Num)
+            ):
+                note("sink", e)  # a column beside the scores
             case Select(cond, _, _):
                 note("mask", e)
                 for part in walk_expr(cond):
@@ -90,6 +102,12 @@ def lines_by_kind(
                 note("normaliser", e)
             case Binary("/", left, right) if has_dot(left) and has_dot(right):
                 note("normaliser", e)
+            case Binary("*" | "/", left, right) if has_dot(left) != has_dot(right) and after(e):
+                note("output", e)
+                for part in walk_expr(right if has_dot(left) else left):
+                    note("output", part)
+            case Binary("+", left, right) if has_dot(left) != has_dot(right) and _adds_to_sum(e):
+                note("sink", e)
             case Binary("*" | "/", left, right) if inner and not (has_dot(left) and has_dot(right)):
                 other = right if has_dot(left) else left
                 if not _holds_load(other) and not has_weights(e):
@@ -101,6 +119,11 @@ def lines_by_kind(
                         if not isinstance(part, (Name, Num)):
                             note("bias", part)
     return {kind: tuple(sorted(lines)) for kind, lines in found.items()}
+
+
+def _adds_to_sum(expr: Binary) -> bool:
+    """Whether one side is a sum over keys."""
+    return any(isinstance(e, Call) and e.fn == "sum_over" for e in (expr.left, expr.right))
 
 
 def _each_once(expr: Expr, seen: set[Expr]) -> Iterator[Expr]:
@@ -160,14 +183,16 @@ def clauses_of(
         _layout(recipe), *_heads(recipe), *_before(recipe, lines), *_score(recipe, lines, kinds),
         *_extras(recipe), _mask(recipe, lines), _normaliser(recipe, lines),
     ]  # fmt: skip
-    if recipe.output_factor is not None:
-        words = f"the output is multiplied by {print_expr(recipe.output_factor)}"
-        found.append(Clause("output", words))
+    if recipe.sink is not None:
+        found.append(_sink(recipe.sink, lines.get("sink", lines.get("normaliser", ()))))
+    if recipe.changes_output:
+        found.append(_output(recipe.output, lines.get("output", ())))
     for constraint in recipe.constraints:
         words = f"the spec is defined for {print_expr(constraint)} only"
         found.append(Clause("sizes", words))
     if recipe.empty_rows != "never":
-        given = "O = 0" + ("" if recipe.weight is not None else " and LSE = -inf")
+        lse = "-inf" if recipe.sink is None else print_expr(recipe.sink)
+        given = "O = 0" + ("" if recipe.weight is not None else f" and LSE = {lse}")
         words = (
             f"rows that keep no key exist: {_EMPTY[recipe.empty_rows]}, the kernel gives {given}"
         )
@@ -184,7 +209,7 @@ def clauses_of(
 def _layout(recipe: Recipe) -> Clause:
     named = {i.role: f"{i.name}[{', '.join(i.dims)}]" for i in recipe.inputs if i.role != "extra"}
     inputs = "; ".join(f"{role} is {named[role]}" for role in ("q", "k", "v"))
-    return Clause("layout", f"{inputs}; the output is [{', '.join(recipe.output_dims)}]")
+    return Clause("layout", f"{inputs}; the output is [{', '.join(recipe.returned_dims)}]")
 
 
 def _heads(recipe: Recipe) -> Iterator[Clause]:
@@ -314,9 +339,25 @@ def _positions(compare: Compare) -> bool:
     return {"i", "j"} <= names and not _holds_load(compare)
 
 
+def _sink(sink: Expr, lines: tuple[int, ...]) -> Clause:
+    one = value_of(sink) == 0
+    what = "1 is added" if one else f"exp({print_expr(sink)}) is added"
+    words = f"{what} to the softmax's sum, for no key (a sink); LSE is the logarithm with it"
+    return Clause("sink", words, lines)
+
+
+def _output(output: Expr, lines: tuple[int, ...]) -> Clause:
+    factor = product([f for f in factors(output) if f.base != OUTPUT])
+    return Clause("output", f"the output is multiplied by {print_expr(factor)}", lines)
+
+
 def _normaliser(recipe: Recipe, lines: Lines) -> Clause:
     where = lines.get("normaliser", ())
     if recipe.weight is None:
-        return Clause("normaliser", "softmax over the kept keys; LSE is a natural logarithm", where)
+        base = "a logarithm in base 2" if recipe.lse == "2" else "a natural logarithm"
+        words = f"softmax over the kept keys; LSE is {base}"
+        if recipe.lse is not None:
+            words += f", the second output [{', '.join(recipe.lse_dims)}]"
+        return Clause("normaliser", words, where)
     words = f"no softmax: the weight of score s is {print_expr(recipe.weight)}, of a removed key 0"
     return Clause("normaliser", words, where)

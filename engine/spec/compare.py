@@ -16,14 +16,15 @@ from engine.spec.oracle import (
     canonical_layout,
     expected,
     output_as_bhnd,
-    run_wide,
     sizes_of,
     vmapped_mods,
+    wide_outputs,
     widened,
 )
 from engine.spec.program import Program
 from engine.spec.reading import random_inputs
 from engine.spec.recipe import EmptyRows, Recipe
+from engine.spec.row_sums import in_order
 from engine.spec.size_values import SizesByName
 from engine.spec.sizes import dimension_values, slots
 from engine.spec.watch import Watch
@@ -63,7 +64,8 @@ def compare(
     if not _divides(recipe, inputs):
         return set()
     given = {t.name: widened(inputs[t.name]).clone() for t in program.tensors}
-    theirs = output_as_bhnd(recipe, _run(program, given, dims, watch))
+    out, second = _run(program, given, dims, watch)
+    theirs = output_as_bhnd(recipe, out)
     _check_unwritten(program, inputs, given)
     tables = derived_values(program, recipe, inputs)
     check_narrow(program, tables)
@@ -71,6 +73,8 @@ def compare(
     if theirs.shape != ours.o.shape:
         raise differs(program, f"the output has the shape {tuple(theirs.shape)}", dims)
     hold(program, theirs, ours, dims)
+    if recipe.lse is not None:
+        hold_lse(program, second, recipe, ours, dims)
     return _fills(theirs, ours, canonical_layout(recipe, "v", inputs), recipe)
 
 
@@ -90,18 +94,18 @@ def _run(
     inputs: Mapping[str, torch.Tensor],
     dims: Mapping[str, int],
     watch: Watch | None,
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     if watch is None:
-        return run_wide(program, inputs)
+        return wide_outputs(program, inputs)
     before = {n: t.clone() for n, t in inputs.items()}
     try:
         named = SizesByName(program.tensors, inputs, dims, watch)
         with named, Widen():  # type: ignore[no-untyped-call]
-            return program.run(inputs, vmapped_mods)
+            return program.outputs(inputs, vmapped_mods)
     except SpecError:
         if watch.forced:
             raise
-        return run_wide(program, before)  # a library may refuse integers that are not plain
+        return wide_outputs(program, before)  # a library may refuse integers that are not plain
 
 
 def _check_unwritten(
@@ -134,6 +138,26 @@ def hold(program: Program, theirs: torch.Tensor, ours: Expected, dims: Mapping[s
         b, h, i, d = (int(n) for n in wrong.nonzero()[0])
         here, read = _told_apart(float(theirs[b, h, i, d]), float(ours.o[b, h, i, d]))
         raise differs(program, f"row {i} of head {h} is {here} in the spec, {read} as read", dims)
+
+
+def hold_lse(
+    program: Program,
+    second: torch.Tensor | None,
+    recipe: Recipe,
+    ours: Expected,
+    dims: Mapping[str, int],
+) -> None:
+    """Raises `Misread` where the spec's second output is not its recipe's LSE."""
+    seen = None if second is None else in_order(second, recipe.lse_dims)
+    if seen is None or ours.lse is None or seen.shape != ours.lse.shape:
+        raise differs(program, "the second output is no log-sum-exp of its rows", dims)
+    error = (seen - ours.lse).abs() > TOLERANCE * ours.lse.abs().clamp(min=1.0)
+    wrong = (error | seen.isnan()) & ~ours.empty
+    if bool(wrong.any()):
+        b, h, i = (int(n) for n in wrong.nonzero()[0])
+        here, read = _told_apart(float(seen[b, h, i]), float(ours.lse[b, h, i]))
+        what = f"the second output at row {i} of head {h} is {here} in the spec, {read} as read"
+        raise differs(program, what, dims)
 
 
 def _told_apart(a: float, b: float) -> tuple[str, str]:

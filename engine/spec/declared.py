@@ -38,7 +38,8 @@ class Declared:
         """A recipe that only names inputs and output; `why` says why there is no real one."""
         return Recipe(
             "flex" if self.flex else "eager", self.inputs, Name("x"), Num(True), None, Name("h"),
-            self.output_dims, "spec-defined", None, self.constraints, (Clause("unread", why),),
+            self.output_dims, "spec-defined", constraints=self.constraints,
+            clauses=(Clause("unread", why),),
         )  # fmt: skip
 
 

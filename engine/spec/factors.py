@@ -151,7 +151,41 @@ def factors(expr: Expr, inverse: bool = False) -> list[Factor]:
             return factors(build.select(build.negate(cond), other, then))
         case Call("sum_over", (Lambda((var,), body), extent)):
             return _summed(var, body, extent, inverse)
+        case Binary("+" | "-") if any(map(_sums_row, walk_expr(expr))):
+            return [Factor(f.base, f.inverse != inverse) for f in _total(expr)]
+        case Call("sigmoid", (arg,)) if any(map(_sums_row, walk_expr(arg))):
+            total = build.add(Num(1), build.call("exp", build.neg(arg)))
+            return factors(total, not inverse)
     return [Factor(expr, inverse)]
+
+
+def _sums_row(expr: Expr) -> bool:
+    """Whether `expr` is the sum of exponentials over keys, which a softmax divides by."""
+    match expr:
+        case Call("sum_over", (Lambda((var,), body), _)):
+            return any(
+                isinstance(e, Call) and e.fn in ("exp", "exp2") and mentions(e, var)
+                for e in walk_expr(body)
+            )
+    return False
+
+
+def _total(expr: Expr) -> list[Factor]:
+    """A sum of which a term holds a row's sum: what all terms are multiplied or divided by, such as
+    the exponential of a row maximum, and the rest as one factor."""
+    parts = [(sign, Counter(factors(term))) for sign, term in terms(expr)]
+    below: Counter[Factor] = Counter()
+    for _, own in parts:
+        below |= Counter({f: n for f, n in own.items() if f.inverse and has_reduction(f.base)})
+    above = [
+        (sign, Counter(cancelled([*own.elements(), *(Factor(f.base) for f in below.elements())])))
+        for sign, own in parts
+    ]
+    common = above[0][1]
+    for _, own in above:
+        common = common & own
+    rest = sum_of((sign, product((own - common).elements())) for sign, own in above)
+    return [*below.elements(), *common.elements(), Factor(rest)]
 
 
 def _exponential(arg: Expr, inverse: bool) -> list[Factor]:
@@ -238,6 +272,30 @@ def cancelled(parts: list[Factor]) -> list[Factor]:
 def over(body: Expr, var: str, other: str) -> Counter[Factor]:
     """The factors of a sum's body, with its variable renamed."""
     return Counter(factors(rename(body, {var: Name(other)})))
+
+
+def alike(expr: Expr) -> Expr:
+    """`expr` with the variables of reductions named by what stands in them, so that two sums over
+    the same are one expression."""
+    return _alike(expr)[0]
+
+
+def _alike(expr: Expr) -> tuple[Expr, int]:
+    """The expression and how deep reductions stand in it."""
+    depth = 0
+
+    def inner(child: Expr) -> Expr:
+        nonlocal depth
+        made, below = _alike(child)
+        depth = max(depth, below)
+        return made
+
+    made = map_children(expr, inner)
+    match made:
+        case Call(fn, (Lambda((var,), body), extent)) if is_reduction(made):
+            name = f"%{fn}{depth}"
+            return Call(fn, (Lambda((name,), rename(body, {var: Name(name)})), extent)), depth + 1
+    return made, depth
 
 
 # --- removed pairs -------------------------------------------------------------------------------

@@ -101,8 +101,7 @@ def is_length(item: Input, asked: Asked) -> bool:
     recipe = recipe_of(asked)
     if recipe is None or item.dtype not in ("i32", "i64") or {"Nq", "Nk"} & set(item.dims):
         return False
-    read = recipe.expressions()
-    nodes = [n for e in read for n in walk_expr(e)]
+    nodes = [n for e in recipe.expressions() for n in walk_expr(e)]
     indexes = [n for e in nodes if isinstance(e, Index) for i in e.index for n in walk_expr(i)]
     return Name(item.name) in nodes and Name(item.name) not in indexes
 

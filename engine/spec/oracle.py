@@ -7,6 +7,7 @@ recipe straightforwardly in torch; it shares no index or mask code with any kern
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -45,9 +46,16 @@ def oracle(
 
 def run_wide(program: Program, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """`oracle` inside `surroundings`."""
+    return wide_outputs(program, inputs)[0]
+
+
+def wide_outputs(
+    program: Program, inputs: Mapping[str, torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """`run_wide`, and the spec's second output where it returns one."""
     wide = {t.name: widened(inputs[t.name]) for t in program.tensors}
     with OnCpu(), Widen():  # type: ignore[no-untyped-call]
-        return program.run(wide, vmapped_mods)
+        return program.outputs(wide, vmapped_mods)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:
@@ -122,8 +130,9 @@ def _over_all(mod: Mod, parameters: int) -> Any:
 class Expected:
     """What the recipe says, float64, in the order [B, Hq, ...] whatever the spec's layout.
 
-    `o` [B, Hq, Nq, Dv] with rows that keep nothing 0; `lse` [B, Hq, Nq], natural logarithm, -inf
-    for such rows, None without softmax; `keep` and `weights` [B, Hq, Nq, Nk].
+    `o` [B, Hq, Nq, Dv] with rows that keep nothing 0; `lse` [B, Hq, Nq], the logarithm of the
+    softmax's sum, a sink included, natural or in the base that the spec has, for such rows -inf or
+    the sink, None without softmax; `keep` and `weights` [B, Hq, Nq, Nk].
     """
 
     o: torch.Tensor
@@ -150,20 +159,22 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> Expected:
     keep = _broadcast(evaluate(recipe.keep, env), shape).to(torch.bool)
     score = _broadcast(evaluate(recipe.score, env), shape).to(torch.float64)
     if recipe.weight is None:
-        masked = score.masked_fill(~keep, -torch.inf)
-        lse = torch.logsumexp(masked, -1) if shape[-1] else torch.full(shape[:-1], -torch.inf)
+        masked = _with_sink(recipe, env, score.masked_fill(~keep, -torch.inf))
+        lse = torch.logsumexp(masked, -1) if masked.size(-1) else torch.full(shape[:-1], -torch.inf)
         lse = lse.to(torch.float64)
         # Not exp(masked - lse): beside scores of a type's smallest number lse loses log(sum).
         nothing = torch.isneginf(lse)[..., None]
-        weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))
+        weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))[..., : shape[-1]]
+        lse = lse if recipe.lse != "2" else lse / math.log(2.0)
     else:
         lse = None
         weights = _broadcast(evaluate(recipe.weight, {**env, "s": score}), shape).to(torch.float64)
     weights = weights.masked_fill(~keep, 0.0)
     o = _kept_sum(weights, keep, v)
-    if recipe.output_factor is not None:
-        factor = evaluate(recipe.output_factor, {n: e for n, e in env.items() if n != "j"})
-        o = o * (factor if isinstance(factor, (int, float)) else _rows(factor, o))
+    if recipe.changes_output:
+        own = {n: e for n, e in env.items() if n not in ("j", "x")}
+        value = evaluate(recipe.output, {**own, "o": o, "d": torch.arange(o.size(-1))})
+        o = _broadcast(value, tuple(o.shape)).to(torch.float64)
     return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
 
 
@@ -194,8 +205,13 @@ def _kept_sum(weights: torch.Tensor, keep: torch.Tensor, v: torch.Tensor) -> tor
     return o.masked_fill(touched, torch.nan)
 
 
-def _rows(factor: Any, o: torch.Tensor) -> torch.Tensor:
-    return _broadcast(factor, (*o.shape[:-1], 1)).to(torch.float64)
+def _with_sink(recipe: Recipe, env: Mapping[str, Any], masked: torch.Tensor) -> torch.Tensor:
+    """Masked scores [B, Hq, Nq, Nk], the sink as one more column behind them."""
+    if recipe.sink is None:
+        return masked
+    value = evaluate(recipe.sink, {n: e for n, e in env.items() if n not in ("j", "x")})
+    column = _broadcast(value, (*masked.shape[:-1], 1)).to(torch.float64)
+    return torch.cat([masked, column], -1)
 
 
 def environment(

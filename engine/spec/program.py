@@ -32,6 +32,12 @@ class Program:
 
     def run(self, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner) -> torch.Tensor:
         """The spec's output from a fresh module. Call it inside `load.surroundings`."""
+        return self.outputs(inputs, mods_runner)[0]
+
+    def outputs(
+        self, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`run`, and the spec's second output, which has no columns, where it returns one."""
         with written_out(self.source, mods_runner):
             return self._call(load_function(self.source, self.varied), inputs, mods_runner)
 
@@ -40,11 +46,11 @@ class Program:
     ) -> torch.Tensor:
         """`run` with a function that `load.load_function` gave before."""
         with written_out(self.source, mods_runner):
-            return self._call(function, inputs, mods_runner)
+            return self._call(function, inputs, mods_runner)[0]
 
     def _call(
         self, function: Any, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner
-    ) -> torch.Tensor:
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         scalars = {
             s.name: self.varied.get(s.value, s.value) if type(s.value) is int else s.value
             for s in self.source.scalars
@@ -62,14 +68,36 @@ class Program:
                 extras = {t.keyword: inputs[t.name] for t in self.source.tensors}
                 mods = sorted_mods(self.source, function(**extras, **scalars))
                 out = mods_runner(inputs["q"], inputs["k"], inputs["v"], *mods)
-        if not isinstance(out, torch.Tensor):
-            what = f"a {type(out).__name__}" if out is not None else "nothing"
-            raise self.source.error(
-                f"{self.source.function} returns {what}",
-                self.source.line,
-                "return the output tensor alone",
-            )
-        return out
+        return self.parts(out, inputs)
+
+    def parts(
+        self, out: Any, inputs: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """What the user's function gave: the output, heads and columns apart, and the rows'
+        log-sum-exp where there is one. Raises `SpecError` for anything else."""
+        match out:
+            case torch.Tensor():
+                return self._split(out, inputs), None
+            case (torch.Tensor() as first, torch.Tensor() as second):
+                first = self._split(first, inputs)
+                if second.dim() == first.dim() - 1:
+                    return first, second
+        what = f"a {type(out).__name__}" if out is not None else "nothing"
+        raise self.source.error(
+            f"{self.source.function} returns {what}",
+            self.source.line,
+            "return the output tensor alone, or it and its rows' log-sum-exp",
+        )
+
+    def _split(self, out: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The output with heads and columns apart, where the spec declares that it merges them."""
+        if not self.source.merged or self.source.returns is None:
+            return out
+        shapes = ((t.dims, inputs[t.name].shape) for t in self.tensors)
+        sizes = {d: n for dims, shape in shapes for d, n in zip(dims, shape, strict=True)}
+        last = [int(d) if d.isdigit() else sizes.get(d, -1) for d in self.source.returns[-2:]]
+        whole = out.dim() == len(self.source.returns) - 1 and out.size(-1) == last[0] * last[1]
+        return out.reshape((*out.shape[:-1], *last)) if whole else out
 
 
 # Values for large integers beside the trace sizes: around the lengths, or below every one.

@@ -23,16 +23,27 @@ from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.rewrite import load_names, rename
 from engine.spec import build
 from engine.spec.clauses import clauses_of
+from engine.spec.compare import dims_at
+from engine.spec.derived import derived_values
 from engine.spec.divisors import nonzero_divisors
 from engine.spec.fit import NoForm, fit
 from engine.spec.folding import Tables, is_of_angle
 from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
+from engine.spec.oracle import expected, wide_outputs, widened
 from engine.spec.program import Program, program_of, variations
-from engine.spec.reading import Read, output_names, read_all, role_names, roles_by_name
-from engine.spec.recipe import Input, Recipe
+from engine.spec.reading import (
+    Read,
+    output_names,
+    random_inputs,
+    read_all,
+    role_names,
+    roles_by_name,
+)
+from engine.spec.recipe import OUTPUT, Input, Recipe
 from engine.spec.refusals import unread_op
-from engine.spec.sizes import Domain
+from engine.spec.row_sums import base_and_order
+from engine.spec.sizes import CHECK_SIZES, Domain
 from engine.spec.source import EXAMPLE, OWN_NAMES, TensorParameter, read_source
 from engine.spec.tables import Form, closed_form, with_forms
 from engine.spec.taken import check_dims, meaning
@@ -155,12 +166,26 @@ def _validated(
     varied: Sequence[Program],
 ) -> Recipe:
     integers = frozenset(v for at in varied for v in at.varied)
+    recipe = _with_lse(program, recipe, domain)
     looked = any(t.trace.seen for t in read.traced)
     outcome = validate_recipe(program, recipe, domain, integers, head_sizes, looked)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
     first = read.traced[0]
     clauses = clauses_of(recipe, first.lines, first.trace.kinds, outcome.rounded)
     return dataclasses.replace(recipe, clauses=clauses)
+
+
+def _with_lse(program: Program, recipe: Recipe, domain: Domain) -> Recipe:
+    """The recipe with what the spec's second output is, where it has one."""
+    dims = dims_at(program, domain.within(CHECK_SIZES[0]))
+    inputs = random_inputs(program.tensors, dims, 99)
+    given = {t.name: widened(inputs[t.name]) for t in program.tensors}
+    second = wide_outputs(program, given)[1]
+    if second is None:
+        return recipe
+    ours = expected(recipe, {**inputs, **derived_values(program, recipe, inputs)})
+    base, order = base_and_order(program, recipe, second, ours.lse)
+    return dataclasses.replace(recipe, lse=base, lse_dims=order)
 
 
 def _simplified(keep: Expr, kinds: Kinds) -> Expr:
@@ -185,16 +210,16 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
                 "weights are zeroed after they are normalised", program.source.line,
                 "mask the scores before the softmax, or use --transfer llm",
             )  # fmt: skip
-    factor = clean(read.output_factor)
     score = grouped(canonical(simplified_where(keep, clean(read.score), kinds), kinds))
     weight = None if read.weight is None else clean(read.weight)
-    output_factor = None if build.value_of(factor) == 1 else factor
+    sink = None if read.sink is None else clean(read.sink)
+    output = clean(read.after)
     kv_head = clean(read.kv_head)
     made_q, made_k = (
         None if e is None else with_forms(e, forms) for e in (read.made_q, read.made_k)
     )
-    whole = (keep, score, factor, kv_head, *(e for e in (made_q, made_k) if e is not None))
-    used = frozenset().union(*map(load_names, whole))
+    read_by = (keep, score, sink or OUTPUT, output, kv_head, made_q or OUTPUT, made_k or OUTPUT)
+    used = frozenset().union(*map(load_names, read_by))
     return Recipe(
         source=program.source.kind,
         inputs=(*_inputs(program, read), *(t for t in tables if t.name in used)),
@@ -206,10 +231,12 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         empty_rows="never",
         q=made_q,
         k=made_k,
-        output_factor=output_factor,
+        sink=sink,
+        output=output,
+        merged=program.source.merged,
         constraints=(
             *_constraints(program, read, domain),
-            *nonzero_divisors([score, keep, weight, output_factor], kinds),
+            *nonzero_divisors([score, keep, weight, sink, output], kinds),
         ),
     )
 
@@ -219,7 +246,8 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
 
 def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form], list[Input]]:
     """Closed forms of constant tables, where wanted, and an input for each table without one."""
-    parts = [read.score, read.keep, read.output_factor, read.kv_head, *read.late_masks]
+    parts = [read.score, read.keep, read.after, read.kv_head, *read.late_masks]
+    parts += [read.sink] if read.sink is not None else []
     parts += [e for e in (read.made_q, read.made_k) if e is not None]
     names = sorted(frozenset().union(*(load_names(e) for e in parts)))
     sizes = read.sizes

@@ -126,7 +126,8 @@ def trace_once(
     )
     expr = sym.read(tuple(map(Name, outputs)))
     try:
-        reading = read_output(expr, outputs, {t.name: t.dims for t in program.tensors}, floats)
+        named = {t.name: t.dims for t in program.tensors}
+        reading = read_output(expr, outputs, named, floats, _sizes(program, dims))
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
     found = {load.base for load in (reading.q, reading.k, reading.v)}
@@ -139,6 +140,12 @@ def trace_once(
         lines[role] = lines_of(side, trace.lines)
     reading = _by_roles(program, reading, dims)
     return Traced(trace, reading, dims, role_sizes(program, reading, dims), lines)
+
+
+def _sizes(program: Program, dims: Mapping[str, int]) -> frozenset[int]:
+    """The sizes of all dimensions, those that are numbers in their annotations among them."""
+    fixed = {int(d) for t in program.tensors for d in t.dims if d.isdigit()}
+    return frozenset((*dims.values(), *fixed))
 
 
 def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Reading:
@@ -155,7 +162,8 @@ def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Re
         keep=called(reading.keep),
         late_masks=tuple(map(called, reading.late_masks)),
         weight=None if reading.weight is None else called(reading.weight),
-        output_factor=called(reading.output_factor),
+        sink=None if reading.sink is None else called(reading.sink),
+        after=called(reading.after),
         kv_head=called(reading.kv_head),
         made_q=None if reading.made_q is None else called(reading.made_q),
         made_k=None if reading.made_k is None else called(reading.made_k),
@@ -271,7 +279,8 @@ class Read:
     keep: Expr
     late_masks: tuple[Expr, ...]
     weight: Expr | None
-    output_factor: Expr
+    sink: Expr | None
+    after: Expr
     kv_head: Expr
     made_q: Expr | None
     made_k: Expr | None
@@ -303,6 +312,7 @@ def read_all(
             or (other.weight is None) != (first.weight is None)
             or (other.made_q is None) != (first.made_q is None)
             or (other.made_k is None) != (first.made_k is None)
+            or (other.sink is None) != (first.sink is None)
             or len(other.late_masks) != len(first.late_masks)
         ):
             raise _varies(program, "the spec computes something else at another size")
@@ -323,6 +333,7 @@ def read_all(
     weights = [r.weight for r in readings if r.weight is not None]
     queries = [r.made_q for r in readings if r.made_q is not None]
     keys = [r.made_k for r in readings if r.made_k is not None]
+    sinks = [r.sink for r in readings if r.sink is not None]
     return Read(
         traced,
         tuple(sizes),
@@ -331,7 +342,8 @@ def read_all(
         one("mask", [r.keep for r in readings]),
         tuple(one("mask", list(c)) for c in zip(*(r.late_masks for r in readings), strict=True)),
         one("weight", weights) if len(weights) == len(readings) else None,
-        one("output factor", [r.output_factor for r in readings]),
+        one("sink", sinks) if len(sinks) == len(readings) else None,
+        one("output", [r.after for r in readings]),
         one("head of k and v", [r.kv_head for r in readings]),
         one("change of q", queries) if queries else None,
         one("change of k", keys) if keys else None,

@@ -2,8 +2,9 @@
 
 All expressions are CuIR expressions (engine.cuir.nodes) over these free names:
 `x` (the dot product <q_i, k_j> of what q and k become, before any scale), `s` (the finished score,
-in `weight` only), `b`, `h`, `i`, `j` (batch, query head, query row, key row), the sizes `B`, `Hq`,
-`Hkv`, `Nq`, `Nk`, `D`, `Dv`, and `Index(Name(input), ...)` loads of extra inputs.
+in `weight` only), `o` and `d` (an element of the normalised output and its column, in `output`
+only), `b`, `h`, `i`, `j` (batch, query head, query row, key row), the sizes `B`, `Hq`, `Hkv`, `Nq`,
+`Nk`, `D`, `Dv`, and `Index(Name(input), ...)` loads of extra inputs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from engine.cuir.nodes import Expr, Name, walk_expr
 Role = Literal["q", "k", "v", "extra"]
 EmptyRows = Literal["never", "nan", "mean", "zero", "spec-defined"]
 Source = Literal["eager", "flex"]
+LseBase = Literal["e", "2"]
+OUTPUT = Name("o")
+"""The normalised output's own element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +57,12 @@ class Clause:
 class Recipe:
     """What the kernel must compute.
 
-    O[b, h, i] = sum_j w(i, j) V[b, kv_head(h), j] / norm(i), with s(i, j) = score and only kept j.
-    Softmax (`weight is None`): w = exp(s - max), norm = sum_j w, LSE = max + ln(norm).
+    o[b, h, i] = sum_j w(i, j) V[b, kv_head(h), j] / norm(i), with s(i, j) = score and only kept j.
+    Softmax (`weight is None`): w = exp(s), norm = sum_j w + exp(sink), LSE = ln(norm). The sink is
+    a logit over b, h and i that takes part in the sum and has no value (attention sinks; 0 is the
+    softmax that adds one).
     Otherwise w = weight(s), norm = 1, and there is no LSE.
+    O[b, h, i, d] = output, an expression over o[b, h, i, d].
     """
 
     source: Source
@@ -64,9 +71,14 @@ class Recipe:
     keep: Expr
     weight: Expr | None
     kv_head: Expr
-    output_dims: tuple[str, ...]
+    output_dims: tuple[str, ...]  # heads and columns apart also where the spec merges them
     empty_rows: EmptyRows
-    output_factor: Expr | None = None  # multiplies O per row, e.g. 1 / Nk; None is 1
+    sink: Expr | None = None
+    output: Expr = OUTPUT
+    # The base of the log-sum-exp that the spec returns as its second output; None: it returns none.
+    lse: LseBase | None = None
+    lse_dims: tuple[str, ...] = ("B", "Hq", "Nq")  # in the spec's order
+    merged: bool = False  # whether the spec returns the last two of `output_dims` as one dimension
     # Sizes that the spec declares equal by giving them one name, such as Nq == Nk.
     constraints: tuple[Expr, ...] = ()
     clauses: tuple[Clause, ...] = field(default=())
@@ -78,15 +90,23 @@ class Recipe:
 
     def expressions(self) -> tuple[Expr, ...]:
         """What is computed per element or per row."""
-        parts = (self.q, self.k, self.score, self.keep, self.weight, self.output_factor)
+        parts = (self.q, self.k, self.score, self.keep, self.weight, self.sink, self.output)
         return tuple(part for part in parts if part is not None)
+
+    @property
+    def returned_dims(self) -> tuple[str, ...]:
+        """`output_dims` as the spec returns them."""
+        if not self.merged:
+            return self.output_dims
+        return (*self.output_dims[:-2], "*".join(self.output_dims[-2:]))
+
+    @property
+    def changes_output(self) -> bool:
+        """Whether something happens to O after it is normalised."""
+        return self.output != OUTPUT
 
     def extra(self) -> tuple[Input, ...]:
         """The extra inputs that the kernel reads; others only go into derived tables."""
         parts = (*self.expressions(), self.kv_head)
-        used = {
-            e.id
-            for part in parts
-            for e in walk_expr(part) if isinstance(e, Name)
-        }  # fmt: skip
+        used = {e.id for part in parts for e in walk_expr(part) if isinstance(e, Name)}
         return tuple(i for i in self.inputs if i.role == "extra" and i.name in used)

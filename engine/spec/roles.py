@@ -17,8 +17,10 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.scalar_algebra.rewrite import TRUE, contains, map_children, rename
 from engine.spec import build
+from engine.spec.columns import without_columns
 from engine.spec.factors import (
     Factor,
+    alike,
     cancelled,
     factors,
     has_reduction,
@@ -40,8 +42,8 @@ from engine.spec.weights import (
     LLM,
     NotAttention,
     elementwise,
-    normalised_weights,
     split_numbers,
+    weights_of,
 )  # fmt: skip
 
 
@@ -56,7 +58,8 @@ class Reading:
     keep: Expr
     late_masks: tuple[Expr, ...]  # zeroed after normalising; must follow from keep
     weight: Expr | None
-    output_factor: Expr
+    sink: Expr | None
+    after: Expr  # the output over o: b, h, i and d are its indices
     kv_head: Expr
     output: tuple[str, ...]  # the role of each output dimension: b, h, i, d
     raw_score: Expr
@@ -72,18 +75,37 @@ def read_output(
     outputs: tuple[str, ...],
     inputs: Mapping[str, tuple[str, ...]],
     floats: frozenset[str],
+    sizes: frozenset[int],
 ) -> Reading:
     """Read the element `expr` of the output whose index variables are `outputs`.
 
-    `inputs` are the tensors' annotated dimensions, `floats` the names of float tensors.
+    `inputs` are the tensors' annotated dimensions, `floats` the names of float tensors,
+    `sizes` those of all dimensions.
     """
-    parts = cancelled(factors(without_guards(expr)))
+    try:
+        return _read_output(expr, outputs, inputs, floats, sizes)
+    except NotAttention as problem:
+        try:
+            return _read_output(alike(expr), outputs, inputs, floats, sizes)
+        except NotAttention:
+            raise problem from None  # which knows the spec's own lines
+
+
+def _read_output(
+    expr: Expr,
+    outputs: tuple[str, ...],
+    inputs: Mapping[str, tuple[str, ...]],
+    floats: frozenset[str],
+    sizes: frozenset[int],
+) -> Reading:
+    parts = cancelled(factors(without_columns(without_guards(expr), sizes)))
     found = [f for f in parts if not f.inverse and _value_load(f.base, outputs, floats)]
     if len(found) != 1:
         merged = _merged_output(expr, outputs)
         if merged is not None:
             raise NotAttention(
                 "one dimension of the output holds two (heads and columns, or batch and heads)",
+                "say so in the annotation of what is returned, -> Float[Tensor, \"B Nq Hq*D\"], or "
                 "return the output before they are merged, such as [B, Nq, Hq, D]", merged,
             )  # fmt: skip
         raise _no_matmul(expr, floats)
@@ -94,15 +116,16 @@ def read_output(
     inner = factors(body)
     inner.remove(Factor(v))
     outer = [f for f in parts if f is not found[0]]
-    if any(mentions(f.base, d) for f in [*inner, *outer]):
+    if any(mentions(f.base, d) for f in inner):
         raise NotAttention("the weights depend on the column of v", LLM)
-    weights, late, outer, normalised = normalised_weights(inner, outer, j, summed.args[1])
+    found_weights = weights_of(inner, outer, j, summed.args[1])
+    weights, outer, normalised = found_weights.own, found_weights.outer, found_weights.normalised
     raw = product([*inner])
     for f in outer:
         if has_reduction(f.base):
             raise NotAttention(
-                "rows are normalised by something else than the sum of their weights (such as a "
-                "sink), or the output is scaled by a row's own values", LLM, f.base,
+                "rows are normalised by something else than the sum of their weights, or the "
+                "output is scaled by a row's own values", LLM, f.base,
             )  # fmt: skip
     found_products = products(product(weights), j, floats)
     if not found_products:
@@ -147,14 +170,15 @@ def read_output(
         keep, weight, score, took = elementwise(raw_score, product(scaled))
         kept_outer = unscaled if took else outer + free
     keep = _all([*masks, keep])
-    factor_expr = rename(product(kept_outer), place)
-    for value, name in ((score, "score"), (keep, "mask"), (factor_expr, "output factor")):
+    after = rename(product([Factor(Name("o")), *kept_outer]), {**place, d: Name("d")})
+    sink = None if found_weights.sink is None else rename(found_weights.sink, place)
+    for value, name in ((score, "score"), (keep, "mask"), (after, "output")):
         bad = next((e for e in walk_expr(value) if build.is_reduction(e)), None)
         if bad is not None:
             raise NotAttention(f"the {name} reduces over a whole row or head", LLM, bad)
     order = tuple(p.id if isinstance(p := place.get(o), Name) else "d" for o in outputs)
     return Reading(
-        q, k, v, score, keep, tuple(placed(m) for m in late), weight, factor_expr,
+        q, k, v, score, keep, tuple(map(placed, found_weights.late)), weight, sink, after,
         rename(kv_head, place), order, raw_score, placed(raw), _extent(summed),
         None if q_side.made is None else rename(q_side.made, place),
         None if k_side.made is None else by_key_head(rename(k_side.made, place), kv_head),

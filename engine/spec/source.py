@@ -18,8 +18,8 @@ from engine.scalar_algebra.kinds import INDEX_NAMES, SIZE_NAMES
 
 EAGER, FLEX = "attention", "attention_mods"
 SIZE_PARAMETERS = ("Nq", "Nk", "D", "Hq", "Hkv", "B")
-OWN_NAMES = frozenset(("x", "s", "dd", "c", "c2", "c3", *INDEX_NAMES, *SIZE_NAMES))
-"""What recipes mean by themselves: dot product, score, columns, places, sizes."""
+OWN_NAMES = frozenset(("x", "s", "o", "d", "dd", "c", "c2", "c3", *INDEX_NAMES, *SIZE_NAMES))
+"""What recipes mean by themselves: product, score, output, columns, places, sizes."""
 _DTYPES = {
     "Float": "T", "Float16": "T", "BFloat16": "T", "Float32": "f32", "Float64": "f32",
     "Int": "i32", "Int32": "i32", "Int64": "i64", "Int16": "i32", "Int8": "i32", "UInt8": "i32",
@@ -73,6 +73,7 @@ class SpecSource:
     tensors: tuple[TensorParameter, ...]
     scalars: tuple[ScalarParameter, ...]
     returns: tuple[str, ...] | None
+    merged: bool = False  # whether the last two of `returns` come as one dimension, `Hq*D`
 
     def error(self, message: str, line: int | None = None, fix: str | None = None) -> SpecError:
         return SpecError(message, where=Where(str(self.path), line), fix=fix)
@@ -182,10 +183,14 @@ class _Reader:
                 where=Where(str(self.path)),
                 fix=advice(wrong, names, f"name one of: {', '.join(names) or '(it has none)'}"),
             )  # fmt: skip
-        returned = self.declared(self.node.returns)
+        returned = self.declared(_first(self.node.returns), returned=True)
+        dims = None if returned is None else returned[1]
+        merged = dims is not None and "*" in dims[-1]
+        if dims is not None and merged:
+            dims = (*dims[:-1], *dims[-1].split("*"))
         return SpecSource(
             self.path, self.text, self.tree, kind, self.node.name, self.node.lineno, tuple(tensors),
-            tuple(scalars), None if returned is None else returned[1],
+            tuple(scalars), dims, merged,
         )  # fmt: skip
 
     def between(self, parameter: ast.arg) -> tuple[str, str] | None:
@@ -286,8 +291,11 @@ class _Reader:
         except ValueError:
             return _constant(default, self.tree)
 
-    def declared(self, annotation: ast.expr | None) -> tuple[str, tuple[str, ...]] | None:
-        """dtype and dimensions of a jaxtyping annotation; None for anything else."""
+    def declared(
+        self, annotation: ast.expr | None, returned: bool = False
+    ) -> tuple[str, tuple[str, ...]] | None:
+        """dtype and dimensions of a jaxtyping annotation; None for anything else. The last of what
+        is `returned` may be heads and columns in one, `Hq*D`."""
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
             try:
                 annotation = ast.parse(annotation.value, mode="eval").body
@@ -306,13 +314,23 @@ class _Reader:
                 raise self.fail(
                     "this annotation has no dimensions", annotation, f"write it as in {EXAMPLE}"
                 )
-        for dim in dims:
-            if not (dim.isidentifier() or (dim.isdigit() and int(dim) > 0)):
+        for place, dim in enumerate(dims):
+            merged = returned and place == len(dims) - 1 and dim.count("*") == 1
+            names = dim.split("*") if merged else [dim]
+            if not all(n.isidentifier() or (n.isdigit() and int(n) > 0) for n in names):
                 raise self.fail(
                     f"dimension {dim!r} is not one name or number", annotation,
                     "name every dimension; write 1 for a broadcast one",
                 )  # fmt: skip
         return dtype, dims
+
+
+def _first(annotation: ast.expr | None) -> ast.expr | None:
+    """What is said of the first of a tuple's items, where a tuple is returned."""
+    match annotation:
+        case ast.Subscript(ast.Name("tuple" | "Tuple"), ast.Tuple([first, _])):
+            return first
+    return annotation
 
 
 def _text(node: ast.expr) -> str:

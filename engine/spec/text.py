@@ -9,9 +9,9 @@ from engine.cuir.nodes import Expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
-from engine.spec.recipe import Clause, EmptyRows, Input, Recipe, Role, Source
+from engine.spec.recipe import Clause, EmptyRows, Input, LseBase, Recipe, Role, Source
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
@@ -42,7 +42,11 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
         **{role: print_expr(made) for role, made in before.items() if made is not None},
         "output_dims": list(recipe.output_dims),
         "empty_rows": recipe.empty_rows,
-        "output_factor": text(recipe.output_factor),
+        "sink": text(recipe.sink),
+        "output": text(recipe.output),
+        "lse": recipe.lse,
+        "lse_dims": list(recipe.lse_dims),
+        "merged": recipe.merged,
         "constraints": [text(c) for c in recipe.constraints],
         "clauses": [
             {"kind": c.kind, "words": c.words, "lines": list(c.lines)} for c in recipe.clauses
@@ -53,6 +57,11 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
 def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
     """The recipe in `data`. Raises `ValueError` on anything else."""
     try:
+        if data["schema"] == 1:  # a factor on the output was all that followed the sum
+            factor = data["output_factor"]
+            output = "o" if factor is None else f"o * ({factor})"
+            own = {"sink": None, "output": output, "merged": False, "lse": None}
+            data = {**data, "schema": SCHEMA, **own, "lse_dims": ("B", "Hq", "Nq")}
         if data["schema"] != SCHEMA:
             raise ValueError(f"recipe schema {data['schema']!r} is not {SCHEMA}")
         return Recipe(
@@ -73,7 +82,11 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
             q=_expr(data["q"]) if "q" in data else None,
             k=_expr(data["k"]) if "k" in data else None,
             empty_rows=_one_of(data["empty_rows"], get_args(EmptyRows)),
-            output_factor=None if data["output_factor"] is None else _expr(data["output_factor"]),
+            sink=None if data["sink"] is None else _expr(data["sink"]),
+            output=_expr(data["output"]),
+            lse=_one_of(data["lse"], (None, *get_args(LseBase))),
+            lse_dims=tuple(map(str, data["lse_dims"])),
+            merged=bool(data["merged"]),
             constraints=tuple(map(_expr, data["constraints"])),
             clauses=tuple(
                 Clause(str(c["kind"]), str(c["words"]), tuple(map(int, c["lines"])))

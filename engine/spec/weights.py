@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from dataclasses import dataclass
 from fractions import Fraction
 
 from engine.cuir.nodes import Binary, Call, Expr, Index, Lambda, Name, Num, Select, Unary, walk_expr
@@ -10,7 +12,16 @@ from engine.scalar_algebra.canonical import polynomial
 from engine.scalar_algebra.polynomial import Poly, nice, to_expr
 from engine.scalar_algebra.rewrite import TRUE, contains, map_children, substitute
 from engine.spec import build
-from engine.spec.factors import Factor, mentions, over, split_mask
+from engine.spec.factors import (
+    Factor,
+    factors,
+    has_reduction,
+    mentions,
+    over,
+    split_mask,
+    sum_of,
+    terms,
+)  # fmt: skip
 from engine.spec.symbolic import is_size_name
 
 X, S = Name("x"), Name("s")
@@ -25,20 +36,29 @@ class NotAttention(Exception):
         self.message, self.fix, self.about = message, fix, about
 
 
-def normalised_weights(
-    inner: list[Factor], outer: list[Factor], j: str, keys: Expr
-) -> tuple[list[Factor], list[Expr], list[Factor], bool]:
-    """(weights, late masks, other outer factors, whether a row's weights sum to one)."""
-    sums = [
-        f for f in [*outer, *inner]
-        if f.inverse and isinstance(f.base, Call) and f.base.fn == "sum_over"
-    ]  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of keys, taken apart; `sink` is the logit that a normalised row has beside."""
+
+    own: list[Factor]
+    late: list[Expr]  # masks that zero weights after they are normalised
+    outer: list[Factor]  # other factors of the output
+    normalised: bool
+    sink: Expr | None = None
+
+
+def weights_of(inner: list[Factor], outer: list[Factor], j: str, keys: Expr) -> Weights:
+    """Which factors are weights, and what they are divided by."""
     have = Counter(inner)
-    for total in sums:
-        assert isinstance(total.base, Call) and isinstance(total.base.args[0], Lambda)
-        (var,), body = total.base.args[0].params, total.base.args[0].body
+    for total in [f for f in [*outer, *inner] if f.inverse]:
+        divisor = _row_total(total.base)
+        if divisor is None:
+            continue
+        summed, beside = divisor
+        assert isinstance(summed.args[0], Lambda)
+        (var,), body = summed.args[0].params, summed.args[0].body
         wanted = over(body, var, j)
-        if wanted - have or total.base.args[1] != keys:
+        if wanted - have or summed.args[1] != keys:
             continue
         extra = list((have - wanted - Counter([total])).elements())
         masks = [f for f in extra if _is_mask(f)]
@@ -47,8 +67,35 @@ def normalised_weights(
             raise NotAttention("weights are changed after they are normalised", LLM, left[0].base)
         rest = [f for f in outer if f is not total]
         late = [f.base.cond for f in masks if isinstance(f.base, Select)]
-        return list(wanted.elements()), late, rest + left, True
-    return inner, [], outer, False
+        sink = None if beside is None else _logit(beside)
+        return Weights(list(wanted.elements()), late, rest + left, True, sink)
+    return Weights(inner, [], outer, False)
+
+
+def _row_total(divisor: Expr) -> tuple[Call, Expr | None] | None:
+    """A sum over keys and what is added to it, which is the same for all keys."""
+    parts = terms(divisor)
+    sums = [(sign, e) for sign, e in parts if isinstance(e, Call) and e.fn == "sum_over"]
+    others = [(sign, e) for sign, e in parts if (sign, e) not in sums]
+    if len(sums) != 1 or sums[0][0] < 0:
+        return None
+    summed = sums[0][1]
+    assert isinstance(summed, Call)
+    if any(has_reduction(e) for _, e in others):
+        return None
+    return summed, sum_of(others) if others else None
+
+
+def _logit(beside: Expr) -> Expr:
+    """The logit whose exponential a softmax's sum has beside its keys."""
+    match factors(beside):
+        case []:
+            return Num(0.0)
+        case [Factor(Call("exp", (logit,)), False)]:
+            return logit
+        case [Factor(Num(value), False)] if value > 0:
+            return Num(math.log(value))
+    return Call("log", (beside,))
 
 
 def _is_mask(factor: Factor) -> bool:

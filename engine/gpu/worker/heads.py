@@ -19,7 +19,8 @@ BAND = 1 << 25  # pairs at a time
 def one_head(
     run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], b: int, h: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """O [Nq, Dv], sum_j |w_ij v_jd| [Nq, Dv] and which rows keep a key [Nq]."""
+    """O [Nq, Dv], sum_j |w_ij v_jd| [Nq, Dv] as the output is scaled, and which rows keep a key
+    [Nq]."""
     recipe = run.recipe
     assert recipe is not None
     env: dict[str, Any] = {**sizes, "b": b, "h": h}
@@ -69,12 +70,22 @@ def _band(recipe: Any, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, 
     live = keep.any(-1)
     if recipe.weight is None:
         masked = torch.where(keep, score, -torch.inf)
-        weights = torch.softmax(masked, -1)
+        if recipe.sink is not None:
+            sink = torch.as_tensor(evaluate(recipe.sink, _own(env)), dtype=torch.float64)
+            masked = torch.cat([masked, sink.broadcast_to(shape[0], 1)], -1)
+        weights = torch.softmax(masked, -1)[:, : shape[1]]
     else:
         weights = torch.as_tensor(evaluate(recipe.weight, {**env, "s": score}), dtype=torch.float64)
         weights = weights.broadcast_to(shape)
     weights = torch.where(keep & live[:, None], weights, 0.0)
-    if recipe.output_factor is not None:
-        names = {n: e for n, e in env.items() if n not in ("j", "x")}
-        weights = weights * torch.as_tensor(evaluate(recipe.output_factor, names))
-    return weights @ v, weights.abs() @ v.abs(), live
+    o, size = weights @ v, weights.abs() @ v.abs()
+    if recipe.changes_output:
+        names = {**_own(env), "d": torch.arange(v.shape[1])[None, :]}
+        o, size = (torch.as_tensor(evaluate(recipe.output, {**names, "o": t})) for t in (o, size))
+        o, size = torch.where(live[:, None], o, 0.0), size.abs()
+    return o, size, live
+
+
+def _own(env: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row knows without its keys."""
+    return {n: e for n, e in env.items() if n not in ("j", "x")}

@@ -46,7 +46,8 @@ NEEDS = {
     "scale": "a scale", "softcap": "a soft cap", "score": "a function of the score",
     "bias": "an additive bias", "causal": "a causal mask", "window": "a sliding window",
     "causal window": "a causal sliding window", "mask": "a mask function or a mask",
-    "weights": "weights other than softmax's", "output factor": "a factor on the output",
+    "weights": "weights other than softmax's", "sink": "a sink in the softmax's sum",
+    "output": "a gate or a factor on the output",
     "before": "what happens to q and k before their product",
     "head pairing": "another pairing of query and key heads",
 }  # fmt: skip
@@ -101,10 +102,11 @@ RIVALS: tuple[Rival, ...] = (
             "window": ("window_size",), "causal window": ("window_size",),
             "score": ("score_mod", "aux_tensors"),
             "mask": ("mask_mod", "block_sparse_tensors", "aux_tensors"),
+            "sink": ("learnable_sink",),
         },
         (
-            "q", "k", "v", "qv", "gather_kv_indices", "learnable_sink", "num_splits", "pack_gqa",
-            "deterministic", "score_mod_bwd", "aux_scalars", "block_sparse_tensors_bwd",
+            "q", "k", "v", "qv", "gather_kv_indices", "num_splits", "pack_gqa", "deterministic",
+            "score_mod_bwd", "aux_scalars", "block_sparse_tensors_bwd",
             "return_lse", "gather_bwd_recompute_p", "gather_bwd_token_chunk",
         ),
         fa4_ways,
@@ -164,8 +166,10 @@ def needs_of(problem: Problem) -> list[Need]:
         out.append(Need("weights"))
     if recipe.q is not None or recipe.k is not None:
         out.append(Need("before"))
-    if recipe.output_factor is not None:
-        out.append(Need("output factor"))
+    if recipe.sink is not None:
+        out.append(Need("sink"))
+    if recipe.changes_output:
+        out.append(Need("output"))
     if not plain_heads(recipe.kv_head):
         out.append(Need("head pairing"))
     linear, cap = linear_score(recipe.score), cap_of(recipe.score, values_of(problem))

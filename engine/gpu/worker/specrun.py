@@ -64,9 +64,9 @@ class Shapes:
 class Outcome:
     """What the outputs of one call are compared with; rows are [B, Hq, Nq].
 
-    `empty` are the rows that must give O = 0, and LSE = -inf where there is an `lse` to compare
-    with. `read` is what the recipe says, None without one; `exact` is the function's own O where it
-    had to be run to know the empty rows.
+    `empty` are the rows that must give O = 0, and LSE = -inf or a sink where there is an `lse` to
+    compare with. `read` is what the recipe says, None without one; `exact` is the function's own O
+    where it had to be run to know the empty rows.
     """
 
     empty: Tensor
@@ -252,7 +252,7 @@ class SpecRun:
         def call(inputs: Mapping[str, Tensor]) -> Tensor:
             given = {t.keyword: inputs[t.name] for t in self.source.tensors}
             if self.source.kind == "eager":
-                out = function(**given, **scalars)
+                out, _ = self.program.parts(function(**given, **scalars), inputs)
             else:
                 sizes = size_arguments(inputs)
                 named = {s.name: sizes[s.name] for s in self.source.scalars if s.size}

@@ -83,8 +83,7 @@ class Subject:
         recipe = self.run.recipe
         if recipe is None:
             return tuple(map(Num, self.run.integers()))
-        found = (recipe.q, recipe.k, recipe.keep, recipe.score, recipe.weight, recipe.output_factor)
-        return tuple(e for e in found if e is not None)
+        return recipe.expressions()
 
     @property
     def accuracy_cases(self) -> tuple[Case, ...]:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import types
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def fa4_ways(problem: Problem, function: Function) -> list[Way]:
     ways = []
     for score_words, score, score_tensors in scores:
         for mask_words, mask, mask_tensors in masks:
-            arguments = {**score, **mask}
+            arguments = {**score, **mask, **_fa4_sink(problem)}
             if score_tensors or mask_tensors:
                 # Both functions count the tensors in one order, so both are given all of them.
                 arguments["aux_tensors"] = [_tensors(problem)[n] for n in cute.tensors]
@@ -178,9 +179,21 @@ def _own_mask(window: Window) -> tuple[str, dict[str, Any]]:
     return "window_size", {"window_size": window}
 
 
+def _fa4_sink(problem: Problem) -> dict[str, Any]:
+    """The sink as FlashAttention-4 takes it: a bf16 logit per query head."""
+    sink = recipe_of(problem.run).sink
+    if sink is None:
+        return {}
+    names: dict[str, Any] = {**values_of(problem), **_tensors(problem)}
+    heads = torch.arange(problem.sizes["Hq"], device=problem.run.device)
+    value = torch.as_tensor(evaluate(sink, {**names, "h": heads}), device=problem.run.device)
+    return {"learnable_sink": value.to(torch.bfloat16).expand(len(heads)).contiguous()}
+
+
 def _fa4_blocks(problem: Problem, columns: int) -> dict[str, Any]:
     """The block lists of the recipe's predicate, as FlashAttention-4 takes them."""
-    mods = _module(flex_source(recipe_of(problem.run)).source, "flex")
+    masked = replace(recipe_of(problem.run), sink=None)  # which the lists do not depend on
+    mods = _module(flex_source(masked).source, "flex")
     mask_mod = mods.mods(dict(problem.sizes), _tensors(problem))[2]
     block = _block_mask(problem, mask_mod, (BLOCK, columns))
     lists = importlib.import_module("flash_attn.cute.block_sparsity").BlockSparseTensorsTorch

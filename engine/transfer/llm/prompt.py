@@ -172,8 +172,10 @@ def _recipe(task: Task) -> str:
     for role, made in (("q", recipe.q), ("k", recipe.k)):
         if made is not None:
             lines.append(f"before the product an element of {role} becomes {print_expr(made)}")
-    if recipe.output_factor is not None:
-        lines.append(f"O is multiplied by {print_expr(recipe.output_factor)}")
+    if recipe.sink is not None:
+        lines.append(f"the softmax's sum has exp({print_expr(recipe.sink)}) added; LSE contains it")
+    if recipe.changes_output:
+        lines.append(f"an element o of O becomes {print_expr(recipe.output)}")
     lines += [f"only where {print_expr(c)}" for c in recipe.constraints]
     return render("recipe", clauses=clauses, expressions=fenced("\n".join(lines)))
 

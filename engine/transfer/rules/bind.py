@@ -50,15 +50,16 @@ def binding_of(case: Case) -> Binding:
         lse = ("B", "Hq", "Nq")
         tensors.append(TensorField(found.fields["lse"], "LSE", lse, lse, "f32", output=True))
     scalars = [ScalarField(found.fields["scale"], case.factor)]
-    own = {f.name for f in module.fields}
+    fields = {f.name for f in module.fields}
     new_sizes: list[str] = []
     for item in case.used:
         if item.dims:
             source = theirs.get(item.name, item.name)
             dims = tuple(theirs.get(d, d) for d in item.dims)
-            tensors.append(TensorField(item.name, source, dims, dims, item.dtype))
+            own = case.orders.get(source, dims)
+            tensors.append(TensorField(item.name, source, own, dims, item.dtype))
             new_sizes += [
-                d for d in item.dims if not d.isdigit() and d not in own and d not in new_sizes
+                d for d in item.dims if not d.isdigit() and d not in fields and d not in new_sizes
             ]
         else:
             scalars.append(ScalarField(item.name, Name(theirs.get(item.name, item.name))))

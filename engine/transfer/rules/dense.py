@@ -56,7 +56,7 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
     kernel = module.function(found.kernel)
     keys = _tile(kernel, found, 1)
     held = list(_held(kernel.body))
-    if keys is None or not held or len(_dense(kernel)) >= MANY_TILES:
+    if keys is None or not held or len(_dense(kernel, found)) >= MANY_TILES:
         return module
     alone = plain and held_alone(module, found, sizes)
     wanted = KEYS_ALONE if alone else KEYS
@@ -81,7 +81,7 @@ def take_smaller_tiles(module: Module, found: Attention) -> Module:
     stmts = list(statements(kernel))
     if keys is None:
         return module
-    dense = _dense(kernel)
+    dense = _dense(kernel, found)
     masks = [set(_operands(s, "keep")) for s in stmts]
     masked = any(dense & operands for operands in masks)
     taken = [*masks, *(set(_operands(s, "map")) for s in stmts)]
@@ -143,14 +143,21 @@ def _operands(stmt: Stmt, op: str) -> tuple[str, ...]:
     return ()
 
 
-def _dense(kernel: Function) -> set[str]:
-    """The names of the dense tiles that a kernel loads."""
+def _dense(kernel: Function, found: Attention) -> set[str]:
+    """The names of the dense tiles that a kernel loads for its scores."""
+    after = {
+        name
+        for stmt in statements(kernel)
+        if isinstance(stmt, Assign) and stmt.target == found.accumulator
+        for name in _operands(stmt, "map")
+    }
     return {
         stmt.target
         for stmt in statements(kernel)
         if isinstance(stmt, Assign)
         and isinstance(stmt.value, Call)
         and stmt.value.fn == "load_tile"
+        and stmt.target not in after
     }
 
 
@@ -229,7 +236,7 @@ NARROW = Rule(
     "Take key tiles that leave registers for the dense tile",
     "its loads start before the score's matmul is waited for: their latency passes "
     "under the matmul, and their elements are held until the score is there",
-    "inputs",
+    "input",
     applies=lambda case: bool(case.words.tensors),
     edit=lambda module, case: narrow_tiles(module, case.found, case.bytes, case.plain),
     after=("stage",),
@@ -240,7 +247,7 @@ SMALLER = Rule(
     "all that the score and the mask read at once would spill beside a whole tile; the "
     "price is more tiles, each with its barriers and row maxima: a third more of 48 "
     "keys than of 64, twice as many of 16 as of 32, three times as many as of 48",
-    "inputs",
+    "input",
     applies=lambda case: bool(case.words.tensors),
     edit=lambda module, case: take_smaller_tiles(module, case.found),
     after=("narrow_tiles",),

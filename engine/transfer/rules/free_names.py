@@ -60,6 +60,7 @@ def with_free_names(
         keep=renamed(recipe.keep),
         weight=optional(recipe.weight),
         kv_head=renamed(recipe.kv_head),
-        output_factor=optional(recipe.output_factor),
+        sink=optional(recipe.sink),
+        output=renamed(recipe.output),
     )
     return changed, {new: old for old, new in ours.items()}

@@ -42,9 +42,11 @@ def names_in(module: Module, found: Attention) -> set[str]:
 _ELEMENTS = {"T": "T", "f32": "f32", "f16": "f16", "bf16": "bf16", "bool": "bool"}
 
 
-def view_of(item: Input) -> Assign:
-    """The statement that makes a tensor input readable in a function."""
-    field, sizes = Attr(Name("args"), item.name), tuple(map(_size, item.dims))
+def view_of(item: Input, columns: Expr | None = None) -> Assign:
+    """The statement that makes a tensor input readable in a function; `columns` is what a row of
+    the output has there."""
+    own = {"D": columns, "Dv": columns} if columns is not None else {}
+    field, sizes = Attr(Name("args"), item.name), tuple(own.get(d) or _size(d) for d in item.dims)
     return assign(
         "view = gmem[element](field, *sizes)",
         view=item.name, element=_ELEMENTS.get(item.dtype, "i32"), field=field, sizes=sizes,

@@ -1,4 +1,4 @@
-"""Weights that are no softmax, and factors of the output."""
+"""Weights that are no softmax."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from engine.cuir.nodes import (
     Stmt,
     walk_expr,
 )
-from engine.cuir.quote import expr, stmt
+from engine.cuir.quote import expr
 from engine.cuir.scalar import evaluate
-from engine.transfer.match import Attention, Site
+from engine.transfer.match import Site
 from engine.transfer.rewrite import (
     Block,
     drop_newly_dead,
@@ -147,30 +147,7 @@ def _vanishes_at_minus_infinity(weight: Expr) -> bool:
     return bool(evaluate(weight, {"s": float("-inf")}, "exact") == 0.0)
 
 
-def scale_output(module: Module, found: Attention, value: Expr) -> Module:
-    """Multiply the accumulator just before it is stored."""
-    # Without keys a factor such as 1 / Nk is infinite; nothing times it is still nothing.
-    factor = stmt(
-        "o = map(o, lambda x: 0.0 if x == 0.0 else x * value)", o=found.accumulator, value=value
-    )
-
-    def edit(stmts: Block) -> Block:
-        for position, one in enumerate(stmts):
-            match one:
-                case Do(Call("store", (_, Name(name)))) if name == found.accumulator:
-                    return (*stmts[:position], factor, *stmts[position:])
-        return stmts
-
-    return map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
-
-
-def _scale_output(module: Module, case: Case) -> Module:
-    factor = case.recipe.output_factor
-    assert factor is not None
-    return scale_output(module, case.found, case.words.of_kernel(factor))
-
-
-SOFTMAX = Rule(
+RULE = Rule(
     "softmax",
     "Replace softmax by the spec's own weight",
     "the spec does not normalise over keys: row max, row sum and LSE go away",
@@ -178,13 +155,4 @@ SOFTMAX = Rule(
     applies=lambda case: not case.softmax,
     edit=replace_softmax,
     after=("empty_rows", "keep"),
-)
-OUTPUT = Rule(
-    "output",
-    "Scale the output",
-    "the spec multiplies the result by a factor",
-    "output",
-    applies=lambda case: case.recipe.output_factor is not None,
-    edit=_scale_output,
-    after=("shared",),
 )

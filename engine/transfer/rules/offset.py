@@ -78,5 +78,5 @@ RULE = Rule(
     "mask",
     applies=lambda case: case.reads("Nk"),
     edit=lambda module, case: hoist_offset(module, case.found),
-    after=("softmax",),
+    after=("output",),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import replace
 
-from engine.cuir.nodes import Field, Module, Stmt
+from engine.cuir.nodes import Assign, Attr, Call, Expr, Field, Module, Name, Stmt
 from engine.errors import TransferError
 from engine.spec.recipe import Input
 from engine.transfer.match import Attention
@@ -21,6 +21,7 @@ def add_inputs(module: Module, found: Attention, used: list[Input], inside: Set[
     have = {f.name for f in module.fields}
     fields = list(module.fields)
     views: list[Stmt] = []
+    columns = _columns(module, found)
     for item in used:
         for name in item.dims:
             meaning = None if name.isdigit() else meaning_of(name)
@@ -37,9 +38,19 @@ def add_inputs(module: Module, found: Attention, used: list[Input], inside: Set[
         fields.append(Field(item.name, _field_type(item)))
         have.add(item.name)
         if item.dims and item.name in inside:
-            views.append(view_of(item))
+            views.append(view_of(item, columns))
 
     return behind_views(replace(module, fields=tuple(fields)), found.kernel, views)
+
+
+def _columns(module: Module, found: Attention) -> Expr | None:
+    """How many columns the output has, as the kernel's own view of it says."""
+    output = Attr(Name("args"), found.fields["o"])
+    for stmt in module.function(found.kernel).body:
+        match stmt:
+            case Assign(_, Call("gmem", (field, *_, columns))) if field == output:
+                return columns
+    return None
 
 
 def _field_type(item: Input) -> str:
@@ -59,7 +70,7 @@ RULE = Rule(
     "inputs",
     _title,
     "the spec reads extra inputs: each gets a field in the argument struct and a view",
-    "inputs",
+    "input",
     applies=lambda case: bool(case.used),
     edit=lambda module, case: add_inputs(
         module, case.found, case.used, {i.name for i in case.used if case.reads_inside(i.name)}

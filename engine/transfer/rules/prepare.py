@@ -368,17 +368,12 @@ def kernel_of(
         """,
         view=view, raw=Attr(ARGS, found.fields[item.role]), heads=heads, rows=rows, D=Name("D"),
         ready=ready, field=Attr(ARGS, item.field),
-        views=tuple(_view(i) for i in words.tensors if i.name in read), tiles=tiles, count=ROWS,
-        b=b, row0=row0, before=tuple(writer.before), h=h, inside=inside,
+        views=tuple(view_of(i, Name("D")) for i in words.tensors if i.name in read),
+        tiles=tiles, count=ROWS, b=b, row0=row0, before=tuple(writer.before), h=h, inside=inside,
         place=Index(Name(ready), (b, h, Slice(row0))), value=value,
     )  # fmt: skip
     options = (("threads", Num(32 * WARPS)),)
     return Function("kernel", item.kernel, (Param("args"),), ("T", "D"), options, body)
-
-
-def _view(item: Input) -> Stmt:
-    """As `view_of`, where columns are those of q."""
-    return map_stmt_exprs(view_of(item), lambda e: substitute_expr(e, Attr(ARGS, "D"), Name("D")))
 
 
 def _reads(statement: Stmt) -> frozenset[str]:

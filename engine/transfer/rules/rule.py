@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from engine.cuir.nodes import Expr, Module, Name, Num, walk_expr
@@ -24,6 +24,7 @@ class Case:
     """A recipe that is to be carried to a lifted module, and what rules ask of the two.
 
     `recipe` has names that are free in the kernel, `theirs` the spec's own for those that are ours.
+    `orders` are the spec's own dimensions of inputs that have another order in the kernel.
     The score is `rest` with `args.scale` for `factor`; None: x times the factor and nothing more.
     """
 
@@ -31,6 +32,7 @@ class Case:
     found: Attention
     recipe: Recipe
     theirs: Mapping[str, str]
+    orders: Mapping[str, tuple[str, ...]]
     words: Words
     lists: Lists | None
     factor: Expr
@@ -73,16 +75,15 @@ class Case:
 
     def reads(self, name: str) -> bool:
         """Whether the recipe reads a name anywhere."""
-        before = (self.recipe.q, self.recipe.k)
-        return self.reads_inside(name) or any(
-            n == Name(name) for e in before if e is not None for n in walk_expr(e)
-        )
+        own = replace(self.recipe, score=self.rest or Num(0))
+        parts = (*own.expressions(), own.kv_head)
+        return any(n == Name(name) for e in parts for n in walk_expr(e))
 
     def reads_inside(self, name: str) -> bool:
         """Whether what follows the product of q and k reads a name."""
-        recipe = self.recipe
-        clauses = (self.rest, recipe.keep, recipe.weight, recipe.output_factor, recipe.kv_head)
-        return any(n == Name(name) for e in clauses if e is not None for n in walk_expr(e))
+        own = replace(self.recipe, score=self.rest or Num(0), q=None, k=None)
+        parts = (*own.expressions(), own.kv_head)
+        return any(n == Name(name) for e in parts for n in walk_expr(e))
 
     def the_lists(self) -> Lists:
         assert self.lists is not None
@@ -95,7 +96,7 @@ class Step:
 
     title: str
     reason: str
-    clause: str  # kind of the recipe's clause
+    clause: str  # kind of the recipe's clause; several with ", "
     apply: Callable[[Module], Module]
 
 

@@ -47,6 +47,17 @@ def score_map(site: Site, body: Expr) -> Stmt:
     return stmt("s = map(s, lambda x: body)", s=site.score, body=body)
 
 
+def row_map(
+    target: str, vectors: tuple[Expr, ...], params: tuple[Name, ...], body: Expr, row: Expr
+) -> Stmt:
+    """A row vector made element by element; `row` is the query row that the first stands for."""
+    if "i" in free_names(body):
+        return stmt("t = map(*vectors, lambda *of, i: body, at=[row])", t=target, vectors=vectors,
+                    of=params, body=body, row=row)  # fmt: skip
+    return stmt("t = map(*vectors, lambda *of: body)", t=target, vectors=vectors, of=params,
+                body=body)  # fmt: skip
+
+
 def is_element_op(one: Stmt, found: Attention, *ops: str) -> bool:
     """True for a map or keep of a score tile, what works on the score's elements; or for `ops`."""
     match one:

@@ -85,7 +85,12 @@ def attention(
                 keep[b, h, i, j] = found[0]
     if block_sparse_tensors is not None:
         keep &= visited(block_sparse_tensors, n_q, n_k)
-    p = torch.softmax(s.masked_fill(~keep, float("-inf")), -1).nan_to_num()
+    s = s.masked_fill(~keep, float("-inf"))
+    if learnable_sink is not None:
+        assert learnable_sink.dtype == torch.bfloat16 and learnable_sink.shape == (n_h,)
+        column = learnable_sink.float().view(1, -1, 1, 1).expand(n_b, n_h, n_q, 1)
+        s = torch.cat([s, column], -1)
+    p = torch.softmax(s, -1).nan_to_num()[..., :n_k]
     return torch.einsum("bhij,bjhd->bihd", p, v.float()).to(q.dtype), None
 
 

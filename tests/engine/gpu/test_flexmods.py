@@ -82,7 +82,8 @@ def test_what_flex_attention_cannot_say() -> None:
     base = causal_recipe()
     for other, words in (
         (replace(base, weight=parse_expr("sigmoid(s)")), "softmax alone"),
-        (replace(base, output_factor=parse_expr("1.0 / float(Nk)")), "factor"),
+        (replace(base, output=parse_expr("o / float(Nk)")), "nothing of the output"),
+        (replace(base, sink=parse_expr("0.0")), "no sink"),
         (replace(base, kv_head=parse_expr("h % Hkv")), "pairs query head"),
     ):
         with pytest.raises(NotExpressible, match=words):

@@ -27,6 +27,7 @@ from engine.gpu.worker.registry import (
     unjudged,
 )
 from engine.gpu.worker.rivals import LACKS, MISSING, Absent, Problem, Taking, mask_of
+from engine.spec.oracle import expected
 from engine.spec.recipe import Input
 from tests.engine.gpu import cute_stand_in
 from tests.engine.gpu.fakes import Fake, causal_recipe, subject
@@ -91,6 +92,23 @@ def test_flash_attention_4_says_the_recipe_in_every_way(
     want = bench.sampled(found, asked.inputs, asked.sizes)
     for way in taking.ways:
         assert bench.differs(way.call(asked.inputs), want) == "", way.label
+
+
+def test_flash_attention_4_takes_a_sink_per_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cute_stand_in.install(monkeypatch)
+    asked, _ = problem(tmp_path, extras=(SLOPES,), sink=parse_expr("slopes[h]"))
+    taking = take_part(rival(FA4), asked)
+    assert isinstance(taking, Taking)
+    recipe, inputs = asked.run.recipe, dict(asked.inputs)
+    assert recipe is not None
+    for way in taking.ways:
+        error = (way.call(inputs).double() - expected(recipe, inputs).o).abs().max()
+        assert "learnable_sink" in way.uses and error < 0.02
+    with_rows, _ = problem(tmp_path, extras=(SLOPES,), sink=parse_expr("slopes[h] * float(i)"))
+    none = take_part(rival(FA4), with_rows)
+    assert isinstance(none, Absent) and "a number per head" in none.reason
 
 
 def test_a_changed_signature_changes_the_reason(

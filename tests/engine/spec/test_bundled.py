@@ -30,6 +30,8 @@ ASKS = {
     "causal": (SCALED, BOTTOM_RIGHT, None, "nan"),
     "softcap_causal": ("50.0 * tanh(x * rsqrt(D) / 50.0)", BOTTOM_RIGHT, None, "nan"),
     "sliding_window_causal": (SCALED, f"{BOTTOM_RIGHT} and j >= i + Nk - Nq - 1023", None, "nan"),
+    "gated_causal": (SCALED, BOTTOM_RIGHT, None, "nan"),
+    "sinks_window": (SCALED, f"{BOTTOM_RIGHT} and j >= i + Nk - Nq - 127", None, "zero"),
     "sliding_window": (SCALED, f"{BOTTOM_RIGHT} + 256 and j >= i + Nk - Nq - 256", None, "nan"),
     "alibi_causal": (f"{SCALED} + slopes[h] * (j - i - Nk + Nq)", BOTTOM_RIGHT, None, "nan"),
     "prefix_lm": (SCALED, "j <= i or j < 256", None, "never"),
@@ -85,6 +87,13 @@ def recipes() -> dict[str, Recipe]:
 
 def test_every_bundled_spec_is_tested() -> None:
     assert {p.stem for p in specs_dir().glob("*.py")} == set(ASKS)
+
+
+def test_what_changes_the_sum_and_the_output(recipes: dict[str, Recipe]) -> None:
+    sums = {n: print_expr(r.sink) for n, r in recipes.items() if r.sink is not None}
+    outputs = {n: print_expr(r.output) for n, r in recipes.items() if r.changes_output}
+    assert sums == {"sinks_window": "sinks[h]"}
+    assert outputs == {"gated_causal": "o * sigmoid(gate[b, i, h, d])"}
 
 
 @pytest.mark.parametrize("name", ASKS)

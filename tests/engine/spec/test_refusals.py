@@ -48,7 +48,6 @@ CASES = [
     ("nothing", HEAD + "):\n    p = (q @ k.mT).softmax(-1)\n", 7, "returns nothing"),
     ("merged heads",
      HEAD + "):\n    o = (q @ k.mT).softmax(-1) @ v\n    return o.transpose(1, 2).flatten(2)\n", None, "holds two"),
-    ("a sink", HEAD + "):\n    s = F.pad(q @ k.mT, (1, 0))\n    return s.softmax(-1)[..., 1:] @ v\n", None, "sink"),
     ("a matrix before the product",
      HEAD + ', w: Float[Tensor, "D D"]):\n    return (q @ w @ k.mT).softmax(-1) @ v\n', None,
      "multiplied by a matrix"),

@@ -20,7 +20,7 @@ def meaning(recipe: Recipe) -> tuple[object, ...]:
     """What a recipe asks for; how the spec fills empty rows and its lines take no part."""
     return (
         recipe.inputs, recipe.score, recipe.keep, recipe.weight, recipe.kv_head,
-        recipe.output_dims, recipe.output_factor, recipe.constraints,
+        recipe.output_dims, recipe.sink, recipe.output, recipe.constraints,
     )  # fmt: skip
 
 

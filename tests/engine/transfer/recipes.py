@@ -9,7 +9,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
 from engine.lift import lift
 from engine.lift.package import load_package
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipe import Input, LseBase, Recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 QKV = (
@@ -27,6 +27,9 @@ def recipe(
     kv_head: str = "h // (Hq // Hkv)",
     q: str | None = None,
     k: str | None = None,
+    sink: str | None = None,
+    output: str = "o",
+    lse: LseBase | None = None,
 ) -> Recipe:
     """A recipe from expression texts."""
     return Recipe(
@@ -40,6 +43,9 @@ def recipe(
         "nan",
         q=parse_expr(q) if q is not None else None,
         k=parse_expr(k) if k is not None else None,
+        sink=None if sink is None else parse_expr(sink),
+        output=parse_expr(output),
+        lse=lse,
     )
 
 
@@ -78,5 +84,24 @@ VARIANTS = {
         extra=(Input("w", "extra", "T", ("Hq", "D")),),
         q="q[b, h, i, dd] * w[h, dd] / sqrt(sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D))",
         k="k[b, h, j, dd] / max(max_over(lambda c: abs(k[b, h, j, c]), D), 1e-6)",
+    ),
+    "sink": recipe(
+        keep="j <= i", extra=(Input("sinks", "extra", "T", ("Hq",)),), sink="sinks[h]", lse="2"
+    ),
+    "capped_row_sink": recipe(
+        "30.0 * tanh(x * 0.125 / 30.0)",
+        extra=(Input("sinks", "extra", "f32", ("B", "Nq", "Hq")),),
+        sink="sinks[b, i, h]",
+    ),
+    "gate": recipe(
+        keep="j <= i", extra=(Input("gate", "extra", "T", ("B", "Nq", "Hq", "D")),),
+        output="o * sigmoid(gate[b, i, h, d])",
+    ),
+    "row_gate": recipe(
+        extra=(Input("gate", "extra", "T", ("B", "Nq", "Hq")),), output="o * sigmoid(gate[b, i, h])"
+    ),
+    "scaled_sigmoid": recipe(
+        "x * 0.125", extra=(Input("w", "extra", "f32", ("Hq", "D")),), weight="sigmoid(s)",
+        output="o * w[h, d] / f32(Nk)",
     ),
 }
