@@ -26,8 +26,14 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
     recipe = recipe_of(asked)
     if recipe is None:
         return {"refused": "no rule reads its spec, so nothing says what its mask and score are"}
-    if recipe.weight is not None or recipe.sink is not None or recipe.changes_output:
-        return {"refused": "its weights are no softmax's"}
+    for changes, what in (
+        (recipe.weight is not None, "its weights are no softmax's"),
+        (recipe.sink is not None, "its softmax has a sink"),
+        (recipe.changes_output, "it changes the output"),
+        (recipe.lse is not None or recipe.merged, "its output is none that a library asks for"),
+    ):
+        if changes:
+            return {"refused": what}
     if recipe.q is not None or recipe.k is not None:
         return {"refused": "it changes q or k before their product, which no library leaves to it"}
     if not {n.id for n in walk_expr(recipe.score) if isinstance(n, Name)} <= _OF_SCORE:
