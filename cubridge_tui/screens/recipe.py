@@ -69,6 +69,7 @@ class RecipeScreen(Screen[None], inherit_bindings=False):
             out.append((Row(f"{kind:<11} {clause.words}{at}"), clause.lines))
         out.append((Row(""), ()))
         for name, expr in (
+            ("q", recipe.q), ("k", recipe.k),
             ("score", recipe.score), ("keep", recipe.keep), ("weight", recipe.weight),
             ("sink", recipe.sink),
             ("kv_head", recipe.kv_head),

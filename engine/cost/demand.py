@@ -21,7 +21,8 @@ class Demand:
     """Amounts, independent of a card. Lanes are operations of single threads.
 
     `wgmma`, `mma`: FLOP by instruction. `operands`: shared bytes that wgmma reads itself.
-    `mufu`, `fp32`, `alu`, `memory`: lanes. `shared`: bytes. `l2`: bytes from or to L2.
+    `mufu`, `fp32`, `alu`, `memory`: lanes. `shared`: bytes. `l2`: bytes from or to L2, `dram`:
+    those of them that no other block asks for.
     `other`: lanes of instructions that ask no unit but the issue slots. `arithmetic`, `special`,
     `loads`, `near` and `far` (loads from L2, L1 and DRAM), `shuffles`, `barriers`, `matmuls`:
     instructions on the critical path, which cost a latency each. `branches`: slow paths that an
@@ -38,6 +39,7 @@ class Demand:
     other: float = 0.0
     shared: float = 0.0
     l2: float = 0.0
+    dram: float = 0.0
     arithmetic: float = 0.0
     special: float = 0.0
     loads: float = 0.0

@@ -26,6 +26,7 @@ from engine.errors import InputError
 
 WAITING = "waiting for results"
 L2 = "L2 bandwidth"
+DRAM = "DRAM bandwidth"
 MOST_BLOCKS = 1 << 20
 MOST_PREPARING = 256  # blocks that are walked of a kernel without matmuls
 
@@ -157,6 +158,7 @@ class Launched:
         demand = total(op.demand.times(n) for op, n in whole.items())
         for step, count in steps.items():
             demand = demand + total(op.demand for op in step).times(count)
+        cycles = max(cycles, demand.dram / self.dram_bytes)
         busy = self.busy(demand, cycles)
         return LaunchCost(
             launch.kernel, launch.blocks, resident, self.residency.limit, chains, self.registers,
@@ -164,6 +166,11 @@ class Launched:
             self.kinds(steps, groups, times), busy, demand.flops, _flops_pair(steps), cycles,
             self.bound(busy, demand),
         )  # fmt: skip
+
+    @property
+    def dram_bytes(self) -> float:
+        """Of the whole card, in a cycle at its highest clock."""
+        return self.card.dram_gbs * 1e3 / self.card.clock_mhz
 
     def walkers(self) -> list[Walker]:
         """One for each role; warpgroups that do the same share one."""
@@ -287,6 +294,8 @@ class Launched:
         room = max(cycles, 1e-9) * self.card.multiprocessors
         out = {UNITS[unit]: c / room for unit, c in demand.cycles(self.card).items()}
         out[L2] = demand.l2 / self.card.l2_bytes / room
+        if demand.dram:
+            out[DRAM] = demand.dram / self.dram_bytes / max(cycles, 1e-9)
         return out
 
     def bound(self, busy: Mapping[str, float], demand: Demand) -> str:

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.cost.card import Card
-from engine.cost.launched import LaunchCost, Launched
+from engine.cost.launched import DRAM, LaunchCost, Launched
 from engine.cost.plan import arch_of, launches
 from engine.cuir.arch import arch
 from engine.cuir.nodes import Module, Name
 from engine.errors import CuBridgeError, InputError
-
-DRAM = "DRAM bandwidth"
 
 
 @dataclass(frozen=True, slots=True)

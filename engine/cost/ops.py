@@ -63,10 +63,12 @@ def elements(layout: Layout) -> float:
 def lanes_of(layout: Layout, threads: int) -> Lanes:
     """Operations for a value per element, row and column of a tile.
 
-    The four threads of a quad hold a row's values each; every thread the columns that it has.
+    The four threads of a quad hold a row's values each (of lines, one thread of every eight
+    columns); every thread the columns that it has.
     """
     base = layout.base or layout
-    rows, columns = base.rows * 4.0, threads * base.cols / 4.0
+    lanes = base.cols / 8.0 if base.family.name == "lines" else 4.0
+    rows, columns = base.rows * lanes, threads * base.cols / lanes
     if layout.role == "row":
         return Lanes(rows, rows, rows)
     if layout.role == "col":
@@ -191,6 +193,19 @@ def load_vector(op: Bound) -> Demand:
     return Demand(memory=lanes, alu=2 * lanes, l2=size * lanes / 4, loads=1)
 
 
+def load_lines(op: Bound) -> Demand:
+    """16 bytes in one access, all of a thread's accesses before the first is waited for. Turned
+    rows are on their way to L1 already."""
+    source, lines, turn = op.operands.get("tile"), op.result, op.operands.get("turn")
+    if not isinstance(source, GmemTileType) or not isinstance(lines, TileType):
+        return Demand()
+    size = DTYPES[source.view.dtype].size * elements(lines.layout)
+    issued = Demand(memory=size / 16, alu=size / 4)
+    if isinstance(turn, Scalar) and turn.value == 0:
+        return issued + Demand(l2=size, dram=size, far=1)
+    return issued + Demand(near=1)
+
+
 # --- matmul --------------------------------------------------------------------------------------
 
 
@@ -249,6 +264,8 @@ def store(op: Bound) -> Demand:
     count = elements(tile.layout)
     if isinstance(place, SharedType):
         return Demand(shared=2 * count, alu=count / 2, memory=count / 2, loads=0, barriers=1)
+    if tile.layout.family.name == "lines":  # packed in pairs, eight columns per access
+        return Demand(alu=count, memory=count / 8, l2=2 * count, dram=2 * count)
     # To global memory: packed in pairs, exchanged within a quad, eight columns per access.
     return Demand(alu=count * 1.5, memory=count / 2 + count / 8, l2=2 * count, shuffles=4)
 

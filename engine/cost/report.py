@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.cost.card import card
 from engine.cost.demand import UNITS
-from engine.cost.launched import WAITING
-from engine.cost.model import DRAM, Prediction
+from engine.cost.launched import DRAM, WAITING
+from engine.cost.model import Prediction
 
 SATURATED = 0.6  # of the time
 

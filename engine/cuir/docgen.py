@@ -263,10 +263,11 @@ def document() -> str:
     layouts = []
     for family in FAMILIES:
         dims = "M, N, WARPS" if family.unit == "block" else "M, N"
-        layouts.append(
-            f"  * `{family.acc}[{dims}]` (accumulator) and `{family.a}[{dims}]` (left operand): "
-            f"{family.doc}; needs `{family.needs}`."
-        )
+        what = f"`{family.acc}[{dims}]`"
+        if family.a is not None:
+            what += f" (accumulator) and `{family.a}[{dims}]` (left operand)"
+        needs = f"; needs `{family.needs}`" if family.needs is not None else ""
+        layouts.append(f"  * {what}: {family.doc}{needs}.")
     introduction = INTRODUCTION.format(
         dtypes=", ".join(f"`{name}`" for name in DTYPES),
         constants=", ".join(f"`{name}`" for name in CONSTANTS),

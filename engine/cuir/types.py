@@ -42,14 +42,15 @@ F32, I32, I64, BOOL = DTYPES["f32"], DTYPES["i32"], DTYPES["i64"], DTYPES["bool"
 class LayoutFamily:
     """How the registers of one matrix instruction hold a tile.
 
-    `acc` and `a` name the layouts of the accumulator and of the left operand; `needs` is the
-    instruction (see arch.toml); `unit` says who holds one tile: the whole block or a warpgroup.
+    `acc` and `a` name the layouts of the accumulator and of the left operand (None: it has none);
+    `needs` is the instruction (see arch.toml; None: no special one); `unit` says who holds one
+    tile: the whole block or a warpgroup.
     """
 
     name: str
     acc: str
-    a: str
-    needs: str
+    a: str | None
+    needs: str | None
     unit: Literal["block", "warpgroup"]
     row_step: int
     doc: str
@@ -64,14 +65,22 @@ FAMILIES = (
         "wgmma", "wgmma_acc", "wgmma_a", "wgmma", "warpgroup", 64,
         "wgmma fragments of one warpgroup; 16 rows to each of its four warps per 64",
     ),
+    LayoutFamily(
+        "lines", "lines", None, None, "block", 4,
+        "whole rows, eight neighbouring columns to a lane; rows are dealt to the block's warps, at "
+        "least four to each",
+    ),
 )  # fmt: skip
-_ROLE_OF = {f.acc: (f, "acc") for f in FAMILIES} | {f.a: (f, "a") for f in FAMILIES}
+_ROLE_OF = {f.acc: (f, "acc") for f in FAMILIES} | {
+    f.a: (f, "a") for f in FAMILIES if f.a is not None
+}
 LAYOUT_NAMES = (*_ROLE_OF, "row_of", "col_of")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`mma_acc[M, N, WARPS]`, `wgmma_acc[M, N]`, their `_a` operands, `row_of[..]`, `col_of[..]`.
+    """`mma_acc[M, N, WARPS]`, `wgmma_acc[M, N]`, their `_a` operands, `lines[M, N, WARPS]`,
+    `row_of[..]`, `col_of[..]`.
 
     `rows` and `cols` are the tile's; a row vector has one column, a column vector one row.
     """
@@ -95,6 +104,7 @@ class Layout:
 
     def operand(self) -> Layout:
         """The left-operand layout that holds the same elements as this accumulator."""
+        assert self.family.a is not None
         return Layout(self.family.a, self.rows, self.cols, self.warps)
 
     def __str__(self) -> str:

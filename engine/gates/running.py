@@ -205,7 +205,10 @@ def run_module(
     outcome = run_program(
         subject.module, fields, mode, schedule,
         # A caller's workspace holds anything: a word that no kernel wrote may not be read.
-        unfilled=() if space is None or left is not None else (space.field,),
+        unfilled=(
+            *(() if space is None or left is not None else (space.field,)),
+            *(made.field for made in subject.binding.scratch),
+        ),
         compiler=kept_program if watch is None else watch.compiler,
     )  # fmt: skip
     if watch is not None:

@@ -154,7 +154,7 @@ def without_value(subject: Subject) -> Failure | None:
     """A field of the argument struct that the binding fills with nothing."""
     binding, space = subject.binding, subject.binding.workspace
     filled = {t.field for t in binding.tensors} | {s.field for s in binding.sizes}
-    filled |= {s.field for s in binding.scalars}
+    filled |= {s.field for s in binding.scalars} | {s.field for s in binding.scratch}
     if space is not None:
         filled |= {space.field, space.planned, space.slots}
     for index, there in enumerate(subject.module.fields):

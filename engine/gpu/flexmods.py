@@ -102,6 +102,8 @@ def plain_softmax(recipe: Recipe, rival: str, sinks: bool = False) -> None:
     over a sink per head where the rival takes `sinks`."""
     if recipe.weight is not None:
         raise NotExpressible(f"{rival} is softmax alone; this recipe has weights of its own")
+    if recipe.q is not None or recipe.k is not None:
+        raise NotExpressible(f"{rival} multiplies q and k as they are")
     if recipe.sink is not None and not sinks:
         raise NotExpressible(f"{rival} has no sink in the softmax's sum")
     if recipe.sink is not None and _mentions(recipe.sink, {"b", "i"}):

@@ -16,7 +16,7 @@ from engine.lift.catalogue import Catalogue
 # Names that mean something in CuIR wherever they stand.
 RESERVED = frozenset({
     "inf", "nan", "args", "opaque", "success", "a_operand", "LOG2E", "LN2", "f16", "bf16", "f32",
-    "i32", "i64", "mma_acc", "mma_a", "wgmma_acc", "wgmma_a", "row_of", "col_of",
+    "i32", "i64", "mma_acc", "mma_a", "wgmma_acc", "wgmma_a", "lines", "row_of", "col_of",
 })  # fmt: skip
 
 # What the copy engine is told about a tensor: the types of parameters, beside numbers.

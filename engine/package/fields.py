@@ -46,5 +46,10 @@ def field_comments(info: Mapping[str, Any]) -> str:
         )
         said[space["planned"]] = "0; 1 where the scratch memory is an earlier call's, same mask"
         said[space["slots"]] = f"{SLOTS}"
+    for row in binding.get("scratch", ()):
+        dims = ", ".join(row["dims"])
+        said[row["field"]] = (
+            f"scratch memory [{dims}], {named(info, 'q')}'s dtype, row-major, with anything in it"
+        )
     unread = "0: the kernel does not read it"
     return "\n".join(f"//   {name}: {said.get(name, unread)}" for name, _ in info["fields"])

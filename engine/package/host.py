@@ -34,6 +34,8 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
     ):
         if changes:
             return {"refused": what}
+    if recipe.q is not None or recipe.k is not None:
+        return {"refused": "it changes q or k before their product, which no library leaves to it"}
     if not {n.id for n in walk_expr(recipe.score) if isinstance(n, Name)} <= _OF_SCORE:
         score = print_expr(recipe.score)
         return {"refused": f"its score ({score}) is none that a library asks for"}

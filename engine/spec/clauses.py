@@ -24,7 +24,7 @@ from engine.cuir.printer import print_expr
 from engine.scalar_algebra.canonical import polynomial
 from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.polynomial import Poly, to_expr
-from engine.scalar_algebra.rewrite import TRUE, contains, disjuncts
+from engine.scalar_algebra.rewrite import TRUE, contains, disjuncts, map_children
 from engine.spec.build import is_reduction, value_of
 from engine.spec.factors import factors, product
 from engine.spec.recipe import OUTPUT, Clause, Recipe
@@ -44,8 +44,16 @@ _NORMALISERS = ("exp", "exp2", "sigmoid", "max", "erf")
 # --- which line made what ------------------------------------------------------------------------
 
 
-def lines_by_kind(expr: Expr, noted: Noted, floats: frozenset[str]) -> dict[str, tuple[int, ...]]:
-    """The spec lines behind each kind of clause, from the traced output itself."""
+def lines_of(expr: Expr, noted: Noted) -> tuple[int, ...]:
+    """The spec lines behind any part of an expression."""
+    return tuple(sorted({n for e in walk_expr(expr) for n in noted.get(e, ())}))
+
+
+def lines_by_kind(
+    expr: Expr, noted: Noted, floats: frozenset[str], operands: frozenset[str]
+) -> dict[str, tuple[int, ...]]:
+    """The spec lines behind each kind of clause, from the traced output itself. `operands` are the
+    names of q and k."""
     found: dict[str, set[int]] = {}
     holds: dict[Expr, bool] = {}
 
@@ -54,7 +62,7 @@ def lines_by_kind(expr: Expr, noted: Noted, floats: frozenset[str]) -> dict[str,
 
     def has_dot(e: Expr) -> bool:
         if e not in holds:
-            holds[e] = _is_dot(e, floats) or any(has_dot(c) for c in children(e))
+            holds[e] = _is_dot(e, operands) or any(has_dot(c) for c in children(e))
         return holds[e]
 
     def has_weights(e: Expr) -> bool:
@@ -82,7 +90,7 @@ def lines_by_kind(expr: Expr, noted: Noted, floats: frozenset[str]) -> dict[str,
                 for part in walk_expr(cond):
                     if isinstance(part, (Compare, Bool, Unary, Index)):
                         note("mask", part)
-            case _ if _is_dot(e, floats):
+            case _ if _is_dot(e, operands):
                 note("qk", e)
                 for part in _in_product(e):
                     note("scale", part)
@@ -133,19 +141,23 @@ def _floats_read(e: Expr, floats: frozenset[str]) -> frozenset[str]:
     }
 
 
-def _is_dot(e: Expr, floats: frozenset[str]) -> bool:
+def _is_dot(e: Expr, operands: frozenset[str]) -> bool:
+    """A sum along both q and k."""
     if not (isinstance(e, Call) and e.fn == "sum_over" and isinstance(e.args[0], Lambda)):
         return False
-    body = e.args[0].body
-    if any(is_reduction(part) for part in walk_expr(body)):
-        return False
-    return len(_floats_read(body, floats)) == 2 and not any(
-        isinstance(p, Select) for p in walk_expr(body)
-    )
+    (var,), body = e.args[0].params, e.args[0].body
+    along = {
+        p.base.id
+        for p in walk_expr(body)
+        if isinstance(p, Index) and isinstance(p.base, Name) and contains(p, Name(var))
+    }
+    return operands <= along
 
 
 def _in_product(dot: Expr) -> Iterator[Expr]:
-    """Multiplications of q or k before the matmul."""
+    """Multiplications of q or k as they are before the matmul."""
+    if any(is_reduction(e) or isinstance(e, Select) for e in walk_expr(dot) if e is not dot):
+        return
     for e in walk_expr(dot):
         if isinstance(e, Binary) and (
             value_of(e.left) is not None or value_of(e.right) is not None
@@ -168,8 +180,8 @@ def clauses_of(
     `rounded` are the lines that count positions in a type that does not hold them all.
     """
     found = [
-        _layout(recipe), *_heads(recipe), *_score(recipe, lines, kinds), *_extras(recipe),
-        _mask(recipe, lines), _normaliser(recipe, lines),
+        _layout(recipe), *_heads(recipe), *_before(recipe, lines), *_score(recipe, lines, kinds),
+        *_extras(recipe), _mask(recipe, lines), _normaliser(recipe, lines),
     ]  # fmt: skip
     if recipe.sink is not None:
         found.append(_sink(recipe.sink, lines.get("sink", lines.get("normaliser", ()))))
@@ -203,6 +215,34 @@ def _layout(recipe: Recipe) -> Clause:
 def _heads(recipe: Recipe) -> Iterator[Clause]:
     if recipe.kv_head != Name("h"):
         yield Clause("heads", f"query head h reads key/value head {print_expr(recipe.kv_head)}")
+
+
+def _before(recipe: Recipe, lines: Lines) -> Iterator[Clause]:
+    for role, made in (("q", recipe.q), ("k", recipe.k)):
+        if made is None:
+            continue
+        name = next(i.name for i in recipe.inputs if i.role == role)
+        loads = [e for e in walk_expr(made) if isinstance(e, Index) and e.base == Name(name)]
+        sums = [e for e in walk_expr(made) if is_reduction(e)]
+        inside = {load for s in sums for load in walk_expr(s)}
+        columns = {e.index for e in loads if e not in inside}
+        how = ["normalised over its columns"] * bool(sums) + ["rotated"] * (len(columns) > 1)
+        found: dict[Expr, Expr] = {}
+        short = _named_sums(made, found)
+        sums_in_words = "".join(f", {print_expr(n)} = {print_expr(e)}" for e, n in found.items())
+        words = (
+            f"{role} is {' and '.join(how) or 'changed'} before the product: its element at column "
+            f"dd becomes {print_expr(short)}{sums_in_words}"
+        )
+        yield Clause("before", words, lines.get(role, ()))
+
+
+def _named_sums(expr: Expr, found: dict[Expr, Expr]) -> Expr:
+    """`expr` with names for its reductions, which `found` then has."""
+    expr = map_children(expr, lambda e: _named_sums(e, found))
+    if is_reduction(expr):
+        return found.setdefault(expr, Name(f"t{len(found) + 1}" if found else "t"))
+    return expr
 
 
 def _score(recipe: Recipe, lines: Lines, kinds: Kinds) -> Iterator[Clause]:

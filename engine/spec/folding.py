@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine.cuir.nodes import Expr, Index, Name, Num, walk_expr
+from engine.cuir.nodes import Call, Expr, Index, Name, Num, walk_expr
 from engine.spec import build
 from engine.spec.symbolic import Sym
 
@@ -136,10 +136,15 @@ def folded(trace: Trace, tensor: torch.Tensor, sym: Sym, line: int | None, *, me
     return Sym(sym.shape, read, frozenset(), line)
 
 
+def is_of_angle(expr: Expr) -> bool:
+    """A sine or cosine: many instructions for each element, and far from exact at large angles."""
+    return isinstance(expr, Call) and expr.fn in ("sin", "cos")
+
+
 def _better(trace: Trace, expr: Expr, rank: int) -> bool:
     """Whether a table of `rank` dimensions is better than a formula: that sums up over constants,
-    or reads tables itself that are no smaller."""
-    if any(build.is_reduction(e) for e in walk_expr(expr)):
+    is of angles, or reads tables itself that are no smaller."""
+    if any(build.is_reduction(e) or is_of_angle(e) for e in walk_expr(expr)):
         return True
     read = [
         len(e.index) for e in walk_expr(expr)

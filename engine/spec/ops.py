@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.spec.ops_elementwise import ELEMENTWISE
 from engine.spec.ops_make import CREATION, GATHERING
+from engine.spec.ops_norm import NORMS
 from engine.spec.ops_reduce import REDUCING
 from engine.spec.ops_support import Handler, Unreadable
 from engine.spec.ops_view import COPYING_VIEWS, VIEWS
@@ -14,7 +15,7 @@ RANDOM = frozenset((
 ))  # fmt: skip
 
 HANDLERS: dict[str, Handler] = {
-    **ELEMENTWISE, **CREATION, **GATHERING, **REDUCING, **COPYING_VIEWS,
+    **ELEMENTWISE, **CREATION, **GATHERING, **REDUCING, **NORMS, **COPYING_VIEWS,
 }  # fmt: skip
 
 __all__ = ["HANDLERS", "RANDOM", "VIEWS", "Unreadable"]

@@ -22,6 +22,7 @@ from engine.spec.flex import Mod
 from engine.spec.load import surroundings
 from engine.spec.modes import OnCpu, Widen
 from engine.spec.program import Program, index_grid, program_of
+from engine.spec.prologue import rows_made
 from engine.spec.recipe import Input, Recipe
 from engine.spec.signature import Described
 from engine.spec.source import read_source
@@ -149,6 +150,7 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> Expected:
     """The recipe on `inputs` (the spec's tensors by name and layout, derived ones included)."""
     q, k, v = (canonical_layout(recipe, role, inputs).to(torch.float64) for role in ("q", "k", "v"))
     env = environment(recipe, inputs, q, k, v)
+    q, k = (operand(recipe, role, inputs, env) for role in ("q", "k"))
     head = _broadcast(evaluate(recipe.kv_head, {**env, "h": torch.arange(q.size(1))}), (q.size(1),))
     head = head.to(torch.int64)
     k, v = k[:, head], v[:, head]
@@ -174,6 +176,23 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> Expected:
         value = evaluate(recipe.output, {**own, "o": o, "d": torch.arange(o.size(-1))})
         o = _broadcast(value, tuple(o.shape)).to(torch.float64)
     return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
+
+
+def operand(
+    recipe: Recipe, role: str, inputs: Mapping[str, torch.Tensor], env: Mapping[str, Any]
+) -> torch.Tensor:
+    """q or k as it is multiplied, [B, heads, rows, D]; `env` has sizes and extra inputs."""
+    raw = canonical_layout(recipe, role, inputs).to(torch.float64)
+    made = recipe.q if role == "q" else recipe.k
+    if made is None:
+        return raw
+    name = next(i.name for i in recipe.inputs if i.role == role)
+    axes = ("b", "h", "i" if role == "q" else "j", "dd")
+    at = {
+        name: torch.arange(size, device=raw.device).reshape(-1, *[1] * (3 - place))
+        for place, (name, size) in enumerate(zip(axes, raw.shape, strict=True))
+    }
+    return rows_made(made, {**env, name: widened(inputs[name]), **at}).broadcast_to(raw.shape)
 
 
 def _kept_sum(weights: torch.Tensor, keep: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from engine.cuir.nodes import Compare, Expr, Name, Num
+from engine.cuir.nodes import Compare, Expr, Name, Num, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import SpecError
@@ -27,7 +27,7 @@ from engine.spec.compare import dims_at
 from engine.spec.derived import derived_values
 from engine.spec.divisors import nonzero_divisors
 from engine.spec.fit import NoForm, fit
-from engine.spec.folding import Tables
+from engine.spec.folding import Tables, is_of_angle
 from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
 from engine.spec.oracle import expected, wide_outputs, widened
@@ -107,6 +107,7 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
     """
     best: tuple[int, Recipe] | None = None
     failure: SpecError | None = None
+    last: tuple[Read, Recipe, Sequence[Program]] | None = None  # where there is no other way
     ways: list[tuple[Tables, bool, Sequence[Program]]]
     ways = [(Tables.FORMULAS, True, varied) for varied in variations(program)]
     ways += [(tables, True, ()) for tables in Tables]
@@ -116,6 +117,9 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
         try:
             read = read_all(program, domain, varied, tables)
             recipe = _recipe(program, read, domain, closed)
+            if _computes_angles(recipe):
+                last = last or (read, recipe, varied)
+                continue
             rank = _largest_table(recipe)
             if best is not None and best[0] <= rank:
                 continue
@@ -128,6 +132,9 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
             continue
         if rank <= 1:
             break
+    if best is None and last is not None:
+        read, recipe, varied = last
+        return _validated(program, read, recipe, domain, head_sizes, varied)
     if best is None:
         assert failure is not None
         raise failure
@@ -137,6 +144,17 @@ def _read_or_vary(program: Program, domain: Domain, head_sizes: HeadSizes) -> Re
 def _largest_table(recipe: Recipe) -> int:
     """The dimensions of the largest table that the spec builds."""
     return max((len(i.dims) for i in recipe.inputs if i.derive is not None), default=0)
+
+
+def _computes_angles(recipe: Recipe) -> bool:
+    """Whether q or k is multiplied by sines or cosines of no input for each element: any table of
+    them is better."""
+    made = (recipe.q, recipe.k)
+    return any(
+        is_of_angle(e) and not load_names(e)
+        for part in made if part is not None
+        for e in walk_expr(part)
+    )  # fmt: skip
 
 
 def _validated(
@@ -197,7 +215,10 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
     sink = None if read.sink is None else clean(read.sink)
     output = clean(read.after)
     kv_head = clean(read.kv_head)
-    read_by = (keep, score, sink or OUTPUT, output, kv_head)
+    made_q, made_k = (
+        None if e is None else with_forms(e, forms) for e in (read.made_q, read.made_k)
+    )
+    read_by = (keep, score, sink or OUTPUT, output, kv_head, made_q or OUTPUT, made_k or OUTPUT)
     used = frozenset().union(*map(load_names, read_by))
     return Recipe(
         source=program.source.kind,
@@ -208,6 +229,8 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         kv_head=kv_head,
         output_dims=_output_dims(program, read),
         empty_rows="never",
+        q=made_q,
+        k=made_k,
         sink=sink,
         output=output,
         merged=program.source.merged,
@@ -225,6 +248,7 @@ def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form]
     """Closed forms of constant tables, where wanted, and an input for each table without one."""
     parts = [read.score, read.keep, read.after, read.kv_head, *read.late_masks]
     parts += [read.sink] if read.sink is not None else []
+    parts += [e for e in (read.made_q, read.made_k) if e is not None]
     names = sorted(frozenset().union(*(load_names(e) for e in parts)))
     sizes = read.sizes
     forms: dict[str, Form] = {}

@@ -14,12 +14,13 @@ from engine.errors import SpecError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import rename
-from engine.spec.clauses import lines_by_kind
+from engine.spec.clauses import lines_by_kind, lines_of
 from engine.spec.declared import roles_by_place
 from engine.spec.fit import Mismatch, NoForm, unify
 from engine.spec.folding import Tables
 from engine.spec.oracle import vmapped_mods
 from engine.spec.program import Program, broadcast_mods, varied_name
+from engine.spec.prologue import Unprepared
 from engine.spec.refusals import Reason, reason_of, unread_op
 from engine.spec.roles import Reading, read_output
 from engine.spec.size_values import SizesByName, symbolic_math
@@ -132,7 +133,11 @@ def trace_once(
     found = {load.base for load in (reading.q, reading.k, reading.v)}
     if plain and {Name(name) for name in plain} != found:
         raise _varies(program, "q, k and v are not the first three inputs")
-    lines = lines_by_kind(expr, trace.lines, floats)
+    bases = (reading.q.base, reading.k.base)
+    names = frozenset(base.id for base in bases if isinstance(base, Name))
+    lines = lines_by_kind(expr, trace.lines, floats, names)
+    for role, side in zip("qk", reading.sides, strict=True):
+        lines[role] = lines_of(side, trace.lines)
     reading = _by_roles(program, reading, dims)
     return Traced(trace, reading, dims, role_sizes(program, reading, dims), lines)
 
@@ -160,6 +165,8 @@ def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Re
         sink=None if reading.sink is None else called(reading.sink),
         after=called(reading.after),
         kv_head=called(reading.kv_head),
+        made_q=None if reading.made_q is None else called(reading.made_q),
+        made_k=None if reading.made_k is None else called(reading.made_k),
     )
 
 
@@ -204,7 +211,8 @@ def explain(program: Program, trace: Trace, problem: NotAttention, whole: Expr) 
             if leaf is not None and leaf.deps & trace.floats:
                 reason = unread_op(leaf.op, leaf.deps)
                 return trace.error(reason.words, leaf.line, reason.fix)
-    reason = reason_of(whole, trace.floats) or Reason(problem.message, problem.fix, about)
+    known = None if isinstance(problem, Unprepared) else reason_of(whole, trace.floats)
+    reason = known or Reason(problem.message, problem.fix, about)
     lines = sorted({n for e in walk_expr(reason.part or about) for n in trace.lines.get(e, ())})
     return trace.error(reason.words, lines[-1] if lines else program.source.line, reason.fix)
 
@@ -274,6 +282,8 @@ class Read:
     sink: Expr | None
     after: Expr
     kv_head: Expr
+    made_q: Expr | None
+    made_k: Expr | None
 
 
 def read_all(
@@ -300,6 +310,8 @@ def read_all(
             (other.q.base, other.k.base, other.v.base, other.output)
             != (first.q.base, first.k.base, first.v.base, first.output)
             or (other.weight is None) != (first.weight is None)
+            or (other.made_q is None) != (first.made_q is None)
+            or (other.made_k is None) != (first.made_k is None)
             or (other.sink is None) != (first.sink is None)
             or len(other.late_masks) != len(first.late_masks)
         ):
@@ -319,6 +331,8 @@ def read_all(
             ) from None
 
     weights = [r.weight for r in readings if r.weight is not None]
+    queries = [r.made_q for r in readings if r.made_q is not None]
+    keys = [r.made_k for r in readings if r.made_k is not None]
     sinks = [r.sink for r in readings if r.sink is not None]
     return Read(
         traced,
@@ -331,6 +345,8 @@ def read_all(
         one("sink", sinks) if len(sinks) == len(readings) else None,
         one("output", [r.after for r in readings]),
         one("head of k and v", [r.kv_head for r in readings]),
+        one("change of q", queries) if queries else None,
+        one("change of k", keys) if keys else None,
     )  # fmt: skip
 
 

@@ -1,10 +1,10 @@
 """The recipe: what a spec asks of an attention kernel, read from its traced graph.
 
 All expressions are CuIR expressions (engine.cuir.nodes) over these free names:
-`x` (the raw dot product <q_i, k_j>, before any scale), `s` (the finished score, in `weight` only),
-`o` and `d` (an element of the normalised output and its column, in `output` only), `b`, `h`, `i`,
-`j` (batch, query head, query row, key row), the sizes `B`, `Hq`, `Hkv`, `Nq`, `Nk`, `D`, `Dv`, and
-`Index(Name(input), ...)` loads of extra inputs.
+`x` (the dot product <q_i, k_j> of what q and k become, before any scale), `s` (the finished score,
+in `weight` only), `o` and `d` (an element of the normalised output and its column, in `output`
+only), `b`, `h`, `i`, `j` (batch, query head, query row, key row), the sizes `B`, `Hq`, `Hkv`, `Nq`,
+`Nk`, `D`, `Dv`, and `Index(Name(input), ...)` loads of extra inputs.
 """
 
 from __future__ import annotations
@@ -82,10 +82,15 @@ class Recipe:
     # Sizes that the spec declares equal by giving them one name, such as Nq == Nk.
     constraints: tuple[Expr, ...] = ()
     clauses: tuple[Clause, ...] = field(default=())
+    # What an element of q becomes before the product, over b, h, i and its column dd; of k, over b,
+    # j, dd and its own head h. Loads of q and k have the dimensions of the inputs, in their order;
+    # `sum_over(lambda c: ..., n)` and `max_over` run over columns. None: the element itself.
+    q: Expr | None = None
+    k: Expr | None = None
 
     def expressions(self) -> tuple[Expr, ...]:
         """What is computed per element or per row."""
-        parts = (self.score, self.keep, self.weight, self.sink, self.output)
+        parts = (self.q, self.k, self.score, self.keep, self.weight, self.sink, self.output)
         return tuple(part for part in parts if part is not None)
 
     @property

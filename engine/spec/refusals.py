@@ -1,9 +1,9 @@
 """What a spec holds that no rule reads, in the words of the field.
 
 A traced output that is not attention as a recipe says it is looked through once more, for what
-published attention functions have: a paged cache, rotary embeddings, norms of q and k, a second
-product in the score, scores of several heads mixed, a choice by the scores themselves, a gate on
-the output, two attentions. The first that is found is the reason.
+published attention functions have: a paged cache, a second product in the score, scores of several
+heads mixed, a choice by the scores themselves, a gate on the output, two attentions. The first that
+is found is the reason.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.cuir.nodes import Call, Expr, Index, Lambda, Name, Select, walk_expr
-from engine.spec.build import is_reduction
 
 LLM = "write it outside the spec, or use --transfer llm"
 OPS = {
@@ -21,8 +20,6 @@ OPS = {
     "sort": "the scores of a row are sorted",
     "argsort": "the scores of a row are sorted",
     "argmax": "the highest score of a row is chosen",
-    "native_layer_norm": "{} is normalised (a layer norm)",
-    "linalg_vector_norm": "{} is normalised (by its norm)",
     "native_group_norm": "{} is normalised (a group norm)",
     "convolution": "a convolution of {}",
     "cumsum": "a running sum of {}",
@@ -80,8 +77,6 @@ def reason_of(expr: Expr, floats: frozenset[str]) -> Reason | None:
     for product in (*scores, *(p for p in found if p not in scores)):
         inner = product in scores
         reason = _paged(product) or _joined(product, inner)
-        if reason is None and inner:
-            reason = _rotated(product) or _normalised(product)
         if reason is not None:
             return reason
     return _chosen(expr, floats) or _several(expr, scores, floats) or _mixed(scores, found)
@@ -151,31 +146,6 @@ def _joined(product: Product, columns: bool) -> Reason | None:
             f"rows are joined from two inputs ({names}): a second set of keys or queries",
             "join them before the attention, and pass the whole", e,
         )  # fmt: skip
-    return None
-
-
-def _rotated(product: Product) -> Reason | None:
-    for name in sorted(product.bases):
-        places = {_places(x, product.var) for x in product.loads if _base(x) == name}
-        if len(places) > 1:
-            return Reason(
-                f"channels of {name} are mixed before it is multiplied (a rotary embedding)",
-                f"rotate {name} before the attention, and pass the result", product.call,
-            )  # fmt: skip
-    return None
-
-
-def _normalised(product: Product) -> Reason | None:
-    for e in walk_expr(product.body):
-        if not is_reduction(e):
-            continue
-        own = {_base(x) for x in _loads(e, product.bases)}
-        if len(own) == 1:
-            (name,) = own
-            return Reason(
-                f"{name} is normalised before it is multiplied (QK-norm)",
-                f"normalise {name} before the attention, and pass the result", e,
-            )  # fmt: skip
     return None
 
 

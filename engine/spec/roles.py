@@ -29,6 +29,15 @@ from engine.spec.factors import (
     split_mask,
     without_guards,
 )  # fmt: skip
+from engine.spec.prologue import (
+    COLUMN,
+    Product,
+    Side,
+    by_key_head,
+    product_of,
+    products,
+    sides_of,
+)
 from engine.spec.weights import (
     LLM,
     NotAttention,
@@ -56,6 +65,9 @@ class Reading:
     raw_score: Expr
     raw_weight: Expr  # with masks and all, for the lines of clauses
     scores: int  # how many keys the sum runs over
+    made_q: Expr | None  # what an element of q becomes before the product, over b, h, i and dd
+    made_k: Expr | None  # and of k, over b, j, dd and its own head h
+    sides: tuple[Expr, Expr]  # both as they were traced, for the lines of clauses
 
 
 def read_output(
@@ -115,15 +127,16 @@ def _read_output(
                 "rows are normalised by something else than the sum of their weights, or the "
                 "output is scaled by a row's own values", LLM, f.base,
             )  # fmt: skip
-    dots = _dots(product(weights), j, floats)
-    if not dots:
+    found_products = products(product(weights), j, floats)
+    if not found_products:
         raise _no_matmul(expr, floats)
-    q, k, dims = _operands(dots, j)
+    q_side, k_side = _operands(found_products, outputs, j, floats)
+    q, k = q_side.load, k_side.load
     if len({q.base, k.base, v.base}) != 3:
         raise NotAttention(
             "the same input serves as two of q, k and v", "pass it as two inputs of the spec"
         )
-    place = _places(q, k, v, outputs, d, j, dims, inputs)
+    place = _places(q, k, v, outputs, d, j, COLUMN, inputs)
     kv_head, v_head = _head(k, place), _head(v, place)
     if v_head != kv_head:
         raise NotAttention("k and v use different heads for the same query head", LLM)
@@ -136,7 +149,7 @@ def _read_output(
     for factor in weights:
         match factor.base:
             case Select(cond, Num(1), Num(0)) if not factor.inverse and not _has_product(
-                cond, floats
+                cond, j, floats
             ):
                 masks.append(placed(cond))
             case _:
@@ -167,6 +180,9 @@ def _read_output(
     return Reading(
         q, k, v, score, keep, tuple(map(placed, found_weights.late)), weight, sink, after,
         rename(kv_head, place), order, raw_score, placed(raw), _extent(summed),
+        None if q_side.made is None else rename(q_side.made, place),
+        None if k_side.made is None else by_key_head(rename(k_side.made, place), kv_head),
+        (found_products[0].q, found_products[0].k),
     )  # fmt: skip
 
 
@@ -232,69 +248,30 @@ def _value_load(
 # --- the first matmul ----------------------------------------------------------------------------
 
 
-def _loads_in(expr: Expr, var: str, floats: frozenset[str]) -> list[Index]:
-    return [
-        f.base for f in factors(expr)
-        if isinstance(f.base, Index) and isinstance(f.base.base, Name) and not f.inverse
-        and f.base.base.id in floats and mentions(f.base, var)
-    ]  # fmt: skip
+def _has_product(expr: Expr, j: str, floats: frozenset[str]) -> bool:
+    return bool(products(expr, j, floats))
 
 
-def _is_dot(expr: Expr, floats: frozenset[str]) -> bool:
-    if not (isinstance(expr, Call) and expr.fn == "sum_over" and isinstance(expr.args[0], Lambda)):
-        return False
-    (var,), body = expr.args[0].params, expr.args[0].body
-    return len(_loads_in(body, var, floats)) >= 2
-
-
-def _has_product(expr: Expr, floats: frozenset[str]) -> bool:
-    return any(_is_dot(e, floats) for e in walk_expr(expr))
-
-
-def _dots(expr: Expr, j: str, floats: frozenset[str]) -> list[Call]:
-    """The products over the head dimension, their factors pulled out, each once."""
-    out: dict[Call, None] = {}
-    for e in walk_expr(expr):
-        if _is_dot(e, floats):
-            for f in factors(e):
-                if _is_dot(f.base, floats) and isinstance(f.base, Call):
-                    out[f.base] = None
-    return list(out)
-
-
-def _operands(dots: list[Call], j: str) -> tuple[Index, Index, str]:
-    """q's load, k's load and the bound variable of the one product."""
-    forms = set()
-    for dot in dots:
-        assert isinstance(dot.args[0], Lambda)
-        (var,), body = dot.args[0].params, dot.args[0].body
-        parts = factors(body)
-        if len(parts) != 2 or not all(isinstance(p.base, Index) and not p.inverse for p in parts):
-            raise NotAttention(
-                "q or k is changed per channel before they are multiplied", LLM, body
-            )
-        a, b = (p.base for p in parts)
-        assert isinstance(a, Index) and isinstance(b, Index)
-        if Name(j) in a.index and Name(j) not in b.index:
-            a, b = b, a
-        if Name(j) not in b.index or mentions(a, j):
-            raise NotAttention(
-                "one product of the score does not run over the keys of v", LLM, body
-            )
-        channel = {var: Name("dd")}
-        forms.add((rename(a, channel), rename(b, channel)))
+def _operands(
+    found: list[Product], outputs: tuple[str, ...], j: str, floats: frozenset[str]
+) -> tuple[Side, Side]:
+    """q's side and k's side of the one product."""
+    forms = {sides_of(item, outputs, j, floats) for item in found}
     if len(forms) > 1:
         raise NotAttention("the score holds more than one product of q and k", LLM)
     ((q, k),) = forms
-    return q, k, "dd"  # type: ignore[return-value]
+    if Name(j) not in k.load.index or mentions(q.load, j):
+        raise NotAttention(
+            "one product of the score does not run over the keys of v", LLM, k.made or k.load
+        )
+    return q, k
 
 
 def _with_x(value: Expr, j: str, floats: frozenset[str]) -> Expr:
     """Every product of q and k replaced by x, its scalar factors kept."""
-    if _is_dot(value, floats):
-        return product([
-            Factor(Name("x"), f.inverse) if _is_dot(f.base, floats) else f for f in factors(value)
-        ])  # fmt: skip
+    found = product_of(value, j, floats)
+    if found is not None:
+        return product([*found.scalars, Factor(Name("x"))])
     return map_children(value, lambda e: _with_x(e, j, floats))
 
 

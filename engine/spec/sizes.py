@@ -9,29 +9,30 @@ from engine.spec.source import TensorParameter
 
 # Nq < Nk and Nq > Nk both occur; no size divides another by accident; group sizes differ; lengths,
 # and head counts, of both parities and of every remainder by 4, also where a spec has one length;
-# no D is a square, for a scale that is a power of two folds into others.
+# no D is a square, for a scale that is a power of two folds into others, and all are multiples of
+# eight, as those of kernels, for a spec that rotates a half or a quarter of the columns in pairs.
 TRACE_SIZES: tuple[Mapping[str, int], ...] = (
-    {"B": 5, "Hq": 21, "Hkv": 7, "Nq": 13, "Nk": 24, "D": 18, "Dv": 11},
+    {"B": 5, "Hq": 21, "Hkv": 7, "Nq": 13, "Nk": 24, "D": 32, "Dv": 11},
     {"B": 3, "Hq": 10, "Hkv": 5, "Nq": 26, "Nk": 23, "D": 8, "Dv": 7},
-    {"B": 7, "Hq": 15, "Hkv": 3, "Nq": 16, "Nk": 22, "D": 10, "Dv": 13},
-    {"B": 5, "Hq": 24, "Hkv": 6, "Nq": 21, "Nk": 13, "D": 22, "Dv": 9},
+    {"B": 7, "Hq": 15, "Hkv": 3, "Nq": 16, "Nk": 22, "D": 40, "Dv": 13},
+    {"B": 5, "Hq": 24, "Hkv": 6, "Nq": 21, "Nk": 13, "D": 56, "Dv": 9},
 )
 # Checked, not fitted: another order of magnitude between sizes, one row, equal lengths, one head.
 CHECK_SIZES: tuple[Mapping[str, int], ...] = (
     {"B": 2, "Hq": 8, "Hkv": 2, "Nq": 21, "Nk": 47, "D": 16, "Dv": 24},
     {"B": 1, "Hq": 3, "Hkv": 1, "Nq": 37, "Nk": 9, "D": 32, "Dv": 4},
-    {"B": 2, "Hq": 2, "Hkv": 2, "Nq": 33, "Nk": 33, "D": 4, "Dv": 4},
-    {"B": 1, "Hq": 5, "Hkv": 5, "Nq": 1, "Nk": 27, "D": 6, "Dv": 6},
+    {"B": 2, "Hq": 2, "Hkv": 2, "Nq": 33, "Nk": 33, "D": 8, "Dv": 8},
+    {"B": 1, "Hq": 5, "Hkv": 5, "Nq": 1, "Nk": 27, "D": 24, "Dv": 24},
 )
 # Every remainder of a length by 2 to 8, and the ends and middles of tiles of 16 and 64.
 REMAINDER_SIZES: tuple[Mapping[str, int], ...] = (
     {"B": 1, "Hq": 4, "Hkv": 2, "Nq": 16, "Nk": 64, "D": 8, "Dv": 8},
-    {"B": 2, "Hq": 6, "Hkv": 3, "Nq": 24, "Nk": 18, "D": 4, "Dv": 12},
-    {"B": 1, "Hq": 7, "Hkv": 1, "Nq": 20, "Nk": 20, "D": 6, "Dv": 4},
-    {"B": 3, "Hq": 1, "Hkv": 1, "Nq": 10, "Nk": 35, "D": 4, "Dv": 4},
-    {"B": 1, "Hq": 12, "Hkv": 4, "Nq": 2, "Nk": 130, "D": 4, "Dv": 4},
-    {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 79, "Nk": 6, "D": 4, "Dv": 4},
-    {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 12, "Nk": 191, "D": 4, "Dv": 4},
+    {"B": 2, "Hq": 6, "Hkv": 3, "Nq": 24, "Nk": 18, "D": 8, "Dv": 12},
+    {"B": 1, "Hq": 7, "Hkv": 1, "Nq": 20, "Nk": 20, "D": 24, "Dv": 8},
+    {"B": 3, "Hq": 1, "Hkv": 1, "Nq": 10, "Nk": 35, "D": 8, "Dv": 8},
+    {"B": 1, "Hq": 12, "Hkv": 4, "Nq": 2, "Nk": 130, "D": 8, "Dv": 8},
+    {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 79, "Nk": 6, "D": 8, "Dv": 8},
+    {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 12, "Nk": 191, "D": 8, "Dv": 8},
 )
 
 

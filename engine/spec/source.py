@@ -18,8 +18,8 @@ from engine.scalar_algebra.kinds import INDEX_NAMES, SIZE_NAMES
 
 EAGER, FLEX = "attention", "attention_mods"
 SIZE_PARAMETERS = ("Nq", "Nk", "D", "Hq", "Hkv", "B")
-OWN_NAMES = frozenset(("x", "s", "o", "d", *INDEX_NAMES, *SIZE_NAMES))
-"""What the expressions of a recipe mean by themselves: product, score, output, places, sizes."""
+OWN_NAMES = frozenset(("x", "s", "o", "d", "dd", "c", "c2", "c3", *INDEX_NAMES, *SIZE_NAMES))
+"""What recipes mean by themselves: product, score, output, columns, places, sizes."""
 _DTYPES = {
     "Float": "T", "Float16": "T", "BFloat16": "T", "Float32": "f32", "Float64": "f32",
     "Int": "i32", "Int32": "i32", "Int64": "i64", "Int16": "i32", "Int8": "i32", "UInt8": "i32",

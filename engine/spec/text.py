@@ -20,6 +20,7 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
     def text(expr: Expr | None) -> str | None:
         return None if expr is None else print_expr(expr)
 
+    before = {"q": recipe.q, "k": recipe.k}
     return {
         "schema": SCHEMA,
         "source": recipe.source,
@@ -38,6 +39,7 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
         "keep": text(recipe.keep),
         "weight": text(recipe.weight),
         "kv_head": text(recipe.kv_head),
+        **{role: print_expr(made) for role, made in before.items() if made is not None},
         "output_dims": list(recipe.output_dims),
         "empty_rows": recipe.empty_rows,
         "sink": text(recipe.sink),
@@ -77,6 +79,8 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
             weight=None if data["weight"] is None else _expr(data["weight"]),
             kv_head=_expr(data["kv_head"]),
             output_dims=tuple(map(str, data["output_dims"])),
+            q=_expr(data["q"]) if "q" in data else None,
+            k=_expr(data["k"]) if "k" in data else None,
             empty_rows=_one_of(data["empty_rows"], get_args(EmptyRows)),
             sink=None if data["sink"] is None else _expr(data["sink"]),
             output=_expr(data["output"]),

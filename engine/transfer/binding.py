@@ -74,11 +74,22 @@ class Workspace:
 
 
 @dataclass(frozen=True, slots=True)
+class Scratch:
+    """`field` is a contiguous tensor that the caller allocates, with nothing in it, and that each
+    launch fills and reads: `dims` are sizes, `dtype` is T."""
+
+    field: str
+    dims: tuple[str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
 class Binding:
     tensors: tuple[TensorField, ...]
     sizes: tuple[SizeField, ...]
     scalars: tuple[ScalarField, ...]
     workspace: Workspace | None = None
+    scratch: tuple[Scratch, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         out = self._plain()
@@ -88,6 +99,10 @@ class Binding:
                 "field": space.field, "dims": list(space.dims), "planned": space.planned,
                 "slots": space.slots,
             }  # fmt: skip
+        if self.scratch:
+            out["scratch"] = [
+                {"field": s.field, "dims": list(s.dims), "dtype": s.dtype} for s in self.scratch
+            ]
         return out
 
     def _plain(self) -> dict[str, object]:
@@ -118,6 +133,9 @@ class Binding:
             tuple(SizeField(s["field"], s["size"]) for s in data["sizes"]),
             tuple(ScalarField(s["field"], parse_expr(s["value"])) for s in data["scalars"]),
             _workspace(data.get("workspace")),
+            tuple(
+                Scratch(s["field"], tuple(s["dims"]), s["dtype"]) for s in data.get("scratch", ())
+            ),
         )
 
 

@@ -64,6 +64,9 @@ def fill_arguments(
         shape = [_size(d, {**sizes, space.slots: slots}) for d in space.dims]
         fields[space.field] = torch.full(shape, UNFILLED, dtype=torch.int32, device=device)
         fields |= {space.planned: 0, space.slots: slots}
+    for made in binding.scratch:
+        shape = [_size(d, sizes) for d in made.dims]
+        fields[made.field] = torch.full(shape, math.nan, dtype=output_dtype, device=device)
     return Arguments(fields, outputs)
 
 

@@ -79,9 +79,8 @@ def find_attention(module: Module) -> Attention:
     kernels = [f for f in module.functions if f.kind == "kernel"]
     hosts = [f for f in module.functions if f.kind == "host"]
     if len(kernels) > 1:
-        # Other kernels may prepare or finish the work of the one that holds the softmax.
-        statements_of = {f.name: walk_block(f.body, (f.name,)) for f in kernels}
-        kernels = [f for f in kernels if any(_is_row_max(s) for _, s in statements_of[f.name])]
+        # Other kernels may prepare or finish the work of the one that multiplies and reduces.
+        kernels = [f for f in kernels if _multiplies(f) and find_sites(module, f.name)]
     if len(kernels) != 1 or len(hosts) != 1:
         raise TransferError(
             f"rules carry programs with one kernel and one launch; this one has {len(kernels)} "
@@ -105,6 +104,11 @@ def find_attention(module: Module) -> Attention:
     return Attention(
         kernel.name, host.name, sites, schedule, batch, head, kv_head, fields, accumulator, layout
     )
+
+
+def _multiplies(kernel: Function) -> bool:
+    statements = walk_block(kernel.body, (kernel.name,))
+    return any(isinstance(s, Do) and s.call.fn in MATMULS for _, s in statements)
 
 
 def find_sites(module: Module, kernel: str) -> tuple[Site, ...]:

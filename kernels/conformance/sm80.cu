@@ -185,6 +185,30 @@ __global__ void dense(const __grid_constant__ Case c) {
        }));
 }
 
+// load_lines of t[0] [n0, N] at row n1, turned by n2: t[3] [3, 16, N] as it is, with what maps of row
+// values (t[1]), column values (t[2]), sums and maxima make of it, and with neighbours exchanged; and
+// stored to t[4] [n0, N].
+template <typename E, int N>
+__global__ void lines(const __grid_constant__ Case c) {
+  using L = Lines<16, N, 4>;
+  const auto view = gmem<E>(c.t[0], c.n[0], N);
+  const auto x = load_lines<L>(view.tile(c.n[1]), c.n[2]);
+  const auto r = load_rows<L>(gmem<float>(c.t[1], c.n[0]).tile(c.n[1]));
+  const auto u = load_cols<L>(gmem<float>(c.t[2], N).tile(0));
+  const auto total = row_reduce(row_sum(x, zeros<RowOf<L>>()));
+  const auto top = row_max(x, fill<RowOf<L>>(-1.0f));
+  const auto whole = map(total, top, [&](float sum, float most) { return sum + 100.0f * most; });
+  const auto out = gmem<float>(c.t[3], 3, 16, N);
+  store(out.tile(0, 0), x);
+  store(out.tile(2, 0), map(swap_neighbours(x), swap_neighbours(u),
+                            [&](float e, float b) { return 10.0f * e + b; }));
+  store(out.tile(1, 0), map(x, r, u, whole, at(c.n[1], 0),
+                            [&](float e, float a, float b, float w, int i, int j) {
+                              return i == j ? 0.5f : e * a + b + w;
+                            }));
+  store(gmem<E>(c.t[4], c.n[0], N).tile(c.n[1]), x);
+}
+
 // zeros, fill, map and keep in all their forms: s = t[0] [M, N], rows r = t[1], columns u = t[2]
 // (integers), origin (n0, n1); results in t[3] [16, M, N] and t[4] [4, quad lane or thread / 4, ..].
 template <int M, int N, int WARPS>

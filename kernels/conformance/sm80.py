@@ -30,6 +30,7 @@ except ImportError:
 
 import record
 from sm80_compared import Test, call
+from sm80_lines import lines
 from sm80_loads import claims, dense_tiles, lists, loads, vectors
 from sm80_scalars import scalar_functions
 from sm80_tiles import copies, copies_of_rows, maps, matmuls, reductions, stores
@@ -43,7 +44,7 @@ UNITS = 12  # translation units, compiled as many at once as there are cores
 def all_tests() -> list[Test]:
     parts = (
         copies, copies_of_rows, matmuls, stores, vectors, dense_tiles, maps, reductions, loads,
-        lists, claims, scalar_functions,
+        lines, lists, claims, scalar_functions,
     )  # fmt: skip
     return [test for part_ in parts for test in part_()]
 

@@ -112,7 +112,9 @@ def load_rows(part: Any, out: TileType, layout: Layout, tile: GmemTile) -> RegTi
 
 
 def load_cols(part: Any, out: TileType, layout: Layout, tile: GmemTile) -> RegTile:
-    return RegTile(out, _vector(part, tile, tile.row, out.layout.cols)[None, :], part.step)
+    # Columns before the first are as absent as those past the last.
+    there = GmemTile(tile.view, tile.index, max(tile.row, 0))
+    return RegTile(out, _vector(part, there, tile.row, out.layout.cols)[None, :], part.step)
 
 
 def load_tile(part: Any, out: TileType, layout: Layout, tile: GmemTile, column: int) -> RegTile:
@@ -127,6 +129,25 @@ def load_tile(part: Any, out: TileType, layout: Layout, tile: GmemTile, column: 
             start:stop, left:right
         ]
     return RegTile(out, data, part.step)
+
+
+def load_lines(part: Any, out: TileType, layout: Layout, tile: GmemTile, turn: int) -> RegTile:
+    if turn < 0:
+        raise part.program.stop("bad_value", part.path, f"turns rows by {turn} columns", part)
+    first, count = rows_of(part, out.layout)
+    source, start, stop = touch_tile(part, tile, tile.row + first, count)
+    columns = (torch.arange(out.layout.cols) + turn) % max(source.shape[-1], 1)
+    data = torch.zeros(count, out.layout.cols, dtype=source.dtype)
+    if stop > start:
+        row = tile.row + first
+        data[start - row : stop - row] = source[start:stop, columns]
+    return RegTile(out, data, part.step)
+
+
+def swap_neighbours(part: Any, out: TileType, tile: RegTile) -> RegTile:
+    data = free(part, tile)
+    swapped = data.reshape(data.shape[0], -1, 2).flip(-1).reshape(data.shape)
+    return RegTile(out, swapped, part.step)
 
 
 def _vector(part: Any, tile: GmemTile, first: int, count: int) -> Tensor:

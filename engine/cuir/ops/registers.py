@@ -39,7 +39,10 @@ def _fits_thread(context: RuleContext, tile: TileType) -> TileType:
     return tile
 
 
-def needs_of(layout: Layout) -> str:
+LINES = "lines"
+
+
+def needs_of(layout: Layout) -> str | None:
     """The instruction that a layout belongs to."""
     return layout.family.needs
 
@@ -224,7 +227,7 @@ def _convert(context: RuleContext, tile: Type, dtype: Type, layout: Type) -> Typ
         return Unknown()
     if isinstance(layout, NameType) and layout.name != "a_operand":
         mismatch("convert's layout is a_operand")
-    if tile.layout.role != "acc" or tile.dtype != "f32":
+    if tile.layout.role != "acc" or tile.dtype != "f32" or tile.layout.family.a is None:
         mismatch(f"convert takes an f32 accumulator, not {tile}", "layout_mismatch")
     if tile.layout.cols % 16:
         mismatch(
@@ -272,11 +275,36 @@ def _load_tile(context: RuleContext, layout: Type, tile: Type, column: Type) -> 
             "but its last two dimensions"
         )
     made = layout.layout
-    if made.role != "acc":
+    if made.role != "acc" or made.family.name == LINES:
         mismatch(f"load_tile fills an accumulator, not {made}", "layout_mismatch")
     if not context.arch.has(needs_of(made)):
         mismatch(f"{context.arch.name} has no {needs_of(made)}, which {made} is for", "not_on_arch")
     return TileType(made, loaded_as(tile.view.dtype))
+
+
+def _load_lines(context: RuleContext, layout: Type, tile: Type, turn: Type) -> Type:
+    if not isinstance(layout, LayoutValue) or not isinstance(tile, GmemTileType):
+        return Unknown()
+    if tile.vector:
+        mismatch(
+            f"load_lines takes rows of a matrix, and {tile.view.field} gives a vector: index all "
+            "but its last two dimensions"
+        )
+    made = layout.layout
+    if made.role != "acc" or made.family.name != LINES:
+        mismatch(f"load_lines fills whole rows ({LINES}), not {made}", "layout_mismatch")
+    if loaded_as(tile.view.dtype) != "f32":
+        mismatch(f"load_lines takes floats, and {tile.view.field} holds {tile.view.dtype}")
+    return _fits_thread(context, TileType(made, "f32"))
+
+
+def _swap_neighbours(context: RuleContext, tile: Type) -> Type:
+    if not isinstance(tile, TileType):
+        return Unknown()
+    layout = tile.layout
+    if layout.family.name != LINES or layout.role == "row":
+        mismatch(f"swap_neighbours takes {LINES} or a column vector of theirs, not {tile}")
+    return tile
 
 
 OPS = (
@@ -372,7 +400,8 @@ OPS = (
         kind="tile:{src}", cost="load_vector", lift="load_cols<{L}>({src:region})",
         lower="load_cols[{L}]({src})",
         traits=(Trait.BY_COLUMN,),
-        doc="A column vector from global memory: one value for each key of a tile; 0 outside.",
+        doc="A column vector from global memory: one value for each column of a tile; 0 outside, "
+            "before the first too.",
     ),
     op(
         "load_tile[layout: layout](tile: tile, column: int)", "registers", rule=_load_tile,
@@ -383,5 +412,22 @@ OPS = (
         doc="An element of global memory for each of an accumulator's: the tile's rows, from "
             "`column` on; 0 outside. On the device it stays in memory until `map` or `keep` takes "
             "it up, two neighbours in one access where strides and alignment allow.",
+    ),
+    op(
+        "load_lines[layout: layout](tile: tile, turn: int)", "registers", rule=_load_lines,
+        execute="registers:load_lines", who=Who.PART, effects=(Effect.READS_GLOBAL,),
+        kind="tile:f32", cost="load_lines", lift="load_lines<{L}>({src:region}, {turn})",
+        lower="load_lines[{L}]({src}, {turn})",
+        doc="Whole rows in registers, widened: the tile's, turned left by `turn` columns (0 or "
+            "more), so that column `turn` of the tensor comes first and its first column after its "
+            "last. 16 bytes in one access where strides and alignment allow; absent rows are 0.",
+    ),
+    op(
+        "swap_neighbours(tile: reg)", "registers", rule=_swap_neighbours,
+        execute="registers:swap_neighbours", who=Who.PART,
+        kind="tile:f32", cost="nothing", lift="swap_neighbours({x:tile})",
+        lower="swap_neighbours({x})",
+        doc="Lines, or a column vector of theirs, with columns 0 and 1 exchanged, 2 and 3, and so "
+            "on.",
     ),
 )  # fmt: skip

@@ -124,6 +124,7 @@ WORDS = (
     Word("mma_a", "layout", ("MmaA",), "MmaA"),
     Word("wgmma_acc", "layout", ("WgmmaAcc",), "WgmmaAcc"),
     Word("wgmma_a", "layout", ("WgmmaA",), "WgmmaA"),
+    Word("lines", "layout", ("Lines",), "Lines"),
     Word("row_of", "layout", ("RowOf",), "RowOf"),
     Word("col_of", "layout", ("ColOf",), "ColOf"),
     Word("LOG2E", "f32", ("LOG2E",), "LOG2E"),

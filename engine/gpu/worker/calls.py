@@ -36,6 +36,7 @@ class Call:
     outputs: dict[str, Guarded]
     workspace: Guarded | None = None
     planned: str = ""
+    scratch: dict[str, Guarded] = field(default_factory=dict)
     lies: int = UNFILLED
     _before: dict[str, Tensor] = field(default_factory=dict)
 
@@ -52,8 +53,9 @@ class Call:
         return status
 
     def blank(self, *, workspace: bool = True) -> None:
-        """Fill the outputs with NaN, and the workspace with what `lies` in it."""
-        for output in self.outputs.values():
+        """Fill the outputs and what kernels hand on with NaN, and the workspace with what `lies` in
+        it."""
+        for output in (*self.outputs.values(), *self.scratch.values()):
             output.buffer.fill_(0xFF)
         if self.workspace is not None and workspace:
             self.workspace.buffer.fill_(0xFF)
@@ -77,8 +79,8 @@ class Call:
         return [bits(o.tensor).clone() for o in self.outputs.values()]
 
     def touched_outside(self) -> dict[str, int]:
-        """Bytes changed outside each output and the workspace, where any were."""
-        written = dict(self.outputs)
+        """Bytes changed outside of what the kernel may write, by what it is, where any were."""
+        written = {**self.outputs, **self.scratch}
         if self.workspace is not None:
             written["workspace"] = self.workspace
         return {n: c for n, o in written.items() if (c := o.touched_outside())}
@@ -139,6 +141,10 @@ def make_call(
         shape = [int(evaluate(parse_expr(d, "dimension"), known)) for d in space.dims]
         call.workspace, call.planned = guarded(shape, torch.int32, device), space.planned
         fields |= {space.field: call.workspace.tensor, space.planned: 0, space.slots: slots}
+    for row in binding.scratch:
+        passed = guarded([_size(d, sizes) for d in row.dims], dtype, device)
+        call.scratch[row.field] = passed
+        fields[row.field] = passed.tensor
     return call
 
 

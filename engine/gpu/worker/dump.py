@@ -28,6 +28,7 @@ def dump_cases(subject: Subject, path: Path) -> None:
         written = {item.field for item in subject.binding.tensors if item.output}
         if subject.binding.workspace is not None:
             written.add(subject.binding.workspace.field)
+        written |= {row.field for row in subject.binding.scratch}
         fields: dict[str, Any] = {}
         for name, value in call.fields.items():
             if isinstance(value, Tensor):

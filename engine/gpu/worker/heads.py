@@ -10,6 +10,8 @@ from torch import Tensor
 
 from engine.cuir.scalar import evaluate
 from engine.gpu.worker.specrun import SpecRun
+from engine.spec.prologue import rows_made
+from engine.spec.recipe import Recipe
 
 BAND = 1 << 25  # pairs at a time
 
@@ -25,8 +27,8 @@ def one_head(
     for item in recipe.extra():
         env[item.name] = inputs[item.name] if item.dims else inputs[item.name].item()
     kv = int(evaluate(recipe.kv_head, dict(env)))
-    q = run.canonical(inputs, "q")[b, h].double()
-    k = run.canonical(inputs, "k")[b, kv].double()
+    q = _operand(recipe, "q", inputs, run.canonical(inputs, "q")[b, h].double(), env)
+    k = _operand(recipe, "k", inputs, run.canonical(inputs, "k")[b, kv].double(), env | {"h": kv})
     v = run.canonical(inputs, "v")[b, kv].double()
     band = max(1, BAND // max(k.shape[0], 1))
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -39,6 +41,26 @@ def one_head(
             parts.append(_band(recipe, env, v))
     o, size, live = (torch.cat(p) for p in zip(*parts, strict=True))
     return o, size, live
+
+
+def _operand(
+    recipe: Recipe, role: str, inputs: Mapping[str, Tensor], raw: Tensor, env: dict[str, Any]
+) -> Tensor:
+    """Rows of q or k at one batch and head as they are multiplied, [rows, D]."""
+    made = recipe.q if role == "q" else recipe.k
+    if made is None:
+        return raw
+    name = next(i.name for i in recipe.inputs if i.role == role)
+    row = torch.arange(raw.shape[0], device=raw.device)[:, None]
+    column = torch.arange(raw.shape[1], device=raw.device)[None, :]
+    env = {n: _wide(value) for n, value in env.items()}
+    at = {name: inputs[name].double(), "i" if role == "q" else "j": row, "dd": column}
+    return rows_made(made, env | at).broadcast_to(raw.shape)
+
+
+def _wide(value: Any) -> Any:
+    floats = isinstance(value, Tensor) and value.dtype.is_floating_point
+    return value.double() if floats else value
 
 
 def _band(recipe: Any, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

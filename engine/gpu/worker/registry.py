@@ -48,6 +48,7 @@ NEEDS = {
     "causal window": "a causal sliding window", "mask": "a mask function or a mask",
     "weights": "weights other than softmax's", "sink": "a sink in the softmax's sum",
     "output": "a gate or a factor on the output",
+    "before": "what happens to q and k before their product",
     "head pairing": "another pairing of query and key heads",
 }  # fmt: skip
 
@@ -163,6 +164,8 @@ def needs_of(problem: Problem) -> list[Need]:
     out = [Need("scale")]
     if recipe.weight is not None:
         out.append(Need("weights"))
+    if recipe.q is not None or recipe.k is not None:
+        out.append(Need("before"))
     if recipe.sink is not None:
         out.append(Need("sink"))
     if recipe.changes_output:

@@ -69,6 +69,8 @@ class Filler:
                 space["planned"]: space["planned"],
                 space["slots"]: space["slots"],
             }
+        for row in binding.get("scratch", ()):
+            by_field[row["field"]] = (row["field"], list(range(len(row["dims"]))))
         # A field that nothing fills stays 0: the kernel does not read it.
         self.plan = [(name, kind, by_field.get(name)) for name, kind in fields]
 

@@ -107,6 +107,7 @@ class Operator:
                 names |= {space["planned"]: int(held), space["slots"]: SLOTS}
             else:
                 outputs_and_more = outputs
+            outputs_and_more = outputs_and_more | self.workspaces.passing(sizes, query)
             args = self.filler.fill({**values, **outputs_and_more}, names)
             loaded = library(query.device, self.filler.struct)
             try:

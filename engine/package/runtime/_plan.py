@@ -152,6 +152,7 @@ class Workspaces:
     def __init__(self, info: dict[str, Any]) -> None:
         self.package: str = info["op"]  # its name and the hash of its content
         self.space: dict[str, Any] | None = info["binding"].get("workspace")
+        self.scratch: list[dict[str, Any]] = info["binding"].get("scratch", [])
         self.constants: dict[str, dict[str, dict[str, int]]] = info["constants"]
         self.masking: list[str] = info["mask_inputs"]
 
@@ -163,6 +164,15 @@ class Workspaces:
         names = {**self.constants[arch][specialisation], **sizes, self.space["slots"]: SLOTS}
         shape = [evaluate(dim, names) for dim in self.space["dims"]]
         return torch.empty(shape, dtype=torch.int32, device=device)
+
+    def passing(self, sizes: dict[str, Any], like: torch.Tensor) -> dict[str, torch.Tensor]:
+        """By field what a call's kernels hand to each other: of q's type, uninitialised."""
+        return {
+            row["field"]: torch.empty(
+                [evaluate(dim, sizes) for dim in row["dims"]], dtype=like.dtype, device=like.device
+            )
+            for row in self.scratch
+        }
 
     def call(
         self, values: dict[str, Any], sizes: dict[str, Any], specialisation: str

@@ -169,6 +169,9 @@ def _recipe(task: Task) -> str:
         + ("softmax over kept keys" if recipe.weight is None else print_expr(recipe.weight)),
         f"kv_head = {print_expr(recipe.kv_head)}",
     ]
+    for role, made in (("q", recipe.q), ("k", recipe.k)):
+        if made is not None:
+            lines.append(f"before the product an element of {role} becomes {print_expr(made)}")
     if recipe.sink is not None:
         lines.append(f"the softmax's sum has exp({print_expr(recipe.sink)}) added; LSE contains it")
     if recipe.changes_output:

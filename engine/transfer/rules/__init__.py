@@ -28,6 +28,7 @@ from engine.transfer.rules import (
     offset,
     output,
     pass_inputs,
+    prepare,
     score,
     sink,
     stage,
@@ -39,12 +40,13 @@ from engine.transfer.rules.free_names import with_free_names
 from engine.transfer.rules.heads import check_heads
 from engine.transfer.rules.lists import lists_of
 from engine.transfer.rules.orders import with_rows_last
+from engine.transfer.rules.prepared import prepared_of
 from engine.transfer.rules.rule import Case, Plan, Rule, Step, ordered
 from engine.transfer.rules.words import Words
 
 RULES = ordered((
-    pass_inputs.RULE, score.SCORE, score.SCALE, score.CAP, exponent.RULE, mask.KEEP, mask.VISIT,
-    mask.FIND, mask.LISTED, list_kernels.LAUNCH, grid.LONGEST, grid.SPREAD,
+    pass_inputs.RULE, prepare.RULE, score.SCORE, score.SCALE, score.CAP, exponent.RULE,
+    mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH, grid.LONGEST, grid.SPREAD,
     empty_rows.RULE, normaliser.RULE, sink.RULE, lse.RULE, output.RULE, offset.RULE, stage.RULE,
     dense.NARROW, dense.SMALLER, next_tile.RULE, arithmetic.RULE, branches.RULE, list_bits.RULE,
     ticket.RULE, under_mask.RULE, heads.RULE,
@@ -60,8 +62,9 @@ def case_of(module: Module, recipe: Recipe) -> Case:
     recipe, theirs = with_free_names(module, found, recipe)
     words = Words(module, found, recipe)
     lists = lists_of(module, found, recipe)
+    prepared = prepared_of(module, recipe)
     scale = words.split_scale(recipe.score)
-    return Case(module, found, recipe, theirs, orders, words, lists, *scale)
+    return Case(module, found, recipe, theirs, orders, words, lists, *scale, prepared)
 
 
 def plan(module: Module, recipe: Recipe) -> Plan:

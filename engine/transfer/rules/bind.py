@@ -6,7 +6,7 @@ from engine.cuir.device_scalars import head_sizes
 from engine.cuir.nodes import Module, Name
 from engine.errors import InputError
 from engine.spec.recipe import Recipe
-from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField
+from engine.transfer.binding import SIZES, Binding, ScalarField, Scratch, SizeField, TensorField
 from engine.transfer.rules.rule import Case
 
 # What one place of the kernel's order may be called: a spec that declares two sizes equal by giving
@@ -68,7 +68,19 @@ def binding_of(case: Case) -> Binding:
     ]
     sizes += [SizeField(d, theirs.get(d, d)) for d in new_sizes if d not in ("D", "Dv")]
     workspace = None if case.lists is None else case.lists.workspace
-    return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace)
+    dims_of = {i.role: i.dims for i in recipe.inputs}
+    scratch = tuple(
+        Scratch(
+            item.field,
+            tuple(
+                d if d in dims_of[item.role] else "1"
+                for d in _order(dims_of[item.role], canonical[item.role])
+            ),
+            "T",
+        )
+        for item in case.prepared
+    )
+    return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace, scratch)
 
 
 def _columns_fit(module: Module, recipe: Recipe) -> None:

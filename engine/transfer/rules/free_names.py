@@ -54,6 +54,8 @@ def with_free_names(
             else i
             for i in recipe.inputs
         ),
+        q=optional(recipe.q),
+        k=optional(recipe.k),
         score=renamed(recipe.score),
         keep=renamed(recipe.keep),
         weight=optional(recipe.weight),

@@ -41,7 +41,7 @@ PRIMITIVES = frozenset({"to_operand"}).union(*(fn.also for fn in FUNCTIONS.value
 
 _OURS = """
 T D BM BN O LSE inf nan args stream opaque success f16 bf16 f32 i32 i64 mma_acc mma_a wgmma_acc
-wgmma_a row_of col_of a_operand launch return_lse
+wgmma_a lines row_of col_of a_operand launch return_lse
 """
 OURS = frozenset(_OURS.split())
 """Words of CuIR, of the kernels' own layout, and of the packages' public function."""

@@ -13,6 +13,7 @@ from engine.cuir.nodes import Expr, Index, Name, walk_expr
 from engine.scalar_algebra.rewrite import map_children
 from engine.spec.recipe import Input, Recipe
 
+COLUMN = Name("dd")
 _LAST = {"i": 1, "j": 2, "d": 2}
 
 
@@ -50,12 +51,16 @@ def with_rows_last(recipe: Recipe) -> tuple[Recipe, Mapping[str, tuple[str, ...]
         weight=None if recipe.weight is None else moved(recipe.weight),
         sink=None if recipe.sink is None else moved(recipe.sink),
         output=moved(recipe.output),
+        q=None if recipe.q is None else moved(recipe.q),
+        k=None if recipe.k is None else moved(recipe.k),
     )
     return changed, {i.name: i.dims for i in recipe.inputs if i.name in orders}
 
 
 def _order(item: Input, loads: list[Index]) -> tuple[int, ...]:
     def rank(axis: int) -> int:
+        if any(e == COLUMN for load in loads for e in walk_expr(load.index[axis])):
+            return 3  # of q or k, wherever in the row
         names = (e.id for load in loads if isinstance(e := load.index[axis], Name))
         return max((_LAST.get(name, 0) for name in names), default=0)
 

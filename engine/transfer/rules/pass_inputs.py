@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 
 from engine.cuir.nodes import Assign, Attr, Call, Expr, Field, Module, Name, Stmt
@@ -15,7 +16,8 @@ from engine.transfer.rules.rule import Case, Rule
 RENAME = "rename the dimension in the spec"
 
 
-def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
+def add_inputs(module: Module, found: Attention, used: list[Input], inside: Set[str]) -> Module:
+    """A field for each input, and a view in the attention's kernel for those in `inside`."""
     have = {f.name for f in module.fields}
     fields = list(module.fields)
     views: list[Stmt] = []
@@ -35,7 +37,7 @@ def add_inputs(module: Module, found: Attention, used: list[Input]) -> Module:
                 have.add(dim)
         fields.append(Field(item.name, _field_type(item)))
         have.add(item.name)
-        if item.dims:
+        if item.dims and item.name in inside:
             views.append(view_of(item, columns))
 
     return behind_views(replace(module, fields=tuple(fields)), found.kernel, views)
@@ -70,5 +72,7 @@ RULE = Rule(
     "the spec reads extra inputs: each gets a field in the argument struct and a view",
     "input",
     applies=lambda case: bool(case.used),
-    edit=lambda module, case: add_inputs(module, case.found, case.used),
+    edit=lambda module, case: add_inputs(
+        module, case.found, case.used, {i.name for i in case.used if case.reads_inside(i.name)}
+    ),
 )

@@ -13,6 +13,7 @@ from engine.transfer.logic import factored
 from engine.transfer.match import Attention
 from engine.transfer.rules.inputs import scalar_inputs
 from engine.transfer.rules.lists import Lists
+from engine.transfer.rules.prepared import Prepared
 from engine.transfer.rules.words import Words
 
 BYTES = {"T": 2, "f16": 2, "bf16": 2, "f32": 4, "i32": 4}
@@ -36,6 +37,7 @@ class Case:
     lists: Lists | None
     factor: Expr
     rest: Expr | None
+    prepared: tuple[Prepared, ...] = ()
 
     @property
     def masked(self) -> bool:
@@ -74,6 +76,12 @@ class Case:
     def reads(self, name: str) -> bool:
         """Whether the recipe reads a name anywhere."""
         own = replace(self.recipe, score=self.rest or Num(0))
+        parts = (*own.expressions(), own.kv_head)
+        return any(n == Name(name) for e in parts for n in walk_expr(e))
+
+    def reads_inside(self, name: str) -> bool:
+        """Whether what follows the product of q and k reads a name."""
+        own = replace(self.recipe, score=self.rest or Num(0), q=None, k=None)
         parts = (*own.expressions(), own.kv_head)
         return any(n == Name(name) for e in parts for n in walk_expr(e))
 

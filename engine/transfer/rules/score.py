@@ -155,7 +155,7 @@ SCORE = Rule(
     "score",
     applies=lambda case: case.rest is not None and case.softmax,
     edit=lambda module, case: insert_score(module, case.found, _body(case)),
-    after=("inputs",),
+    after=("prepare",),
 )
 SCALE = Rule(
     "scale",

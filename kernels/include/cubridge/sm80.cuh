@@ -5,6 +5,7 @@
 
 #include "args.cuh"
 #include "gmem.cuh"
+#include "lines.cuh"
 #include "lists.cuh"
 #include "scalar.cuh"
 #include "shared.cuh"

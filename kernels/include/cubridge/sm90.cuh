@@ -3,6 +3,7 @@
 
 #include "args.cuh"
 #include "gmem.cuh"
+#include "lines.cuh"
 #include "lists.cuh"
 #include "scalar.cuh"
 #include "sm90_async.cuh"

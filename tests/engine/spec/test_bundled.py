@@ -63,7 +63,17 @@ ASKS = {
     "flex_softcap_window": (
         "50.0 * tanh(x * rsqrt(D) / 50.0)", "j <= i and j >= i - 1023", None, "zero"
     ),
+    "qk_norm_causal": (SCALED, BOTTOM_RIGHT, None, "nan"),
+    "rope_causal": (SCALED, "j <= i", None, "never"),
+    "qk_norm_rope_causal": (SCALED, "j <= i", None, "never"),
 }  # fmt: skip
+MEAN_SQUARE = "sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D) / D"
+# What an element of q becomes before the product.
+BEFORE = {
+    "qk_norm_causal": f"q_weight[dd] * q[b, h, i, dd] * rsqrt({MEAN_SQUARE} + 1e-06)",
+    "rope_causal": "q[b, h, i, dd] * cos_input[b, i, dd] + (-q[b, h, i, dd + D // 2] "
+    "if dd < D // 2 else q[b, h, i, dd - D // 2]) * sin_input[b, i, dd]",
+}
 
 
 def path_of(name: str) -> Path:
@@ -95,6 +105,15 @@ def test_asks_for(name: str, recipes: dict[str, Recipe]) -> None:
     assert (recipe.weight and print_expr(recipe.weight)) == weight
     assert print_expr(recipe.kv_head) == "h // (Hq // Hkv)"
     assert empty is None or recipe.empty_rows == empty
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_what_happens_before_the_product(name: str, recipes: dict[str, Recipe]) -> None:
+    recipe = recipes[name]
+    changed = "norm" in name or "rope" in name
+    assert (recipe.q is not None, recipe.k is not None) == (changed, changed)
+    if name in BEFORE:
+        assert recipe.q is not None and print_expr(recipe.q) == BEFORE[name]
 
 
 @pytest.mark.parametrize("name", ASKS)

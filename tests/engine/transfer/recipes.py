@@ -25,6 +25,8 @@ def recipe(
     extra: tuple[Input, ...] = (),
     weight: str | None = None,
     kv_head: str = "h // (Hq // Hkv)",
+    q: str | None = None,
+    k: str | None = None,
     sink: str | None = None,
     output: str = "o",
     lse: LseBase | None = None,
@@ -39,6 +41,8 @@ def recipe(
         parse_expr(kv_head),
         ("B", "Hq", "Nq", "D"),
         "nan",
+        q=parse_expr(q) if q is not None else None,
+        k=parse_expr(k) if k is not None else None,
         sink=None if sink is None else parse_expr(sink),
         output=parse_expr(output),
         lse=lse,
@@ -75,6 +79,12 @@ VARIANTS = {
         "1.0 / (1.0 + exp(-s))",
     ),
     "sigmoid": recipe("x * 0.125 - 3.0", weight="1.0 / (1.0 + exp(-s))"),
+    "normalised": recipe(
+        keep="j <= i + (Nk - Nq)",
+        extra=(Input("w", "extra", "T", ("Hq", "D")),),
+        q="q[b, h, i, dd] * w[h, dd] / sqrt(sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D))",
+        k="k[b, h, j, dd] / max(max_over(lambda c: abs(k[b, h, j, c]), D), 1e-6)",
+    ),
     "sink": recipe(
         keep="j <= i", extra=(Input("sinks", "extra", "T", ("Hq",)),), sink="sinks[h]", lse="2"
     ),
