@@ -7,7 +7,7 @@ a kernel is.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -208,8 +208,13 @@ class Desk:
 
     def decide(self, name: str, kind: DecisionKind) -> Snapshot:
         """Accept or reject a hunk (`proposal/hunk`)."""
-        self.record(Decision(name, kind, self.actor))
-        self.builder.drafts.pop(name, None)
+        return self.decide_all([Decision(name, kind, self.actor)])
+
+    def decide_all(self, decisions: Sequence[Decision]) -> Snapshot:
+        """Decide on hunks at one stroke, which is undone at once."""
+        self.record(*decisions)
+        for decision in decisions:
+            self.builder.drafts.pop(decision.target, None)
         return self.snapshot()
 
     def comment(self, name: str, text: str) -> Snapshot:

@@ -70,7 +70,7 @@ class Tour:
         ]
 
     async def until(self, done: Callable[[], bool]) -> None:
-        for _ in range(400):
+        for _ in range(2400):
             if done():
                 return
             await asyncio.sleep(0.05)
@@ -105,11 +105,22 @@ the lifted program against the kernel's declared reference. The cursor leads: th
 marked in every pane, its loop and its worker more faintly.
 """)  # fmt: skip
     await tour.press("s", "2")
+    await tour.until(lambda: "h14" in app.screen.costs.of)
+    factor = next(f"{p.id}/{h.id}" for p, h, _ in app.screen.snap.hunks if "_factor =" in h.after)
+    while app.screen.current_hunk() != factor:
+        await tour.press("right_square_bracket")
     await tour.picture("proposal", "What the rules propose", """
-The spec was traced, and the rules propose hunks: each with its origin, its reason and the
-clause of the recipe that it serves. Nothing is in the target until you accept it: `]` and `[`
-go from hunk to hunk, `a` accepts, `x` rejects, `e` edits, `A` accepts all of an origin.
+The spec was traced, and the rules propose hunks. Under its head each says why it is there, which
+clauses of the recipe it serves, its numbers by name, which names it needs and gives, and what
+leaving it out does to the predicted time. Nothing is in the target until you accept it: `]` and
+`[` go from hunk to hunk, `a` accepts, `x` rejects, `e` edits, `A` accepts all of an origin.
 """)  # fmt: skip
+    await tour.press("o", "j", "j", "j")
+    await tour.picture("overview", "All hunks in a list", """
+`o` lists them: decision, title, clause, what each needs, what its absence costs. `/` shows those
+with some words (a clause, a name, `undecided`), and `A` accepts all that are shown.
+""")  # fmt: skip
+    await tour.press("escape")
     await tour.press("r")
     await tour.picture("recipe", "The recipe in words", """
 `r` shows what was read from the spec, beside the lines that caused each clause.
@@ -141,14 +152,17 @@ and the clause of the recipe. `a` takes the hunk after all, `u` undoes the lates
 that only the spec keeps; `n` goes from failing row to failing row. The glyphs say it without
 colours: `█` a full tile, `▓▀▄` kept in a partial tile, a blank masked, `·` not visited.
 """)  # fmt: skip
-    await tour.press("escape", "u", "m")
+    await tour.press("escape", "u", "s")
+    app.screen.mask_values.clear()  # the sizes chosen last
+    await tour.press("m")
     grid = app.screen.pane.grid
-    await tour.until(lambda: grid.done)
-    await tour.picture("mask", "The mask, once the hunk is back", """
-`u` undid the rejection. Each row of tiles visits the keys that it needs and no others; `v`
-shows a mark for a tile, `s` other sizes.
+    await tour.until(lambda: grid.next_part is None and grid.known > 2 * grid.tiles[0])
+    await tour.picture("mask", "The mask at a glance", """
+`u` undid the rejection. Where nothing fails, the mask opens at 4096 x 4096 in tiles: each row of
+tiles visits the keys that it needs and no others. Below stand the shares of full, partial and
+skipped tiles, and what is proven of the schedule for all sizes; `v` shows pairs, `s` other sizes.
 """)  # fmt: skip
-    await tour.press("escape", "s")
+    await tour.press("escape")
     await tour.picture("passed", "G2 passes", """
 The target computes the spec: O, LSE and the keep set on the deck, exactly in float64 and within
 FlashAttention's bound in the kernel's types.

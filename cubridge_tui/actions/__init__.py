@@ -22,6 +22,7 @@ from cubridge_tui.actions.table import (
     ADAPTATION,
     EVERYWHERE,
     GPU,
+    HUNKS,
     MASK,
     MODEL,
     REPLAY,
@@ -31,7 +32,7 @@ from cubridge_tui.actions.table import (
 )
 
 __all__ = [
-    "ACCEPT", "ACTIONS", "ADAPTATION", "EVERYWHERE", "GPU", "MASK", "MODEL", "REPLAY", "SCREENS",
-    "START", "Action", "actions_of", "as_markdown", "clashes", "elsewhere", "footer", "idle",
-    "key_name", "key_of", "ways_out", "with_keys",
+    "ACCEPT", "ACTIONS", "ADAPTATION", "EVERYWHERE", "GPU", "HUNKS", "MASK", "MODEL", "REPLAY",
+    "SCREENS", "START", "Action", "actions_of", "as_markdown", "clashes", "elsewhere", "footer",
+    "idle", "key_name", "key_of", "ways_out", "with_keys",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from cubridge_tui.actions.table import (
     ADAPTATION,
     EVERYWHERE,
     GPU,
+    HUNKS,
     MASK,
     MODEL,
     REPLAY,
@@ -96,6 +97,7 @@ def footer(
 _WAYS = {
     START: ("start-screen", "in the panes"),
     ADAPTATION: ("open", "on the start screen"),
+    HUNKS: ("hunks", "in the panes"),
     ACCEPT: ("accept-kernel", "in the panes"),
     REPLAY: ("replay", "on the start screen"),
     MASK: ("mask", "in the panes"),

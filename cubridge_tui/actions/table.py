@@ -58,7 +58,8 @@ REPLAY = "replay"
 MASK = "mask"
 GPU = "gpu"
 MODEL = "model"
-SCREENS = (EVERYWHERE, START, ADAPTATION, ACCEPT, REPLAY, MASK, GPU, MODEL)
+HUNKS = "hunks"
+SCREENS = (EVERYWHERE, START, ADAPTATION, HUNKS, ACCEPT, REPLAY, MASK, GPU, MODEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,8 @@ ACTIONS: tuple[Action, ...] = (
        every(writable, idle, can_undo), 13, undo_word),
     _A("redo", ("U", "ctrl+r"), "Redo the decision undone last", "", ADAPTATION, "Review",
        every(writable, idle, can_redo)),
+    _A("hunks", ("o",), "Overview of all hunks: decide, filter, accept by clause", "overview",
+       ADAPTATION, "Review", has_hunks, 15),
     _A("comment", ("c",), "Comment on the hunk; that decides nothing", "", ADAPTATION, "Review",
        every(writable, idle, on_hunk)),
     _A("edit", ("e",), "Edit the hunk's text here; on an opaque op, write its meaning", "edit",
@@ -174,22 +177,39 @@ ACTIONS: tuple[Action, ...] = (
     # panes
     _A("next-pane", ("tab",), "Next pane", "", ADAPTATION, "Panes"),
     _A("previous-pane", ("shift+tab",), "Previous pane", "", ADAPTATION, "Panes"),
-    _A("follow", ("f",), "Bring the op under the cursor into view in every pane", "follow",
+    _A("follow", ("f",), "The other panes follow the op under the cursor, or stay", "",
        ADAPTATION, "Panes", rank=20),
     _A("inspect", ("i",), "Inspect the op: type, memory, origin, clause, hunk", "inspect",
        ADAPTATION, "Panes", rank=21),
     _A("zoom", ("z",), "The focused pane alone, and back", "zoom", ADAPTATION, "Panes", rank=22),
+    _A("wrap", ("t",), "Take long lines apart, or cut them", "", ADAPTATION, "Panes"),
     _A("all-panes", ("0",), "As many panes as the width allows", "", ADAPTATION, "Panes"),
     _A("pair-1", ("1",), "Source beside lifted", "", ADAPTATION, "Panes"),
     _A("pair-2", ("2",), "Lifted beside target", "", ADAPTATION, "Panes"),
     _A("pair-3", ("3",), "Target beside lowered", "", ADAPTATION, "Panes"),
     _A("pair-4", ("4",), "Source beside lowered", "", ADAPTATION, "Panes"),
-    _A("search", ("slash",), "Search in the focused pane", "search", ADAPTATION, "Panes", rank=23),
+    _A("search", ("slash",), "Search in all panes while typing, with counts", "search", ADAPTATION,
+       "Panes", rank=23),
     _A("next-match", ("n",), "Next match", "", ADAPTATION, "Panes", searching),
     _A("previous-match", ("N",), "Previous match", "", ADAPTATION, "Panes", searching),
     _A("go-to-line", ("g",), "Go to a line", "", ADAPTATION, "Panes"),
     _A("copy", ("y",), "Copy the selection, or the line", "copy", ADAPTATION, "Panes", rank=24),
     _A("copy-hunk", ("Y",), "Copy the hunk's new text", "", ADAPTATION, "Panes", on_hunk),
+    # all hunks
+    _A("hunks-open", ("enter",), "To the hunk's place in the panes", "go there", HUNKS, "Hunks",
+       on_hunk, 1),
+    _A("hunks-accept", ("a",), "Accept the hunk under the cursor", "accept", HUNKS, "Hunks",
+       deciding, 2),
+    _A("hunks-reject", ("x",), "Reject the hunk under the cursor", "reject", HUNKS, "Hunks",
+       deciding, 3),
+    _A("hunks-accept-shown", ("A",), "Accept every undecided hunk that is shown", "accept shown",
+       HUNKS, "Hunks", every(writable, idle, some_open, showable), 4),
+    _A("hunks-filter", ("slash",), "Show only hunks with some words: a clause, a name, a decision",
+       "filter", HUNKS, "Hunks", rank=5),
+    _A("hunks-undo", ("u",), "Undo the latest decision", "undo", HUNKS, "Hunks",
+       every(writable, idle, can_undo), 6, undo_word),
+    _A("hunks-next-pane", ("tab",), "To the hunk's text, or back to the list", "", HUNKS, "Hunks"),
+    _A("hunks-close", ("escape", "o"), "Back to the panes", "back", HUNKS, "Hunks", rank=80),
     # accepting
     _A("confirm", ("A",), "Accept at the level shown", "accept", ACCEPT, "Accept",
        every(writable, idle, can_accept, not_accepted), 1),

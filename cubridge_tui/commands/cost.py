@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kept", type=_share, metavar="SHARE",
         help="the share of pairs that the mask keeps (causal: 0.5): TFLOP/s count those; without "
-        "it, the pairs of all visited tiles",
+        "it, those that a session's spec keeps, else the pairs of all visited tiles",
     )  # fmt: skip
     add_specialisation(parser)
     add_store(parser)
@@ -58,9 +58,10 @@ def run(args: argparse.Namespace) -> int:
     from engine.resources import list_kernels
     from engine.service import cost as service
     from engine.service.bench import Bench
+    from engine.service.consequence import kept_share
     from sessions.store import Store
 
-    path, state = Path(args.what), None
+    path, state, recipe = Path(args.what), None, None
     kernel = args.what in list_kernels() or "/" in args.what or path.suffix == ".cu"
     if specialisation(args) and (path.suffix == ".cuir" or not kernel):
         raise InputError(
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         with Bench(Store.open(args.store)) as bench:
             try:
-                module, state = service.module_of_session(bench, args.what)
+                module, state, recipe = service.module_of_session(bench, args.what)
             except StoreError as error:
                 raise neither(args.what, error) from None
     width = constants(module).get("D", 128)
@@ -87,7 +88,13 @@ def run(args: argparse.Namespace) -> int:
             f"the cost model has no card of the arch {arch or 'that is not given'}",
             fix=f"name one with --card: {', '.join(cards())}",
         )
-    found = service.costs(module, cases, named, kept=args.kept, on_arch=args.arch)
+    shares = [args.kept] * len(cases)
+    if args.kept is None and recipe is not None:
+        shares = [kept_share(recipe, case)[0] for case in cases]
+    found = [
+        service.costs(module, [case], named, kept=kept, on_arch=args.arch)[0]
+        for case, kept in zip(cases, shares, strict=True)
+    ]
     if args.json:
         rows = [
             {"shape": case.sizes, **prediction.to_json()}
@@ -96,8 +103,9 @@ def run(args: argparse.Namespace) -> int:
         tiles = service.tiles(state) if state is not None else None
         show_json({"what": args.what, "card": named.name, "predictions": rows, "tiles": tiles})
         return 0
-    for case, prediction in zip(cases, found, strict=True):
-        show(label({**case.sizes, "D": width, "Dv": width}))
+    for case, prediction, kept in zip(cases, found, shares, strict=True):
+        pairs = f", {100 * kept:.1f}% of the pairs kept" if kept is not None else ""
+        show(label({**case.sizes, "D": width, "Dv": width}) + pairs)
         for line in lines(prediction):
             show(f"  {line}")
     if state is not None:

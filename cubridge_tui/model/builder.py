@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from cubridge_tui.model import linediff
+from cubridge_tui.model.costs import NONE, cost_lines
+from cubridge_tui.model.explained import with_reasons
 from cubridge_tui.model.kept_texts import KeptTexts
-from cubridge_tui.model.latest_review import latest_review
+from cubridge_tui.model.latest_review import explained, latest_review, question_of
 from cubridge_tui.model.layout import ALIGNED, PANES
 from cubridge_tui.model.links import Links, with_keys
 from cubridge_tui.model.meanings import Decided, OpaqueNote, about_meanings, meaning_rows
@@ -24,10 +26,12 @@ from engine.files import read_file
 from engine.lift.provenance import Lifted
 from engine.service.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET
 from engine.service.decisions import first_hunk, in_words, redo_group, undo_group
+from engine.service.explain import Explained
 from engine.service.inputs import spec_moved
+from engine.service.kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
 from engine.service.lowerings import lower_task
 from engine.service.work import Work
-from engine.types import Gate, Stage
+from engine.types import Gate, Proposal, Stage
 from sessions.writer import Writer
 
 
@@ -38,6 +42,7 @@ class Builder:
         self.work = work
         self.drafts: dict[str, tuple[str, str]] = {}
         self.texts = KeptTexts(work)
+        self.costs = NONE  # what is known so far, by whoever asks for them
 
     def snapshot(self) -> Snapshot:
         """The session as it stands now."""
@@ -75,6 +80,10 @@ class Builder:
                 }
                 for view, by_stage in panes.items()
             }
+        about = explained(self.texts, lifted)
+        question = question_of(self.texts, lifted, about)
+        lines = cost_lines(question, self.costs)
+        self._with_reasons(panes, (*meanings, *work.hunks(), *regions), about, lines)
         self._align(panes, source or "", lifted_text, target_text, lowered_text)
         writer = self.work.session
         waiting = writer.pending if isinstance(writer, Writer) else ()
@@ -110,7 +119,27 @@ class Builder:
             opaque=opaque,
             meanings=meanings,
             regions=regions,
+            explained=about,
+            question=question,
+            costs=self.costs,
         )
+
+    def _with_reasons(
+        self, panes: dict[View, Panes], hunks: tuple[Decided, ...], about: Mapping[str, Explained],
+        costs: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        """Hunks that explain themselves, each in the pane in which it is decided; side by side
+        shows texts alone, and a meaning's own text says what the op does."""
+        decided = {f"{p.id}/{h.id}": d for p, h, d in hunks}
+        for view in (View.OPS, View.LINES):
+            by_stage = dict(panes[view])
+            for stage in (Stage.TARGET, Stage.LOWERED):
+                mine = [d for d in hunks if _home(d[0]) is stage]
+                pane = by_stage[stage]
+                rows = linediff.with_changed_words(pane.rows)
+                rows = with_reasons(rows, mine, about, decided.get, costs)
+                by_stage[stage] = replace(pane, rows=rows)
+            panes[view] = by_stage
 
     def _align(self, panes: dict[View, Panes], *texts: str | None) -> None:
         """The two sides of each side-by-side pair, row by row."""
@@ -259,6 +288,13 @@ class Builder:
         old_keys, new_keys = links.lines.get(left, {}), links.lines.get(right, {})
         rows = linediff.unified(old, new, ops, old_keys, new_keys, origins, hunk_of, heads)
         return rows, linediff.marked_old(old, ops, old_keys)
+
+
+def _home(proposal: Proposal) -> Stage:
+    """The pane in which its hunks are decided."""
+    if proposal.id.startswith(ABOUT_MEANINGS):
+        return Stage.LIFTED
+    return Stage.LOWERED if proposal.id.startswith(ABOUT_LOWERINGS) else Stage.TARGET
 
 
 def changed_on_disk(work: Work) -> str:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import typeable
-from engine.cuir.nodes import Module, Num
+from cubridge_tui.model.costs import Costs, told
+from engine.cuir.nodes import Module
 from engine.errors import CuBridgeError
+from engine.service.costing import EXPERT, Where
 
-if TYPE_CHECKING:  # what the first frame does not need is loaded when it is asked for
-    from engine.cost.card import Card
-    from engine.cost.model import Prediction
+if TYPE_CHECKING:
+    from engine.spec.recipe import Recipe
 
-LENGTHS = (2048, 8192)
-FORMULA = "TFLOP/s = 2 (D + Dv) x pairs of the visited tiles / time"
 _HEAD = ("registers", "spilled B", "blocks/SM", "shared bytes")
 
 
@@ -96,49 +94,19 @@ def conformance_lines(details: Mapping[str, Any]) -> list[str]:
 # --- the cost model ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Predicted:
-    """A shape in words, and the predictions for the target and the expert's kernel."""
+def predictions(target: Module, expert: Module, recipe: Recipe | None) -> list[str]:
+    """Lines of what the cost model predicts; it takes a second a module, off the UI thread."""
+    from engine.service.consequence import cost_of, setting_of
 
-    shape: str
-    target: Prediction
-    expert: Prediction
-
-
-def predictions(target: Module, expert: Module) -> list[str]:
-    """Lines of what the cost model predicts; it takes half a second a module, off the UI thread."""
-    from engine.cost.card import card_of_arch
-    from engine.gpu.worker.shapes import cases_of, label
-    from engine.service.cost import arch_of, costs
-
-    card = card_of_arch(arch_of(target))
-    if card is None:
-        return ["the cost model has no card of this arch"]
-    found = dict(target.spec).get("D")
-    width = int(found.value) if isinstance(found, Num) else 128
-    cases = cases_of({"lengths": list(LENGTHS), "shapes": None}, width)
     try:
-        made, base = costs(target, cases, card), costs(expert, cases, card)
+        setting = setting_of(expert, recipe)
+        found = {"target": cost_of(target, setting), EXPERT: cost_of(expert, setting)}
     except CuBridgeError as error:
         return [f"the cost model gives no prediction: {typeable(error.message)}"]
-    rows = [
-        Predicted(label({**case.sizes, "D": width, "Dv": width}), now, was)
-        for case, now, was in zip(cases, made, base, strict=True)
-    ]
-    return predicted_lines(rows, card)
-
-
-def predicted_lines(rows: Sequence[Predicted], card: Card) -> list[str]:
-    """Predictions as lines, with the card, the method and the formula."""
-    lines = [f"predicted, not measured: {card.title}"]
-    lines += [f"  by the cost model (docs/cost.md), {FORMULA}; the expert's in brackets"]
-    for row in rows:
-        now, was = row.target, row.expert
-        lines.append(
-            f"  {row.shape}: {now.microseconds:,.0f} ({was.microseconds:,.0f}) us, "
-            f"{now.tflops:,.0f} ({was.tflops:,.0f}) TFLOP/s, bound by {now.bound}"
-        )
-    return lines
+    where = Where(
+        setting.card.title, setting.card.name.upper(), setting.shape, setting.kept, setting.examples
+    )
+    return told(Costs(where, found), "target")
 
 
 def _kernels(build: object) -> dict[tuple[str, str], Mapping[str, Any]]:

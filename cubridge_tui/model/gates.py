@@ -7,6 +7,7 @@ from typing import Any
 
 from cubridge_tui.console import typeable
 from cubridge_tui.model.built import conformance_lines, occupancy_lines, resource_lines
+from cubridge_tui.model.costs import told
 from cubridge_tui.model.next_step import owed, unlowered, unmeant
 from cubridge_tui.model.proofs import proof_lines
 from cubridge_tui.model.rows import Row, RowKind
@@ -42,7 +43,8 @@ def gates_lines(snap: Snapshot, running: str = "") -> list[str]:
         lines += [f"    waits for  {waits}"] if waits else []
         lines += [f"    {line}" for line in _found(snap, verdict)]
         lines.append("")
-    return lines[:-1]
+    predicted = told(snap.costs, snap.state.hashes.get("target", ""))
+    return [*lines, *predicted] if predicted else lines[:-1]
 
 
 def waits_for(snap: Snapshot, gate: Gate, verdict: Verdict | None) -> str:

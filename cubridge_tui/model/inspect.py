@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cubridge_tui.model.built import kernel_words
+from cubridge_tui.model.explained import NOTHING, lines_of
 from cubridge_tui.model.links import FIELDS, LIFTED, lifted_name
 from cubridge_tui.model.rows import Key, Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
@@ -44,7 +45,6 @@ from engine.cuir.types import (
     describe,
 )  # fmt: skip
 from engine.errors import CuBridgeError
-from engine.spec.words import at_lines
 from engine.types import Gate, Stage
 
 Values = Mapping[str, Mapping[str, int | float | bool | str]]
@@ -323,21 +323,15 @@ def _cause(snap: Snapshot, row: Row, stage: Stage) -> list[str]:
     if found is None:
         return [f"origin     {row.origin or 'expert'}"]
     proposal, hunk = found
+    about = snap.explained.get(row.hunk, NOTHING)
     decision = snap.decision(row.hunk)
     state = decision.kind.value if decision is not None else "undecided"
     lines = [
         f"origin     {row.origin or hunk.origin.value}",
         f"hunk       {hunk.id} of proposal {proposal.id}, {state}: {hunk.title}",
-        f"reason     {hunk.reason}",
+        *(f"  {line}" for line in lines_of(hunk, about, snap.cost(row.hunk))),
     ]
     said = snap.state.comment(proposal.id, hunk.id)
     if said is not None:
         lines.append(f"comment    {said.text} ({said.by})")
-    if hunk.clause:
-        recipe = snap.recipe
-        clauses = [c for c in recipe.clauses if c.kind == hunk.clause] if recipe else []
-        lines.append(f"clause     {hunk.clause}")
-        for clause in clauses:
-            at = f" (spec {at_lines(clause.lines)})" if clause.lines else ""
-            lines.append(f"           {clause.words}{at}")
     return lines

@@ -18,8 +18,12 @@ from cubridge_tui.model.review import (
 from cubridge_tui.model.rows import Row
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
 from engine.lift.provenance import Lifted
+from engine.service.content import LIFTED
+from engine.service.costing import Question
+from engine.service.explain import Explained, explain
 from engine.service.work import Work
 from engine.transfer.review import compose
 from engine.types import Decision, Proposal, Stage
@@ -43,8 +47,8 @@ def latest_review(
     proposal = proposals[-1]
     try:
         made: Review = texts.keep(
-            ("review", _decided(state, proposals[:-1]), proposal.id, proposal.hunks),
-            lambda: _review(work, lifted.module, proposal),
+            ("review", *_key(state, proposals)),
+            lambda: _review(work, lifted, *latest_pair(texts, lifted)),
         )
     except CuBridgeError as error:
         return (), False, f"the difference cannot be shown: {error.message}"
@@ -67,15 +71,70 @@ def _decisions(state: SessionState, proposal: Proposal) -> dict[str, Decision]:
     return {h.id: d for h in proposal.hunks if (d := state.decision(proposal.id, h.id)) is not None}
 
 
-def _decided(state: SessionState, proposals: tuple[Proposal, ...]) -> tuple[Any, ...]:
-    return tuple((p.id, h.id, state.decision(p.id, h.id)) for p in proposals for h in p.hunks)
+def explained(texts: KeptTexts, lifted: Lifted | None) -> Mapping[str, Explained]:
+    """What the latest proposal's hunks are, by `proposal/hunk`."""
+    work = texts.work
+    if lifted is None or not work.edits or work.state.outdated(Stage.TARGET):
+        return {}
+    proposal = work.edits[-1]
+
+    def make() -> Mapping[str, Explained]:
+        found = explain(*latest_pair(texts, lifted), proposal, work.recipe)
+        return {f"{proposal.id}/{name}": each for name, each in found.items()}
+
+    try:
+        made: Mapping[str, Explained] = texts.keep(
+            ("explained", *_key(work.state, work.edits)), make
+        )
+    except CuBridgeError:
+        return {}  # the review says why
+    return made
 
 
-def _review(work: Work, base: Module, latest: Proposal) -> Review:
-    for earlier in work.edits[:-1]:
-        proposed = parse_module(work.proposed_text(earlier), f"{earlier.id}.cuir")
-        base = compose(base, proposed, earlier, _decisions(work.state, earlier))
-    proposed = parse_module(work.proposed_text(latest), f"{latest.id}.cuir")
-    lifted = work.lifted.module
-    name = lifted_name if base is lifted else namer(lifted, base, lifted_name, "target")
-    return review(base, proposed, latest, name)
+def question_of(
+    texts: KeptTexts, lifted: Lifted | None, about: Mapping[str, Explained]
+) -> Question | None:
+    """What is asked of the cost model about the latest proposal; None where there is none."""
+    work = texts.work
+    if lifted is None or not about:
+        return None
+    latest = work.edits[-1]
+
+    def make() -> Question:
+        base = print_module(latest_pair(texts, lifted)[0])
+        found = {h.id: about[f"{latest.id}/{h.id}"] for h in latest.hunks}
+        return Question.of(base, work.proposed_text(latest), latest, work.recipe, found)
+
+    made: Question = texts.keep(("question", *_key(work.state, work.edits)), make)
+    return made
+
+
+def latest_pair(texts: KeptTexts, lifted: Lifted) -> tuple[Module, Module]:
+    """What the latest proposal was made against, and what it proposes."""
+    work = texts.work
+
+    def make() -> tuple[Module, Module]:
+        base = lifted.module
+        for earlier in work.edits[:-1]:
+            proposed = parse_module(work.proposed_text(earlier), f"{earlier.id}.cuir")
+            base = compose(base, proposed, earlier, _decisions(work.state, earlier))
+        latest = work.edits[-1]
+        return base, parse_module(work.proposed_text(latest), f"{latest.id}.cuir")
+
+    found: tuple[Module, Module] = texts.keep(("pair", *_key(work.state, work.edits)), make)
+    return found
+
+
+def _key(state: SessionState, proposals: tuple[Proposal, ...]) -> tuple[Any, ...]:
+    """What the latest proposal and its base depend on."""
+    before = tuple(
+        (p.id, h.id, state.decision(p.id, h.id)) for p in proposals[:-1] for h in p.hunks
+    )
+    lifted = state.stage(Stage.LIFTED).artifacts.get(LIFTED)
+    return lifted, before, proposals[-1].id, proposals[-1].hunks
+
+
+def _review(work: Work, lifted: Lifted, base: Module, proposed: Module) -> Review:
+    own = lifted.module
+    name = lifted_name if base is own else namer(own, base, lifted_name, "target")
+    return review(base, proposed, work.edits[-1], name)

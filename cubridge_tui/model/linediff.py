@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from cubridge_tui.model.rows import Key, Row, RowKind
 
 Ops = Sequence[tuple[str, int, int, int, int]]
+Spans = tuple[tuple[int, int], ...]
+ALIKE = 0.5  # of two lines' words are the same
+MOST_PAIRED = 40  # lines that come in one place, each looked at beside each that goes
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 def opcodes(old: Sequence[str], new: Sequence[str]) -> Ops:
@@ -55,6 +61,47 @@ def unified(
             origin = origins.get(key, "rules") if key is not None else "rules"
             rows.append(Row(new[j], RowKind.ADD, j + 1, origin, mine, key))
     return tuple(rows)
+
+
+def with_changed_words(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows with the words marked that differ between a line and the one that takes its place,
+    where most of the two is the same."""
+    out = list(rows)
+    at = 0
+    while at < len(out):
+        gone, at = _stretch(out, at, (RowKind.DEL, RowKind.OUT_DEL))
+        came, at = _stretch(out, at, (RowKind.ADD, RowKind.OUT_ADD))
+        for old in gone if len(came) <= MOST_PAIRED else ():
+            same = [n for n in came if out[n].hunk == out[old].hunk and not out[n].changed]
+            words = {n: changed_words(out[old].text, out[n].text) for n in same}
+            new = max(same, key=lambda n: words[n][0], default=None)
+            if new is not None and words[new][0] >= ALIKE:
+                out[old] = replace(out[old], changed=words[new][1])
+                out[new] = replace(out[new], changed=words[new][2])
+        at += not gone and not came
+    return tuple(out)
+
+
+def _stretch(rows: Sequence[Row], at: int, kinds: tuple[RowKind, ...]) -> tuple[range, int]:
+    end = at
+    while end < len(rows) and rows[end].kind in kinds:
+        end += 1
+    return range(at, end), end
+
+
+@lru_cache(maxsize=4096)
+def changed_words(old: str, new: str) -> tuple[float, Spans, Spans]:
+    """How alike two lines are, and the columns of each that the other has not."""
+    a, b = _WORDS.findall(old), _WORDS.findall(new)
+    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+    spans: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if tag != "equal":
+            for side, words, low, high in ((0, a, i1, i2), (1, b, j1, j2)):
+                start = len("".join(words[:low]))
+                if high > low:
+                    spans[side].append((start, start + len("".join(words[low:high]))))
+    return matcher.ratio(), tuple(spans[0]), tuple(spans[1])
 
 
 def marked_new(rows: Sequence[Row]) -> tuple[Row, ...]:

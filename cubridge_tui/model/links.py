@@ -84,6 +84,10 @@ class MarkIndex:
             if around.loop is not None:
                 self._loop.setdefault(around.loop, []).append(index)
 
+    def first(self, key: Key) -> int | None:
+        """The first row that shows an op."""
+        return next(iter(self._op.get(key, ())), None)
+
     def marks(self, key: Key | None) -> Marks:
         """Which rows show an op, its loop and its worker."""
         if key is None:

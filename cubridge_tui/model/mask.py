@@ -8,11 +8,14 @@ keeps, `-` one that only the spec keeps, `×` stands where a cell has both.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.service.keep_map import KeepMap, Pair
 from engine.service.target_mask import TileClass
 
+LARGE = 400  # query rows from which on they are not computed one after another
 Entry = tuple[str, str, str]  # glyph, the palette's style, words
 
 # Glyph, style, words, and words for a narrow screen.
@@ -52,10 +55,28 @@ class MaskGrid:
         self.rows, self.columns = picture.tile
         self._pairs: dict[int, list[Pair]] = {}
         self._classes: dict[tuple[int, int], TileClass] = {}
-        self._next = 0
+        self._order = self._spread()
         self.wrong: dict[int, int] = {}  # failing row -> its first wrong key
         self._differ: dict[tuple[int, int], set[bool]] = {}  # tile -> which side keeps its pairs
         self.empty: set[int] = set()
+        self._parts: set[int] = set()  # of whose tiles the classes are known
+        self.counts: Counter[TileClass] = Counter()  # of their tiles
+        self.kept = 0  # pairs that the spec keeps, in the rows that are known
+
+    def compute_tiles(self, part: int) -> None:
+        """Learn what the schedule does with the tiles of a part: `rows` rows from `part * rows`."""
+        if part not in self._parts and 0 <= part < self.tiles[0]:
+            self._parts.add(part)
+            keys = range(0, self.keys, self.columns)
+            self.counts.update(self.tile_class(part * self.rows, j) for j in keys)
+
+    @property
+    def next_part(self) -> int | None:
+        """A part whose tiles are not known yet."""
+        return next((p for p in range(self.tiles[0]) if p not in self._parts), None)
+
+    def knows(self, part: int) -> bool:
+        return part in self._parts
 
     @property
     def known(self) -> int:
@@ -69,10 +90,8 @@ class MaskGrid:
     def compute(self, i: int | None = None) -> int | None:
         """Compute a row: `i`, or the next one that is not known; which one it was."""
         if i is None or i in self._pairs or not 0 <= i < self.queries:
-            while self._next in self._pairs:
-                self._next += 1
-            i = self._next
-        if i >= self.queries:
+            i = next((row for row in self._order if row not in self._pairs), None)
+        if i is None:
             return None
         pairs = self.picture.row(i)
         self._pairs[i] = pairs
@@ -81,9 +100,22 @@ class MaskGrid:
                 self.wrong.setdefault(i, j)
                 tile = (i // self.rows, j // self.columns)
                 self._differ.setdefault(tile, set()).add(pair.wanted)
-        if not any(pair.wanted for pair in pairs):
+        kept = sum(pair.wanted for pair in pairs)
+        self.kept += kept
+        if not kept:
             self.empty.add(i)
+        self.compute_tiles(i // self.rows)
         return i
+
+    def _spread(self) -> Iterator[int]:
+        """All rows in order; of a large mask the first and last one of each part before others."""
+        if self.queries > LARGE:
+            step = self.rows
+            yield from range(step - 1, self.queries, step)
+            while step > 1:
+                yield from range(0, self.queries, step)
+                step //= 2
+        yield from range(self.queries)
 
     def pair(self, i: int, j: int) -> Pair | None:
         """What is known of a pair."""
@@ -120,12 +152,25 @@ class MaskGrid:
             return Cell("█" if full else "▓", style)
         return Cell("▀" if top else "▄", style)
 
+    def group_cell(self, blocks: range, tiles: range) -> Cell:
+        """The cell of several tiles: what differs first, then what is partial or of two kinds."""
+        cells = {self.tile_cell(b, n) for b in blocks for n in tiles}
+        if len(cells) == 1:
+            return cells.pop()
+        glyphs = {c.glyph for c in cells}
+        wrong = next((c for c in cells if c.style == "fail"), None)
+        if wrong is not None:
+            return Cell("×", "fail") if len(glyphs & set("+-×")) > 1 else wrong
+        return Cell("…", "dim") if "…" in glyphs else Cell("▓", "mask.partial")
+
     def tile_cell(self, block: int, n: int) -> Cell:
         """The cell of a whole tile."""
         i, j = block * self.rows, n * self.columns
         differ = self._differ.get((block, n))
         if differ:
             return Cell(_sign(differ), "fail")
+        if not self.knows(block):
+            return Cell("…", "dim")
         match self.tile_class(i, j):
             case TileClass.FULL:
                 return Cell("█", "mask.full")
@@ -145,7 +190,12 @@ class MaskGrid:
         """What is at (i, j), in words."""
         pair = self.pair(i, j)
         block, n = i // self.rows, j // self.columns
-        tile = f"tile n={n} of rows {block * self.rows} on: {self.tile_class(i, j)}"
+        tile = f"tile n={n} of rows {block * self.rows} on: "
+        if not self.knows(block):
+            return f"i={i} j={j}  {tile}not known yet"
+        steps = self.picture.steps(i)
+        order = f", visited {steps.index(n) + 1} of {len(steps)}" if n in steps else ""
+        tile += f"{self.tile_class(i, j)}{order}"
         if pair is None:
             return f"i={i} j={j}  {tile}"
         verbs = {True: "keeps", False: "masks"}

@@ -17,6 +17,7 @@ from engine.service.keep_map import KeepMap
 from engine.spec.recipe import Recipe
 
 MOST_CELLS = 400  # rows or keys of a picture that shows pairs at first; a larger one shows tiles
+GLANCE = {"B": 2, "Hq": 2, "Hkv": 1, "Nq": 4096, "Nk": 4096}  # what a mask opens at
 SAMPLES = 9  # rows and keys that are looked at to see what a choice of sizes shows
 _CASE = re.compile(r"B (\d+), heads (\d+)/(\d+), Nq (\d+), Nk (\d+)")
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from cubridge_tui.model import mask_values
 from cubridge_tui.model.mask import MaskGrid
 from engine.service.keep_map import KeepMap
+from engine.service.target_mask import TileClass
 from engine.spec.recipe import Recipe
 
+SCHEDULE = "the tile schedule"  # what the prover's goals of a mask are about
 LARGEST = 4096  # rows or keys that a person may type
 Words = list[tuple[str, str]]  # texts with their styles
 
@@ -40,6 +43,28 @@ def finding(grid: MaskGrid, problem: str, undecided: int) -> Words:
     if grid.picture.target is None:
         return [(" the spec's own mask: there is no target yet", "dim")]
     return [(" ✓ ", "pass"), (f"all {grid.queries} rows keep what the spec keeps", "")]
+
+
+def shares(grid: MaskGrid) -> str:
+    """Of the tiles how many the schedule takes whole, masks and skips, and the kept pairs."""
+    every = max(sum(grid.counts.values()), 1)
+    each = (("full", TileClass.FULL), ("partial", TileClass.PARTIAL), ("skipped", TileClass.SKIP))
+    tiles = ", ".join(f"{100 * grid.counts[kind] / every:.0f}% {word}" for word, kind in each)
+    some = "" if grid.next_part is None else " so far"
+    pairs = 100 * grid.kept / max(grid.known * grid.keys, 1)
+    told = f"  tiles {tiles}{some}"
+    return told + (f"; {pairs:.0f}% of the pairs kept" if grid.done else "")
+
+
+def proven(details: Mapping[str, Any]) -> str:
+    """The goals of the tile schedule that are proven for all sizes."""
+    found = details.get("proofs")
+    goals = [
+        str(p.get("goal"))
+        for p in (found if isinstance(found, list) else ())
+        if isinstance(p, Mapping) and p.get("answer") == "proven" and p.get("about") == SCHEDULE
+    ]
+    return f" proven for all sizes: {'; '.join(dict.fromkeys(goals))}" if goals else ""
 
 
 def values(recipe: Recipe, given: Mapping[str, str], picture: KeepMap) -> str:

@@ -67,8 +67,11 @@ def with_hunks(lines: Sequence[str], each: Step, content: Content) -> tuple[Row,
     proposal, hunks = found
     proposed = _proposed(each, proposal, content)
     ops = opcodes(lines, proposed)
-    placed = [(place, h) for h in hunks if (place := _place(lines, proposed, ops, h)) is not None]
-    for (at, size), hunk in sorted(placed, key=lambda p: p[0][0], reverse=True):
+    placed = [
+        (place[0], n, place[1], hunk) for n, hunk in enumerate(hunks)
+        if (place := _place(lines, proposed, ops, hunk)) is not None
+    ]  # fmt: skip
+    for at, _, size, hunk in sorted(placed, key=lambda p: p[:2], reverse=True):
         decision = each.after.decision(proposal.id, hunk.id)
         kind = decision.kind if decision is not None else None
         name = f"{proposal.id}/{hunk.id}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from cubridge_tui.model.rows import DRAFT, SEPARATOR, Key, Row, RowKind
 from engine.cuir.diff import diff
-from engine.cuir.edits import Diff, EditKind, hunks
+from engine.cuir.edits import SPEC, Diff, EditKind, hunks
 from engine.cuir.nodes import Module, Path
 from engine.cuir.parser import Parsed, parse_block, parse_module, parse_with_tables
 from engine.cuir.printer import print_module, print_stmts
@@ -60,18 +60,23 @@ def review(
         line: name(back[path]) if path in back else (proposal.id, path)
         for path, line in new.lines.items()
     }
-    old_of, new_of = _owners(difference, old, new, base_text, new_text)
+    old_of, new_of = _owners(difference, len(proposal.hunks), old, new, base_text, new_text)
     a, b = base_text.split("\n")[:-1], new_text.split("\n")[:-1]
     blocks: list[Block] = []
     seen: set[int] = set()
-    matcher = difflib.SequenceMatcher(None, a, b, autojunk=False)
+    # Lines are the same only where they show the same statement, not where they read alike.
+    moved = {e.old_path for e in difference.edits if e.kind is EditKind.MOVE}
+    same = {n: o for n, o in back.items() if not any(o[:k] in moved for k in range(1, len(o) + 1))}
+    ours = _told_apart(a, old, {o: o for o in same.values()}, -1)
+    theirs = _told_apart(b, new, same, 1)
+    matcher = difflib.SequenceMatcher(None, ours, theirs, autojunk=False)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag == "equal":
             blocks.append(Block(None, tuple((a[i], old_keys.get(i + 1)) for i in range(i1, i2))))
             continue
         olds = _runs(range(i1, i2), old_of)
         news = _runs(range(j1, j2), new_of)
-        order = list(dict.fromkeys([h for h in (*olds, *news) if h is not None]))
+        order = sorted({h for h in (*olds, *news) if h is not None})
         fallback = order[0] if order else 0
         for lines in (olds, news):
             lost = lines.pop(None, [])
@@ -86,14 +91,30 @@ def review(
     return Review(proposal, tuple(blocks))
 
 
+def _told_apart(
+    lines: Sequence[str], parsed: Parsed, same: Mapping[Path, Path], side: int
+) -> list[tuple[str, Path | int]]:
+    """Each line with the base's path of what it shows, or its own number where the other text does
+    not have that; a line of no statement (blank, decorator, `else:`) goes with the next one."""
+    at = {line: path for path, line in parsed.lines.items()}
+    out: list[tuple[str, Path | int]] = []
+    beside: Path | int = ()
+    for number in range(len(lines), 0, -1):
+        path = at.get(number)
+        if path is not None:
+            beside = same.get(path, side * number)
+        out.append((lines[number - 1], beside))
+    return out[::-1]
+
+
 def _owners(
-    difference: Diff, old: Parsed, new: Parsed, base_text: str, new_text: str
+    difference: Diff, count: int, old: Parsed, new: Parsed, base_text: str, new_text: str
 ) -> tuple[dict[int, int], dict[int, int]]:
     """Line (1-based) -> hunk number, in the base and in the proposed text."""
     old_of: dict[int, int] = {}
     new_of: dict[int, int] = {}
     old_fields, new_fields = _field_lines(base_text), _field_lines(new_text)
-    for number, hunk in enumerate(hunks(difference)):
+    for number, hunk in enumerate(hunks(difference, count)):
         for edit in hunk.edits:
             whole_old = edit.kind in (EditKind.DELETE, EditKind.MOVE)
             whole_new = edit.kind in (EditKind.INSERT, EditKind.MOVE)
@@ -104,7 +125,11 @@ def _owners(
                 if path is None:
                     continue
                 if path[0] not in {f.name for f in parsed.module.functions}:
-                    owner.update(dict.fromkeys(fields, number))
+                    place = path[-1]
+                    if isinstance(place, int) and place + 1 < len(fields):
+                        owner[fields[place + 1]] = number
+                    elif path[0] == SPEC:
+                        owner[1] = number
                     continue
                 line = parsed.lines.get(path)
                 if line is not None:

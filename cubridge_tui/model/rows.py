@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 Key: TypeAlias = "tuple[str, Path]"
 
 
-SEPARATOR, DRAFT = " · ", "DRAFT"  # in a hunk's head line
+SEPARATOR, DRAFT, MISSING = " · ", "DRAFT", "MISSES"  # in a hunk's head line
 
 
 class RowKind(StrEnum):
@@ -46,7 +48,7 @@ class Row:
 
     `text` is the raw line of the artifact; `number` its 1-based line there (None: no line of it);
     `origin` who wrote it; `hunk` the proposal/hunk that it belongs to; `key` the op that it shows;
-    `sign` overrides the kind's sign.
+    `sign` overrides the kind's sign; `changed` are the columns of what changed within the line.
     """
 
     text: str
@@ -56,6 +58,7 @@ class Row:
     hunk: str = ""
     key: Key | None = None
     sign: str = ""
+    changed: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +83,48 @@ def hunk_starts(rows: Sequence[Row]) -> list[int]:
     before = ""
     changed_before = False
     for index, row in enumerate(rows):
-        changed = row.kind is not RowKind.SAME and row.kind is not RowKind.NOTE
+        inside = row.kind is RowKind.NOTE and bool(row.hunk)  # what a hunk says of itself
+        changed = inside or row.kind not in (RowKind.SAME, RowKind.NOTE)
         if changed and (not changed_before or row.hunk != before):
             out.append(index)
         changed_before, before = changed, row.hunk
     return out
+
+
+def wrapped(row: Row, width: int) -> list[Row]:
+    """A row of words in pieces no longer than `width`; one of a changed text as it is."""
+    return pieces(row, width) if row.kind in (RowKind.SAME, RowKind.NOTE) else [row]
+
+
+def pieces(row: Row, width: int) -> list[Row]:
+    """A row in pieces no longer than `width`, the later ones indented under the first's words.
+
+    The words stand after one or two columns: "scale       the score", "  G4  pass   19 runs".
+    """
+    text = row.text
+    if len(text) <= width:
+        return [row]
+    words = re.match(r"\s*(?:\S+(?: \S+)?\s{2,}){1,2}", text)
+    indent = min(len(words.group()), width // 2) if words else len(text) - len(text.lstrip())
+    parts = textwrap.wrap(
+        text, width, subsequent_indent=" " * indent, drop_whitespace=True, replace_whitespace=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return [
+        replace(row, text=p, number=row.number if n == 0 else None) for n, p in enumerate(parts)
+    ]
+
+
+def fitted(
+    rows: Sequence[Row], width: int, every: bool = False
+) -> tuple[Sequence[Row], Sequence[int]]:
+    """The rows with those that are too long in pieces, and which row each is of: notes, and
+    with `every` all others but heads, which are cut where they tell least."""
+    out: list[Row] = []
+    places: list[int] = []
+    for at, row in enumerate(rows):
+        whole = len(row.text) <= width or not (row.kind is RowKind.NOTE or every)
+        mine = [row] if whole or row.kind is RowKind.HEAD else pieces(row, width)
+        out += mine
+        places += [at] * len(mine)
+    return (tuple(out), places) if len(out) > len(rows) else (rows, range(len(rows)))

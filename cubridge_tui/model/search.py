@@ -19,6 +19,15 @@ def matches(line: str, words: str) -> list[tuple[int, int]]:
     return out
 
 
+def count(lines: Sequence[str], words: str) -> int:
+    """How many lines have a match."""
+    if not words:
+        return 0
+    if words == words.lower():
+        return sum(words in line.lower() for line in lines)
+    return sum(words in line for line in lines)
+
+
 def find(lines: Sequence[str], words: str, start: int, step: int) -> int | None:
     """The next line with a match from `start` on (itself left out), round the end."""
     count = len(lines)

@@ -7,13 +7,17 @@ what depends on content hashes only, so a decision costs what it changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from cubridge_tui.model.costs import NONE, Costs, cost_lines, costed
+from cubridge_tui.model.explained import missing
 from cubridge_tui.model.links import Links, lifted_name
 from cubridge_tui.model.meanings import Decided, OpaqueNote
 from cubridge_tui.model.rows import Key, PaneText
 from engine.cuir.nodes import Module
+from engine.service.costing import Question
+from engine.service.explain import Explained
 from engine.service.kinds import edits
 from engine.spec.recipe import Recipe
 from engine.transfer.binding import Binding
@@ -74,6 +78,9 @@ class Snapshot:
     opaque: tuple[OpaqueNote, ...] = ()
     meanings: tuple[Decided, ...] = ()
     regions: tuple[Decided, ...] = ()
+    explained: Mapping[str, Explained] = field(default_factory=dict)
+    question: Question | None = None
+    costs: Costs = NONE
 
     @property
     def all_hunks(self) -> tuple[Decided, ...]:
@@ -98,6 +105,24 @@ class Snapshot:
         """Why a hunk may not be decided on now: a difference that is not shown as it is."""
         found = self.hunk(hunk)
         return self.diff_blocked if found is None or edits((found[0],)) else ""
+
+    def missing(self, hunk: str) -> tuple[tuple[str, str], ...]:
+        """The rejected hunks, and the names of theirs, that a hunk in the target reads."""
+        return missing(hunk, self.explained, self.decision)
+
+    def cost(self, hunk: str) -> str:
+        """The line that says what leaving a hunk of the latest proposal out costs."""
+        return cost_lines(self.question, self.costs).get(hunk, "")
+
+    def with_costs(self, costs: Costs) -> Snapshot:
+        """The same with what is known of costs now."""
+        lines = cost_lines(self.question, costs)
+        panes = dict(self.panes)
+        for view in (View.OPS, View.LINES):
+            target = self.panes[view][Stage.TARGET]
+            shown = replace(target, rows=costed(target.rows, lines))
+            panes[view] = {**self.panes[view], Stage.TARGET: shown}
+        return replace(self, panes=panes, costs=costs)
 
     def opaque_at(self, key: Key | None) -> OpaqueNote | None:
         """The opaque op that a row with this key shows, or stands in."""

@@ -9,6 +9,7 @@ from cubridge_tui.model.built import conformance_lines, resource_lines
 from cubridge_tui.model.links import lifted_name, path_of
 from cubridge_tui.model.rows import Key, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
+from engine.service.explain import clause_words
 from engine.types import DecisionKind, Gate, Stage, Verdict
 
 
@@ -112,9 +113,8 @@ def clause_of(snap: Snapshot, suspect: Suspect | None) -> str:
     hunk = snap.hunk(name)
     if hunk is None:
         return ""
-    kind = hunk[1].clause
-    words = [c.words for c in snap.recipe.clauses if c.kind == kind]
-    return f"{kind}: {words[0]}" if words else kind
+    words = clause_words(snap.recipe, hunk[1].clauses)
+    return words[0] if words else hunk[1].clause
 
 
 def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:

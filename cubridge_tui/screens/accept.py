@@ -12,10 +12,10 @@ from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.acceptance import acceptance_rows
 from cubridge_tui.model.built import predictions
 from cubridge_tui.model.facts import Facts
-from cubridge_tui.model.rows import PaneText
+from cubridge_tui.model.rows import PaneText, wrapped
 from cubridge_tui.model.snapshot import Snapshot
 from cubridge_tui.screens.base import ActionScreen, bindings
-from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog, wrapped
+from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line
 from cubridge_tui.widgets.stage_bar import StageBar
@@ -56,11 +56,11 @@ class AcceptScreen(ActionScreen):
     def on_mount(self) -> None:
         self.fill()
         self.query_one(CodePane).focus()
-        target, lifted = self.snap.target, self.snap.lifted
+        target, lifted, recipe = self.snap.target, self.snap.lifted, self.snap.recipe
         if target is not None and lifted is not None:
             self._only_predicts = True
             self.cubridge.jobs.submit(
-                "predict", lambda: predictions(target, lifted), self._predicted, quiet=True
+                "predict", lambda: predictions(target, lifted, recipe), self._predicted, quiet=True
             )
 
     def changes(self) -> bool:
@@ -210,7 +210,7 @@ def unfit(text: str) -> str:
     if not text.strip():
         return "a path is needed, such as kernels/softcap"
     path = Path(text.strip()).expanduser()
-    if path.is_dir() and not (path / "package.json").is_file() and any(path.iterdir()):
+    if path.is_dir() and not (path / "verdicts.json").is_file() and any(path.iterdir()):
         return f"{path.name or path} is a folder with other files: name a new one in it"
     file = next((parent for parent in path.parents if parent.is_file()), None)
     return f"{file.name} is a file: nothing can be put below it" if file is not None else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from cubridge_tui.console import typeable
-from cubridge_tui.model.rows import PaneText, Row, RowKind
+from cubridge_tui.model.rows import PaneText, Row, wrapped
 from cubridge_tui.screens.base import GRACE
 from cubridge_tui.screens.over import sit
 from cubridge_tui.text.sanitise import visible
@@ -97,22 +96,6 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
             pane.go_to(len(rows) - 1)
 
 
-def wrapped(row: Row, width: int) -> list[Row]:
-    """A row in pieces no longer than `width`, the later ones indented under the first's words.
-
-    The words stand after one or two columns: "scale       the score", "  G4  pass   19 runs".
-    """
-    text = row.text
-    if len(text) <= width or row.kind is not RowKind.SAME:
-        return [row]
-    words = re.match(r"\s*(?:\S+(?: \S+)?\s{2,}){1,2}", text)
-    indent = min(len(words.group()), width // 2) if words else len(text) - len(text.lstrip())
-    pieces = textwrap.wrap(
-        text, width, subsequent_indent=" " * indent, drop_whitespace=True, replace_whitespace=False,
-    )  # fmt: skip
-    return [Row(piece, row.kind, None, row.origin, row.hunk, row.key) for piece in pieces]
-
-
 class _Visible(Highlighter):
     """The input's text as glyphs: what was pasted into it is never obeyed by the terminal."""
 
@@ -123,7 +106,8 @@ class _Visible(Highlighter):
 class Prompt(TypedInto, ModalScreen[str | None], inherit_bindings=False):
     """One line of text; None when the person leaves.
 
-    A text that is there already is selected: typing replaces it, a cursor key keeps it.
+    A text that is there already is selected: typing replaces it, a cursor key keeps it. `live` is
+    called with each text while it is typed, and says what comes of it.
     """
 
     # The input is compact (one row, no border): Textual's own border on focus leaves no row for
@@ -141,10 +125,15 @@ class Prompt(TypedInto, ModalScreen[str | None], inherit_bindings=False):
     BINDINGS = [Binding("escape,ctrl+c", "dismiss(None)", "leave", show=False)]
 
     def __init__(
-        self, title: str, value: str = "", check: Callable[[str], str] | None = None
+        self,
+        title: str,
+        value: str = "",
+        check: Callable[[str], str] | None = None,
+        *,
+        live: Callable[[str], str] | None = None,
     ) -> None:
         super().__init__()
-        self._title, self._value, self._check = title, value, check
+        self._title, self._value, self._check, self._live = title, value, check, live
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -182,6 +171,10 @@ class Prompt(TypedInto, ModalScreen[str | None], inherit_bindings=False):
             replaces = False
         line.cursor_position = len(line.value)
         return ()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        if self._live is not None:
+            self.query_one("#why", Whole).say(self._live(event.value), "dim")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         self._done(event.value)

@@ -13,7 +13,14 @@ from cubridge_tui import actions
 from cubridge_tui.model import mask, mask_values, mask_words
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.mask import MaskGrid
-from cubridge_tui.model.mask_sizes import MOST_CELLS, choices, failing_case, legal_sizes, tiles
+from cubridge_tui.model.mask_sizes import (
+    GLANCE,
+    MOST_CELLS,
+    choices,
+    failing_case,
+    legal_sizes,
+    tiles,
+)
 from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.screens.dialogs import Prompt
 from cubridge_tui.screens.picker import Picker
@@ -27,6 +34,7 @@ from engine.spec.recipe import Input, Recipe
 from engine.transfer.binding import Binding
 from engine.types import Verdict, VerdictKind
 
+KEPT_SIZES = ""  # the name among a session's values: no input has it
 SLICE = 0.010  # seconds of computing between two looks at the keyboard
 PAUSE = 0.004
 
@@ -70,17 +78,36 @@ class MaskScreen(ActionScreen):
             subject.recipe, int(self._head_dim), failing_case(self.details), self._tiles
         )
         self._choice = 0
+        self._open_at(subject, not self.details)
         self.b = self.h = 0
         self.problem = ""
         self._examples = ""  # what the tables that the mask reads are drawn as
         self._chosen_view: bool | None = None
         self._timer: Timer | None = None
 
+    def _open_at(self, subject: MaskSubject, passes: bool) -> None:
+        """The sizes chosen last in this session, else a glance at all of it; what fails first."""
+        kept = subject.values.get(KEPT_SIZES, "").split()
+        asked = dict(GLANCE)
+        if len(kept) == 2 and all(k.isdecimal() for k in kept):
+            asked |= {"Nq": int(kept[0]), "Nk": int(kept[1])}
+        sizes = legal_sizes(subject.recipe, asked)
+        if sizes is None or max(sizes["Nq"], sizes["Nk"]) > mask_words.LARGEST:
+            return
+        width = int(self._head_dim)
+        whole = sizes | {"D": width, "Dv": width}
+        same = [c for c in self._choices if (c["Nq"], c["Nk"]) == (whole["Nq"], whole["Nk"])]
+        if same:
+            whole = same[0]
+            self._choices.remove(whole)
+        self._choices.insert(0 if passes else len(self._choices), whole)
+
     def compose(self) -> ComposeResult:
         yield Line(id="stages")
         yield Line(id="decision")
         yield MaskPane(id="mask")
         yield Line(id="here")
+        yield Line(id="proven")
         yield Line(id="legend")
         yield Line(id="status")
         yield KeyBar(id="keys")
@@ -144,10 +171,14 @@ class MaskScreen(ActionScreen):
         if grid is None:
             return
         until = time.monotonic() + SLICE
-        wanted = [i for i in self.pane.visible_rows if grid.pair(i, 0) is None]
+        seen = self.pane.visible_rows
+        wanted = [] if self.pane.by_tiles else [i for i in seen if grid.pair(i, 0) is None]
         try:
             while time.monotonic() < until and not grid.done:
-                grid.compute(wanted.pop(0) if wanted else None)
+                if not wanted and (part := grid.next_part) is not None:
+                    grid.compute_tiles(part)
+                else:
+                    grid.compute(wanted.pop(0) if wanted else None)
         except CuBridgeError as error:
             self.problem = error.message
         self.pane.refresh()
@@ -171,7 +202,14 @@ class MaskScreen(ActionScreen):
         shown = mask.legend(bool(grid.wrong), width)
         legend = [part for g, s, w in shown for part in ((f" {g}", s), (f" {w} ", "dim"))]
         self.query_one("#legend", Line).put(legend)
-        self.query_one("#here", Line).put([(" " + grid.describe(self.pane.i, self.pane.j), "")])
+        verdict = self.subject.verdict
+        proven = mask_words.proven(verdict.details if verdict is not None else {})
+        line = self.query_one("#proven", Line)
+        if line.display != bool(proven):
+            line.display = bool(proven)
+        line.put([(proven, "pass")])
+        here = [(" " + grid.describe(self.pane.i, self.pane.j), "")]
+        self.query_one("#here", Line).put(here, [(mask_words.shares(grid) + " ", "dim")])
 
     def on_mask_pane_moved(self) -> None:
         if self._timer is None:
@@ -202,7 +240,12 @@ class MaskScreen(ActionScreen):
 
     def do_mask_sizes(self) -> None:
         self._choice = (self._choice + 1) % len(self._choices)
+        self._keep_sizes()
         self.draw()
+
+    def _keep_sizes(self) -> None:
+        """The next time this session's mask opens at them."""
+        self.subject.values[KEPT_SIZES] = f"{self.sizes['Nq']} {self.sizes['Nk']}"
 
     def do_mask_type_sizes(self) -> None:
         now = f"{self.sizes['Nq']} {self.sizes['Nk']}"
@@ -222,6 +265,7 @@ class MaskScreen(ActionScreen):
         if wanted not in self._choices:
             self._choices.append(wanted)
         self._choice = self._choices.index(wanted)
+        self._keep_sizes()
         self.draw()
         if wanted != asked:
             self.say(f"the nearest that the spec allows: Nq {wanted['Nq']}, Nk {wanted['Nk']}")

@@ -7,9 +7,8 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.screen import Screen
 
-from cubridge_tui.model.rows import PaneText, Row, plain_rows
+from cubridge_tui.model.rows import PaneText, Row, plain_rows, wrapped
 from cubridge_tui.model.snapshot import Snapshot
-from cubridge_tui.screens.dialogs import wrapped
 from cubridge_tui.text.cells import split_lines
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line

@@ -7,18 +7,20 @@ search, copying, keys and mouse. The gutter (number, origin, sign, link) never s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from textual import events
 from textual.geometry import Size
 from textual.message import Message
 
 from cubridge_tui.model import search
-from cubridge_tui.model.rows import SIGNS, PaneText, Row
+from cubridge_tui.model.rows import SIGNS, PaneText, Row, RowKind, fitted
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.widgets.paint import ORIGIN_MARKS
 from cubridge_tui.widgets.painted_rows import PaintedRows
 from cubridge_tui.widgets.row_places import nearest_line, next_start, same_place
+from cubridge_tui.widgets.row_strips import gutter_width
 
 
 class CodePane(PaintedRows, can_focus=True):
@@ -61,6 +63,10 @@ class CodePane(PaintedRows, can_focus=True):
         super().__init__(id=id, classes=classes)
         self._framed = framed
         self.set_class(framed, "framed")
+        self.given = self.content  # what is shown, before long rows are taken apart
+        self.wraps = False  # whether every long row is; notes always are
+        self._places: Sequence[int] = ()  # of each row shown, the given one that it is a piece of
+        self._width = 0
         # Called as soon as the cursor moves, where given: what follows it is in the same repaint.
         self.follower: Callable[[], None] | None = None
 
@@ -102,6 +108,13 @@ class CodePane(PaintedRows, can_focus=True):
         """
         before = self.row
         offset = self.cursor - self.scroll_offset.y
+        self.given = content
+        self._width = self.scrollable_content_region.width
+        self._places = range(len(content.rows))
+        if spans is None and self._width:
+            room = max(self._width - gutter_width(content.rows) - 1, 20)
+            rows, self._places = fitted(content.rows, room, self.wraps)
+            content = replace(content, rows=rows)
         self.content = content
         rows = content.rows
         self._strips.show(content, spans)
@@ -129,7 +142,8 @@ class CodePane(PaintedRows, can_focus=True):
             self.show(PaneText(tuple(rows), "", title), keep_place=False)
             return
         follows = self.cursor >= first
-        self.content = PaneText(rows, "", title)
+        self.content = self.given = PaneText(rows, "", title)
+        self._places = range(len(rows))
         self._strips.grow(self.content, first)
         longest = max(len(r.text) + 3 * r.text.count("\t") for r in rows[first:])
         width = max(self.virtual_size.width, longest + self.gutter_width + 1)
@@ -152,6 +166,9 @@ class CodePane(PaintedRows, can_focus=True):
 
     def on_resize(self) -> None:
         """The cursor stays in sight whatever the size becomes."""
+        taken_apart = self.wraps or any(r.kind is RowKind.NOTE for r in self.given.rows)
+        if taken_apart and self._width != self.scrollable_content_region.width:
+            self.show(self.given)
         self._reveal(self.cursor)
         self._read_ahead_soon()
 
@@ -212,13 +229,15 @@ class CodePane(PaintedRows, can_focus=True):
 
     # --- search ----------------------------------------------------------------------------------
 
-    def search(self, words: str) -> int:
-        """Show matches of `words`; the cursor goes to the first at or after it. Their count."""
+    def search(self, words: str, go: bool = True) -> int:
+        """Show matches of `words`; with `go` the cursor goes to the first at or after it. The
+        count of lines that match."""
         self._strips.search(words)
         self.refresh()
-        count = sum(1 for line in self._lines() if search.matches(line, words)) if words else 0
+        count = search.count(self._lines(), words)
         row = self.row
-        if count and row is not None and not search.matches(self.shown_line(self.cursor), words):
+        here = row is not None and search.matches(self.shown_line(self.cursor), words)
+        if go and count and row is not None and not here:
             self.next_match(1)
         return count
 
@@ -235,8 +254,9 @@ class CodePane(PaintedRows, can_focus=True):
 
     def copied(self) -> str:
         """The selected lines (or the cursor's) as they are in the artifact."""
-        rows = self.content.rows
-        return "\n".join(rows[i].text for i in self._selected() if i < len(rows))
+        rows = self.given.rows
+        places = (self._places[i] for i in self._selected() if i < len(self._places))
+        return "\n".join(rows[i].text for i in dict.fromkeys(places))
 
     # --- keys and mouse --------------------------------------------------------------------------
 

@@ -38,6 +38,8 @@ class MaskPane(ScrollView, can_focus=True):
         super().__init__(id=id)
         self.grid: MaskGrid | None = None
         self.by_tiles = False
+        self.wide = 2  # columns of a tile's cell
+        self.group = (1, 1)  # blocks of rows and tiles of keys in a cell
         self.i = self.j = 0
 
     def show(self, grid: MaskGrid, by_tiles: bool = False) -> None:
@@ -46,12 +48,31 @@ class MaskPane(ScrollView, can_focus=True):
         self.i = max(min(self.i, grid.queries - 1), 0)
         self.j = max(min(self.j, grid.keys - 1), 0)
         if by_tiles:
-            blocks, tiles = grid.tiles
-            self.virtual_size = Size(GUTTER + 2 * tiles, HEAD + blocks)
+            self._fit(grid)
         else:
             self.virtual_size = Size(GUTTER + grid.keys, HEAD + (grid.queries + 1) // 2)
         self.refresh()
         self.go_to(self.i, self.j)
+
+    def _fit(self, grid: MaskGrid) -> None:
+        """All tiles in the pane: narrower cells first, then cells of several tiles."""
+        blocks, tiles = grid.tiles
+        region = self.scrollable_content_region
+        room, height = max(region.width - GUTTER, 8), max(region.height - HEAD, 4)
+        self.wide = 2 if 2 * tiles <= room else 1
+        self.group = (-(-blocks // height), -(-self.wide * tiles // room))
+        rows, columns = (-(-n // g) for n, g in zip((blocks, tiles), self.group, strict=True))
+        self.virtual_size = Size(GUTTER + self.wide * columns, HEAD + rows)
+
+    def on_resize(self) -> None:
+        if self.grid is not None and self.by_tiles:
+            self.show(self.grid, True)
+
+    @property
+    def each(self) -> tuple[int, int]:
+        """Query rows and keys of a cell of tiles."""
+        assert self.grid is not None
+        return self.grid.rows * self.group[0], self.grid.columns * self.group[1]
 
     def go_to(self, i: int, j: int) -> None:
         """The cursor to a pair, and the pair into view."""
@@ -74,7 +95,8 @@ class MaskPane(ScrollView, can_focus=True):
         """The cursor's cell."""
         assert self.grid is not None
         if self.by_tiles:
-            return 2 * (self.j // self.grid.columns), self.i // self.grid.rows
+            rows, keys = self.each
+            return self.wide * (self.j // keys), self.i // rows
         return self.j, self.i // 2
 
     @property
@@ -83,7 +105,7 @@ class MaskPane(ScrollView, can_focus=True):
         if self.grid is None:
             return range(0)
         height = max(self.scrollable_content_region.height - HEAD, 1)
-        each = self.grid.rows if self.by_tiles else 2
+        each = self.each[0] if self.by_tiles else 2
         first = self.scroll_offset.y * each
         return range(first, min(first + height * each, self.grid.queries))
 
@@ -114,7 +136,7 @@ class MaskPane(ScrollView, can_focus=True):
             text = "".join(c.glyph for c in group)
             here = cursor_x - at
             if row == cursor_y and 0 <= here < len(text):
-                wide = 2 if self.by_tiles else 1
+                wide = self.wide if self.by_tiles else 1
                 parts = (text[:here], text[here : here + wide], text[here + wide :])
                 marked = palette.style(style) + palette.style("match.current")
                 segments.append(Segment(parts[0], palette.style(style)))
@@ -137,17 +159,21 @@ class MaskPane(ScrollView, can_focus=True):
         grid = self.grid
         assert grid is not None
         blocks, tiles = grid.tiles
-        if block >= blocks:
+        down, right = self.group
+        if block * down >= blocks:
             return None
-        cells: Iterable[Cell] = (grid.tile_cell(block, n) for n in range(tiles))
-        doubled = [c for cell in cells for c in (cell, cell)]
-        return doubled[left : left + room]
+        rows = range(block * down, min((block + 1) * down, blocks))
+        cells: Iterable[Cell] = (
+            grid.group_cell(rows, range(n, min(n + right, tiles))) for n in range(0, tiles, right)
+        )
+        wide = [c for cell in cells for c in (cell,) * self.wide]
+        return wide[left : left + room]
 
     def _gutter(self, row: int) -> list[Segment]:
         grid = self.grid
         assert grid is not None
         palette = palette_of(self.app)
-        each = grid.rows if self.by_tiles else 2
+        each = self.each[0] if self.by_tiles else 2
         rows = range(row * each, min((row + 1) * each, grid.queries))
         mark, style = " ", "gutter"
         if any(i in grid.wrong for i in rows):
@@ -168,10 +194,11 @@ class MaskPane(ScrollView, can_focus=True):
         grid = self.grid
         assert grid is not None
         line = [" "] * (room + 1)
-        each = 2 if self.by_tiles else grid.columns
-        for n in range(grid.tiles[1]):
+        each = self.wide if self.by_tiles else grid.columns
+        keys = self.each[1] if self.by_tiles else grid.columns
+        for n in range(-(-grid.keys // keys)):
             x = n * each - left
-            text = "┬" + str(n * grid.columns)
+            text = "┬" + str(n * keys)
             taken = any(c not in " ┬" for c in line[max(x - 1, 0) : x + len(text)])
             if 0 <= x < room and not taken:
                 line[x : x + len(text)] = text
@@ -188,8 +215,7 @@ class MaskPane(ScrollView, can_focus=True):
         grid = self.grid
         if grid is None:
             return
-        down = grid.rows if self.by_tiles else 1
-        right = grid.columns if self.by_tiles else 1
+        down, right = self.each if self.by_tiles else (1, 1)
         page = max(self.scrollable_content_region.height - HEAD - 1, 1) * (
             down if self.by_tiles else 2
         )
@@ -214,6 +240,7 @@ class MaskPane(ScrollView, can_focus=True):
             return
         x, y = offset.x - GUTTER + self.scroll_offset.x, offset.y - HEAD + self.scroll_offset.y
         if self.by_tiles:
-            self.go_to(y * self.grid.rows, x // 2 * self.grid.columns)
+            rows, keys = self.each
+            self.go_to(y * rows, x // self.wide * keys)
         else:
             self.go_to(2 * y, x)

@@ -13,7 +13,7 @@ from textual.color import BLACK, Color
 from textual.filter import LineFilter
 from textual.strip import Strip
 
-from cubridge_tui.model.rows import DRAFT, SEPARATOR, SIGNS, Row, RowKind
+from cubridge_tui.model.rows import DRAFT, MISSING, SEPARATOR, SIGNS, Row, RowKind
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.themes import Palette, load_themes
@@ -108,9 +108,12 @@ class Inks:
         return styles
 
     def over(self, base: Style, kind: str) -> Style:
-        """A kind of code on a line's own style: a match lies over it, all else under it."""
+        """A kind of code on a line's own style: a match and what changed lie over it, all else
+        under it."""
         if kind == "match":
             return self._final(base + self._palette.style(kind))
+        if kind == "changed":
+            return self._final(base + Style(bold=True, underline=True))
         return self._final(self._palette.style(kind) + base if kind else base)
 
     def _line(self, kind: RowKind, flags: Flags) -> Style:
@@ -163,7 +166,7 @@ def paint_row(
     row: Row,
     text: str,
     spans: Sequence[Span],
-    found: Sequence[tuple[int, int]],
+    found: Sequence[tuple[int, int, str]],
     flags: Flags,
     inks: Inks,
     scroll_x: int,
@@ -195,8 +198,8 @@ def _head(text: str, room: int) -> str:
     if len(text) <= room:
         return text
     title, *rest = text.split(SEPARATOR)
-    draft = [DRAFT for part in rest[2:3] if part.startswith(DRAFT)]
-    for kept, least in (([*rest[:2], *draft], LEAST_HEAD), ([*rest[1:2], *draft], LEAST_HEAD // 2)):
+    told = [w for w in (DRAFT, MISSING) if any(part.startswith(w) for part in rest[2:])]
+    for kept, least in (([*rest[:2], *told], LEAST_HEAD), ([*rest[1:2], *told], LEAST_HEAD // 2)):
         tail = "".join(SEPARATOR + part for part in kept)
         left = room - len(tail)
         if left >= len(title):
@@ -207,7 +210,7 @@ def _head(text: str, room: int) -> str:
 
 
 def _segments(
-    text: str, spans: Sequence[Span], found: Sequence[tuple[int, int]], low: int, high: int,
+    text: str, spans: Sequence[Span], found: Sequence[tuple[int, int, str]], low: int, high: int,
     styles: RowStyles,
 ) -> list[Segment]:  # fmt: skip
     """`text[low:high]`, in as few segments as its colours allow."""
@@ -228,9 +231,9 @@ def _segments(
 
 
 def _pieces(
-    text: str, spans: Sequence[Span], found: Sequence[tuple[int, int]], low: int, high: int
+    text: str, spans: Sequence[Span], found: Sequence[tuple[int, int, str]], low: int, high: int
 ) -> list[tuple[int, int, str]]:
-    """Consecutive stretches of `text[low:high]` with their kind; a match wins over a span."""
+    """Consecutive stretches of `text[low:high]` with their kind; what is found wins over a span."""
     high = min(high, len(text))
     out: list[tuple[int, int, str]] = []
 
@@ -250,13 +253,13 @@ def _pieces(
             out.append((at, end, ""))
 
     at = low
-    for start, end in found:
+    for start, end, kind in found:
         start, end = max(start, low), min(end, high)
         if start >= end:
             continue
         if start > at:
             fill(at, start)
-        out.append((start, end, "match"))
+        out.append((start, end, kind))
         at = end
     if at < high:
         fill(at, high)

@@ -22,7 +22,7 @@ from textual.timer import Timer
 from cubridge_tui.model.rows import PaneText
 from cubridge_tui.steady import Keys
 from cubridge_tui.widgets.paint import Flags, palette_of
-from cubridge_tui.widgets.row_places import runs
+from cubridge_tui.widgets.row_places import hunk_end, runs
 from cubridge_tui.widgets.row_strips import Look, RowStrips
 from cubridge_tui.widgets.slim_scrollbar import SlimScrollBar
 
@@ -157,12 +157,14 @@ class PaintedRows(ScrollView):
 
     def centred(self, index: int) -> int | None:
         """The first row in sight when a row is brought into the middle; None: it is in sight, and
-        not at an edge.
+        not at an edge. Of a hunk's head all of the hunk, as far as that fits.
         """
         height, top = self.scrollable_content_region.height, self.scroll_offset.y
-        if top + 2 <= index < top + height - 2:
+        end = hunk_end(self.content.rows, index)
+        if top + 2 <= index < top + height - 2 and end < top + height:
             return None
-        return min(max(index - height // 2, 0), int(self.max_scroll_y))
+        first = max(index - height // 2, min(index - 1, end - height + 1))
+        return min(max(first, 0), int(self.max_scroll_y))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)

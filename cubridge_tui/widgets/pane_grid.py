@@ -30,9 +30,9 @@ class Cell(Vertical):
 
     virtual_size = still()
 
-    def __init__(self, pane: CodePane) -> None:
+    def __init__(self, stage: Stage, pane: CodePane) -> None:
         super().__init__()
-        self.pane = pane
+        self.stage, self.pane = stage, pane
         self.head = Line(classes="head")
         self._lit = False
 
@@ -63,9 +63,11 @@ class PaneGrid(Grid):
     def __init__(self) -> None:
         super().__init__(id="panes")
         self.panes = {stage: CodePane(id=f"pane-{stage.value}", framed=False) for stage in PANES}
-        self.cells = {stage: Cell(pane) for stage, pane in self.panes.items()}
+        self.cells = {stage: Cell(stage, pane) for stage, pane in self.panes.items()}
         self._focused = Stage.SOURCE
         self._shown: Layout | None = None
+        self.aligned = False  # whether rows stand beside rows
+        self.wraps = False
         self._partners: dict[Stage, Stage] = {}  # whose rows stand beside whose
         for stage, pane in self.panes.items():
             pane.scrolled = partial(self._scrolled, stage)
@@ -112,19 +114,33 @@ class PaneGrid(Grid):
         self._shown = layout
         with self.app.batch_update():
             self.styles.grid_size_columns = layout.columns
-            self.styles.grid_size_rows = max(len(layout.panes) // layout.columns, 1)
+            two = layout.tall is not None or len(layout.panes) > layout.columns
+            self.styles.grid_size_rows = 2 if two else 1
             for stage, pane in self.panes.items():
                 pane.display = self.cells[stage].display = stage in layout.panes
+                self.cells[stage].styles.row_span = 2 if stage is layout.tall else 1
+            # The grid fills its cells in this order, whatever the stages' is.
+            self.sort_children(key=lambda cell: _order(cell, layout))
 
     def show(self, texts: dict[Stage, PaneText], *, aligned: bool = False) -> None:
         """Show texts; `aligned`: those of `ALIGNED` row beside row, so they scroll as one."""
+        self.aligned = aligned
         pairs = ALIGNED if aligned else ()
         self._partners = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
         for stage, text in texts.items():
             pane = self.panes[stage]
-            if pane.content.rows != text.rows or pane.content != text:
+            pane.wraps = self.wraps and not aligned
+            if pane.given.rows != text.rows or pane.given != text:
                 pane.show(text)
         self._scrolled(self._focused)
+        self._light()
+
+    def wrap(self, wraps: bool) -> None:
+        """Whether long lines go on in the next row, where rows need not stand beside rows."""
+        self.wraps = wraps
+        for pane in self.panes.values():
+            pane.wraps = wraps and not self.aligned
+            pane.show(pane.given)
         self._light()
 
     def _scrolled(self, stage: Stage) -> None:
@@ -146,14 +162,32 @@ class PaneGrid(Grid):
             pane.mark(*kept[2].marks(key))
 
     def follow(self, key: Key | None, leader: Stage | None) -> list[Stage]:
-        """Bring an op into view in every pane but the leader; the panes that show it."""
+        """Bring an op into view in every pane but the leader; the panes that show it. One without
+        it shows where it would stand: behind the last op before it that it has."""
         found = []
         for stage, pane in self.panes.items():
             index = pane.linked if key is not None else None
-            if index is None:
-                continue
-            found.append(stage)
-            if stage is not leader:
+            if index is not None:
+                found.append(stage)
+            elif stage is not leader and stage is not self._focused and pane.display:
+                index = self._before(stage)
+            if index is not None and stage is not leader:
                 pane.go_to(index)
         self._scrolled(self._focused)
         return found
+
+    def _before(self, stage: Stage) -> int | None:
+        """The row of a pane with the nearest op above the leading cursor."""
+        kept, rows = self._indexes.get(stage), self.leader.content.rows
+        if kept is None:
+            return None
+        for index in range(min(self.leader.cursor, len(rows) - 1), -1, -1):
+            key = rows[index].key
+            if key is not None and (at := kept[2].first(key)) is not None:
+                return at
+        return None
+
+
+def _order(cell: object, layout: Layout) -> int:
+    stage = next((s for s in layout.panes if isinstance(cell, Cell) and cell.stage is s), None)
+    return layout.panes.index(stage) if stage is not None else len(PANES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cubridge_tui.model.rows import Row, hunk_starts
+from cubridge_tui.model.rows import Row, RowKind, hunk_starts
 
 
 def same_place(rows: Sequence[Row], cursor: int, before: Row) -> int:
@@ -39,6 +39,16 @@ def next_start(rows: Sequence[Row], cursor: int, step: int) -> int | None:
     if step > 0:
         return next((s for s in starts if s > cursor), starts[0])
     return next((s for s in reversed(starts) if s < cursor), starts[-1])
+
+
+def hunk_end(rows: Sequence[Row], index: int) -> int:
+    """The last row of the stretch that a hunk's head begins; of another row itself."""
+    if index >= len(rows) or rows[index].kind is not RowKind.HEAD:
+        return index
+    end = index
+    while end + 1 < len(rows) and rows[end + 1].hunk == rows[index].hunk:
+        end += 1
+    return end
 
 
 def runs(indexes: Sequence[int]) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from textual.filter import LineFilter
 from textual.strip import Strip
 
 from cubridge_tui.model import search
-from cubridge_tui.model.rows import PaneText, RowKind
+from cubridge_tui.model.rows import PaneText, Row, RowKind
 from cubridge_tui.text.cells import shown
 from cubridge_tui.text.highlight import Highlighter, Span
 from cubridge_tui.themes import Palette
@@ -94,8 +94,7 @@ class RowStrips:
         self._content, self._given = content, spans
         self._lines = [None] * len(rows)
         self._highlighter = Highlighter(len(rows), self.line, content.language)
-        last = max((r.number or 0 for r in rows), default=0)
-        self._number_width = max(3, len(str(last))) if last else 0
+        self._number_width = _number_width(rows)
         self._forget(0)
 
     def grow(self, content: PaneText, first: int) -> None:
@@ -132,7 +131,7 @@ class RowStrips:
     @property
     def gutter_width(self) -> int:
         """Cells before a row's text."""
-        return self._number_width + 4 if self._number_width else 1
+        return _gutter(self._number_width)
 
     def line(self, index: int) -> str:
         """A row's text as shown: tabs expanded, control characters visible."""
@@ -167,7 +166,9 @@ class RowStrips:
             spans = self._given[index] if index < len(self._given) else ()
         elif row.kind not in (RowKind.HEAD, RowKind.NOTE):
             spans = self._highlighter.spans(index)
-        found = search.matches(text, self.words)
+        found = [(start, end, "match") for start, end in search.matches(text, self.words)]
+        if not found and text == row.text:  # columns are the shown ones
+            found = [(start, end, "changed") for start, end in row.changed]
         head = gutter(row, flags, self._number_width, self._inks, aside=look.scroll_x > 0)
         body = paint_row(row, text, spans, found, flags, self._inks, look.scroll_x, room)
         strip = RowStrip([*head, *body], self.gutter_width + room)
@@ -182,3 +183,17 @@ class RowStrips:
             strip = Strip([Segment(cut, self._inks.named("dim"))])
             return strip.adjust_cell_length(width, self._inks.named(""))
         return RowStrip([Segment(" " * width, self._inks.named(""))], width)
+
+
+def gutter_width(rows: Sequence[Row]) -> int:
+    """Cells before the text of these rows."""
+    return _gutter(_number_width(rows))
+
+
+def _gutter(number_width: int) -> int:
+    return number_width + 4 if number_width else 1
+
+
+def _number_width(rows: Sequence[Row]) -> int:
+    last = max((r.number or 0 for r in rows), default=0)
+    return max(3, len(str(last))) if last else 0

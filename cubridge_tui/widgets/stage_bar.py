@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.cells import cell_len
 
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.widgets.line import Line, Part
-from engine.types import Gate, Level, Stage, VerdictKind, open_assumptions
+from engine.types import Gate, Level, Stage, Verdict, VerdictKind, open_assumptions
 from sessions.state import SessionState
 
 MARKS = {
@@ -18,6 +18,7 @@ MARKS = {
     VerdictKind.NOT_RUN: "–",
     VerdictKind.OVERRIDDEN: "!",
 }
+AMBER = "°"  # beside a pass that visits tiles for nothing
 LEAST_TITLE = 24  # columns of a title that tell sessions apart
 LEAST_SPEC = 6  # of which these belong to the spec at least
 ON, FAMILY = " on ", "flash_fwd_"  # `SPEC on KERNEL`; what the shipped kernels' names begin with
@@ -31,14 +32,25 @@ class StageBar(Line):
     session's title is cut but stays wherever there is room for a beginning of it.
     """
 
-    def show(self, state: SessionState, title: str, width: int, key: str = "") -> None:
-        """Show a state; `key` makes the next decision."""
-        for left, right in _forms(state, key):
+    def show(
+        self, state: SessionState, title: str, width: int, key: str = "", cost: Sequence[str] = ()
+    ) -> None:
+        """Show a state; `key` makes the next decision, `cost` says what is predicted, from long
+        to short."""
+        for left, right in _forms(state, key, cost):
             room = width - sum(cell_len(t) for t, _ in (*left, *right)) - 4
             if room >= min(cell_len(_short(title)), LEAST_TITLE):
                 left.insert(0, (f" {title_in(title, room)}  ", "title"))
                 break
         self.put(left, right)
+
+
+def in_vain(verdict: Verdict) -> str:
+    """The share of the visited key tiles that hold no kept pair, where G2 passed and found some."""
+    tiles = verdict.details.get("tiles") if verdict.passed else None
+    if not isinstance(tiles, Mapping) or not tiles.get("in_vain"):
+        return ""
+    return f"{100 * int(tiles['in_vain']) / max(int(tiles['visited']), 1):.0f}%"
 
 
 def title_in(title: str, room: int) -> str:
@@ -60,11 +72,15 @@ def _short(title: str) -> str:
     return f"{spec}{on}{kernel.removeprefix(FAMILY)}"
 
 
-def _forms(state: SessionState, key: str) -> Iterator[tuple[list[Part], list[Part]]]:
-    """The bar without its title, in words, then in fewer and fewer of them."""
-    for names, words in ((True, True), (True, False), (False, False)):
-        yield _gates(state, names, words), _level(state, key, names)
-    yield _gates(state, False, False, tight=True), _level(state, key, False)
+def _forms(
+    state: SessionState, key: str, cost: Sequence[str]
+) -> Iterator[tuple[list[Part], list[Part]]]:
+    """The bar without its title, in words, then in fewer and fewer of them; what is predicted goes
+    last."""
+    for words in (*cost, ""):
+        for names, kinds in ((True, True), (True, False), (False, False)):
+            yield _gates(state, names, kinds), _level(state, key, names, words)
+        yield _gates(state, False, False, tight=True), _level(state, key, False, words)
 
 
 def _gates(state: SessionState, names: bool, words: bool, tight: bool = False) -> list[Part]:
@@ -78,13 +94,17 @@ def _gates(state: SessionState, names: bool, words: bool, tight: bool = False) -
             parts.append((f"{name}{gate}·" if tight else f"{name}{gate} · ", "dim"))
             continue
         word = verdict.kind.value.replace("_", " ") + " " if words else ""
-        mark = MARKS[verdict.kind]
+        mark, style = MARKS[verdict.kind], verdict.kind.value
+        vain = in_vain(verdict)
+        if vain:  # it computes the spec, and visits tiles for nothing
+            mark, style = f"{mark}{AMBER}", "stale"
+            word = f"{word}, {vain} of its tiles for nothing ".replace(" ,", ",") if words else ""
         text = f"{gate}{mark}" if tight else f"{name}{gate} {mark} {word}"
-        parts.append((text, verdict.kind.value))
+        parts.append((text, style))
     return parts
 
 
-def _level(state: SessionState, key: str, words: bool) -> list[Part]:
+def _level(state: SessionState, key: str, words: bool, cost: str) -> list[Part]:
     level = state.level
     assumed = len(open_assumptions(state.verdicts))
     style = {Level.NONE: "dim", Level.OVERRIDDEN: "overridden"}.get(level, "pass")
@@ -99,6 +119,8 @@ def _level(state: SessionState, key: str, words: bool) -> list[Part]:
             parts = [(word, "pass" if current else "stale"), ("│ ", "dim"), *parts]
         else:
             parts = [("★ " if current else "★~ ", "pass" if current else "stale"), *parts]
+    if cost:
+        parts = [(cost, "title"), ("│ ", "dim"), *parts]
     if key:
         parts += [("next " if words else "▸", "dim"), (f"{key} ", "key")]
     return parts

@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from engine.cost.card import card
 from engine.cost.demand import UNITS
-from engine.cost.model import Prediction
+from engine.cost.launched import WAITING
+from engine.cost.model import DRAM, Prediction
+
+SATURATED = 0.6  # of the time
+
+
+def bound_words(prediction: Prediction) -> str:
+    """What bounds it, as true as the model knows: a unit only where it is busy most of the time.
+
+    Chains of dependent work leave every unit idle for a while (docs/cost.md, Overlap): where none
+    is busy for `SATURATED` of the time, more of one unit's rate would gain little.
+    """
+    if prediction.bound == DRAM:
+        return DRAM
+    name, share = max(prediction.main.busy.items(), key=lambda item: item[1])
+    if share >= SATURATED and prediction.bound != WAITING:
+        return f"{name}, {100 * share:.0f}% busy"
+    return f"latency: no unit is busy for more than {100 * share:.0f}% of the time ({name})"
 
 
 def lines(prediction: Prediction) -> list[str]:
@@ -18,7 +35,7 @@ def lines(prediction: Prediction) -> list[str]:
             if prediction.clock_mhz < facts.clock_mhz
             else ""
         ),
-        f"bound by {prediction.bound}",
+        f"bound by {bound_words(prediction)}",
     ]
     for launch in prediction.launches:
         share = launch.cycles / sum(found.cycles for found in prediction.launches)

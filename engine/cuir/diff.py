@@ -21,11 +21,13 @@ def diff(old: Module, new: Module, same: Mapping[Path, Path] | None = None) -> D
     """
     if old == new:
         identity = {path: path for path, _ in walk(old)}
-        return Diff((), (), identity | {(f.name,): (f.name,) for f in old.functions})
+        return Diff((), (), identity | {(f.name,): (f.name,) for f in old.functions}, ())
     pairs = match_modules(old, new, same)
     walker = _Walker(old, new, pairs)
     walker.run()
-    return Diff(tuple(walker.edits), _groups(walker.edits, walker.runs), pairs)
+    edits = walker.edits
+    singly, wide = _groups(edits, walker.apart()), _groups(edits, walker.runs)
+    return Diff(tuple(edits), singly, pairs, wide)
 
 
 class _Walker:
@@ -41,6 +43,7 @@ class _Walker:
         self.runs: list[int] = []
         self.number = 0
         self.whole = False  # inside a device function, which is one hunk
+        self.undivided: set[int] = set()  # numbers of stretches inside one
 
     def in_place(self) -> set[Path]:
         """Old paths of paired statements that are not moved."""
@@ -64,6 +67,18 @@ class _Walker:
     def add(self, edit: Edit) -> None:
         self.edits.append(edit)
         self.runs.append(self.number)
+        if self.whole:
+            self.undivided.add(self.number)
+
+    def apart(self) -> list[int]:
+        """The runs with each edit of a stretch its own, but where the stretch is of one device
+        function, or takes away or moves something: what comes then stands in its place."""
+        together = self.undivided | {
+            run
+            for edit, run in zip(self.edits, self.runs, strict=True)
+            if edit.kind in (EditKind.DELETE, EditKind.MOVE)
+        }
+        return [run if run in together else -1 - k for k, run in enumerate(self.runs)]
 
     def cut(self) -> None:
         if not self.whole:
@@ -234,7 +249,7 @@ def _prune(
 
 
 def _groups(edits: list[Edit], runs: list[int]) -> tuple[int, ...]:
-    """The hunk number of every edit: stretches, joined where one edit needs another."""
+    """The hunk number of every edit: those of one run, joined where one edit needs another."""
     parent = list(range(len(edits)))
 
     def root(k: int) -> int:

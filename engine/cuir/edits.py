@@ -56,11 +56,13 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Edits in reading order, the hunk each belongs to, and what is which statement."""
+    """Edits in reading order, the hunk each belongs to, and what is which statement; `stretches`
+    is the hunk of each where contiguous edits are decided on together."""
 
     edits: tuple[Edit, ...]
     groups: tuple[int, ...]
     pairs: Mapping[Path, Path]
+    stretches: tuple[int, ...]
 
     def __bool__(self) -> bool:
         return bool(self.edits)
@@ -70,8 +72,8 @@ class Diff:
 class EditHunk:
     """Edits that a reviewer decides on together, in reading order.
 
-    Contiguous edits of one block; all edits of one device function; and edits that need each other
-    (a statement moved into an inserted one).
+    One statement; all edits of one device function; a contiguous stretch in which something is
+    taken away; and edits that need each other (a statement moved into an inserted one).
     """
 
     edits: tuple[Edit, ...]
@@ -81,10 +83,19 @@ class EditHunk:
         return str(self.edits[0].path[0])
 
 
-def hunks(difference: Diff) -> tuple[EditHunk, ...]:
-    """The edits in groups, in reading order of each group's first edit."""
+def hunks(difference: Diff, count: int | None = None) -> tuple[EditHunk, ...]:
+    """The edits in groups, in reading order of each group's first edit.
+
+    `count` is how many hunks a kept proposal has: one that was made when contiguous edits were one
+    hunk has fewer, and is grouped so.
+    """
+    found = _grouped(difference, difference.groups)
+    return found if count in (None, len(found)) else _grouped(difference, difference.stretches)
+
+
+def _grouped(difference: Diff, groups: tuple[int, ...]) -> tuple[EditHunk, ...]:
     grouped: dict[int, list[Edit]] = {}
-    for edit, group in zip(difference.edits, difference.groups, strict=True):
+    for edit, group in zip(difference.edits, groups, strict=True):
         grouped.setdefault(group, []).append(edit)
     return tuple(EditHunk(tuple(edits)) for edits in grouped.values())
 

@@ -16,6 +16,7 @@ from engine.gpu.worker.cases import Case
 from engine.service.bench import Bench, lift_any
 from engine.service.content import TARGET
 from engine.service.work import Work
+from engine.spec.recipe import Recipe
 from engine.types import Gate, Stage
 from sessions.state import SessionState
 
@@ -31,12 +32,13 @@ def module_of_kernel(name: str, arch: str | None, specialisation: Mapping[str, s
     return lift_any(name, arch, specialisation).module
 
 
-def module_of_session(bench: Bench, session: str) -> tuple[Module, SessionState]:
-    """A session's target, or its lifted module where there is no target yet; and the session."""
+def module_of_session(bench: Bench, session: str) -> tuple[Module, SessionState, Recipe | None]:
+    """A session's target, or its lifted module where there is no target yet; the session, and what
+    its spec asks for, where that was read."""
     work = Work(bench, bench.store.load(session))
     if TARGET in work.state.stage(Stage.TARGET).artifacts:
-        return work.target, work.state
-    return work.lifted.module, work.state
+        return work.target, work.state, work.recipe
+    return work.lifted.module, work.state, work.recipe
 
 
 def arch_of(module: Module) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from engine.cuir.device_scalars import DeviceScalars
@@ -114,6 +115,10 @@ class KeepMap:
         got = self.target.row(i) if self.target is not None else spec
         return [Pair(w, g) for w, g in zip(spec, got, strict=True)]
 
+    def steps(self, i: int) -> tuple[int, ...]:
+        """The tiles that the rows of row i visit, in their order; none without a target."""
+        return tuple(self.target.classes(i // self.tile[0])) if self.target is not None else ()
+
     def tile_class(self, i: int, j: int) -> TileClass:
         """What the target's schedule does with the tile that holds (i, j)."""
         if self.target is None:
@@ -166,10 +171,14 @@ class KeepMap:
         return values
 
 
+_DOCUMENTS = (29, 6, 17, 3, 11, 22, 4, 8)  # hundredths of a row: lengths of packed documents
+
+
 def example_value(
     item: Input, at: Mapping[str, int], sizes: Mapping[str, int]
 ) -> int | float | bool:
-    """An example of an extra input: five runs of rows for tables of numbers, a checkered table of
+    """An example of an extra input: runs as long as a batch's documents for tables of numbers (a
+    few long ones, more short ones, other ones in each batch), a checkered table of
     flags, and three quarters of the keys (for later batches or heads fewer) for a number that goes
     with no row or key, as a length does; a mask over it shows its shape, not a person's data."""
     places = list(at.items())
@@ -181,7 +190,10 @@ def example_value(
     if item.dtype == "bool" and len(places) > 1:
         return sum(index // 24 for _, index in places[-2:]) % 2 == 0
     name, index = places[-1]
-    run = index * 5 // max(sizes.get(name, 1), 1)
+    turn = sum(at.values()) - index  # the batch's
+    ends = accumulate((*_DOCUMENTS[turn % len(_DOCUMENTS) :], *_DOCUMENTS))
+    place = index * sum(_DOCUMENTS) // max(sizes.get(name, 1), 1)
+    run = next((n for n, end in enumerate(ends) if place < end), 0)
     return run % 2 == 0 if item.dtype == "bool" else run
 
 

@@ -20,7 +20,6 @@ from engine.cuir.edits import (
     EditKind,
     after_text,
     before_text,
-    head_of,
     hunks,
 )
 from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks
@@ -84,7 +83,7 @@ def compose(
         CuirError: an edited hunk's text does not parse.
     """
     difference = diff(base, proposed)
-    found = hunks(difference)
+    found = hunks(difference, len(proposal.hunks))
     if len(found) != len(proposal.hunks):
         raise TransferError(
             f"proposal {proposal.id} was made against another base", fix="propose again from here"
@@ -105,19 +104,23 @@ def compose(
     changed = proposed
     for hunk, decision in reversed(edited):  # the last first: places before it stay where they are
         changed = _replace_hunk(changed, proposed, difference, hunk, decision.replacement or "")
-    # The other hunks are the same edits in the diff against the edited text.
+    # The other edits are the same in the diff against the edited text.
     again = diff(base, changed)
-    kept = [h for h in hunks(again) if _is_chosen(h, chosen, found)]
-    return apply(again, base, kept)
+    there = {new: old for old, new in diff(proposed, changed).pairs.items()}
+    left_out = {_place(e, e.new_path) for h in found if h not in chosen for e in h.edits}
+    kept = (
+        e for e in again.edits
+        if _place(e, None if e.new_path is None else there.get(e.new_path)) not in left_out
+    )  # fmt: skip
+    return apply(again, base, [EditHunk(tuple(kept))])
 
 
-def _is_chosen(hunk: EditHunk, chosen: list[EditHunk], found: tuple[EditHunk, ...]) -> bool:
-    """A hunk of the edited diff stands unless it is one that the person left out."""
-    left_out = [h for h in found if all(h is not c for c in chosen)]
-    mine = {(e.kind, e.old_path, head_of(e.new)) for e in hunk.edits}
-    return not any(
-        mine == {(e.kind, e.old_path, head_of(e.new)) for e in h.edits} for h in left_out
-    )
+def _place(edit: Edit, new_path: Path | None) -> tuple[object, ...]:
+    """What an edit is of; `new_path` is its place in the proposed text. Fields have names."""
+    node = edit.new if edit.new is not None else edit.old
+    if isinstance(node, Field):
+        return edit.kind, node.name
+    return edit.kind, edit.old_path, new_path
 
 
 def _replace_hunk(
@@ -317,13 +320,15 @@ def _rules_of(edit: Edit, history: list[_Made]) -> list[Step]:
 
 
 def _why(hunk: EditHunk, history: list[_Made], reason: str) -> Why:
-    """Titles of the rules that wrote the hunk's text; reasons of those that changed it too."""
+    """Titles of the rules that wrote the hunk's text; reasons and clauses of those that changed it
+    too."""
     rules = [found for e in hunk.edits if (found := _rules_of(e, history))]
     if not rules:
         return Why(_summary(hunk), reason)
     titles = dict.fromkeys(found[0].title for found in rules)
     reasons = dict.fromkeys(rule.reason for found in rules for rule in found)
-    return Why("; ".join(titles), "; ".join(reasons), rules[0][0].clause)
+    clauses = dict.fromkeys(c for found in rules for r in found for c in r.clause.split(", "))
+    return Why("; ".join(titles), "; ".join(reasons), ", ".join(clauses))
 
 
 def _summary(hunk: EditHunk) -> str:

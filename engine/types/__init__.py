@@ -277,8 +277,8 @@ class Artifact:
 class Hunk:
     """One reviewable change of the target CuIR.
 
-    `clause` is the recipe clause it serves (empty if none); `before` and `after` are CuIR text,
-    either may be empty; `op_ids` are the ops it touches.
+    `clause` is the recipe clause it serves, several with ", " (empty if none); `before` and
+    `after` are CuIR text, either may be empty; `op_ids` are the ops it touches.
     """
 
     id: str
@@ -292,6 +292,11 @@ class Hunk:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "op_ids", tuple(self.op_ids))
+
+    @property
+    def clauses(self) -> tuple[str, ...]:
+        """The kinds of the clauses that it serves."""
+        return tuple(kind for kind in self.clause.split(", ") if kind)
 
     def to_json(self) -> JsonObject:
         return {

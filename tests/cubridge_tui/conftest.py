@@ -96,3 +96,11 @@ def no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests type as soon as they have seen the screen, so a short grace period is enough."""
     monkeypatch.setattr("cubridge_tui.screens.base.GRACE", 0.02)
+
+
+@pytest.fixture(autouse=True)
+def _no_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process that predicts runs beside a test; one that wants costs gives them."""
+    from cubridge_tui.screens.adaptation.costs import CostActions
+
+    monkeypatch.setattr(CostActions, "_begin_costs", lambda self: None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cubridge_tui.clipboard import copy
 from cubridge_tui.model.inspect import inspect
-from cubridge_tui.model.layout import PAIRS, PANES, Wish, layout
+from cubridge_tui.model.layout import PAIRS, PANES, Wish
 from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Prompt, TextDialog
@@ -14,7 +14,7 @@ class PaneActions(Shared):
     """Actions of the group Panes."""
 
     def _focus(self, step: int) -> None:
-        shown = layout(*self.pane_room(), self.wish, self.grid.focused_stage).panes
+        shown = self.layout_now().panes
         order = PANES if len(shown) == 1 or self.wish.pair is None else shown
         here = self.grid.focused_stage
         index = order.index(here) if here in order else 0
@@ -60,6 +60,13 @@ class PaneActions(Shared):
     def do_pair_4(self) -> None:
         self._pair(3)
 
+    def do_wrap(self) -> None:
+        """Long lines in pieces, or cut at the pane's edge."""
+        wraps = not self.grid.wraps
+        self.grid.wrap(wraps)
+        self.remark()
+        self.say("long lines go on in the next row" if wraps else "long lines are cut: h and l")
+
     def do_view(self) -> None:
         views = list(View)
         self.view = views[(views.index(self.view) + 1) % len(views)]
@@ -72,20 +79,20 @@ class PaneActions(Shared):
     # --- finding ---------------------------------------------------------------------------------
 
     def do_follow(self) -> None:
-        key = self.current_key()
-        if key is None:
-            self.say("no op on this line", "stale")
+        """Whether the other panes stay at the op under the cursor."""
+        self.follows = not self.follows
+        if not self.follows:
+            self.say("the other panes stay where they are; f follows again")
             return
+        key = self.current_key()
+        assert self.snap is not None
         self.visit(key)
         found = [s for s, pane in self.grid.panes.items() if pane.linked is not None]
-        assert self.snap is not None
         stale = [f"{s.value} ({why})" for s, why in self.snap.links.stale.items()]
         if stale:
             self.say("this map is out of date: " + ", ".join(stale), "stale")
-        elif not found:
-            self.say("no other pane has this op", "stale")
         else:
-            self.say(f"in view: {', '.join(stage.value for stage in found)}")
+            self.say(f"following; in view: {', '.join(s.value for s in found) or 'no op here'}")
 
     def do_inspect(self) -> None:
         if self.snap is None:
@@ -96,21 +103,27 @@ class PaneActions(Shared):
         self.app.push_screen(TextDialog("op inspector", lines))
 
     def do_search(self) -> None:
+        before = self.words
+
         def given(words: str | None) -> None:
-            if words is None:
-                return
-            self.words = words
-            pane = self.grid.leader
-            count = pane.search(words)
-            for other in self.grid.panes.values():
-                if other is not pane:
-                    other.search("")
-            self.say(f"{count} lines match {words!r}" if words else "search ended")
+            told = self._search(before if words is None else words)
+            self.say(told if self.words else "search ended")
             self.refresh_keys()
 
         self.app.push_screen(
-            Prompt("Search in this pane (small letters match both):", self.words), given
+            Prompt("Search in all panes (small letters match both):", before, live=self._search),
+            given,
         )
+
+    def _search(self, words: str) -> str:
+        """Mark what matches in every pane; how many lines of each do."""
+        self.words = words
+        found = {
+            stage.value: pane.search(words, go=pane is self.grid.leader)
+            for stage, pane in self.grid.panes.items()
+        }
+        each = ", ".join(f"{stage} {count}" for stage, count in found.items())
+        return f"{sum(found.values())} lines match {words!r}: {each}" if words else ""
 
     def do_next_match(self) -> None:
         self.grid.leader.next_match(1)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from cubridge_tui.editor import edit_outside
+from cubridge_tui.model.explained import NOTHING, missing_words
+from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.next_step import owed, undecided
 from cubridge_tui.model.proposals import proposal_line, proposal_rows
 from cubridge_tui.model.report import as_markdown
@@ -18,7 +22,7 @@ from cubridge_tui.screens.hunk_editor import HunkEditor
 from cubridge_tui.screens.picker import Picker
 from cubridge_tui.screens.recipe import RecipeScreen
 from engine.errors import CuBridgeError
-from engine.types import DecisionKind, Hunk, Origin
+from engine.types import Decision, DecisionKind, Hunk, Origin
 
 
 class ReviewActions(Shared):
@@ -59,11 +63,13 @@ class ReviewActions(Shared):
         verb = "reject" if kind is DecisionKind.REJECTED else "accept"
         self.unless_accepted(
             f"{verb} {name}",
-            lambda: self.job("decide", lambda: desk.decide(name, kind), self._decided, quiet=True),
+            lambda: self.job(
+                "decide", lambda: desk.decide(name, kind), lambda: self._decided(name), quiet=True
+            ),
         )
 
-    def _decided(self) -> None:
-        """On to the next hunk that has no decision."""
+    def _decided(self, name: str = "") -> None:
+        """On to the next hunk that has no decision; what cannot stand beside this one is said."""
         assert self.snap is not None
         left = undecided(self.snap.state)
         if left:
@@ -71,9 +77,31 @@ class ReviewActions(Shared):
             words = f"{left} hunk{'s' * (left != 1)} left"
         else:
             words = f"every hunk is decided; {self._goes_on()}"
-        dropped = self.dropped_words("the hunk")  # while the decision was being taken
-        self.say(f"{words}; {dropped}" if dropped else words, "stale" if dropped else "dim")
+        told = [self.dropped_words("the hunk"), self._conflict(name)]  # keys meanwhile
+        warned = "; ".join(w for w in told if w)
+        self.say(f"{warned}; {words}" if warned else words, "stale" if warned else "dim")
         self.seen_at = time.monotonic()
+
+    def _conflict(self, name: str) -> str:
+        """Which hunks read names that a rejected one gives: that is said before a gate finds it."""
+        snap = self.snap
+        assert snap is not None
+        made = snap.decision(name)
+        if made is None and not name:  # many at once
+            short = [h for p, h, d in snap.hunks if snap.missing(f"{p.id}/{h.id}")]
+            return f"{', '.join(h.id for h in short)}: names of rejected hunks" if short else ""
+        if made is None or made.kind is not DecisionKind.REJECTED:
+            gone = snap.missing(name)
+            return f"{name} {missing_words(gone)}" if gone else ""
+        proposal = name.partition("/")[0]
+        about = snap.explained.get(name, NOTHING)
+        users: dict[str, list[str]] = {}
+        for user, given in about.users:
+            other = snap.decision(f"{proposal}/{user}")
+            if other is None or other.kind is not DecisionKind.REJECTED:
+                users.setdefault(user, []).append(given.removeprefix("args."))
+        told = ", ".join(f"{user} reads its {', '.join(names)}" for user, names in users.items())
+        return f"{name} rejected, but {told}: reject these too, or u" if told else ""
 
     def _goes_on(self) -> str:
         """The key of what comes next, in a few words."""
@@ -93,6 +121,39 @@ class ReviewActions(Shared):
                 self.grid.leader.go_to(index)
                 self.visit(self.current_key())
                 return
+
+    def decide_all(self, decisions: Sequence[Decision], then: Callable[[str, str], None]) -> None:
+        """Take decisions at one stroke; `then` is told what came of them, and in which style."""
+        desk = self.open_desk
+
+        def told() -> None:
+            assert self.snap is not None
+            left = undecided(self.snap.state)
+            words = f"{left} left" if left else f"every hunk is decided; {self._goes_on()}"
+            warned = self._conflict(decisions[0].target if len(decisions) == 1 else "")
+            then(f"{warned}; {words}" if warned else words, "stale" if warned else "dim")
+
+        verb = "reject" if decisions[0].kind is DecisionKind.REJECTED else "accept"
+        what = decisions[0].target if len(decisions) == 1 else f"{len(decisions)} hunks"
+        self.unless_accepted(
+            f"{verb} {what}",
+            lambda: self.job("decide", lambda: desk.decide_all(decisions), told, quiet=True),
+        )
+
+    def do_hunks(self) -> None:
+        """Every hunk in a list."""
+        from cubridge_tui.screens.overview import OverviewScreen
+
+        self.app.push_screen(OverviewScreen(self, self.current_hunk()))
+
+    def to_hunk(self, name: str) -> None:
+        """Where a hunk stands, in whichever pane."""
+        self._went(name, "")
+
+    def facts_at(self, hunk: str) -> Facts:
+        """The state of the screen with the cursor on a hunk."""
+        blocked = self.snap.blocked(hunk) if self.snap is not None else ""
+        return replace(self.facts(), hunk=hunk, diff_blocked=blocked)
 
     def do_accept_origin(self) -> None:
         """Everything undecided of the origin under the cursor (of all, when it is on no hunk)."""

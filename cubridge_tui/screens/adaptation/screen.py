@@ -17,12 +17,14 @@ from textual.strip import Strip
 from cubridge_tui import actions, places
 from cubridge_tui.desk import Desk
 from cubridge_tui.jobs import Outcome
+from cubridge_tui.model.costs import bar_words
 from cubridge_tui.model.facts import Facts
-from cubridge_tui.model.layout import PANES, Wish, layout
+from cubridge_tui.model.layout import PANES, Wish
 from cubridge_tui.model.next_step import Owed, Step, owed, owed_now
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.model.steps import news
+from cubridge_tui.screens.adaptation.costs import CostActions
 from cubridge_tui.screens.adaptation.evidence import EvidenceActions
 from cubridge_tui.screens.adaptation.facts import facts_of
 from cubridge_tui.screens.adaptation.panes import PaneActions
@@ -42,7 +44,7 @@ LOOK_SECONDS = 3.0  # how often files on disk, other writers and unsaved events 
 LENT_SECONDS = 0.25  # how often it is tried to write again, after another process was let
 
 
-class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions):
+class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, EvidenceActions):
     """One session: step, review, decide, accept."""
 
     NAME = actions.ADAPTATION
@@ -86,6 +88,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
 
     def on_unmount(self) -> None:
         self.keep_place()
+        self.end_costs()
 
     def _open(self) -> Snapshot:
         app = self.cubridge
@@ -232,6 +235,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         self.seen_at = time.monotonic()
         if first:
             self.seen_disk = self._disk()
+        self.place_panes()
         self.grid.show(dict(snap.panes[self.view]), aligned=self.view is View.TEXT)
         if first:
             for stage, number in self.place.cursors.items():
@@ -240,6 +244,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
             self._to_head(self.place.hunk)
         self.remark()
         self.tell()
+        self.ask_costs()
 
     def _to_head(self, hunk: str) -> None:
         """The leading cursor to a hunk's head line, if there is one."""
@@ -287,7 +292,9 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
                 # A job's progress changes nothing of it.
                 self._barred = (snap, self.size.width, self._refused)
                 key = actions.key_of(self._owed(snap).action, self.cubridge.actions)
-                self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
+                cost = bar_words(snap.costs, snap.state.hashes.get(Stage.TARGET.value, ""))
+                bar = self.query_one(StageBar)
+                bar.show(snap.state, snap.title, self.size.width, key, cost)
             self.query_one(Banner).say(self._banner(snap))
         left: list[Part] = []
         if jobs.running:
@@ -320,7 +327,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
 
     def _strip(self) -> None:
         """The panes that are out of sight, by name."""
-        shown = layout(*self.pane_room(), self.wish, self.grid.focused_stage)
+        shown = self.layout_now()
         strip = self.query_one("#strip", Line)
         if strip.display != bool(shown.hidden):
             strip.display = bool(shown.hidden)
@@ -368,6 +375,7 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
     def leave(self) -> None:
         """Give the session back."""
         self.keep_place()
+        self.end_costs()
         desk, self.desk = self.desk, None
         if desk is not None:
             self.cubridge.jobs.submit("close", desk.close, lambda _: None, quiet=True)
@@ -386,7 +394,10 @@ class AdaptationScreen(StageActions, ReviewActions, PaneActions, EvidenceActions
         """What the leading cursor stands on now is marked everywhere, and has its own keys."""
         if pane is self.grid.leader:
             self.remark()
+            if self.follows and pane.has_focus:
+                self.grid.follow(self.current_key(), self.grid.focused_stage)
             self.refresh_keys()
+            self.look_first(self.current_hunk())
 
     def on_screen_suspend(self) -> None:
         self._keyed = None

@@ -7,7 +7,7 @@ from typing import Any
 
 from cubridge_tui.desk import Desk
 from cubridge_tui.jobs import Outcome
-from cubridge_tui.model.layout import Wish, layout
+from cubridge_tui.model.layout import PANES, Layout, Wish, layout
 from cubridge_tui.model.meanings import OpaqueNote
 from cubridge_tui.model.rows import Key
 from cubridge_tui.model.snapshot import Snapshot, View
@@ -26,6 +26,7 @@ class Shared(ActionScreen):
     wish: Wish
     view: View
     words: str
+    follows: bool = True  # the other panes stay at the op under the leading cursor
     grid: PaneGrid
     refusal: Outcome | None = None  # the step that ended with an error, until one works
 
@@ -55,6 +56,9 @@ class Shared(ActionScreen):
         raise NotImplementedError
 
     def do_undo(self) -> None:
+        raise NotImplementedError
+
+    def look_first(self, hunk: str) -> None:
         raise NotImplementedError
 
     def stage_to_decide(self) -> Stage:
@@ -103,9 +107,13 @@ class Shared(ActionScreen):
         """Columns and rows that the panes have."""
         return self.size.width, self.size.height - 5
 
+    def layout_now(self) -> Layout:
+        """The panes that fit and have something to show."""
+        have = [s for s in PANES if self.snap is None or self.snap.panes[self.view][s].rows]
+        return layout(*self.pane_room(), self.wish, self.grid.focused_stage, have)
+
     def place_panes(self) -> None:
-        """Show the panes that fit."""
-        self.grid.place(layout(*self.pane_room(), self.wish, self.grid.focused_stage))
+        self.grid.place(self.layout_now())
 
     def current_key(self) -> Key | None:
         """The op under the leading cursor."""

@@ -56,11 +56,13 @@ FLOAT32 = (2.0**-126, (2.0 - 2.0**-23) * 2.0**127)
 @dataclass(frozen=True, slots=True)
 class Positive:
     """`factor * value + shift` with positive `factor`: where a softmax follows, the factor belongs
-    into its exponential and the shift leaves the weights as they are."""
+    into its exponential and the shift leaves the weights as they are. `value` is a sigmoid of twice
+    `inside`."""
 
     factor: float
     value: Expr
     shift: float
+    inside: Expr
 
 
 def cheap(expr: Expr) -> Expr:
@@ -92,7 +94,7 @@ def positive_multiple(expr: Expr) -> Positive | None:
     if capped is None or capped[0] <= 0:
         return None
     number, inside = capped
-    return Positive(2.0 * number, _sigmoid(_scaled(inside, -2.0 * LOG2E)), -number)
+    return Positive(2.0 * number, _sigmoid(_scaled(inside, -2.0 * LOG2E)), -number, inside)
 
 
 def _sigmoid(power: Expr) -> Expr:

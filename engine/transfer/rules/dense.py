@@ -236,7 +236,7 @@ NARROW = Rule(
     "Take key tiles that leave registers for the dense tile",
     "its loads start before the score's matmul is waited for: their latency passes "
     "under the matmul, and their elements are held until the score is there",
-    "inputs",
+    "input",
     applies=lambda case: bool(case.words.tensors),
     edit=lambda module, case: narrow_tiles(module, case.found, case.bytes, case.plain),
     after=("stage",),
@@ -247,7 +247,7 @@ SMALLER = Rule(
     "all that the score and the mask read at once would spill beside a whole tile; the "
     "price is more tiles, each with its barriers and row maxima: a third more of 48 "
     "keys than of 64, twice as many of 16 as of 32, three times as many as of 48",
-    "inputs",
+    "input",
     applies=lambda case: bool(case.words.tensors),
     edit=lambda module, case: take_smaller_tiles(module, case.found),
     after=("narrow_tiles",),

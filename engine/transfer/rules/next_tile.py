@@ -76,7 +76,7 @@ RULE = Rule(
     "Load the next dense tile while this one is worked on",
     "memory takes longer than the score's matmul: the next loads start when "
     "the weights are summed, and pass under both matmuls",
-    "inputs",
+    "input",
     applies=lambda case: bool(case.words.tensors),
     edit=lambda module, case: load_next(module, case.found, case.bytes, case.plain),
     after=("smaller_tiles",),

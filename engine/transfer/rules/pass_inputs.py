@@ -68,7 +68,7 @@ RULE = Rule(
     "inputs",
     _title,
     "the spec reads extra inputs: each gets a field in the argument struct and a view",
-    "inputs",
+    "input",
     applies=lambda case: bool(case.used),
     edit=lambda module, case: add_inputs(module, case.found, case.used),
 )

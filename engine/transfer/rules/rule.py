@@ -88,7 +88,7 @@ class Step:
 
     title: str
     reason: str
-    clause: str  # kind of the recipe's clause
+    clause: str  # kind of the recipe's clause; several with ", "
     apply: Callable[[Module], Module]
 
 

@@ -16,6 +16,7 @@ from engine.cuir.nodes import (
     rebuild,
     walk_expr,
 )
+from engine.cuir.printer import print_expr
 from engine.cuir.quote import expr as quoted
 from engine.cuir.quote import matched
 from engine.transfer.match import Attention, Site
@@ -53,14 +54,37 @@ def _reason(case: Case) -> str:
 
 
 def _how(score: Expr, body: Expr) -> str:
-    functions = {e.fn for e in walk_expr(score) if isinstance(e, Call)}
+    """The steps from the score's functions to the element's, where they are others."""
     left = {e.fn for e in walk_expr(body) if isinstance(e, Call)}
-    replaced = sorted((functions & {"tanh", "sigmoid"}) - left)
-    if not replaced:
+    gone = {e.fn for e in walk_expr(score) if isinstance(e, Call)} - left
+    steps = []
+    capped = positive_multiple(score)
+    if capped is not None:
+        half = f"{capped.factor / 2:g}"
+        steps.append(
+            f"{half} tanh(u) = {capped.factor:g} sigmoid(2 u) - {half}, and the element holds "
+            f"sigmoid(2 u) = 1 / (1 + 2^(-2 log2(e) u)), u = {print_expr(capped.inside)}"
+        )
+    elif "tanh" in gone:
+        steps.append("tanh(u) = 1 - 2 / (1 + 2^(2 log2(e) u))")
+    if "sigmoid" in gone:
+        steps.append("sigmoid(u) = 1 / (1 + 2^(-log2(e) u))")
+    if not steps:
         return ""
     return (
-        f"; {' and '.join(replaced)} as one exponential and one reciprocal, with an absolute error "
-        "below 2^-21"
+        f"; {'; '.join(steps)}: one exponential and one reciprocal, with an absolute error below "
+        "2^-21"
+    )
+
+
+def _cap_reason(case: Case) -> str:
+    capped = _score(case)[1]
+    assert capped is not None
+    return (
+        f"the score is {capped.factor:g} times what the element holds, "
+        f"{'plus' if capped.shift > 0 else 'less'} {abs(capped.shift):g}: the exponential "
+        "multiplies anyway, so the factor goes there; the constant is the same for all keys of a "
+        "row, so it cancels in the softmax and returns in the log-sum-exp"
     )
 
 
@@ -146,9 +170,8 @@ SCALE = Rule(
 CAP = Rule(
     "cap",
     "Put the cap where the scale was",
-    "the score is a positive multiple of what the element holds, plus a constant: the "
-    "exponential multiplies anyway, and only the log-sum-exp sees the constant",
-    "scale",
+    _cap_reason,
+    "score, scale",
     applies=lambda case: SCORE.applies(case) and _score(case)[1] is not None,
     edit=_put_cap,
     after=("score", "scale"),

@@ -231,7 +231,7 @@ RULE = Rule(
     "stage",
     "Load each input where its class belongs",
     "values per head are loaded once, per row as a row vector, per key once a tile",
-    "inputs",
+    "input",
     applies=lambda case: bool(case.words.tensors),
     edit=lambda module, case: stage_inputs(module, case.found, case.bytes),
     after=("offset",),

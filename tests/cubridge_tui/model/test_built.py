@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 
 from cubridge_tui.jobs import elapsed
 from cubridge_tui.model.built import (
-    FORMULA,
     conformance_lines,
     kernel_words,
     predictions,
@@ -71,10 +71,12 @@ def test_a_prediction_names_card_method_and_formula(kernel: str, card: str) -> N
     *_, (_, target) = apply(base, plan(base, VARIANTS["softcap_causal"]).steps)
     found = card_of_arch(arch_of(target))
     assert found is not None and found.name == card
-    lines = predictions(target, base)
-    assert found.title in lines[0] and "not measured" in lines[0]
-    assert FORMULA in lines[1] and len(lines[0]) < 76
-    assert all("us" in line and "TFLOP/s" in line for line in lines[2:]) and len(lines) == 4
+    lines = predictions(target, base, VARIANTS["softcap_causal"])
+    assert found.title in lines[0] and "not measured" in lines[0] and "50.0%" in lines[0]
+    assert "TFLOP/s = 2 (D + Dv) x kept pairs" in lines[1]
+    ours, expert = lines[2:]
+    assert "as decided" in ours and "1.0" in ours and "the expert's" in expert
+    assert re.search(r"2\.0\d pairs visited for each kept", expert)  # all, of a causal mask
 
 
 def test_a_long_run_says_for_how_long() -> None:

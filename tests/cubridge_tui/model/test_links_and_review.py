@@ -19,7 +19,10 @@ from engine.cuir.printer import print_module
 from engine.lift import Lifted, lift, load_package
 from engine.resources import kernel_dir
 from engine.transfer.review import compose, propose
+from engine.transfer.rules import apply, plan
 from engine.types import Decision, DecisionKind, Origin, Proposal, Stage
+from tests.engine.transfer.recipes import VARIANTS
+from tests.engine.transfer.recipes import lifted as of_kernel
 
 KINDS = (None, DecisionKind.ACCEPTED, DecisionKind.REJECTED)
 
@@ -66,6 +69,22 @@ def test_rows_as_decided_are_the_target(
     heads = [r.hunk for r in rows if r.kind is RowKind.HEAD]
     assert heads == [f"p/{h.id}" for h in proposal.hunks if f"p/{h.id}" in heads]
     assert set(heads) == {f"p/{h.id}" for h in proposal.hunks}
+
+
+@pytest.mark.parametrize("kernel", ["flash_fwd_sm80", "flash_fwd_sm90"])
+def test_rows_are_the_target_where_functions_come_and_change_places(kernel: str) -> None:
+    """Tile lists bring functions whose lines read like those of others."""
+    base, recipe = of_kernel(kernel), VARIANTS["document"]
+    trail = list(apply(base, plan(base, recipe).steps))
+    made = propose(
+        base, trail[-1][1], id="p", origin=Origin.RULES, reason="", ids=assign(base), trail=trail
+    )
+    shown = review(base, trail[-1][1], made, lifted_name)
+    for turn in range(4):
+        kinds = {h.id: KINDS[1 + (n * turn + turn) % 3 % 2] for n, h in enumerate(made.hunks)}
+        decisions = {i: Decision(f"p/{i}", kind, "me") for i, kind in kinds.items() if kind}
+        target = compose(base, trail[-1][1], made, decisions)
+        assert gives(review_rows(shown, decisions, {}), print_module(target)), turn
 
 
 def test_every_changed_row_belongs_to_a_hunk(

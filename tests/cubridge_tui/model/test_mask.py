@@ -216,3 +216,34 @@ def test_a_pair_may_have_a_comma(text: str) -> None:
     assert mask_words.place_problem(text) == "" and mask_words.size_problem(text) == ""
     assert mask_words.numbers(text) == [1080, 57]
     assert mask_words.place_problem(f"{text},3") and mask_words.place_problem("1080;57")
+
+
+def test_a_mask_at_a_glance_is_told_by_its_tiles_alone() -> None:
+    """Shares and the order of visits need no row; cells of several tiles say the worst of them."""
+    picture = grid(nq=512, nk=512)
+    assert picture.tile_cell(0, 0).glyph == "…" and "not known yet" in picture.describe(0, 0)
+    while (part := picture.next_part) is not None:
+        picture.compute_tiles(part)
+    assert (
+        picture.known == 0 and sum(picture.counts.values()) == picture.tiles[0] * picture.tiles[1]
+    )
+    assert "skipped" in mask_words.shares(picture) and "pairs kept" not in mask_words.shares(
+        picture
+    )
+    assert "visited 1 of 4" in picture.describe(0, 0)
+    assert picture.group_cell(range(2), range(1)).glyph == "▓"  # one full, one partial
+    assert picture.group_cell(range(1), range(10, 12)).glyph == "·"
+    assert picture.compute() == picture.rows - 1  # of a large mask the ends of parts come first
+    broken = grid(break_it=True, nq=512, nk=512)
+    broken.compute(130)
+    assert broken.group_cell(range(4), range(16)).style == "fail"
+
+
+def test_only_proven_goals_of_the_schedule_are_told() -> None:
+    proofs = [
+        {"about": "the tile schedule", "goal": "visited tiles exist", "answer": "proven"},
+        {"about": "the tile schedule", "goal": "tiles are visited once", "answer": "unknown"},
+        {"about": "the order of work", "goal": "pieces are taken once", "answer": "proven"},
+    ]
+    assert mask_words.proven({"proofs": proofs}) == " proven for all sizes: visited tiles exist"
+    assert mask_words.proven({}) == ""

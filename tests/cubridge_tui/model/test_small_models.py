@@ -19,12 +19,17 @@ from engine.types import Stage
 WISHES = st.builds(Wish, st.sampled_from([None, 0, 1, 2, 3]), st.booleans())
 
 
-@given(st.integers(80, 400), st.integers(10, 100), WISHES, st.sampled_from(PANES))
+@given(
+    st.integers(80, 400), st.integers(10, 100), WISHES, st.sampled_from(PANES),
+    st.sets(st.sampled_from(PANES)),
+)  # fmt: skip
 def test_the_focused_pane_is_shown_and_no_code_is_narrower_than_58(
-    width: int, height: int, wish: Wish, focused: Stage
+    width: int, height: int, wish: Wish, focused: Stage, have: set[Stage]
 ) -> None:
-    found = layout(width, height, wish, focused)
+    found = layout(width, height, wish, focused, have)
     assert focused in found.panes
+    if wish == Wish() and width >= 140:  # an empty pane takes no room
+        assert set(found.panes) <= have | {focused} or height < 24
     assert len(set(found.panes)) == len(found.panes)
     assert set(found.hidden) | set(found.panes) == set(PANES)
     assert (width - (found.columns - 1)) // found.columns >= 58

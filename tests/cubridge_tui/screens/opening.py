@@ -29,6 +29,7 @@ BY_ID: dict[str, Opens] = {
 OPENS: dict[str, Opens] = BY_ID | {
     actions.ACCEPT: lambda app, _: app.push_screen(AcceptScreen(app.screen)),  # type: ignore[arg-type]
     COMMIT: lambda app, _: app.push_screen(CommitScreen(app.screen, Path.cwd() / "mine")),  # type: ignore[arg-type]
+    actions.HUNKS: _act("hunks"),
     actions.MASK: _act("mask"),
     actions.GPU: _act("gpu"),
     actions.MODEL: _act("ask-model"),

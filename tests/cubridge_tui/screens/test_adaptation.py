@@ -216,7 +216,7 @@ async def test_failed_gate_leads_to_the_suspect_with_the_counterexample(
 
 @pytest.mark.parametrize(
     ("size", "panes"),
-    [((80, 24), 1), ((120, 40), 2), ((139, 40), 2), ((160, 48), 4), ((300, 80), 4)],
+    [((80, 24), 1), ((120, 40), 2), ((139, 40), 2), ((160, 48), 3), ((300, 80), 3)],
 )
 async def test_layout_by_width(proposed: Proposed, size: tuple[int, int], panes: int) -> None:
     async with Driver(proposed[1], size) as d:

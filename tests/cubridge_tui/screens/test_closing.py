@@ -25,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_warm_up")
 # What a screen starts that is still to end when the screen is gone.
 STARTS: dict[str, tuple[str, ...]] = {
     actions.ADAPTATION: ("_look", "do_fork"),
+    actions.HUNKS: ("do_hunks_undo",),
     actions.ACCEPT: ("do_confirm",),
     COMMIT: ("action_commit",),
     actions.REPLAY: ("do_replay_play", "do_replay_fork"),

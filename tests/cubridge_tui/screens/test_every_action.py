@@ -25,6 +25,7 @@ LEFT_OUT = {"quit", "edit-outside", "write"}
 STAGES: dict[str, Stage | None] = {
     actions.START: None,
     actions.ADAPTATION: Stage.SOURCE,
+    actions.HUNKS: Stage.TARGET,
     actions.ACCEPT: Stage.SOURCE,
     actions.REPLAY: Stage.SOURCE,
     actions.MASK: Stage.TARGET,

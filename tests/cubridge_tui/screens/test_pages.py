@@ -260,4 +260,5 @@ async def test_the_mask_page_shows_its_example_values(store: Path) -> None:
         assert isinstance(screen, MaskScreen) and screen.pane.grid is not None
         length = max(screen.sizes["Nk"] * 3 // 4, 1)
         assert f"example values: lens {length}" in d.text
+        screen.pane.grid.compute(0)
         assert screen.pane.grid.pair(0, 0) is not None and 0 not in screen.pane.grid.empty

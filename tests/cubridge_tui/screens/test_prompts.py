@@ -57,7 +57,7 @@ async def test_end_keeps_the_text() -> None:
 async def test_the_prompts_of_the_panes_show_what_is_typed(proposed: tuple[Path, str]) -> None:
     async with Driver(proposed[1], (80, 24)) as d:
         await d.press("slash", *"acc_o")
-        assert "acc_o" in d.text.split("Search in this pane")[1]
+        assert "acc_o" in d.text.split("Search in all panes")[1]
         await d.press("escape", "right_square_bracket", "c", *"whyso")
         assert "whyso" in d.text
         await d.press("escape", "m", "S", *"77")

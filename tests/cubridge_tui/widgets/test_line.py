@@ -28,3 +28,25 @@ async def test_a_blank_stands_between_the_sides_at_any_length(right: str) -> Non
             assert line.cut == (not shown.startswith(f"{said} ")), repr(shown)
             seen.add(line.cut)
         assert seen == {False, True}
+
+
+def test_a_pass_that_visits_tiles_for_nothing_is_amber_and_costs_are_in_the_bar() -> None:
+    from types import SimpleNamespace
+
+    from cubridge_tui.widgets.stage_bar import AMBER, _forms, in_vain
+    from engine.types import Gate, Level, Verdict, VerdictKind
+
+    tiles = {"tiles": {"case": "B 2", "visited": 48, "in_vain": 12}}
+    amber = Verdict(Gate.G2, VerdictKind.PASS, "equal", details=tiles)
+    assert in_vain(amber) == "25%"
+    assert in_vain(Verdict(Gate.G2, VerdictKind.FAIL, "no", details=tiles)) == ""
+    assert in_vain(Verdict(Gate.G2, VerdictKind.PASS, "equal")) == ""
+    state = SimpleNamespace(
+        stage=lambda _: SimpleNamespace(artifacts={"kernel.cu": "1"}), verdicts=(amber,),
+        verdict=lambda gate: amber if gate is Gate.G2 else None, level=Level.NONE, acceptance=None,
+    )  # fmt: skip
+    forms = list(_forms(state, "s", ("on A100 8,580 us, 0.65 of expert's ", "0.65 ")))  # type: ignore[arg-type]
+    words = ["".join(t for t, _ in (*left, *right)) for left, right in forms]
+    assert "G2 ✓° pass, 25% of its tiles for nothing" in words[0] and "8,580 us" in words[0]
+    assert ("G2✓°", "stale") in forms[3][0] and AMBER == "°"
+    assert "0.65" in words[-5] and "0.65" not in words[-1]  # what is predicted goes last

@@ -51,8 +51,8 @@ def test_accept_decide_and_see_what_goes_stale(work: Adaptation) -> None:
     assert work.judge_target().kind is VerdictKind.PASS
     work.lower()
     # Leave the guard out: the target changes, what follows it turns stale, and G2 fails.
-    guard = next(h for h in proposal.hunks if h.clause == "empty_rows")
-    work.decide(Decision(f"{proposal.id}/{guard.id}", DecisionKind.REJECTED, "tester"))
+    guard = [f"{proposal.id}/{h.id}" for h in proposal.hunks if h.clause == "empty_rows"]
+    work.decide(*(Decision(name, DecisionKind.REJECTED, "tester") for name in guard))
     state = work.state
     verdict = state.verdict(Gate.G2)
     assert verdict is not None and verdict.kind is VerdictKind.STALE

@@ -59,3 +59,21 @@ def test_a_hunk_of_the_arguments_is_edited_where_it_stands() -> None:
     edited = Decision("p/h1", DecisionKind.EDITED, "ana", replacement="other: i32\nand_: f32")
     found = compose(base, proposed, proposal, {"h1": edited})
     assert [f.name for f in found.fields] == ["other", "and_", *(f.name for f in base.fields)]
+
+
+def test_beside_an_edited_hunk_the_same_statement_is_left_out_where_it_was_rejected() -> None:
+    """`more = 1` stands twice and one is rejected; the edit of a third hunk mixes neither up."""
+    at = next(i for i, x in enumerate(LINES) if x.startswith("    ") and "gemm" in x)
+    indent = " " * (len(LINES[at]) - len(LINES[at].lstrip()))
+    new = [*LINES[:at], f"{indent}more = 1", f"{indent}less = 2", *LINES[at:]]
+    after = "\n".join([*new[: at + 3], f"{indent}more = 1", *new[at + 3 :]])
+    base, proposed = parse_module(TEXT, "base"), parse_module(after, "proposed")
+    proposal = propose(base, proposed, id="p", origin=Origin.PERSON, reason="", ids=assign(base))
+    assert [h.after for h in proposal.hunks] == ["more = 1\n", "less = 2\n", "more = 1\n"]
+    decided = {
+        "h1": Decision("p/h1", DecisionKind.REJECTED, "ana"),
+        "h2": Decision("p/h2", DecisionKind.EDITED, "ana", replacement="less = 3"),
+        "h3": Decision("p/h3", DecisionKind.ACCEPTED, "ana"),
+    }
+    wanted = [*LINES[:at], f"{indent}less = 3", LINES[at], f"{indent}more = 1", *LINES[at + 1 :]]
+    assert print_module(compose(base, proposed, proposal, decided)) == "\n".join(wanted)

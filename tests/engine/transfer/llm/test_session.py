@@ -141,7 +141,7 @@ def test_wrong_then_cut_off_then_right(
     assert "SECRET-DOC" not in "".join(a.prompt for a in server.asked)
     # The right one is a proposal like any other, and G2 judges it without a recipe.
     proposal = result.proposal
-    assert proposal is not None and proposal.origin is Origin.MODEL and len(proposal.hunks) == 4
+    assert proposal is not None and proposal.origin is Origin.MODEL and len(proposal.hunks) == 5
     work.accept_all(proposal)
     verdict = work.judge_target()
     assert verdict.kind is VerdictKind.PASS and "LSE is not compared" in verdict.reason

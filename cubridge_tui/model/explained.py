@@ -1,0 +1,99 @@
+"""What a hunk says of itself where it is decided: rows under its head line, and what it misses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from cubridge_tui.model.meanings import Decided
+from cubridge_tui.model.rows import MISSING, SEPARATOR, Row, RowKind
+from engine.service.explain import Explained
+from engine.types import Decision, DecisionKind, Hunk
+
+NOTHING = Explained()
+Decisions = Callable[[str], "Decision | None"]
+
+
+def lines_of(hunk: Hunk, about: Explained = NOTHING, cost: str = "") -> list[str]:
+    """Why it is there, for which clauses, its numbers by name, what depends on what, what it
+    costs."""
+    lines = [f"why    {hunk.reason}"] if hunk.reason else []
+    lines += [f"for    {words}" for words in about.clauses]
+    if about.numbers:
+        lines.append(f"where  {'; '.join(about.numbers)}")
+    told = [f"needs {_listed(about.needs)}"] if about.needs else []
+    told += [f"gives {_listed(about.users)}"] if about.users else []
+    told += [f"the same rule wrote {_ranges(about.parts)}"] if about.parts else []
+    lines += [f"with   {'; '.join(told)}"] if told else []
+    return [*lines, *([cost] if cost else [])]
+
+
+def _ranges(hunks: Sequence[str]) -> str:
+    """`h3-h7, h9` for five in a row and one."""
+    numbers = [int(h[1:]) if h[1:].isdecimal() else None for h in hunks]
+    out: list[list[str]] = []
+    for before, now, hunk in zip([None, *numbers], numbers, hunks, strict=False):
+        if out and None not in (before, now) and now == before + 1:  # type: ignore[operator]
+            out[-1] = [out[-1][0], hunk]
+        else:
+            out.append([hunk])
+    return ", ".join("-".join(run) for run in out)
+
+
+def needed(about: Explained) -> str:
+    """The hunks that it needs, `h3 h8`."""
+    return " ".join(dict.fromkeys(hunk for hunk, _ in about.needs))
+
+
+def _listed(pairs: Sequence[tuple[str, str]]) -> str:
+    """`score_factor (h3), end (h7, h13)`."""
+    by_name: dict[str, list[str]] = {}
+    for hunk, name in pairs:
+        by_name.setdefault(name.removeprefix("args."), []).append(hunk)
+    return ", ".join(f"{name} ({', '.join(hunks)})" for name, hunks in by_name.items())
+
+
+def missing(
+    name: str, explained: Mapping[str, Explained], decision: Decisions
+) -> tuple[tuple[str, str], ...]:
+    """The rejected hunks, and the names of theirs, that a hunk (`proposal/hunk`) which stands in
+    the target reads."""
+    made, about = decision(name), explained.get(name)
+    if made is None or made.kind is DecisionKind.REJECTED or about is None:
+        return ()
+    proposal = name.partition("/")[0]
+    own = made.replacement
+    return tuple(
+        (giver, given)
+        for giver, given in about.needs
+        if (d := decision(f"{proposal}/{giver}")) is not None
+        and d.kind is DecisionKind.REJECTED
+        and (own is None or given.removeprefix("args.") in own)
+    )
+
+
+def with_reasons(
+    rows: Sequence[Row], hunks: Sequence[Decided], explained: Mapping[str, Explained],
+    decision: Decisions, costs: Mapping[str, str],
+) -> tuple[Row, ...]:  # fmt: skip
+    """The rows with what a hunk says of itself under its head, until it is decided; then the head
+    says what it misses."""
+    found = {f"{p.id}/{h.id}": h for p, h, d in hunks}
+    out: list[Row] = []
+    for row in rows:
+        hunk = found.get(row.hunk) if row.kind is RowKind.HEAD else None
+        if hunk is None:
+            out.append(row)
+            continue
+        gone = missing(row.hunk, explained, decision)
+        head = f"{row.text}{SEPARATOR}{missing_words(gone)}" if gone else row.text
+        out.append(replace(row, text=head))
+        if decision(row.hunk) is None:
+            lines = lines_of(hunk, explained.get(row.hunk, NOTHING), costs.get(row.hunk, ""))
+            out += [Row(line, RowKind.NOTE, None, "", row.hunk, row.key) for line in lines]
+    return tuple(out)
+
+
+def missing_words(gone: Sequence[tuple[str, str]]) -> str:
+    """`MISSES score_factor of h3, rejected`."""
+    return f"{MISSING} {_listed(gone).replace(' (', ' of ').replace(')', '')}, rejected"

@@ -1,0 +1,97 @@
+"""What decisions cost, asked for beside everything else and shown as it comes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from textual.timer import Timer
+
+from cubridge_tui.model.costs import NONE, Costs
+from cubridge_tui.screens.adaptation.shared import Shared
+from engine.service.costing import Cost, Costing, Question, Where
+from engine.types import Stage
+
+ASK_AFTER = 1.5  # seconds that a proposal has been looked at
+SHOW_AFTER = 0.5  # seconds in which what comes is shown together
+
+
+class CostActions(Shared):
+    """Keeps one process that predicts, for the proposal that is shown."""
+
+    _question: Question | None = None
+    _costing: Costing | None = None
+    _ask: Timer | None = None
+    _tell: Timer | None = None
+    _costed = ""  # the target whose cost was asked for last
+    costs: Costs = NONE
+
+    def ask_costs(self) -> None:
+        """After a change: begin with another proposal, or ask for the target as it is now."""
+        snap = self.snap
+        if snap is None:
+            return
+        if snap.question is not self._question:
+            self.end_costs()
+            self._question = snap.question
+            if snap.question is not None:
+                self._ask = self.set_timer(ASK_AFTER, self._begin_costs)
+        elif self._costing is not None:
+            self._ask_now()
+
+    def end_costs(self) -> None:
+        """No more is asked, and nothing known is kept: it was about another proposal."""
+        costing, self._costing = self._costing, None
+        if costing is not None:
+            costing.close()
+        for timer in (self._ask, self._tell):
+            if timer is not None:
+                timer.stop()
+        self._ask = self._tell = None
+        self._question, self._costed = None, ""
+        self._keep(NONE)
+
+    def _begin_costs(self) -> None:
+        if self._question is not None and self._costing is None and self.is_attached:
+            post = self.cubridge._post
+            self._costing = Costing(self._question, lambda n, c: post(self._come, n, c))
+            self._ask_now()
+
+    def _ask_now(self) -> None:
+        snap, costing = self.snap, self._costing
+        assert snap is not None and costing is not None
+        name = snap.state.hashes.get(Stage.TARGET.value, "")
+        if name and name != self._costed:
+            self._costed = name
+            if name not in self.costs.of:
+                costing.now(name, snap.target_text)
+
+    def look_first(self, hunk: str) -> None:
+        """Somebody looks at a hunk: its cost comes before the others'."""
+        if self._costing is not None and hunk and hunk.partition("/")[2] not in self.costs.of:
+            self._costing.first(hunk.partition("/")[2])
+
+    def _come(self, name: str, found: Cost | Where) -> None:
+        if not self.is_attached or self._costing is None:
+            return
+        if isinstance(found, Where):
+            self._keep(replace(self.costs, where=found))
+        else:
+            self._keep(replace(self.costs, of={**self.costs.of, name: found}))
+        if self._tell is None:
+            self._tell = self.set_timer(SHOW_AFTER, self._show_costs)
+
+    def _keep(self, costs: Costs) -> None:
+        self.costs = costs
+        if self.desk is not None:
+            self.desk.builder.costs = costs
+
+    def _show_costs(self) -> None:
+        self._tell = None
+        if self.snap is not None and self.is_attached:
+            self.snap = self.snap.with_costs(self.costs)
+            self.grid.show(dict(self.snap.panes[self.view]), aligned=self.grid.aligned)
+            self.remark()
+            self.tell()
+            for screen in self.app.screen_stack:
+                if screen is not self and hasattr(screen, "costs_came"):
+                    screen.costs_came()

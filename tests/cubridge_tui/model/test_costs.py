@@ -1,0 +1,73 @@
+"""Predicted times in words: what is a difference, against whom, and for which card."""
+
+from __future__ import annotations
+
+from cubridge_tui.model.costs import (
+    COST,
+    KNOWN_ERROR,
+    NONE,
+    WAITING,
+    Costs,
+    bar_words,
+    change_of,
+    cost_line,
+    costed,
+    told,
+)
+from cubridge_tui.model.rows import Row, RowKind
+from engine.service.costing import Cost, Where
+
+WHERE = Where("NVIDIA A100", "A100", "S 8192 B 2", 0.5, False)
+BOUND = "latency: no unit is busy for more than 42% of the time (tensor cores)"
+
+
+def costs(**more: Cost) -> Costs:
+    return Costs(
+        WHERE,
+        {"expert": Cost(1000.0, 50.0, 2.0, BOUND), "all": Cost(600.0, 83.0, 1.02, BOUND), **more},
+    )
+
+
+def test_a_hunk_that_saves_time_says_how_much_against_whom() -> None:
+    found = costs(h1=Cost(1200.0, 42.0, 2.0, BOUND))
+    line = cost_line(found, "h1", ["h4"])
+    assert "without it and h4: 1,200 us, +100% against all accepted" in line
+    assert "1.20 of the expert's" in line and "42 TFLOP/s of kept pairs" in line
+    assert "2.00 pairs visited for each kept" in line and BOUND in line
+    assert change_of(found, "h1") == "+100%"
+
+
+def test_what_is_within_the_known_error_is_no_difference() -> None:
+    found = costs(h2=Cost(600.0 * (1 + KNOWN_ERROR * 0.9), 80.0, 1.02, BOUND))
+    assert "no difference that the model can tell (+8%)" in cost_line(found, "h2")
+    assert change_of(found, "h2") == "="
+    words = bar_words(costs(now=Cost(990.0, 51.0, 1.9, BOUND)), "now")
+    assert "≈ expert's" in words[0] and "1.65 of all accepted" in words[0] and "A100" in words[0]
+    assert len(words[0]) > len(words[1]) > len(words[2])
+
+
+def test_what_is_not_known_says_so() -> None:
+    assert cost_line(NONE, "h1") == WAITING and change_of(NONE, "h1") == ""
+    assert bar_words(NONE, "now") == () and told(NONE, "now") == []
+    failed = costs(h3=Cost(problem="its launches do not follow"))
+    assert cost_line(failed, "h3") == f"{COST}not predicted: its launches do not follow"
+    no_card = Costs(None, {"expert": Cost(problem="no card of the arch sm_75")})
+    assert "no card of the arch" in cost_line(no_card, "h1")
+
+
+def test_the_page_names_card_shape_pairs_and_formula() -> None:
+    lines = told(costs(now=Cost(700.0, 71.0, 1.0, BOUND)), "now")
+    assert "NVIDIA A100, S 8192 B 2, 50.0% of the pairs kept" in lines[0]
+    assert "2 (D + Dv) x kept pairs" in lines[1] and len(lines) == 5
+    assert all(BOUND in line for line in lines[2:])
+
+
+def test_costs_come_into_rows_that_are_there() -> None:
+    rows = (
+        Row("h1 Title", RowKind.HEAD, hunk="rules/h1"),
+        Row(WAITING, RowKind.NOTE, hunk="rules/h1"),
+        Row("why    it is there", RowKind.NOTE, hunk="rules/h1"),
+        Row("a = 1", number=1),
+    )
+    now = costed(rows, {"rules/h1": "cost   12 us"})
+    assert [r.text for r in now] == ["h1 Title", "cost   12 us", "why    it is there", "a = 1"]
