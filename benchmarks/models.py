@@ -33,7 +33,7 @@ def model(implementation: str, softcap: float | None, dtype: torch.dtype, device
         num_attention_heads=8, num_key_value_heads=4, head_dim=256 if large else 64,
         query_pre_attn_scalar=256 if large else 64, attn_logit_softcapping=softcap,
         layer_types=["full_attention"] * (4 if large else 2), pad_token_id=0, eos_token_id=None,
-        max_position_embeddings=16384,
+        max_position_embeddings=16384, sliding_window=16384,
     )  # fmt: skip
     torch.manual_seed(0)
     with torch.device(device):

@@ -171,8 +171,7 @@ def _constants(recipe: Recipe | None) -> tuple[float, ...]:
     """The numbers of the spec's own formulas."""
     if recipe is None:
         return ()
-    formulas = recipe.expressions()
-    found = (p.value for f in formulas for p in walk_expr(f) if isinstance(p, Num))
+    found = (p.value for f in recipe.expressions() for p in walk_expr(f) if isinstance(p, Num))
     plain = (float(v) for v in found if not isinstance(v, bool) and abs(v) not in (0, 1))
     return tuple(dict.fromkeys(plain))
 
