@@ -12,7 +12,7 @@ def attention(
     q: Float[Tensor, "B H Nq D"],
     k_cache: Float[Tensor, "P 16 H D"],
     v_cache: Float[Tensor, "P 16 H D"],
-    block_table: Int32[Tensor, "B M"],  # 0..P
+    block_table: Int32[Tensor, "B M"],  # 0..P - 1
 ) -> Float[Tensor, "B H Nq D"]:
     k = k_cache[block_table.long()].flatten(1, 2).transpose(1, 2)
     v = v_cache[block_table.long()].flatten(1, 2).transpose(1, 2)

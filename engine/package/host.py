@@ -26,10 +26,14 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
     recipe = recipe_of(asked)
     if recipe is None:
         return {"refused": "no rule reads its spec, so nothing says what its mask and score are"}
-    if recipe.weight is not None or recipe.sink is not None:
-        return {"refused": "its weights are no softmax's over the keys alone"}
-    if recipe.changes_output or recipe.merged or recipe.lse is not None:
-        return {"refused": "its output is not the softmax's own, [B, Hq, Nq, D] and alone"}
+    for changes, what in (
+        (recipe.weight is not None, "its weights are no softmax's"),
+        (recipe.sink is not None, "its softmax has a sink"),
+        (recipe.changes_output, "it changes the output"),
+        (recipe.lse is not None or recipe.merged, "its output is none that a library asks for"),
+    ):
+        if changes:
+            return {"refused": what}
     if not {n.id for n in walk_expr(recipe.score) if isinstance(n, Name)} <= _OF_SCORE:
         score = print_expr(recipe.score)
         return {"refused": f"its score ({score}) is none that a library asks for"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from typing import Any
 
@@ -92,8 +93,9 @@ class Recipe:
     def rows(
         self, values: dict[str, Any], sizes: dict[str, int]
     ) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        """Which rows keep a key [B, Hq, Nq], and their natural log-sum-exp in float64 (-inf where
-        none is kept; None without a softmax). None where no rule reads the spec."""
+        """Which rows keep a key [B, Hq, Nq], and the log-sum-exp that the kernel gives of them, in
+        float64 (-inf where none is kept and there is no sink; None without a softmax). None where
+        no rule reads the spec."""
         if self.said is None:
             return None
         q, k = (self._in_order(role, values).double() for role in "qk")
@@ -111,7 +113,10 @@ class Recipe:
         score = values_of(self.said["score"], names).double().expand(pairs)
         masked = score.masked_fill(~keep, -torch.inf)
         lse = masked.logsumexp(-1) if k.shape[2] else q.new_full(pairs[:3], -torch.inf)
-        return keep.any(-1), lse
+        if self.said["sink"] is not None:
+            sink = values_of(self.said["sink"], names).double().expand((*pairs[:3], 1))
+            lse = torch.logaddexp(lse, sink[..., 0])
+        return keep.any(-1), lse / math.log(2) if self.said["lse"] == "2" else lse
 
     def _in_order(self, role: str, values: dict[str, Any]) -> torch.Tensor:
         """q, k or v as [B, heads, rows, columns]."""

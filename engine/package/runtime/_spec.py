@@ -36,7 +36,8 @@ class Spec:
         )
 
     def output(self, values: dict[str, Any], sizes: dict[str, int]) -> torch.Tensor:
-        """The function's output in the inputs' own types, as it gives it; no gradient."""
+        """The function's output in the inputs' own types, its heads and columns apart; no gradient.
+        Of a function that gives the rows' log-sum-exp too, the output alone."""
         given = {n: v for n, v in values.items() if v is not None}
         device = given[next(iter(given))].device
         for item in self.info["unused"]:  # the values of such an input change nothing
@@ -53,12 +54,15 @@ class Spec:
                 out = self._module.attention(**of_spec, **self.info["spec_options"])
             else:
                 out = self._flex(of_spec, sizes)
-        return out if isinstance(out, torch.Tensor) else torch.as_tensor(out)
+        first = out[0] if isinstance(out, tuple | list) else out
+        tensor: torch.Tensor = torch.as_tensor(first)
+        merged = tensor.dim() < len(self.output_dims)
+        return tensor.reshape(*tensor.shape[:-1], sizes["Hq"], -1) if merged else tensor
 
     def rows(
         self, values: dict[str, Any], sizes: dict[str, int], out: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Which rows keep a key, in `out`'s layout with a last dimension of 1, and their natural
+        """Which rows keep a key, in `out`'s layout with a last dimension of 1, and their
         log-sum-exp [B, Hq, Nq] in float64, where something says what it is."""
         try:
             found = self.recipe.rows(values, sizes)
