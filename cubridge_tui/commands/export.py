@@ -12,6 +12,10 @@ from cubridge_tui.headless import add_json, add_store
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", help="a session's id, or the beginning of one")
     parser.add_argument("folder", help="where to write it; its name is the name to import")
+    parser.add_argument(
+        "--layout", choices=("package", "hub"), default="package",
+        help="a package that builds itself (default), or a source for kernel-builder and the hub",
+    )  # fmt: skip
     add_store(parser)
     add_json(parser)
 
@@ -26,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     session = store.load(args.session)
     with Bench(store) as bench:
         work = Work(bench, session)
-        folder = export_session(work, Path(args.folder))
+        folder = export_session(work, Path(args.folder), args.layout)
         level = work.state.accepted_level
     if args.json:
         files = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())

@@ -210,7 +210,7 @@ def unfit(text: str) -> str:
     if not text.strip():
         return "a path is needed, such as kernels/softcap"
     path = Path(text.strip()).expanduser()
-    if path.is_dir() and not (path / "package.json").is_file() and any(path.iterdir()):
+    if path.is_dir() and not (path / "verdicts.json").is_file() and any(path.iterdir()):
         return f"{path.name or path} is a folder with other files: name a new one in it"
     file = next((parent for parent in path.parents if parent.is_file()), None)
     return f"{file.name} is a file: nothing can be put below it" if file is not None else ""

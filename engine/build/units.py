@@ -81,11 +81,16 @@ def template_arguments(specialisation: str) -> str:
 def unit_text(
     specialisation: str, entry: str, fields: Fields | None = None, source: str = "kernel.cu"
 ) -> str:
-    """The translation unit that instantiates `entry` for one specialisation.
+    """The translation unit that instantiates `entry` for one specialisation."""
+    return f'#include "{source}"\n\n' + unit_body(specialisation, entry, fields)
+
+
+def unit_body(specialisation: str, entry: str, fields: Fields | None = None) -> str:
+    """What a unit is beside the source that it includes.
 
     With `fields` it asserts that the struct in the source is the struct that callers fill.
     """
-    lines = [f'#include "{source}"', "", "#include <cstddef>", ""]
+    lines = ["#include <cstddef>", ""]
     if fields is not None:
         layout = struct_layout(fields)
         lines.append(

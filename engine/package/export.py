@@ -1,7 +1,7 @@
 """Write an accepted kernel as a folder that builds and imports without CuBridge.
 
-The folder's Python files are those of `engine/package/runtime`, as they are; what differs between
-packages is data (`package.json`), the public function in `__init__.py`, and the README.
+The kernel and its headers are one file, the pages of `engine/package/runtime` one module. What
+differs between packages is the public function with its data in `__init__.py`, and the README.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,38 +25,26 @@ from engine.build.units import (
     LINK_FLAGS,
     Fields,
     arch_flags,
-    dispatcher_text,
     struct_layout,
-    unit_text,
-)  # fmt: skip
+)
 from engine.cuir.nodes import walk_expr
 from engine.cuir.printer import print_expr
 from engine.errors import InputError, StoreError
 from engine.files import read_file
+from engine.package.fold import fold, unfold
+from engine.package.host import host_facts
+from engine.package.module import PAGES, runtime_text, tables_text
 from engine.package.runtime._expr import NotAnExpression, evaluate
-from engine.package.texts import init_text, license_text, ninja_text, readme_text
-from engine.package.vendor import vendored
-from engine.spec.recipe import Recipe
+from engine.package.source import source_text
+from engine.package.texts import init_text, project_text, readme_text
+from engine.spec.recipe import Input, Recipe
 from engine.spec.signature import Asked, Signature, recipe_of, signature_of, signature_to_json
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import SIZES, Binding
 from engine.types import Level, Verdict, sha256_of
 from engine.types.trust import rests_on
 
-SCHEMA = 1
-RUNTIME = Path(__file__).with_name("runtime")
-RUNTIME_FILES = (
-    "_args.py",
-    "_checks.py",
-    "_expr.py",
-    "_library.py",
-    "_op.py",
-    "_plan.py",
-    "_reads.py",
-    "_spec.py",
-    "build.py",
-    "check.py",
-)
+SCHEMA = 2
 _NEEDED = frozenset({"torch", "triton", "numpy", "engine"})  # a package imports these itself
 _COMPILE = tuple(f for f in COMPILE_FLAGS if f not in ("-Xptxas", "-v"))
 
@@ -71,6 +59,7 @@ class Content:
     argument struct's. `spec_modules` are the modules beside the spec that it imports, by their
     path in its folder. `value_columns` gives Dv by specialisation key where it is not D,
     `constants` the launcher's constants that a workspace's size depends on, by arch and key.
+    `parameters` are what the spec's function calls its inputs, where that is not their name.
     """
 
     kernel: str
@@ -91,13 +80,19 @@ class Content:
     level: Level = Level.NONE
     value_columns: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
-def export(content: Content, folder: Path) -> Path:
+Layout = Callable[[Content, str], dict[str, bytes]]
+"""Every file of an export by its path in the folder, whose name is given."""
+
+
+def export(content: Content, folder: Path, make: Layout | None = None) -> Path:
     """Write the package into `folder`, which is new or an older export; the folder's path.
 
-    The folder's name is the name to import. What an export wrote there before is replaced as a
-    whole (its built libraries too); anything else is never touched.
+    `make` gives the files of another layout than a package's own. The folder's name is the name to
+    import. What an export wrote there before is replaced as a whole (its built libraries too);
+    anything else is never touched.
 
     Raises:
         InputError: a folder that holds something else, or whose name cannot be imported.
@@ -105,7 +100,7 @@ def export(content: Content, folder: Path) -> Path:
     """
     folder = folder.expanduser().absolute()
     _check_folder(folder)
-    files = package_files(content, folder.name)
+    files = (make or package_files)(content, folder.name)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -152,48 +147,88 @@ def files_for(content: Content, folder: Path) -> dict[Path, bytes]:
     folder = folder.expanduser().absolute()
     _check_folder(folder)
     made = package_files(content, folder.name)
-    first = ("README.md", "csrc/kernel.cu")  # what a reader looks at before the rest
+    first = ("README.md", "__init__.py", "kernel.cu")  # what a reader looks at before the rest
     names = [*first, *(name for name in made if name not in first)]
     return {folder / name: made[name] for name in names}
 
 
 def package_files(content: Content, name: str) -> dict[str, bytes]:
     """Every file of the package, by its path in the folder."""
-    info = package_json(content, name)
+    info = package_data(content, name)
     inputs = [i for i in content.asked.inputs if _used(i.name, content)]
-    files = {f: (RUNTIME / f).read_bytes() for f in RUNTIME_FILES}
-    files |= {f"_vendor/{path}": data for path, data in vendored().items()}
-    files["csrc/kernel.cu"] = content.source
-    for header, data in content.headers:
-        files[f"csrc/include/{header}"] = data
-    for key in info["specialisations"]:
-        files[f"csrc/units/{key}.cu"] = unit_text(key, content.entry, content.fields).encode()
-    files["csrc/units/dispatcher.cpp"] = dispatcher_text(list(info["specialisations"])).encode()
-    files |= {f"spec/{name}": data for name, data in content.spec_modules.items()}
-    files[f"spec/{_file_name(content.spec_name)}"] = content.spec
-    files["package.json"] = _json(info)
-    files[info["asked"]] = _asked(content)
-    files["verdicts.json"] = _json(
-        {
-            "level": content.level.value,
-            "rests_on": rests_on(content.verdicts),
-            "verdicts": [v.to_json() for v in content.verdicts],
-        }
-    )
-    files["build.ninja"] = ninja_text(
-        info, sorted(f for f in files if f.startswith("csrc/"))
-    ).encode()
-    files["__init__.py"] = init_text(info, content.asked, inputs, content.level).encode()
-    files["README.md"] = readme_text(
-        info, content.asked, inputs, content.level, content.verdicts, content.title
-    ).encode()
-    files["LICENSE"] = license_text(content.kernel).encode()
-    files[".gitignore"] = b"build/\n__pycache__/\n"
-    return files
+    folded = fold(content.source, dict(content.headers))
+    verdicts = verdicts_json(content, name)
+    files = {
+        "README.md": readme_text(
+            info, content.asked, inputs, content.level, content.verdicts, content.title,
+            content.kernel, list(content.archs),
+        ),
+        "__init__.py": init_text(info, content.asked, inputs, content.level, content.kernel),
+        "_runtime.py": runtime_text(),
+        "build.py": (PAGES / "build.py").read_text(encoding="utf-8"),
+        "pyproject.toml": project_text(name, str(verdicts["version"])),
+    }  # fmt: skip
+    if any(i.derive for i in inputs):
+        files["_tables.py"] = tables_text()
+    out = {path: text.encode() for path, text in files.items()}
+    out["kernel.cu"] = source_text(folded, info, content.entry, content.fields, content.kernel)
+    out[info["spec"]] = content.spec
+    out |= {f"spec/{path}": data for path, data in content.spec_modules.items()}
+    out["verdicts.json"] = _json(verdicts)
+    return out
 
 
-def package_json(content: Content, name: str) -> dict[str, Any]:
-    """The data that the package's code works from."""
+def verdicts_json(content: Content, name: str) -> dict[str, Any]:
+    """What was judged, how it is built, and what the gates found."""
+    hashes = _hashes(content)
+    return {
+        "schema": SCHEMA,
+        "name": name,
+        "version": f"1.0+{_digest(hashes)}",
+        "level": content.level.value,
+        "rests_on": rests_on(content.verdicts),
+        "kernel": content.kernel,
+        # Of the files that were judged; kernel.cu holds the source and the headers whole.
+        "judged": {
+            **hashes,
+            "files": {
+                header or "kernel.cu": sha256_of(data)
+                for header, data in sorted(
+                    unfold(fold(content.source, dict(content.headers))).items()
+                )
+            },
+        },
+        "build": {
+            "archs": {arch: list(arch_flags(arch)) for arch in content.archs},
+            "compile": list(_COMPILE),
+            "link": list(LINK_FLAGS),
+            "units": len(content.specialisations) + 1,
+        },
+        "verdicts": [v.to_json() for v in content.verdicts],
+    }
+
+
+def _hashes(content: Content) -> dict[str, str]:
+    recipe = recipe_of(content.asked)
+    out = {
+        "kernel": sha256_of(content.source),
+        "headers": sha256_of(b"".join(n.encode() + b"\0" + d for n, d in content.headers)),
+        "spec": sha256_of(content.spec),
+        "signature" if recipe is None else "recipe": sha256_of(_asked(content)),
+        "binding": sha256_of(_json(content.binding.to_json())),
+    }
+    if content.spec_modules:
+        modules = {n: sha256_of(data) for n, data in sorted(content.spec_modules.items())}
+        out["spec_modules"] = sha256_of(_json(modules))
+    return out
+
+
+def _digest(hashes: Mapping[str, str]) -> str:
+    return sha256_of(_json(hashes))[:8]
+
+
+def package_data(content: Content, name: str) -> dict[str, Any]:
+    """The data that the package's code works from: `KERNEL` in its `__init__.py`."""
     struct_layout(content.fields)  # an unknown type must not get as far as the user's compiler
     specialisations = {"_".join(b.values()): dict(b) for b in content.specialisations}
     if not specialisations or not content.archs:
@@ -204,55 +239,55 @@ def package_json(content: Content, name: str) -> dict[str, Any]:
         if not item.name.isidentifier() or keyword.iskeyword(item.name):
             raise InputError(f"the input {item.name!r} cannot be a parameter's name")
     _check_numbers(content, [i.name for i in inputs if not i.dims])
-    hashes = {
-        "kernel": sha256_of(content.source),
-        "headers": sha256_of(b"".join(n.encode() + b"\0" + d for n, d in content.headers)),
-        "spec": sha256_of(content.spec),
-        "signature" if recipe is None else "recipe": sha256_of(_asked(content)),
-        "binding": sha256_of(_json(content.binding.to_json())),
-    }
-    if content.spec_modules:
-        modules = {n: sha256_of(data) for n, data in sorted(content.spec_modules.items())}
-        hashes["spec_modules"] = sha256_of(_json(modules))
-    digest = sha256_of(_json(hashes))
+    given = tuple(i.name for i in inputs if i.role == "extra" and not i.derive)
     return {
-        "schema": SCHEMA,
         "name": name,
         # The operator's name is unique to the content: two versions can be imported side by side.
-        "op": f"{name}_{digest[:8]}",
-        "kernel": content.kernel,
-        "entry": content.entry,
-        "archs": {arch: list(arch_flags(arch)) for arch in content.archs},
-        "compile": [*_COMPILE, "-Icsrc", "-Icsrc/include"],
-        "link": list(LINK_FLAGS),
-        "units": [
-            *(f"csrc/units/{key}.cu" for key in specialisations), "csrc/units/dispatcher.cpp",
-        ],
+        "op": f"{name}_{_digest(_hashes(content))}",
+        "inputs": [_input(i) for i in inputs],
+        "unused": [_input(i) for i in signature.inputs if i not in inputs],
+        "constraints": [print_expr(c) for c in signature.constraints],
+        "grouped": signature.grouped if recipe is None else "Hkv" in print_expr(recipe.kv_head),
         "specialisations": specialisations,
         "value_columns": dict(content.value_columns),
+        # How the argument struct is filled, field by field.
+        "fields": [list(f) for f in content.fields],
+        "binding": content.binding.to_json(),
         "constants": {arch: dict(keys) for arch, keys in content.constants.items()},
         # What a plan depends on besides the sizes.
         "mask_inputs": _mask_inputs(recipe, [i.name for i in inputs]),
-        "fields": [list(f) for f in content.fields],
-        "inputs": [
-            {
-                "name": i.name, "role": i.role, "dtype": i.dtype, "dims": list(i.dims),
-                "derive": i.derive,
-            }
-            for i in inputs
-        ],
-        "binding": content.binding.to_json(),
-        "constraints": [print_expr(c) for c in signature.constraints],
-        "grouped": signature.grouped if recipe is None else "Hkv" in print_expr(recipe.kv_head),
         # Where nobody can say what the weights are, a scale is held to what a softmax needs.
         "softmax": recipe is None or recipe.weight is None,
         # Whether q, k and v are read by the TMA, which takes fewer layouts.
         "tma": b"tensor_map<" in content.source,
-        "asked": "signature.json" if recipe is None else "recipe.json",
-        "spec": f"spec/{_file_name(content.spec_name)}",
+        "spec": _spec_path(content),
         "spec_options": dict(content.spec_options),
-        "hashes": hashes,
+        "parameters": dict(content.parameters),
+        "recipe": _recipe_data(recipe, inputs),
+        "host": host_facts(content.asked, given),
     }  # fmt: skip
+
+
+def _input(item: Input) -> dict[str, Any]:
+    return {
+        "name": item.name, "role": item.role, "dtype": item.dtype, "dims": list(item.dims),
+        "derive": item.derive,
+    }  # fmt: skip
+
+
+def _recipe_data(recipe: Recipe | None, inputs: Sequence[Input]) -> dict[str, Any] | None:
+    """What a package says of the spec's mathematics; the whole of it where tables are made."""
+    if recipe is None:
+        return None
+    data = recipe_to_json(recipe)
+    out = {key: data[key] for key in ("score", "keep", "kv_head")}
+    out["softmax"] = recipe.weight is None
+    return out | ({"whole": data} if any(i.derive for i in inputs) else {})
+
+
+def _spec_path(content: Content) -> str:
+    """Where the spec is: alone, or in a folder with the modules that it imports."""
+    return f"spec/{_file_name(content.spec_name)}" if content.spec_modules else "spec.py"
 
 
 def _mask_inputs(recipe: Recipe | None, inputs: Sequence[str]) -> list[str]:
@@ -327,14 +362,18 @@ def _check_folder(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise InputError(f"{folder} is a file", fix="name a new folder")
-    try:
-        ours = json.loads(read_file(folder / "package.json", "")).get("schema") == SCHEMA
-    except (InputError, ValueError, AttributeError):
-        ours = not any(folder.iterdir())
-    if not ours:
+    verdicts = ("verdicts.json", f"torch-ext/{folder.name}/verdicts.json")  # by layout
+    if any(folder.iterdir()) and not any(_of_ours(folder / name) for name in verdicts):
         raise InputError(
             f"{folder} holds something else than an exported package", fix="name a new folder"
         )
+
+
+def _of_ours(verdicts: Path) -> bool:
+    try:
+        return bool(json.loads(read_file(verdicts, "")).get("schema") == SCHEMA)
+    except (InputError, ValueError, AttributeError):
+        return False
 
 
 def _shadows(folder: Path) -> bool:

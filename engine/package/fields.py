@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.markdown import code
 from engine.transfer.binding import SLOTS
 
 DTYPE_WORDS = {
@@ -28,26 +27,24 @@ def c_fields(fields: Sequence[Sequence[str]]) -> str:
     return " ".join(f"{_C_TYPES[kind]} {name};" for name, kind in fields)
 
 
-def field_rows(info: Mapping[str, Any]) -> str:
-    """What each field of the argument struct holds, for a caller without torch."""
+def field_comments(info: Mapping[str, Any]) -> str:
+    """What each field of the argument struct holds, as comments of C."""
     binding = info["binding"]
     said: dict[str, str] = {}
     for row in binding["tensors"]:
         dims = ", ".join(row["dims"])
         dtype = DTYPE_WORDS.get(row["dtype"], f"{named(info, 'q')}'s dtype").split(" (")[0]
         what = "output" if row["output"] else "input"
-        said[row["field"]] = (
-            f"{what} {code(row['source'])}, {dtype}, strides of {code(f'[{dims}]')}"
-        )
-    said |= {row["field"]: f"the size {code(row['size'])}" for row in binding["sizes"]}
-    said |= {row["field"]: code(row["value"]) for row in binding["scalars"]}
+        said[row["field"]] = f"{what} {row['source']}, {dtype}, strides of [{dims}]"
+    said |= {row["field"]: f"the size {row['size']}" for row in binding["sizes"]}
+    said |= {row["field"]: row["value"] for row in binding["scalars"]}
     if (space := binding.get("workspace")) is not None:
         dims = ", ".join(space["dims"])
         said[space["field"]] = (
-            f"int32 scratch memory {code(f'[{dims}]')}, row-major, with anything in it (constants: "
-            "package.json)"
+            f"int32 scratch memory [{dims}], row-major, with anything in it (KERNEL of __init__.py "
+            "has the constants)"
         )
         said[space["planned"]] = "0; 1 where the scratch memory is an earlier call's, same mask"
         said[space["slots"]] = f"{SLOTS}"
     unread = "0: the kernel does not read it"
-    return "\n".join(f"| `{name}` | {said.get(name, unread)} |" for name, _ in info["fields"])
+    return "\n".join(f"//   {name}: {said.get(name, unread)}" for name, _ in info["fields"])

@@ -1,14 +1,14 @@
-"""The texts of a package that are written for people: public function, README, build.ninja."""
+"""The texts of a package that are written for people: public function and README."""
 
 from __future__ import annotations
 
+import pprint
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.markdown import cell, code, prose
-from engine.package.fields import DTYPE_WORDS, c_fields, field_rows, named
+from engine.package.fields import DTYPE_WORDS, named
 from engine.spec.recipe import Input, Recipe
 from engine.spec.signature import Asked, recipe_of
 from engine.types import Gate, Level, Verdict, VerdictKind
@@ -70,9 +70,7 @@ def _plan_use(info: Mapping[str, Any], call: str) -> str:
         return ""
     name = info["name"]
     return (
-        "\n\n# Which tiles hold a kept pair is found out in every call, or once for many:\n"
-        f"held = {name}.Plan()\n"
-        f"out = {name}.attention({call}, plan=held)  # fills it\n"
+        f"\nheld = {name}.Plan()  # which tiles hold a kept pair, found out once for many calls\n"
         f"out = {name}.attention({call}, plan=held)  # the same mask, any q, k and v"
     )
 
@@ -92,31 +90,28 @@ def _table_words(inputs: Sequence[Input], plans: bool) -> str:
 
 
 def _plan_words(info: Mapping[str, Any]) -> str:
-    """The README's paragraph about what a plan holds; empty where there are no plans."""
+    """What `attention` says of plans; empty where there are none."""
     if info["binding"].get("workspace") is None:
         return ""
-    reads = ", ".join(f"`{name}`" for name in info["mask_inputs"])
-    return f"""
-A plan keeps the tensors that the mask reads ({reads}) and is for these objects alone, as long as
-they do not change: an equal copy, another tensor or a change in place is a ValueError. Changes that
-PyTorch does not count (through `.data`, by another library's kernel, by the replay of a CUDA graph)
-cannot be seen: take a new plan after one. Inference tensors are refused, for PyTorch counts none of
-their changes. Fill a plan before a CUDA graph is captured, and keep it as long as the graph.
-Calls with one plan run one after another, on other streams too; a graph that holds one must not be
-replayed beside another use of its plan.
-"""
+    return _PLAN.format(reads=", ".join(info["mask_inputs"]))
 
 
 _PLAN = """
     Which tiles hold a kept pair depends on the inputs, and each call finds out first. A `plan`, a
     `Plan()` of the caller's, keeps that from its first call on, for calls with the same sizes and
-    the very tensors that the mask reads, unchanged (ValueError where they are others). Changes that
-    PyTorch does not count (`.data`, other libraries' kernels) are the caller's to avoid. A call
-    with a plan is for running: torch.compile and torch.export do not trace it.
+    the very tensors that the mask reads ({reads}), unchanged: an equal copy, another tensor or a
+    change in place is a ValueError. Changes that PyTorch does not count (through `.data`, by
+    another library's kernel, by the replay of a CUDA graph) cannot be seen: take a new plan after
+    one. Inference tensors are refused, for PyTorch counts none of their changes. Fill a plan before
+    a CUDA graph is captured, and keep it as long as the graph. Calls with one plan run one after
+    another, on other streams too; a graph that holds one must not be replayed beside another use of
+    its plan. A call with a plan is for running: torch.compile and torch.export do not trace it.
 """
 
 
-def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], level: Level) -> str:
+def init_text(
+    info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], level: Level, kernel: str
+) -> str:
     """`__init__.py`: one public function with the spec's own parameters."""
     has_lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
     # Tables that the spec builds itself come last: they need not be given.
@@ -127,7 +122,7 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
     if any(i.derive for i in inputs):
         names = "{" + ", ".join(f'"{i.name}": {i.name}' for i in inputs) + "}"
     function = "call_named" if names.startswith("{") else "call"
-    kernel, spec = _quoted(info["kernel"]), _quoted(info["spec"])
+    kernel, spec = _quoted(kernel), _quoted(info["spec"])
     returns = f"O as [{', '.join(_returned(asked))}]"
     out = 'out["O"]' + (".flatten(-2)" if _returned(asked) != asked.output_dims else "")
     ending = ""
@@ -143,32 +138,38 @@ def init_text(info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], le
         ending = f'    if return_lse:\n        return {out}, {_lse_as_given(read)}\n'
     plans = info["binding"].get("workspace") is not None
     about_plan = imports = given_plan = ""
-    exported = '"LEVEL", "attention"'
+    names_ = ["KERNEL", "LEVEL", "as_attention_interface", "as_attention_processor",
+              "as_sdpa_implementation", "attention", "check"]  # fmt: skip
     if plans:
         params += (", " if has_lse else ", *, ") + "plan: Plan | None = None"
-        about_plan = _PLAN
-        imports, given_plan = "from ._plan import Plan\n", ", plan=plan"
-        exported = '"LEVEL", "Plan", "attention"'
+        about_plan = _plan_words(info)
+        imports, given_plan = "from ._runtime import Plan\n", ", plan=plan"
+        names_.insert(2, "Plan")
     kind = "Tensor | tuple[Tensor, Tensor]" if has_lse else "Tensor"
     nothing = "the sink" if sink else "-inf"
     empty = f" and LSE = {nothing}" if has_lse and recipe_of(asked) is not None else ""
+    exported = "\n".join(f'    "{name}",' for name in names_)
     text = "\n".join(lines)
     return f'''"""{info["name"]}: an attention kernel, adapted by CuBridge from {kernel}.
 
-Level: {level.value} (see verdicts.json). `python build.py` builds it; else the first call does.
+Level: {level.value} (README.md says what that means). Where no library is built, the first call on
+a GPU builds it with nvcc. CPU tensors run the spec itself, for tests without a GPU.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
-from ._op import operator
+from . import _runtime
 {imports}
-__all__ = [{exported}]
+__all__ = [
+{exported}
+]
 
-_OPERATOR = operator()
 LEVEL = "{level.value}"
-"""How far the kernel is proven; README.md says what that means."""
+"""How far the kernel is proven."""
 
 
 def attention({params}) -> {kind}:
@@ -183,7 +184,56 @@ def attention({params}) -> {kind}:
     """
     out = _OPERATOR.{function}({names}{given_plan})
 {ending}    return {out}
+
+
+def as_attention_interface(name: str) -> str:
+    """Register the kernel with transformers, for attn_implementation=`name`; gives the name."""
+    return _runtime.as_attention_interface(_OPERATOR, name)
+
+
+def as_sdpa_implementation(name: str) -> str:
+    """Register the kernel with PyTorch, for torch.nn.attention.activate_flash_attention_impl(name):
+    SDPA's FLASH back end is then this kernel; gives the name."""
+    return _runtime.as_sdpa_implementation(_OPERATOR, name)
+
+
+def as_attention_processor(processor: Any) -> Any:
+    """A diffusers attention processor like `processor`, with the kernel in the place of SDPA."""
+    return _runtime.as_attention_processor(_OPERATOR, processor)
+
+
+def check() -> bool:
+    """Run the kernel beside the spec on this machine's GPU; whether they agree."""
+    return _runtime.check(_OPERATOR)
+
+
+KERNEL = {_literal(info)}
+"""What the kernel takes, and how its argument struct is filled."""
+
+_OPERATOR = _runtime.Operator(KERNEL)
 '''
+
+
+def _literal(info: Mapping[str, Any]) -> str:
+    return pprint.pformat(dict(info), width=99, sort_dicts=False, compact=True)
+
+
+def project_text(name: str, version: str) -> str:
+    """pyproject.toml: the folder as a wheel, made by its own build.py."""
+    return f"""\
+# `pip install .` builds the library with nvcc and makes a wheel of it (by build.py, which needs
+# nothing else); `-C arch=sm_80,sm_90` names archs.
+[build-system]
+requires = []
+build-backend = "build"
+backend-path = ["."]
+
+[project]
+name = "{name}"
+version = "{version}"
+requires-python = ">=3.10"
+dependencies = ["torch>=2.6"]
+"""
 
 
 def _parameter(item: Input) -> str:
@@ -224,14 +274,14 @@ def readme_text(
     level: Level,
     verdicts: Sequence[Verdict],
     title: str,
+    kernel: str,
+    archs: Sequence[str],
 ) -> str:
-    """README.md: what it is, how far it is proven, how to build and use it."""
+    """README.md, one screen: what to call, what is proven, what is not."""
     name = info["name"]
     recipe = recipe_of(asked)
     call = ", ".join(i.name for i in inputs if not i.derive)
-    key = next(iter(info["specialisations"]))
     table = "\n".join(f"| `{i.name}` | {_describe(i, info)} |" for i in inputs)
-    archs = ", ".join(info["archs"])
     options = "".join(f", {code(f'{k} = {v}')}" for k, v in info["spec_options"].items())
     lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
     second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
@@ -242,91 +292,89 @@ def readme_text(
         wants = "\n".join(f"- {prose(c.words)}" for c in recipe.clauses) or "- full attention"
     else:
         wants = f"What the function in {code(info['spec'])} computes."
-        level_words += "\n\n" + _BY_SPEC + (f" {_NO_LSE}" if lse else "")
+        level_words += "\n" + _BY_SPEC + (f" {_NO_LSE}" if lse else "")
     limits = [f"`{text}`" for text in info["constraints"]]
     if info["grouped"]:
         limits.append("Hq is a multiple of Hkv")
     limits += [
         f"{', '.join(named(info, r) for r in 'qk')} and {named(info, 'v')} have contiguous rows"
         + (_TMA if info["tma"] else " (any strides elsewhere)"),
-        "forward only, no dropout",
+        f"built for {', '.join(f'`{key}`' for key in info['specialisations'])}",
     ]
+    tables = _table_words(inputs, info["binding"].get("workspace") is not None)
     return f"""# {name}
 
 An attention kernel for {code(info["spec"])}{options}, adapted by CuBridge from the expert kernel
-{prose(info["kernel"])} ({prose(title)}).
+{prose(kernel)} ({prose(title)}):
 
-## Level: {level.value}
+{wants}
 
-{level_words}
+## What to call
+
+```
+pip install ./{name}     # nvcc builds it for {archs[0]}; a wheel so made needs none where it runs
+```
+
+```python
+import {name}
+
+out = {name}.attention({call}){second}{_plan_use(info, call)}
+```
+
+| input | what |
+|---|---|
+{table}
+
+`out` is [{", ".join(_returned(asked))}] of {named(info, "q")}'s dtype{lse_words}.
+Limits: {"; ".join(limits)}.{tables}
+{_host_words(info)}
+## What is proven
+
+Level: {level.value}. {level_words}
 
 | gate | verdict | reason |
 |---|---|---|
 {_verdict_rows(verdicts)}
 
-verdicts.json has what was measured; its hashes are those of the files here (package.json).
+The judged source and headers are in kernel.cu byte for byte; verdicts.json has their hashes, how
+they were built and what was measured. `{name}.check()` runs the kernel beside the spec on your GPU.
 
-## What it computes
+## What is not
 
-{wants}
+- No backward pass, no dropout: forward only.
+- Other compilers and flags than verdicts.json names, and GPUs other than {", ".join(archs)}.
+{_unproven(verdicts)}
+The comments in kernel.cu are the expert kernel's own: where they say what the whole computes, they
+say it of that kernel, under whose licence it stays (the bundled ones: Apache-2.0, as are the Python
+files here). {code(info["spec"])} is its author's. Needs Python 3.10, torch 2.6, CUDA 12 or newer.
+"""
 
-The comments in csrc/kernel.cu are the expert kernel's own: where they say what the whole computes,
-they say it of that kernel.
 
-## Use
+def _host_words(info: Mapping[str, Any]) -> str:
+    """How a model of transformers uses the kernel, or why none can."""
+    name = info["name"]
+    if "refused" in info["host"]:
+        why = prose(info["host"]["refused"])
+        return f"\nIt cannot stand in for a library's attention: {why}.\n"
+    return f"""
+In a model of transformers (padded batches and a dynamic cache too; what the kernel has not is
+refused):
 
 ```python
-import {name}  # with the folder that holds {name} on sys.path
+import {name}
+from transformers import AutoModelForCausalLM
 
-out = {name}.attention({call}){second}{_plan_use(info, call)}
+name = {name}.as_attention_interface("{name}")
+model = AutoModelForCausalLM.from_pretrained(path, attn_implementation=name, dtype="bfloat16")
 ```
-
-`out` is [{", ".join(_returned(asked))}] of {named(info, "q")}'s dtype{lse_words}.
-{_plan_words(info)}{_table_words(inputs, info["binding"].get("workspace") is not None)}
-| input | what |
-|---|---|
-{table}
-
-Limits: {"; ".join(limits)}. Built for {", ".join(f"`{key}`" for key in info["specialisations"])}
-({archs}). It is a torch operator (`torch.ops.cubridge.{info["op"]}`), so `torch.compile` and
-`torch.export` can trace it.
-
-## Build
-
-It needs Python 3.10, torch 2.6, nvcc and a C++ compiler, or newer ones (sm_90a: CUDA 12; CuBridge
-itself compiles with CUDA 13.0); ninja is used when it is there. The first call builds the library
-for the GPU at hand into `build/`. To build it beforehand, with or without a GPU, in this folder:
-
-```
-python build.py --arch {next(iter(info["archs"]))}     # or several, or: all
-```
-
-A library that is built of these sources is loaded as it is: nvcc is not needed then, and nothing is
-written, so the folder may be copied to where it is read-only.
-
-To see it run beside the spec on your GPU, from the folder that holds {name}:
-
-```
-python -m {name}.check
-```
-
-Without torch, call the library's C function with the struct of `csrc/kernel.cu`. The pointers are
-device pointers; strides count elements, outermost dimension first, and 0 stands where a tensor has
-no such dimension. The last dimension of {", ".join(named(info, r) for r in "qkv")} has stride 1.
-
-```c
-struct TensorArg {{ void* data; long long stride[4]; }};
-struct Args {{ {c_fields(info["fields"])} }} args;
-int cubridge_launch(const void* args, long long args_size,
-                    const char* specialisation, void* stream);
-
-cubridge_launch(&args, sizeof(args), "{key}", stream);  // 0, or a status for cubridge_error_text
-```
-
-| field | what |
-|---|---|
-{field_rows(info)}
 """
+
+
+def _unproven(verdicts: Sequence[Verdict]) -> str:
+    """The gates that say nothing, as lines of a list."""
+    last = {v.gate: v for v in verdicts}
+    named_ = [g.value for g in Gate if g not in last or last[g].kind is not VerdictKind.PASS]
+    return f"- What {', '.join(named_)} would say: see the table.\n" if named_ else ""
 
 
 def _trust(verdicts: Sequence[Verdict]) -> str:
@@ -355,8 +403,8 @@ sha256 {sha256}). It computes:
 
 Level: {level.value}. {_LEVELS[level]}{_trust(verdicts)}
 
-It does not build alone: the primitives' headers, the launch units and the tests are in the kernel
-package, which {code(f"cubridge export {session} FOLDER")} writes.
+It does not build alone: headers and launch code are in the kernel package, which
+{code(f"cubridge export {session} FOLDER")} writes.
 """
 
 
@@ -375,60 +423,3 @@ def _verdict_rows(verdicts: Sequence[Verdict]) -> str:
 
 def _cell(text: str) -> str:
     return cell(text if len(text) <= 200 else text[:199] + "…")
-
-
-def ninja_text(info: Mapping[str, Any], sources: Sequence[str]) -> str:
-    """build.ninja: one target per arch, the first the default."""
-    lines = [
-        "# ninja ARCH builds build/ARCH/lib" + info["name"] + ".so with the nvcc on PATH.",
-        "ninja_required_version = 1.5",
-        "nvcc = nvcc",
-        f"flags = {_shell(info['compile'])}",
-        f"link_flags = {_shell(info['link'])}",
-        "builddir = build",
-        "",
-        "rule compile",
-        "  command = $nvcc $arch_flags $flags -c $in -o $out",
-        "  description = compile $out",
-        "rule link",
-        "  command = $nvcc $arch_flags $link_flags -o $out.part $in && mv $out.part $out",
-        "  description = link $out",
-    ]
-    headers = [s for s in sources if not s.startswith("csrc/units/")]
-    for arch, flags in info["archs"].items():
-        lines += ["", f"# {arch}"]
-        objects = []
-        for unit in info["units"]:
-            stem = unit.rsplit("/", 1)[-1].rsplit(".", 1)[0]
-            objects.append(f"build/{arch}/{stem}.o")
-            lines.append(f"build {objects[-1]}: compile {unit} | {' '.join(headers)}")
-            lines.append(f"  arch_flags = {_shell(flags)}")
-        library = f"build/{arch}/lib{info['name']}.so"
-        lines += [
-            f"build {library}: link {' '.join(objects)}",
-            f"  arch_flags = {_shell(flags)}",
-            f"build {arch}: phony {library}",
-        ]
-    lines += ["", f"default {next(iter(info['archs']))}"]
-    return "\n".join(lines) + "\n"
-
-
-def _shell(words: Sequence[str]) -> str:
-    return " ".join(shlex.quote(word) for word in words).replace("$", "$$")
-
-
-LICENSE_TEXT = """\
-The Python files here and csrc/include/cubridge are part of CuBridge, licensed under the Apache
-License, Version 2.0 (http://www.apache.org/licenses/LICENSE-2.0): use, change and redistribution
-are granted under its conditions, without warranties of any kind.
-
-csrc/kernel.cu is derived from {kernel} and stays under that kernel's licence. For the kernels that
-come with CuBridge this is the Apache License, Version 2.0, too.
-
-The spec in spec/ belongs to its author.
-"""
-
-
-def license_text(kernel: str) -> str:
-    """LICENSE: what belongs to whom."""
-    return LICENSE_TEXT.format(kernel=_quoted(kernel))

@@ -1,4 +1,4 @@
-"""The part of the engine that a package carries, to run its spec: found by following imports."""
+"""The part of the engine that a package carries where its spec makes tables, by its imports."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from engine.gpu.closure import closure
 
 SPEC_ROOTS = (
     "engine.spec.derived",  # tables that a spec builds itself
-    "engine.spec.inputs",  # inputs for a deck
-    "engine.spec.oracle",  # the spec in float64
-    "engine.spec.signature",  # what a spec declares, from its JSON
     "engine.spec.text",  # the recipe from its JSON
-    "engine.spec.unread",  # inputs of a spec that no rule reads
 )
 
 

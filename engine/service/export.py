@@ -12,12 +12,14 @@ from engine.files import read_spec
 from engine.lift import specialisation_key
 from engine.lift.lifter import lift_source
 from engine.lift.package import Specialisation
-from engine.package.export import Content, export, files_for, package_files
+from engine.package.export import Content, Layout, export, files_for, package_files
+from engine.package.hub import hub_files
 from engine.package.texts import source_words
 from engine.service.content import LOWERED
 from engine.service.inputs import check_kernel, check_spec, spec_modules
 from engine.service.signature import asked_of
 from engine.service.work import Work
+from engine.spec.source import read_source
 from engine.transfer.workspace import constants_by_arch
 from engine.types import Level, Stage
 
@@ -25,13 +27,17 @@ PACKAGE_NAME = "cubridge_kernel"
 SOURCES = frozenset({".cu", ".cuh"})  # a path with such a name is a file, any other a folder
 
 
-def export_session(work: Work, folder: Path) -> Path:
-    """Write the session's accepted kernel into `folder`; its path.
+LAYOUTS: dict[str, Layout] = {"package": package_files, "hub": hub_files}
+"""What an export may be: a package that builds itself, or a source of the kernels hub."""
+
+
+def export_session(work: Work, folder: Path, layout: str = "package") -> Path:
+    """Write the session's accepted kernel into `folder`, as one of `LAYOUTS`; its path.
 
     Raises:
         InputError: nothing was accepted, or what was accepted is not what the session holds now.
     """
-    return export(content_of(work, _accepted_level(work)), folder)
+    return export(content_of(work, _accepted_level(work)), folder, LAYOUTS[layout])
 
 
 def committed_files(work: Work, path: Path) -> dict[Path, bytes]:
@@ -116,7 +122,14 @@ def content_of(work: Work, level: Level) -> Content:
         level=level,
         value_columns=_value_columns(source, package.entry, package.specialisations, arch),
         constants=constants_by_arch(source, package, work.binding),
+        parameters=_parameters(work),
     )
+
+
+def _parameters(work: Work) -> dict[str, str]:
+    """What the spec's function calls its inputs, where a recipe needs another name."""
+    tensors = read_source(work.spec, work.options.spec).tensors
+    return {t.name: t.keyword for t in tensors if t.keyword != t.name}
 
 
 def _value_columns(

@@ -148,8 +148,8 @@ def _validated(
     varied: Sequence[Program],
 ) -> Recipe:
     integers = frozenset(v for at in varied for v in at.varied)
-    looked = any(t.trace.seen for t in read.traced)
     recipe = _with_lse(program, recipe, domain)
+    looked = any(t.trace.seen for t in read.traced)
     outcome = validate_recipe(program, recipe, domain, integers, head_sizes, looked)
     recipe = dataclasses.replace(recipe, empty_rows=outcome.empty_rows)
     first = read.traced[0]

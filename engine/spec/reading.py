@@ -126,7 +126,7 @@ def trace_once(
     expr = sym.read(tuple(map(Name, outputs)))
     try:
         named = {t.name: t.dims for t in program.tensors}
-        reading = read_output(expr, outputs, named, floats, frozenset(dims.values()))
+        reading = read_output(expr, outputs, named, floats, _sizes(program, dims))
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
     found = {load.base for load in (reading.q, reading.k, reading.v)}
@@ -135,6 +135,12 @@ def trace_once(
     lines = lines_by_kind(expr, trace.lines, floats)
     reading = _by_roles(program, reading, dims)
     return Traced(trace, reading, dims, role_sizes(program, reading, dims), lines)
+
+
+def _sizes(program: Program, dims: Mapping[str, int]) -> frozenset[int]:
+    """The sizes of all dimensions, those that are numbers in their annotations among them."""
+    fixed = {int(d) for t in program.tensors for d in t.dims if d.isdigit()}
+    return frozenset((*dims.values(), *fixed))
 
 
 def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Reading:

@@ -22,6 +22,7 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.gpu.ray_driver": 1,
     "engine.lift.headers": 2,
     "engine.package.export": 1,
+    "engine.package.module": 1,
     "engine.package.vendor": 1,
     "engine.ptx.records": 1,
     "engine.resources": 3,
@@ -64,6 +65,7 @@ CARRIED = {  # runs beside its own files on another machine, without `engine.fil
     "engine.gpu.worker.sanitize": 1,
     "engine.gpu.worker.verify": 1,
     "engine.package.runtime._spec": 1,
+    "engine.package.runtime._tables": 1,
     "engine.package.runtime.build": 5,
 }
 NEW = {"cubridge_tui.screens.gpu": 1}  # opened to write, and refused where there is a file

@@ -26,7 +26,7 @@ _SIZES = {name.lower(): name for name in ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv
 
 
 class Checks:
-    """The checks of one package, from its package.json (`info`), which is read once."""
+    """The checks of one package, from its data (`info`)."""
 
     def __init__(self, info: dict[str, Any]) -> None:
         self.info = info
@@ -62,7 +62,7 @@ class Checks:
         self, key: str, binding: dict[str, str]
     ) -> tuple[str, torch.dtype, list[tuple[str, int]]]:
         """A specialisation's key, dtype, and the sizes that it is for; Dv is D (written -1) unless
-        package.json says otherwise."""
+        the data says otherwise."""
         sizes = {_SIZES[n.lower()]: int(v) for n, v in binding.items() if n.lower() in _SIZES}
         sizes.setdefault("Dv", self.info["value_columns"].get(key, -1))
         return key, DTYPES[binding.get("T", "f16")], list(sizes.items())

@@ -9,20 +9,20 @@ from functools import lru_cache
 from typing import Any
 
 
-def _truncated(a: Any, b: Any) -> Any:
+def truncated(a: Any, b: Any) -> Any:
     """C's integer division: toward zero."""
     return a // b if (a >= 0) == (b > 0) else -(-a // b)
 
 
-_BINARY: dict[type[ast.operator], Any] = {
+BINARY: dict[type[ast.operator], Any] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
-    ast.FloorDiv: _truncated,
-    ast.Mod: lambda a, b: a - _truncated(a, b) * b,
+    ast.FloorDiv: truncated,
+    ast.Mod: lambda a, b: a - truncated(a, b) * b,
 }
-_COMPARE: dict[type[ast.cmpop], Any] = {
+COMPARE: dict[type[ast.cmpop], Any] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
     ast.Gt: operator.gt,
@@ -53,12 +53,12 @@ _FUNCTIONS: dict[str, Any] = {
     **dict.fromkeys(("float", "f32", "f16", "bf16"), float),
     **dict.fromkeys(("int", "i32", "i64"), int),
     "bool": bool,
-    "ceil_div": lambda a, b: _truncated(a + b - 1, b),
+    "ceil_div": lambda a, b: truncated(a + b - 1, b),
     "floor_div": operator.floordiv,
     "floor_mod": operator.mod,
 }
 _FUNCTIONS |= {f"{n}_approx": _FUNCTIONS[n] for n in ("exp2", "log2", "rcp", "tanh")}
-_CONSTANTS = {"LOG2E": math.log2(math.e), "LN2": math.log(2.0), "inf": math.inf}
+CONSTANTS = {"LOG2E": math.log2(math.e), "LN2": math.log(2.0), "inf": math.inf}
 
 
 class NotAnExpression(ValueError):
@@ -70,11 +70,11 @@ def evaluate(text: str, names: dict[str, Any]) -> Any:
     say, Python's own errors for numbers that a function does not take."""
     if text in names:
         return names[text]
-    return _value(_parsed(text), {**_CONSTANTS, **names})
+    return _value(parsed(text), {**CONSTANTS, **names})
 
 
 @lru_cache(maxsize=1024)
-def _parsed(text: str) -> ast.expr:
+def parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
@@ -88,10 +88,10 @@ def _value(node: ast.expr, names: dict[str, Any]) -> Any:
             return -_value(node.operand, names)
         case ast.UnaryOp(op=ast.Not()):
             return not _value(node.operand, names)
-        case ast.BinOp() if type(node.op) in _BINARY:
-            return _BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
-        case ast.Compare(ops=[op], comparators=[right]) if type(op) in _COMPARE:
-            return _COMPARE[type(op)](_value(node.left, names), _value(right, names))
+        case ast.BinOp() if type(node.op) in BINARY:
+            return BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
+        case ast.Compare(ops=[op], comparators=[right]) if type(op) in COMPARE:
+            return COMPARE[type(op)](_value(node.left, names), _value(right, names))
         case ast.BoolOp(op=ast.And()):
             return all(_value(item, names) for item in node.values)
         case ast.BoolOp(op=ast.Or()):

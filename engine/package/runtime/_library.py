@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
+import importlib.util
 import threading
 from typing import Any
 
 import torch
 
 from . import build as building
+from .build import settings
 
 LAYOUT_REFUSED = 12  # the status of a launch whose tensors the TMA cannot take; nothing ran
 
-_loaded: dict[str, ctypes.CDLL] = {}  # by arch
-_of_device: dict[int, ctypes.CDLL] = {}
+_loaded: dict[str, Any] = {}  # by arch
+_of_device: dict[int, Any] = {}
 _lock = threading.Lock()
 
 
@@ -42,18 +45,43 @@ def arch_of(capability: tuple[int, int], archs: list[str]) -> str:
     raise RuntimeError(f"the kernel has no code for {own}; it is for {', '.join(archs)}")
 
 
-def library(device: torch.device, struct: type[ctypes.Structure]) -> ctypes.CDLL:
+def library(device: torch.device, struct: type[ctypes.Structure]) -> Any:
     """The loaded library for `device`. RuntimeError where it cannot be built or does not fit."""
     index = device.index if device.index is not None else torch.cuda.current_device()
     if index in _of_device:
         return _of_device[index]
-    info = building.package()
-    arch = arch_of(torch.cuda.get_device_capability(device), list(info["archs"]))
+    arch = arch_of(torch.cuda.get_device_capability(device), list(settings()["archs"]))
     with _lock:
         if arch not in _loaded:
-            _loaded[arch] = load(str(building.ready(arch) or building.build(arch)), struct)
+            _loaded[arch] = of_extension() or load(
+                str(building.ready(arch) or building.build(arch)), struct
+            )
         _of_device[index] = _loaded[arch]
         return _of_device[index]
+
+
+class Extension:
+    """The library's functions where the kernels hub built them into a torch extension."""
+
+    def __init__(self, ops: Any) -> None:
+        self.ops = ops
+
+    def cubridge_args_size(self) -> int:
+        return int(self.ops.args_size())
+
+    def cubridge_launch(self, args: int, size: int, specialisation: bytes, stream: int) -> int:
+        return int(self.ops.launch(args, size, specialisation.decode(), stream))
+
+    def cubridge_error_text(self, status: int) -> bytes:
+        return str(self.ops.error_text(status)).encode()
+
+
+def of_extension() -> Extension | None:
+    """The extension that lies beside this module; None in a package that builds its library."""
+    name = f"{__package__}._ops"
+    if importlib.util.find_spec(name) is None:
+        return None
+    return Extension(importlib.import_module(name).ops)
 
 
 def load(path: str, struct: type[ctypes.Structure]) -> ctypes.CDLL:
@@ -70,7 +98,7 @@ def load(path: str, struct: type[ctypes.Structure]) -> ctypes.CDLL:
     size = loaded.cubridge_args_size()
     if size != ctypes.sizeof(struct):
         raise RuntimeError(
-            f"{path} takes a struct of {size} bytes, package.json describes one of "
+            f"{path} takes a struct of {size} bytes, the package describes one of "
             f"{ctypes.sizeof(struct)}: remove the build folder and build again"
         )
     return loaded

@@ -1,9 +1,8 @@
-"""The torch operator: the fake implementation, the launch, and what callers use."""
+"""The torch operator: the launch, the spec on a CPU, shapes for tracers, and what callers use."""
 
 from __future__ import annotations
 
 import hashlib
-from functools import cache
 from typing import Any
 
 import torch
@@ -15,27 +14,24 @@ from ._checks import DTYPES, Checks
 from ._expr import evaluate
 from ._library import LayoutRefused, arch_of, launch, library
 from ._plan import SLOTS, Plan, Workspaces
-from .build import HERE, package
+from ._spec import Spec
+from .build import HERE, settings
 
 _NUMBERS = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 
 
-@cache
-def operator() -> Operator:
-    """This package's operator."""
-    return Operator(package())
-
-
 class Operator:
-    """`torch.ops.cubridge.NAME`, made from package.json (`info`)."""
+    """`torch.ops.cubridge.NAME`, made from the package's data (`info`)."""
 
     def __init__(self, info: dict[str, Any]) -> None:
+        self.info = info
+        self.spec = Spec(info)
         self.inputs: list[dict[str, Any]] = info["inputs"]
         self.outputs = [row for row in info["binding"]["tensors"] if row["output"]]
         self.checks = Checks(info)
         self.filler = Filler(info["fields"], info["binding"])
         self.workspaces = Workspaces(info)
-        self.archs = list(info["archs"])
+        self.archs = list(settings()["archs"])
         self.name = f"cubridge::{info['op']}"
         self.op = self._define()
 
@@ -71,7 +67,8 @@ class Operator:
         """Shapes and types of the outputs."""
         values = self._named(given)
         sizes = self.checks.sizes(values)
-        self.checks.specialisation(values, sizes)
+        if values[self.checks.query].device.type != "cpu":
+            self.checks.specialisation(values, sizes)
         return tuple(self._empty(values[self.checks.query], sizes).values())
 
     def planned(self, plan: Plan, *given: Any) -> tuple[torch.Tensor, ...]:
@@ -82,7 +79,7 @@ class Operator:
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
             self.backward(None)
         if any(t.device.type != "cuda" for t in tensors):
-            self.on_cpu(*given)
+            raise RuntimeError("a plan needs CUDA tensors; the inputs are on the CPU")
         return self.forward(*given, plan=plan)
 
     def forward(self, *given: Any, plan: Plan | None = None) -> tuple[torch.Tensor, ...]:
@@ -127,9 +124,54 @@ class Operator:
         return tuple(outputs.values())
 
     def on_cpu(self, *given: Any) -> tuple[torch.Tensor, ...]:
-        """There is no CPU implementation: say what is wrong first, then that."""
-        self.checks.check(self._named(given))
-        raise RuntimeError(f"{self.name} needs CUDA tensors; the inputs are on the CPU")
+        """The spec in the kernel's place, for tests without a GPU: any float type and head size.
+
+        LSE is NaN where no rule reads the spec, so that nothing says what it is.
+        """
+        values = self._named(given)
+        sizes = self.checks.sizes(values)
+        outputs = self._empty(values[self.checks.query], sizes)
+        made = self.spec.output(values, sizes)
+        kept, lse = self.spec.rows({**values, **self._tables(values, None)}, sizes, made)
+        outputs["O"].copy_(made.where(kept, 0.0))
+        if "LSE" in outputs:
+            outputs["LSE"].copy_(torch.full((), torch.nan) if lse is None else lse)
+        return tuple(outputs.values())
+
+    def padded(self, *given: Any) -> torch.Tensor:
+        """O where the keys of each batch row are a part of those given; zeros for other rows.
+
+        The last of `given` are the parts, [B, 2]: the first key and the one after the last; -1 for
+        one that is no part, -2 under a mask that is not the kernel's. The queries are the last Nq
+        places of the keys.
+        """
+        *plain, parts = given
+        values = self._named(tuple(plain))
+        sizes = self.checks.sizes(values)
+        query = values[self.checks.query]
+        out = torch.zeros_like(self._empty(query, sizes)["O"])
+        dims = next(row["source_dims"] for row in self.outputs if row["source"] == "O")
+        run = self.on_cpu if query.device.type == "cpu" else self.forward
+        where = next(n for n, row in enumerate(self.outputs) if row["source"] == "O")
+        before = sizes["Nk"] - sizes["Nq"]
+        for row, (first, end) in enumerate(parts.tolist()):
+            if first == -2:
+                raise ValueError("the kernel has the mask of its spec, and another is asked for")
+            if not 0 <= first <= end <= sizes["Nk"]:
+                raise ValueError(
+                    f"the keys of batch row {row} are no run of places: padding is taken at the "
+                    "left and at the right alone"
+                )
+            places = {"B": (row, row + 1), "Nk": (first, end)}
+            places["Nq"] = (max(first - before, 0), max(end - before, 0))
+            if places["Nq"][0] >= places["Nq"][1]:
+                continue
+            parted = (
+                _part(values[i["name"]], i["dims"], places) if i["dims"] else values[i["name"]]
+                for i in self.inputs
+            )
+            _part(out, dims, places).copy_(run(*parted)[where])
+        return out
 
     def backward(self, ctx: Any, *grads: Any) -> Any:
         """There is none."""
@@ -160,7 +202,13 @@ class Operator:
             torch.library.impl(self.name, "CPU", self._returning(self.on_cpu))
             torch.library.register_fake(self.name, self._returning(self.fake))
             torch.library.register_autograd(self.name, self.backward)
+            padded = f"{self.name}_padded"
+            torch.library.define(padded, f"({params}, Tensor parts) -> Tensor")
+            torch.library.impl(padded, "CompositeExplicitAutograd", self.padded)
+            torch.library.register_fake(padded, self._padded_shape)
+            torch.library.register_autograd(padded, self.backward)
             setattr(getattr(operators, name), mark, True)
+        self.op_padded = getattr(operators, f"{name}_padded")
         return getattr(operators, name)
 
     @staticmethod
@@ -175,15 +223,19 @@ class Operator:
         missing = [i["name"] for i in self.inputs if i["derive"] and values[i["name"]] is None]
         if not missing:
             return {}
-        from ._spec import tables
-
         sources = {i["name"]: values[i["name"]] for i in self.inputs if not i["derive"]}
         if plan is None or not set(missing) & set(self.workspaces.masking):
-            made = tables(sources)
+            made = self.tables_of(sources)
         else:
             shaped = [i["name"] for i in self.inputs if i["role"] != "extra"]
-            made = plan.tables(sources, shaped, tables)
+            made = plan.tables(sources, shaped, self.tables_of)
         return {name: made[name] for name in missing}
+
+    def tables_of(self, sources: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """The tables that the spec's code makes of the other inputs, by name."""
+        from ._tables import tables
+
+        return tables(self.info, sources)
 
     def _without_tangents(self, values: list[Any]) -> None:
         """RuntimeError for a dual tensor: its tangent would be lost."""
@@ -196,6 +248,10 @@ class Operator:
                     f"{self.name} has no derivative, and {item['name']} carries a tangent: "
                     "take it outside of forward-mode AD"
                 )
+
+    def _padded_shape(self, *given: Any) -> torch.Tensor:
+        values = self._named(given[:-1])
+        return self._empty(values[self.checks.query], self.checks.sizes(values))["O"]
 
     def _returning(self, function: Any) -> Any:
         """An operator with one output returns it bare."""
@@ -213,3 +269,14 @@ class Operator:
             shape = [evaluate(dim, sizes) for dim in row["source_dims"]]
             out[row["source"]] = torch.empty(shape, dtype=dtype, device=like.device)
         return out
+
+
+def _part(tensor: Any, dims: list[str], places: dict[str, tuple[int, int]]) -> Any:
+    """The part of a tensor that its dimensions' `places` (first, after the last) name; a view."""
+    if tensor is None:
+        return None
+    for axis, dim in enumerate(dims):
+        if dim in places and tensor.shape[axis] != 1:
+            first, end = places[dim]
+            tensor = tensor.narrow(axis, first, end - first)
+    return tensor

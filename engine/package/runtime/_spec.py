@@ -1,148 +1,150 @@
-"""The spec, run by the part of CuBridge in `_vendor`: its tables, and its output in float64."""
+"""The spec itself, run in plain torch: what the operator is on a CPU, and what `check` compares."""
 
 from __future__ import annotations
+import __future__ as future
 
-import importlib
-import json
+import inspect
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+import types
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ._reads import Place, Watch
-from .build import HERE, package
+from ._args import axes
+from ._checks import DTYPES
+from ._expr import NotAnExpression, evaluate
+from ._recipe import Recipe
+from .build import HERE
 
-MOST_TABLES = 64
-_lock = threading.RLock()
-_inside = False
-_modules: dict[str, Any] = {}
-_tables: list[Made] = []  # those used last first
+# What a size is called in the package, for a FlexAttention factory that names it.
+_FACTORY_SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D")
+
+
+class Spec:
+    """The spec's own function, and the rows' log-sum-exp by its recipe."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self.info = info
+        self.path: Path = HERE / info["spec"]
+        self.recipe = Recipe(info)
+        self.output_dims: list[str] = next(
+            row["source_dims"] for row in info["binding"]["tensors"] if row["source"] == "O"
+        )
+
+    def output(self, values: dict[str, Any], sizes: dict[str, int]) -> torch.Tensor:
+        """The function's output in the inputs' own types, as it gives it; no gradient."""
+        given = {n: v for n, v in values.items() if v is not None}
+        device = given[next(iter(given))].device
+        for item in self.info["unused"]:  # the values of such an input change nothing
+            shape = [evaluate(dim, sizes) for dim in item["dims"]]
+            given[item["name"]] = torch.zeros(shape, dtype=DTYPES[item["dtype"]], device=device)
+        names = self.info["parameters"]
+        of_spec = {
+            names.get(i["name"], i["name"]): given[i["name"]]
+            for i in (*self.info["inputs"], *self.info["unused"])
+            if not i["derive"]
+        }
+        with torch.no_grad(), torch.device(device), _importing(self.path.parent):
+            if hasattr(self._module, "attention"):
+                out = self._module.attention(**of_spec, **self.info["spec_options"])
+            else:
+                out = self._flex(of_spec, sizes)
+        return out if isinstance(out, torch.Tensor) else torch.as_tensor(out)
+
+    def rows(
+        self, values: dict[str, Any], sizes: dict[str, int], out: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Which rows keep a key, in `out`'s layout with a last dimension of 1, and their natural
+        log-sum-exp [B, Hq, Nq] in float64, where something says what it is."""
+        try:
+            found = self.recipe.rows(values, sizes)
+        except NotAnExpression:
+            found = None
+        if found is None:
+            return ~out.isnan().all(-1, keepdim=True), None
+        kept, lse = found
+        places = [p for p in axes(["B", "Hq", "Nq"], self.output_dims[:-1]) if p is not None]
+        return kept.permute(places)[..., None], lse
+
+    @cached_property
+    def _module(self) -> types.ModuleType:
+        module = types.ModuleType(self.path.stem)
+        module.__file__ = str(self.path)
+        text = self.path.read_text(encoding="utf-8-sig")
+        # Annotations say shapes to CuBridge; nothing here evaluates them.
+        flags = future.annotations.compiler_flag
+        code = compile(text, str(self.path), "exec", flags=flags, dont_inherit=True)
+        with _importing(self.path.parent):
+            exec(code, module.__dict__)
+        return module
+
+    def _flex(self, extras: dict[str, Any], sizes: dict[str, int]) -> torch.Tensor:
+        """A factory of FlexAttention's mods, under PyTorch's own `flex_attention`."""
+        from torch.nn.attention import flex_attention as flex
+
+        factory: Callable[..., Any] = self._module.attention_mods
+        q, k, v = (extras.pop(name) for name in "qkv")
+        for name, parameter in inspect.signature(factory).parameters.items():
+            free = parameter.default is parameter.empty and name not in extras
+            if name in _FACTORY_SIZES and free:
+                extras[name] = sizes[name]
+        made = factory(**extras, **self.info["spec_options"])
+        mods = [m for m in (made if isinstance(made, tuple | list) else [made]) if m is not None]
+        scores = [mod for mod in mods if _parameters(mod) == 5]
+        masks = [mod for mod in mods if _parameters(mod) == 4]
+
+        def score_mod(score: Any, *at: Any) -> Any:
+            for mod in scores:
+                score = mod(score, *at)
+            return score
+
+        mask = None
+        if masks:
+            mask = flex.create_block_mask(
+                flex.and_masks(*masks), q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device
+            )
+        grouped = q.shape[1] != k.shape[1]
+        out: torch.Tensor = flex.flex_attention(
+            q, k, v, score_mod if scores else None, mask, enable_gqa=grouped
+        )
+        return out
+
+
+def _parameters(mod: Callable[..., Any]) -> int:
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    listed = inspect.signature(mod).parameters.values()
+    return sum(p.kind in kinds and p.default is p.empty for p in listed)
+
+
+class _Annotations(types.ModuleType):
+    """Stands for jaxtyping where it is not installed: a spec's annotations are not evaluated."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *given, **options: given[0] if given else lambda function: function
 
 
 @contextmanager
-def _vendor() -> Iterator[None]:
-    """`engine` is the vendored one inside; whatever bore that name before does so again after."""
-
-    def ours(name: str) -> bool:
-        return name == "engine" or name.startswith("engine.")
-
-    global _inside
-    with _lock:
-        if _inside:
-            yield
-            return
-        before = {name: sys.modules.pop(name) for name in list(sys.modules) if ours(name)}
-        sys.modules.update(_modules)
-        sys.path.insert(0, str(HERE / "_vendor"))
-        _inside = True
+def _importing(folder: Path) -> Iterator[None]:
+    """The modules beside the spec can be imported, and jaxtyping need not be installed."""
+    stands_in = "jaxtyping" not in sys.modules
+    if stands_in:
         try:
-            yield
-        finally:
-            _inside = False
-            sys.path.remove(str(HERE / "_vendor"))
-            for name in [name for name in sys.modules if ours(name)]:
-                _modules[name] = sys.modules.pop(name)
-            sys.modules.update(before)
-
-
-def spec_path() -> Path:
-    """The package's copy of the spec."""
-    return HERE / str(package()["spec"])
-
-
-def unread() -> bool:
-    """Whether no rule reads the spec: its function is then all that says what it asks for."""
-    return str(package()["asked"]) == "signature.json"
-
-
-def asked() -> Any:
-    """What the spec asks for, from recipe.json, or what it declares, from signature.json."""
-    data = json.loads((HERE / str(package()["asked"])).read_text(encoding="utf-8"))
-    with _vendor():
-        if unread():
-            return importlib.import_module("engine.spec.signature").signature_from_json(data)
-        return importlib.import_module("engine.spec.text").recipe_from_json(data)
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """Tables on a device, and the sizes that the spec's code read to make them."""
-
-    device: torch.device
-    read: Mapping[Place, int]
-    tables: dict[str, torch.Tensor]
-
-    def serves(self, device: torch.device, inputs: Mapping[str, torch.Tensor]) -> bool:
-        """Whether the code would make the same for these inputs."""
-        return device == self.device and all(
-            inputs[name].shape[dimension] == size for (name, dimension), size in self.read.items()
-        )
-
-
-def tables(inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """The tables that the spec builds itself, at these inputs' sizes and of the kernel's types.
-
-    Runs the spec's own code. Where it takes no other tensor than q, k and v, a table is made once
-    for all calls that have the sizes which it reads; those used last are kept.
-    """
-    info = package()
-    inputs = {name: torch.as_tensor(value) for name, value in inputs.items()}
-    device = next(iter(inputs.values())).device
-    plain = all(i["role"] != "extra" or i["derive"] for i in info["inputs"])
-    with _lock:
-        for at, made in enumerate(_tables if plain else ()):
-            if made.serves(device, inputs):
-                _tables.insert(0, _tables.pop(at))
-                return made.tables
-    extra = {i["name"] for i in info["inputs"] if i["role"] == "extra"}
-    # A table is no inference tensor, whatever its caller's mode: a plan may hold it.
-    with torch.inference_mode(False), torch.no_grad(), _vendor():
-        derived = importlib.import_module("engine.spec.derived")
-        given = {
-            name: t.detach().cpu() if name in extra else torch.empty(t.shape, device="meta")
-            for name, t in inputs.items()
-        }
-
-        def run() -> dict[str, torch.Tensor]:
-            made: dict[str, torch.Tensor] = derived.derive_inputs(
-                spec_path(), asked(), given, info["spec_options"]
-            )
-            return made
-
-        values = run()
-        out = {
-            i["name"]: for_kernel(i["name"], values[i["name"]], i["dtype"]).to(device)
-            for i in info["inputs"]
-            if i["derive"]
-        }
-        read = _sizes_read(given, values, run) if plain else {}
-    if plain:
-        with _lock:
-            _tables.insert(0, Made(device, read, out))
-            del _tables[MOST_TABLES:]
-    return out
-
-
-def _sizes_read(
-    given: Mapping[str, torch.Tensor],
-    values: Mapping[str, torch.Tensor],
-    run: Callable[[], dict[str, torch.Tensor]],
-) -> dict[Place, int]:
-    """The sizes that the spec's code reads to make `values`; all where that cannot be seen."""
-    watch = Watch(given)
+            import jaxtyping  # type: ignore[import-not-found]  # noqa: F401
+        except ImportError:
+            sys.modules["jaxtyping"] = _Annotations("jaxtyping")
+    sys.path.append(str(folder))
     try:
-        with watch:
-            again = run()
-        seen = all(torch.equal(value, again[name]) for name, value in values.items())
-    except Exception:  # code that takes nothing but an int for a size
-        seen = False
-    places = watch.read if seen else watch.all
-    return {(name, d): given[name].shape[d] for name, d in places}
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        if stands_in and isinstance(sys.modules.get("jaxtyping"), _Annotations):
+            del sys.modules["jaxtyping"]
 
 
 def for_kernel(name: str, value: torch.Tensor, dtype: str) -> torch.Tensor:
@@ -156,85 +158,3 @@ def for_kernel(name: str, value: torch.Tensor, dtype: str) -> torch.Tensor:
     if kind == torch.int32 and not torch.equal(made.to(value.dtype), value):
         raise ValueError(f"{name} holds integers that do not fit the 32 bits that the kernel reads")
     return made
-
-
-def in_float64(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The spec's output with every value kept in float64, on the CPU."""
-    with _vendor():
-        oracle = importlib.import_module("engine.spec.oracle")
-        given = {name: t.detach().cpu() for name, t in inputs.items()}
-        out: torch.Tensor = oracle.oracle(spec_path(), given, package()["spec_options"])
-        return out
-
-
-def empty_rows_and_lse(
-    inputs: dict[str, torch.Tensor], wide: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Which rows keep no key, in the output's layout with a last dimension of 1, and the natural
-    log-sum-exp [B, Hq, Nq] in float64 (None without softmax), as the recipe has them.
-
-    Where no rule reads the spec these are the rows that its float64 output `wide` gives as NaN, and
-    nothing says what a log-sum-exp is.
-    """
-    if unread():
-        return wide.isnan().all(-1, keepdim=True), None
-    with _vendor():
-        oracle = importlib.import_module("engine.spec.oracle")
-        wanted = asked()
-        made = {} if not any(i.derive for i in wanted.inputs) else tables(inputs)
-        expected = oracle.expected(wanted, {**{n: t.cpu() for n, t in inputs.items()}, **made})
-        order = ["B", "Hq", "Nq"]
-        rows = [dim for dim in wanted.output_dims if dim in order]
-        return expected.empty.permute([order.index(dim) for dim in rows])[..., None], expected.lse
-
-
-def in_low_precision(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The spec's output as PyTorch computes it in the inputs' own types, on the CPU."""
-    with _vendor():
-        oracle = importlib.import_module("engine.spec.oracle")
-        load = importlib.import_module("engine.spec.load")
-        modes = importlib.import_module("engine.spec.modes")
-        source = importlib.import_module("engine.spec.source").read_source(
-            spec_path(), package()["spec_options"]
-        )
-        program = importlib.import_module("engine.spec.program").program_of(source)
-        given = {name: t.detach().cpu() for name, t in inputs.items()}
-        with load.surroundings(source), modes.OnCpu():
-            torch.set_default_dtype(torch.float32)
-            out: torch.Tensor = program.run(given, oracle.vmapped_mods)
-            return out
-
-
-class NotForTheseSizes(ValueError):
-    """Sizes that the spec is not for, so that nothing can be compared there."""
-
-
-def make_inputs(
-    sizes: dict[str, int], seed: int, kind: str, dtype: torch.dtype
-) -> dict[str, torch.Tensor]:
-    """Inputs for a check, on the CPU; `NotForTheseSizes` where the spec is for others."""
-    with _vendor():
-        inputs = importlib.import_module("engine.spec.inputs")
-        errors = importlib.import_module("engine.errors")
-        wanted = asked()
-        try:
-            made: dict[str, torch.Tensor] = inputs.make_inputs(wanted, sizes, seed, kind, dtype)
-        except errors.InputError as error:
-            raise NotForTheseSizes(str(error)) from None
-        if unread():
-            redrawn = importlib.import_module("engine.spec.unread").integers_redrawn
-            made = redrawn(wanted, made, sizes, seed, runs)
-            if sizes["Nk"] and not runs(made):
-                raise NotForTheseSizes("the spec's function does not run at these sizes")
-        return made
-
-
-def runs(inputs: Mapping[str, torch.Tensor]) -> bool:
-    """Whether the spec's function takes these inputs."""
-    with _vendor():
-        errors = importlib.import_module("engine.errors")
-        try:
-            in_float64(dict(inputs))
-        except errors.SpecError:
-            return False
-        return True

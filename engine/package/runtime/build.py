@@ -1,13 +1,18 @@
-"""Build the kernel's library: `python build.py`. Needs nvcc, and uses ninja where it is.
+"""Build the kernel's library, or the wheel that holds it.
 
-What is built, and how, is in package.json; build.ninja says the same to ninja. A library that was
-built of the sources at hand is loaded as it is: without nvcc, without a lock, from a folder that
-nobody may write to.
+    python build.py --arch sm_90a        the library, into build/
+    pip install .                        the wheel, with the library for the first arch
+    pip install . -C arch=sm_80,sm_90    for others, or: -C arch=all
+
+Only building needs nvcc. A library's name holds the hash of what it was built of, so that one which
+is there is loaded as it is: without a compiler, without a lock, from a folder that nobody may write
+to. Needs no torch and nothing else that is not Python's own.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import fcntl
 import hashlib
 import json
@@ -15,7 +20,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import sysconfig
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -30,88 +39,59 @@ class BuildError(RuntimeError):
 
 
 @cache
-def package() -> dict[str, Any]:
-    """package.json."""
-    data: dict[str, Any] = json.loads((HERE / "package.json").read_text(encoding="utf-8"))
-    return data
+def settings() -> dict[str, Any]:
+    """How the library is built, from verdicts.json: that is how it was judged."""
+    data = json.loads((HERE / "verdicts.json").read_text(encoding="utf-8"))
+    return {"name": data["name"], "version": data["version"], **data["build"]}
 
 
 def library_path(arch: str) -> Path:
     """Where the library for `arch` is, or will be."""
-    return HERE / "build" / arch / f"lib{package()['name']}.so"
+    return HERE / "build" / f"lib{settings()['name']}-{arch}-{_source_hash()}.so"
+
+
+def _source_hash() -> str:
+    """The hash of the source and of how it is built; 16 digits."""
+    how = json.dumps(settings(), sort_keys=True).encode()
+    return hashlib.sha256((HERE / "kernel.cu").read_bytes() + how).hexdigest()[:16]
 
 
 def ready(arch: str) -> Path | None:
-    """The library for `arch` where it is there and was built of the sources at hand; else None.
-
-    Only reads. What `build` made says by hash what it was made of; what ninja alone made is held
-    to the times of the files.
-    """
+    """The library for `arch` where it was built of the source at hand; only reads."""
     library = library_path(arch)
-    if not library.is_file():
-        return None
-    made_of = _made_of(library)
-    if made_of.is_file():
-        current = made_of.read_text(encoding="ascii").strip() == _sources_hash()
-    else:
-        current = library.stat().st_mtime >= _newest()
-    return library if current else None
+    return library if library.is_file() else None
 
 
-def _made_of(library: Path) -> Path:
-    """The file beside a library with the hash of its sources."""
-    return library.with_name("sources.sha256")
-
-
-def _sources() -> list[Path]:
-    return sorted(p for p in (HERE / "csrc").rglob("*") if p.is_file())
-
-
-def _sources_hash() -> str:
-    """The hash of all that a library is built of, names and bytes."""
-    digest = hashlib.sha256()
-    for path in (*_sources(), HERE / "package.json"):
-        data = path.read_bytes()
-        digest.update(f"{path.relative_to(HERE).as_posix()} {len(data)}\n".encode() + data)
-    return digest.hexdigest()
-
-
-def _newest() -> float:
-    return max(p.stat().st_mtime for p in (*_sources(), HERE / "package.json"))
-
-
-def build(arch: str | None = None, jobs: int | None = None, use_ninja: bool = True) -> Path:
-    """Build for `arch` (default: the package's first) what is not up to date; the library's path.
+def build(arch: str | None = None, jobs: int | None = None) -> Path:
+    """Build for `arch` (default: the first) unless it is there; the library's path.
 
     BuildError where there is no nvcc or the compiler fails.
     """
-    info = package()
+    info = settings()
     arch = arch or next(iter(info["archs"]))
     if arch not in info["archs"]:
         raise BuildError(
             f"{info['name']} is not built for {arch}, but for {', '.join(info['archs'])}"
         )
     library = library_path(arch)
+    if ready(arch):
+        return library
     try:
         nvcc = find_nvcc()
     except BuildError as error:
-        there = " (the one that is there was built of other sources)" if library.exists() else ""
+        old = list(library.parent.glob(f"lib{info['name']}-{arch}-*.so"))
+        there = " (the one that is there was built of other sources)" if old else ""
         raise BuildError(f"no library for {arch} is built{there}, and {error}") from None
-    folder = library.parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / ".lock"):
-            ninja = shutil.which("ninja") if use_ninja else None
-            if ninja:
-                _run_ninja(ninja, nvcc, arch, jobs)
-            else:
-                _run_nvcc(nvcc, arch, info, library, jobs)
-            made_of = _made_of(library)
-            if not made_of.is_file() or made_of.read_text(encoding="ascii") != _sources_hash():
-                made_of.write_text(_sources_hash(), encoding="ascii")
+        library.parent.mkdir(exist_ok=True)
+        (library.parent / ".gitignore").write_text("*\n", encoding="ascii")
+        with _locked(library.parent / ".lock"):  # of many processes one compiles
+            if not ready(arch):
+                _compile(nvcc, info["archs"][arch], info, library, jobs)
     except OSError as error:
         raise BuildError(
-            f"{folder} cannot be written ({error.strerror}); copy the package to a folder of yours"
+            f"{library.parent} cannot be written ({error.strerror}); copy the package to a folder "
+            "of yours, or install a wheel that holds the library"
         ) from None
     return library
 
@@ -122,7 +102,7 @@ def find_nvcc() -> Path:
     on_path = shutil.which("nvcc")
     found += [Path(on_path)] if on_path else []
     found.append(Path("/usr/local/cuda/bin/nvcc"))
-    for entry in sys.path:
+    for entry in (*sys.path, sysconfig.get_path("purelib")):  # pip's own process sees no other
         if entry and Path(entry).name in ("site-packages", "dist-packages"):
             found += sorted(Path(entry).glob("nvidia/cu[0-9]*/bin/nvcc"), reverse=True)
     for nvcc in found:
@@ -131,8 +111,10 @@ def find_nvcc() -> Path:
     raise BuildError("there is no nvcc: set CUDA_HOME, or pip install nvidia-cuda-nvcc")
 
 
-def _environ(nvcc: Path) -> dict[str, str]:
-    """The environment in which a plain `nvcc` is this one."""
+def _compile(
+    nvcc: Path, flags: list[str], info: Mapping[str, Any], library: Path, jobs: int | None
+) -> None:
+    """Compile each unit of kernel.cu, several at a time, and link them: all or nothing."""
     environ = dict(os.environ)
     environ["PATH"] = os.pathsep.join([str(nvcc.parent), environ.get("PATH") or os.defpath])
     # NVIDIA's wheels keep libcudart_static in lib, where nvcc does not look.
@@ -140,24 +122,6 @@ def _environ(nvcc: Path) -> dict[str, str]:
     if (libraries / "libcudart_static.a").exists():
         appended = environ.get("NVCC_APPEND_FLAGS", "")
         environ["NVCC_APPEND_FLAGS"] = f'{appended} -L"{libraries}"'.strip()
-    return environ
-
-
-def _run_ninja(ninja: str, nvcc: Path, arch: str, jobs: int | None) -> None:
-    command = [ninja, *(["-j", str(jobs)] if jobs else []), arch]
-    done = subprocess.run(
-        command, cwd=HERE, env=_environ(nvcc), capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise BuildError(f"the build for {arch} failed:\n{done.stdout}{done.stderr}")
-
-
-def _run_nvcc(nvcc: Path, arch: str, info: dict[str, Any], library: Path, jobs: int | None) -> None:
-    """The same without ninja: all or nothing, by the times of the sources."""
-    if library.exists() and library.stat().st_mtime >= _newest():
-        return
-    environ = _environ(nvcc)
-    flags, relative = info["archs"][arch], library.parent.relative_to(HERE)
 
     def call(arguments: list[str]) -> None:
         done = subprocess.run(
@@ -166,17 +130,16 @@ def _run_nvcc(nvcc: Path, arch: str, info: dict[str, Any], library: Path, jobs: 
         if done.returncode:
             raise BuildError(f"nvcc {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
 
-    objects = []
-    commands = []
-    for unit in info["units"]:
-        made = str(relative / f"{Path(unit).stem}.o")
-        objects.append(made)
-        commands.append([*flags, *info["compile"], "-c", unit, "-o", made])
-    with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-        list(pool.map(call, commands))
-    part = f"{relative}/{library.name}.part"
-    call([*flags, *info["link"], "-o", part, *objects])
-    (HERE / part).replace(library)
+    with tempfile.TemporaryDirectory(dir=library.parent) as made:
+        objects = [f"{made}/{unit}.o" for unit in range(info["units"])]
+        commands = [
+            [*flags, *info["compile"], f"-DCUBRIDGE_UNIT={unit}", "-c", "kernel.cu", "-o", object_]
+            for unit, object_ in enumerate(objects)
+        ]
+        with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
+            list(pool.map(call, commands))
+        call([*flags, *info["link"], "-o", f"{made}/{library.name}", *objects])
+        Path(made, library.name).replace(library)
 
 
 @contextmanager
@@ -186,18 +149,73 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+# --- what pip calls (PEP 517) ---------------------------------------------------------------------
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: Mapping[str, Any] | None = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """A wheel with the package and its libraries; the wheel's name."""
+    info = settings()
+    archs = list(info["archs"])
+    asked = str((config_settings or {}).get("arch", archs[0]))
+    libraries = [build(arch) for arch in (archs if asked == "all" else asked.split(","))]
+    stem = f"{info['name']}-{info['version']}"
+    tag = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+    files = {f"{info['name']}/{name}": (HERE / name).read_bytes() for name in _own_files()}
+    files |= {f"{info['name']}/build/{path.name}": path.read_bytes() for path in libraries}
+    folder = f"{stem}.dist-info"
+    files[f"{folder}/METADATA"] = (
+        f"Metadata-Version: 2.1\nName: {info['name']}\nVersion: {info['version']}\n"
+        "Requires-Python: >=3.10\nRequires-Dist: torch>=2.6\n"
+    ).encode()
+    files[f"{folder}/WHEEL"] = (
+        f"Wheel-Version: 1.0\nGenerator: cubridge\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+    )
+    record = "".join(f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in files.items())
+    files[f"{folder}/RECORD"] = f"{record}{folder}/RECORD,,\n".encode()
+    wheel = f"{stem}-{tag}.whl"
+    with zipfile.ZipFile(Path(wheel_directory, wheel), "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return wheel
+
+
+def build_sdist(sdist_directory: str, config_settings: Mapping[str, Any] | None = None) -> str:
+    """The package as it is, without libraries; the archive's name."""
+    stem = f"{settings()['name']}-{settings()['version']}"
+    with tarfile.open(Path(sdist_directory, f"{stem}.tar.gz"), "w:gz") as archive:
+        for name in _own_files():
+            archive.add(HERE / name, f"{stem}/{name}")
+    return f"{stem}.tar.gz"
+
+
+def _own_files() -> list[str]:
+    """The package's files, by path."""
+    found = (path.relative_to(HERE) for path in HERE.rglob("*") if path.is_file())
+    return sorted(
+        path.as_posix() for path in found
+        if path.parts[0] != "build" and "__pycache__" not in path.parts and path.suffix != ".pyc"
+    )  # fmt: skip
+
+
+def _digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+
+
 def main() -> int:
-    archs = list(package()["archs"])
+    archs = list(settings()["archs"])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--arch", choices=[*archs, "all"], default=[archs[0]], nargs="+", help="default: the first"
     )
     parser.add_argument("--jobs", type=int, help="compilers at the same time (default: all cores)")
-    parser.add_argument("--no-ninja", action="store_true", help="call nvcc directly")
     arguments = parser.parse_args()
     try:
         for arch in archs if "all" in arguments.arch else dict.fromkeys(arguments.arch):
-            print(build(arch, arguments.jobs, not arguments.no_ninja))
+            print(build(arch, arguments.jobs))
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

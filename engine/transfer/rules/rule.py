@@ -73,8 +73,8 @@ class Case:
 
     def reads(self, name: str) -> bool:
         """Whether the recipe reads a name anywhere."""
-        recipe = replace(self.recipe, score=self.rest or Num(0))
-        parts = (*recipe.expressions(), recipe.kv_head)
+        own = replace(self.recipe, score=self.rest or Num(0))
+        parts = (*own.expressions(), own.kv_head)
         return any(n == Name(name) for e in parts for n in walk_expr(e))
 
     def the_lists(self) -> Lists:

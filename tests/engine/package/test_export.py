@@ -16,7 +16,16 @@ import pytest
 
 from engine.build.units import COMPILE_FLAGS
 from engine.errors import InputError, StoreError
-from engine.package.export import Content, export, package_files, package_json
+from engine.lift.package import load_package
+from engine.package.export import (
+    Content,
+    export,
+    package_data,
+    package_files,
+    verdicts_json,
+)
+from engine.package.fold import unfold
+from engine.package.source import END, judged_part
 from engine.package.vendor import vendored
 from engine.spec.recipe import Clause, Input
 from engine.types import Gate, Level, Verdict, VerdictKind, sha256_of
@@ -27,16 +36,14 @@ def test_the_files(root: Path, tmp_path: Path) -> None:
     made = content(root, verdicts=(Verdict(Gate.G1, VerdictKind.PASS, "runs equal the spec"),))
     folder = export(made, tmp_path / "full_attention")
     names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
-    assert {
-        "__init__.py", "build.py", "build.ninja", "check.py", "package.json", "recipe.json",
-        "verdicts.json", "README.md", "LICENSE", "spec/full.py", "csrc/kernel.cu",
-        "csrc/include/cubridge/sm80.cuh", "csrc/units/bf16_128.cu", "csrc/units/dispatcher.cpp",
-    } <= names  # fmt: skip
-    assert "csrc/include/cubridge/sm90.cuh" not in names  # not needed
-    assert (folder / "csrc/kernel.cu").read_bytes() == made.source
-    info = json.loads((folder / "package.json").read_text())
-    assert info["hashes"]["kernel"] == sha256_of(made.source)
-    assert info["hashes"]["spec"] == sha256_of(made.spec)
+    assert names == {
+        "README.md", "__init__.py", "_runtime.py", "build.py", "kernel.cu", "pyproject.toml",
+        "spec.py", "verdicts.json",
+    }  # fmt: skip
+    assert (folder / "spec.py").read_bytes() == made.spec
+    judged = json.loads((folder / "verdicts.json").read_text())["judged"]
+    assert judged["kernel"] == sha256_of(made.source)
+    assert judged["spec"] == sha256_of(made.spec)
     verdicts = json.loads((folder / "verdicts.json").read_text())
     assert Verdict.from_json(verdicts["verdicts"][0]) == made.verdicts[0]
     assert list(tmp_path.iterdir()) == [folder]  # nothing half-written is left
@@ -77,7 +84,7 @@ def test_texts_of_others_stay_texts(root: Path) -> None:
     row = next(r for r in files["README.md"].decode().splitlines() if r.startswith("| G1 "))
     assert row.count("|") - row.count("\\|") == 4
     assert "<b>" not in files["README.md"].decode().replace("\\<b>", "")
-    for name in ("README.md", "LICENSE"):
+    for name in ("README.md", "kernel.cu"):
         assert "\nimport os" not in files[name].decode()
 
 
@@ -133,25 +140,25 @@ def test_folders(root: Path, tmp_path: Path) -> None:
 
 def test_wrong_content(root: Path) -> None:
     with pytest.raises(InputError, match="at least one"):
-        package_json(content(root, specialisations=()), "pkg")
+        package_data(content(root, specialisations=()), "pkg")
     extra = Input("lambda", "extra", "f32", ("Hq",))
     wrong = content_with_extras(root)
     wrong = replace(wrong, asked=recipe((extra,)))
     binding = replace(wrong.binding.tensors[-1], source="lambda")
     wrong = replace(wrong, binding=replace(wrong.binding, tensors=(binding,)))
     with pytest.raises(InputError, match="cannot be a parameter's name"):
-        package_json(wrong, "pkg")
+        package_data(wrong, "pkg")
 
 
 def test_the_operator_is_named_by_content(root: Path) -> None:
-    one, same = (package_json(content(root), "pkg")["op"] for _ in range(2))
-    other = package_json(content(root, source=b"// another\n"), "pkg")["op"]
+    one, same = (package_data(content(root), "pkg")["op"] for _ in range(2))
+    other = package_data(content(root, source=b"// another\n"), "pkg")["op"]
     assert one == same != other
 
 
 def test_flags_are_those_of_the_gates(root: Path) -> None:
     """What was proven is what is built: only the compiler's reports are left out."""
-    info = package_json(content(root), "pkg")
+    info = verdicts_json(content(root), "pkg")["build"]
     assert [*info["compile"], "-Xptxas", "-v"].sort() == [*COMPILE_FLAGS].sort()
     assert set(COMPILE_FLAGS) - set(info["compile"]) == {"-Xptxas", "-v"}
     assert info["archs"]["sm_90"][0] == "-gencode=arch=compute_90,code=sm_90"
@@ -164,7 +171,7 @@ def test_the_vendored_part_stands_alone(tmp_path: Path) -> None:
         path.write_bytes(data)
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
-        "import engine.spec.derived, engine.spec.inputs, engine.spec.oracle, engine.spec.text; "
+        "import engine.spec.derived, engine.spec.text; "
         "print(engine.__file__, any(m.startswith('tree_sitter') for m in sys.modules))"
     )
     done = subprocess.run(
@@ -192,21 +199,22 @@ def test_the_readme_speaks_of_the_spec_s_own_names_and_of_all_that_is_given_back
     assert "| `key` | [B, Hkv, Nk, D], query's dtype |" in text
     assert "query, key and value have contiguous rows" in text and "q's dtype |" not in text
     assert "`out` is [B, Hq, Nq, D] of query's dtype; `lse` [B, Hq, Nq] float32" in text
-    assert "Python 3.10, torch 2.6, nvcc" in text and "in this folder:" in text
+    assert "Python 3.10, torch 2.6" in text
 
 
-def test_what_the_readme_says_of_the_struct_is_what_is_compiled(root: Path, tmp_path: Path) -> None:
+def test_what_the_source_says_of_the_struct_is_what_is_compiled(root: Path, tmp_path: Path) -> None:
     """Its C text, compiled by a C compiler, has the layout that the kernel's units assert."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("needs a C compiler")
     made = content_with_extras(root)
     files = package_files(made, "mine")
-    text = files["README.md"].decode()
-    declared = text.partition("```c\n")[2].partition("\ncubridge_launch")[0]
-    unit = files["csrc/units/bf16_128.cu"].decode()
-    asserted = [line for line in unit.splitlines() if line.startswith("static_assert")]
-    assert len(asserted) == 1 + len(made.fields)
+    text = files["kernel.cu"].decode()
+    comments = [line[3:] for line in text.partition(END)[2].splitlines() if line[:3] == "// "]
+    said = "\n".join(comments)
+    declared = said[said.index("  struct TensorArg") : said.index("  int cubridge_launch")]
+    asserted = re.findall(r"static_assert\((?:sizeof|offsetof)\(Args.*\);", text)
+    assert len(asserted) == len(made.specialisations) * (1 + len(made.fields))
     checks = "\n".join(asserted).replace("static_assert", "_Static_assert")
     checks = re.sub(r"(sizeof|offsetof)\(Args", r"\1(struct Args", checks)
     source = tmp_path / "caller.c"
@@ -215,8 +223,25 @@ def test_what_the_readme_says_of_the_struct_is_what_is_compiled(root: Path, tmp_
         [compiler, "-fsyntax-only", source], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    rows = [row for row in text.partition("| field | what |")[2].splitlines() if "`" in row]
-    assert [row.split("`")[1] for row in rows] == [name for name, _ in made.fields]
-    assert "| `q` | input `q`, q's dtype, strides of `[B, Hq, Nq, D]` |" in rows
-    assert "| `lse` | output `LSE`, float32, strides of `[B, Hq, Nq]` |" in rows
-    assert "| `Nk` | the size `Nk` |" in rows and "| `scale` | `rsqrt(D)` |" in rows
+    rows = [line.strip() for line in said.splitlines() if re.match(r"  \w+: ", line)]
+    assert [row.split(":")[0] for row in rows] == [name for name, _ in made.fields]
+    assert "q: input q, q's dtype, strides of [B, Hq, Nq, D]" in rows
+    assert "lse: output LSE, float32, strides of [B, Hq, Nq]" in rows
+    assert "Nk: the size Nk" in rows and "scale: rsqrt(D)" in rows
+
+
+def test_the_judged_files_are_in_the_one_source(root: Path) -> None:
+    for kernel in ("flash_fwd_sm80", "flash_fwd_sm90"):
+        package = load_package(root / "kernels" / kernel)
+        made = content(root, source=package.source, headers=package.headers)
+        files = unfold(judged_part(package_files(made, "mine")["kernel.cu"]))
+        assert files == {"": package.source, **dict(package.headers)}
+        judged = verdicts_json(made, "mine")["judged"]["files"]
+        assert judged == {name or "kernel.cu": sha256_of(data) for name, data in files.items()}
+
+
+def test_a_readme_is_a_screen_and_says_what_to_type(root: Path) -> None:
+    text = package_files(content(root), "mine")["README.md"].decode()
+    assert len(text.splitlines()) <= 72
+    for said in ("pip install ./mine", "mine.as_attention_interface", "## What is not"):
+        assert said in text

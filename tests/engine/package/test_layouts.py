@@ -21,7 +21,7 @@ def full(root: Path, import_package: Import) -> ModuleType:
 
 
 def operator_of(module: ModuleType) -> Any:
-    return importlib.import_module(f"{module.__name__}._op").operator()
+    return module._OPERATOR
 
 
 def test_a_refused_layout_names_the_tensor(
@@ -29,7 +29,7 @@ def test_a_refused_layout_names_the_tensor(
 ) -> None:
     """What a launch with status 12 becomes; the status is the header's own."""
     checks = operator_of(full).checks
-    runtime = importlib.import_module("full_layouts._library")
+    runtime = importlib.import_module("full_layouts._runtime")
     header = (root / "kernels/include/cubridge/sm90_host.cuh").read_text(encoding="utf-8")
     assert "LAYOUT_REFUSED = cudaErrorInvalidPitchValue" in header
     assert runtime.LAYOUT_REFUSED == 12
@@ -70,7 +70,7 @@ def test_a_refused_layout_names_the_tensor(
     assert type(caught.value) is RuntimeError
     # Through the operator: the message where a tensor is to blame, else CUDA's own.
     Library.status = 12
-    op = importlib.import_module("full_layouts._op")
+    op = importlib.import_module("full_layouts._runtime")
     monkeypatch.setattr(op, "library", lambda device, struct: Library())
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
@@ -81,7 +81,7 @@ def test_a_refused_layout_names_the_tensor(
 
 
 def test_what_the_kernel_gets_of_wide_integers(full: ModuleType) -> None:
-    narrow = importlib.import_module("full_layouts._spec").for_kernel
+    narrow = importlib.import_module("full_layouts._runtime").for_kernel
     ids = torch.tensor([0, 2**31 - 1, -(2**31)])
     assert narrow("ids", ids, "i64").dtype == torch.int32
     assert narrow("ids", ids, "i64").tolist() == ids.tolist()

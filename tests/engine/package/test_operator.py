@@ -38,7 +38,7 @@ def extras(root: Path, import_package: Import) -> ModuleType:
 
 def operator_of(module: ModuleType) -> Any:
     """The package's own operator object."""
-    return importlib.import_module(f"{module.__name__}._op").operator()
+    return module._OPERATOR
 
 
 def meta(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
@@ -78,10 +78,9 @@ def test_backward_says_that_there_is_none(full: ModuleType) -> None:
         full.attention(*inputs).sum().backward()
 
 
-def test_cpu_tensors_are_refused(full: ModuleType) -> None:
+def test_cpu_tensors_run_the_spec(full: ModuleType) -> None:
     q = torch.zeros(1, 1, 1, 64, dtype=torch.float16)
-    with pytest.raises(RuntimeError, match="needs CUDA tensors"):
-        full.attention(q, q, q)
+    assert full.attention(q, q, q).shape == q.shape
 
 
 @pytest.mark.parametrize(
@@ -175,51 +174,50 @@ def test_tables_come_from_the_spec(root: Path, import_package: Import) -> None:
         "alibi",
     )  # fmt: skip
     ours = sys.modules["engine.spec.recipe"]
-    spec = importlib.import_module("alibi._spec")
+    operator = alibi._OPERATOR
     q, k, v = (torch.empty(t.shape, dtype=torch.bfloat16) for t in qkv(Hq=6))
-    made_tables = spec.tables({"q": q, "k": k, "v": v})
+    made_tables = operator.tables_of({"q": q, "k": k, "v": v})
     expected = [2.0 ** (-8 * (h + 1) / 4) for h in range(4)] + [
         2.0 ** (-4 * (h + 1) / 4) for h in (0, 2)
     ]
     torch.testing.assert_close(made_tables["slopes"], torch.tensor(expected))
-    assert spec.tables({"q": q, "k": k, "v": v}) is made_tables  # once for these sizes
+    assert operator.tables_of({"q": q, "k": k, "v": v}) is made_tables  # once for these sizes
     assert sys.modules["engine.spec.recipe"] is ours  # the vendored engine is gone again
-    with pytest.raises(RuntimeError, match="needs CUDA"):
-        alibi.attention(q, k, v)  # with its table: it got as far as the device
+    assert alibi.attention(q, k, v).shape == q.shape  # with its table, which LSE needs
 
 
-def test_the_oracle_of_the_package(full: ModuleType) -> None:
-    spec = importlib.import_module("full_attention._spec")
-    sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
-    given = spec.make_inputs(sizes, 0, "random", torch.float16)
-    wide, low = spec.in_float64(given), spec.in_low_precision(given)
-    assert (wide.dtype, low.dtype) == (torch.float64, torch.float16)
-    q, k, v = (t.double() for t in given.values())
-    weights = torch.softmax(q @ k.transpose(-2, -1) / 8, -1)
-    torch.testing.assert_close(wide, weights @ v)
-    assert 1e-6 < float((low.double() - wide).abs().max()) < 1e-2
-    assert torch.get_default_dtype() == torch.float32
+def test_on_a_cpu_it_is_the_spec_with_the_recipe_s_log_sum_exp(full: ModuleType) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, h, n, 64, generator=generator) for h, n in ((2, 5), (1, 7), (1, 7)))
+    out, lse = full.attention(q, k, v, return_lse=True)
+    scores = q @ k.transpose(-2, -1) / 8
+    torch.testing.assert_close(out, torch.softmax(scores, -1) @ v)
+    torch.testing.assert_close(lse, torch.logsumexp(scores, -1))
+    low = full.attention(q.half(), k.half(), v.half())
+    assert low.dtype == torch.float16 and 1e-6 < float((low - out).abs().max()) < 1e-2
 
 
-def test_constraints_of_the_spec_reach_the_oracle(root: Path, import_package: Import) -> None:
-    """The recipe and what evaluates it come from one vendored engine, in this order of imports."""
-    made = content(root, asked=recipe(constraints=(parse_expr("Nq <= Nk"),)))
-    import_package(made, "constrained")
-    spec = importlib.import_module("constrained._spec")
-    sizes = {"B": 1, "Hq": 1, "Hkv": 1, "Nq": 3, "Nk": 5, "D": 64, "Dv": 64}
-    assert spec.make_inputs(sizes, 0, "random", torch.float16)["q"].shape == (1, 1, 3, 64)
-    with pytest.raises(ValueError, match="Nq <= Nk"):
-        spec.make_inputs(sizes | {"Nq": 6}, 0, "random", torch.float16)
+def test_rows_without_a_key_are_zero_on_a_cpu_too(root: Path, import_package: Import) -> None:
+    spec = root / "kernels" / "specs" / "causal.py"
+    keep = parse_expr("j <= i + Nk - Nq")
+    made = content(root, asked=recipe(keep=keep), spec_name="causal.py", spec=spec.read_bytes())
+    module = import_package(made, "causal_rows")
+    q, k = torch.ones(1, 1, 5, 64), torch.ones(1, 1, 3, 64)
+    out, lse = module.attention(q, k, k, return_lse=True)
+    assert torch.equal(out[0, 0, :, 0], torch.tensor([0.0, 0, 1, 1, 1]))
+    assert torch.equal(torch.isneginf(lse[0, 0]), torch.tensor([True, True, False, False, False]))
 
 
 def test_a_wrong_kernel_fails_the_check(full: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    checker = importlib.import_module("full_attention.check")
+    checker = importlib.import_module("full_attention._runtime")
     sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
 
     def verdict(kernel: Any, **change: int) -> bool:
         monkeypatch.setattr(operator_of(full), "call_named", kernel)
-        row = checker.run_case(sizes | change, torch.float16, "peaked", 1, device="cpu")
+        row = checker.run_case(
+            operator_of(full), sizes | change, torch.float16, True, 1, device="cpu"
+        )
         return bool(row["passed"])
 
     def kernel(factor: float = 1.0, drop: int = 0, base: float = 1.0) -> Any:
@@ -268,7 +266,7 @@ def test_arguments_are_filled_from_views(extras: ModuleType) -> None:
 
 def test_packing_is_the_layout_of_the_struct(extras: ModuleType) -> None:
     """The struct module packs where ctypes has the fields, whatever their order."""
-    args = sys.modules["with_extras._args"]
+    args = sys.modules["with_extras._runtime"]
     fields = [["n", "i32"], ["x", "tensor"], ["scale", "f32"], ["big", "i64"], ["last", "f32"]]
     binding = {
         "tensors": [{"field": "x", "source": "x", "source_dims": ["N"], "dims": ["N"]}],
@@ -303,7 +301,7 @@ def test_an_input_in_another_layout(root: Path, import_package: Import) -> None:
 
 
 def test_expressions_are_read_not_run(full: ModuleType) -> None:
-    evaluate = importlib.import_module("full_attention._expr").evaluate
+    evaluate = importlib.import_module("full_attention._runtime").evaluate
     names = {"D": 64, "Nq": -7}
     assert evaluate("rsqrt(D)", names) == 0.125
     assert evaluate("Nq // 2", names) == -3  # toward zero, as in C
@@ -317,7 +315,7 @@ def test_expressions_are_read_not_run(full: ModuleType) -> None:
 
 
 def test_a_package_can_say_what_cuir_can(full: ModuleType) -> None:
-    evaluate = importlib.import_module("full_attention._expr").evaluate
+    evaluate = importlib.import_module("full_attention._runtime").evaluate
     for name, function in FUNCTIONS.items():
         for given in itertools.product((0.5, 2.0), repeat=3):
             args = given[: next(n for n in (1, 2, 3) if _takes(function.number, n))]
@@ -353,7 +351,7 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
 def test_the_arch_of_a_device(
     full: ModuleType, capability: tuple[int, int], archs: list[str], arch: str | None
 ) -> None:
-    choose = importlib.import_module("full_attention._library").arch_of
+    choose = importlib.import_module("full_attention._runtime").arch_of
     if arch is None:
         with pytest.raises(RuntimeError, match="has no code for sm_"):
             choose(capability, archs)

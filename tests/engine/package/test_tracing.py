@@ -78,22 +78,22 @@ def test_any_size_may_be_unknown_until_the_graph_runs(alibi: ModuleType, which: 
 
 
 def test_no_fake_tensor_is_left_in_a_cache(alibi: ModuleType) -> None:
-    spec = importlib.import_module("alibi_traced._spec")
-    spec._tables.clear()
+    made = importlib.import_module("alibi_traced._tables")
+    made._made.clear()
     with FakeTensorMode():
         assert alibi.attention(*qkv("cuda")).shape == (2, 4, 70, 64)
-    assert not spec._tables
+    assert not made._made
     given = qkv("cpu")
-    made = spec.tables(dict(zip("qkv", given, strict=True)))["slopes"]
-    assert type(made) is torch.Tensor and made.tolist() == [0.25, 0.0625, 0.015625, 0.00390625]
+    slopes = alibi._OPERATOR.tables_of(dict(zip("qkv", given, strict=True)))["slopes"]
+    assert type(slopes) is torch.Tensor and slopes.tolist() == [0.25, 0.0625, 0.015625, 0.00390625]
 
 
 def test_the_cache_is_bounded(alibi: ModuleType) -> None:
-    spec = importlib.import_module("alibi_traced._spec")
-    for heads in range(2, 2 * spec.MOST_TABLES, 2):
+    made = importlib.import_module("alibi_traced._tables")
+    for heads in range(2, 2 * made.MOST_TABLES, 2):
         given = qkv("cpu", Hq=heads, Nq=1, Nk=2)
-        spec.tables(dict(zip("qkv", given, strict=True)))
-    assert len(spec._tables) <= spec.MOST_TABLES
+        alibi._OPERATOR.tables_of(dict(zip("qkv", given, strict=True)))
+    assert len(made._made) <= made.MOST_TABLES
 
 
 ALL = {(name, d) for name in "qkv" for d in range(4)}
@@ -118,7 +118,7 @@ READS: dict[str, tuple[Callable[..., Any], set[tuple[str, int]]]] = {
 
 @pytest.mark.parametrize("case", READS)
 def test_what_code_reads_of_sizes_is_seen(alibi: ModuleType, case: str) -> None:
-    watch = importlib.import_module("alibi_traced._reads").Watch
+    watch = importlib.import_module("alibi_traced._tables").Watch
     code, reads = READS[case]
     given = dict(zip("qkv", qkv(), strict=True))
     with watch(given) as seen:
@@ -127,32 +127,32 @@ def test_what_code_reads_of_sizes_is_seen(alibi: ModuleType, case: str) -> None:
 
 
 def test_code_that_takes_an_int_alone_reads_all_sizes(alibi: ModuleType) -> None:
-    spec = importlib.import_module("alibi_traced._spec")
+    made = importlib.import_module("alibi_traced._tables")
     given = dict(zip("qkv", qkv(), strict=True))
 
     def run() -> dict[str, torch.Tensor]:
         return {"t": torch.arange(5) * (2 if isinstance(given["k"].size(2), int) else 1)}
 
-    assert set(spec._sizes_read(given, run(), run)) == ALL  # another table where it is watched
+    assert set(made._sizes_read(given, run(), run)) == ALL  # another table where it is watched
     plain = {"t": torch.arange(100)}
     assert (
-        set(spec._sizes_read(given, plain, lambda: {"t": torch.arange(given["k"].size(2))})) == ALL
+        set(made._sizes_read(given, plain, lambda: {"t": torch.arange(given["k"].size(2))})) == ALL
     )
 
 
 def test_a_decode_step_finds_its_table_at_once(alibi: ModuleType) -> None:
-    spec = importlib.import_module("alibi_traced._spec")
-    spec._tables.clear()
+    made = importlib.import_module("alibi_traced._tables")
+    made._made.clear()
     cache = qkv("cpu", Nk=300)
-    first = spec.tables(dict(zip("qkv", cache, strict=True)))
+    first = alibi._OPERATOR.tables_of(dict(zip("qkv", cache, strict=True)))
     seconds = []
     for length in range(1, 300):
         given = {"q": cache[0], "k": cache[1][:, :, :length], "v": cache[2][:, :, :length]}
         begin = time.perf_counter()
-        made = spec.tables(given)
+        found = alibi._OPERATOR.tables_of(given)
         seconds.append(time.perf_counter() - begin)
-        assert made is first
-    assert min(seconds) < 1e-4 and len(spec._tables) == 1
+        assert found is first
+    assert min(seconds) < 1e-4 and len(made._made) == 1
 
 
 def dual(call: Callable[..., Any], given: list[torch.Tensor], place: int) -> None:
@@ -186,8 +186,10 @@ def test_a_copy_runs_its_own_code(root: Path, tmp_path: Path) -> None:
     second, third = (tmp_path / name / "copied" for name in ("two", "three"))
     shutil.copytree(first, second)
     shutil.copytree(first, third)
-    source = second / "_op.py"
-    source.write_text(source.read_text().replace("needs CUDA tensors", "is edited"))
+    source = second / "_runtime.py"
+    text = source.read_text()
+    assert "must be a tensor" in text
+    source.write_text(text.replace("must be a tensor", "is edited"))
 
     def said(place: Path) -> tuple[str, str]:
         for name in [n for n in sys.modules if n.split(".")[0] == "copied"]:
@@ -196,9 +198,9 @@ def test_a_copy_runs_its_own_code(root: Path, tmp_path: Path) -> None:
             patch.syspath_prepend(str(place.parent))
             importlib.invalidate_caches()
             module = importlib.import_module("copied")
-            with pytest.raises(RuntimeError) as raised:
-                module.attention(*qkv("cpu"))
-            name = sys.modules["copied._op"].operator().name
+            with pytest.raises(TypeError) as raised:
+                module.attention(1, 2, 3)
+            name = module._OPERATOR.name
         return name.removeprefix("cubridge::"), str(raised.value)
 
     names, words = zip(*(said(place) for place in (first, second, third, first)), strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +14,7 @@ import torch
 
 from engine.cuir.parser import parse_expr
 from engine.errors import InputError
-from engine.package.export import Content, export, package_json
+from engine.package.export import Content, export, package_data
 from engine.spec.recipe import Input
 from engine.spec.signature import Signature, signature_from_json, signature_to_json
 from engine.transfer.binding import ScalarField, TensorField
@@ -62,34 +61,34 @@ def made(root: Path) -> Content:
 
 def test_what_it_says_of_itself(made: Content, tmp_path: Path) -> None:
     folder = export(made, tmp_path / "sink_attention")
-    info = json.loads((folder / "package.json").read_text())
-    assert info["asked"] == "signature.json" and not (folder / "recipe.json").exists()
-    assert signature_from_json(json.loads((folder / "signature.json").read_text())) == SIGNATURE
-    assert "recipe" not in info["hashes"] and "signature" in info["hashes"]
+    judged = json.loads((folder / "verdicts.json").read_text())["judged"]
+    assert "recipe" not in judged and "signature" in judged
+    info = package_data(made, "sink_attention")
     assert info["grouped"] and info["softmax"] and info["constraints"] == []
+    assert info["recipe"] is None and "no rule reads its spec" in info["host"]["refused"]
     readme = (folder / "README.md").read_text()
     assert "Level: gpu-verified" in readme
     assert "its own function judged the kernel alone" in readme
     assert "compared with nothing" in readme
-    assert "What the function in `spec/sink.py` computes" in readme
+    assert "What the function in `spec.py` computes" in readme
     text = (folder / "__init__.py").read_text()
     assert "it was compared with nothing" in text and "LSE = -inf" not in text
     # Without an LSE nothing is said of one.
     tensors = tuple(t for t in made.binding.tensors if t.source != "LSE")
     bare = replace(made, binding=replace(made.binding, tensors=tensors))
     assert "log-sum-exp" not in (export(bare, tmp_path / "bare") / "README.md").read_text()
-    assert package_json(bare, "x")["op"] != package_json(made, "x")["op"]
+    assert package_data(bare, "x")["op"] != package_data(made, "x")["op"]
 
 
 def test_a_number_that_the_package_cannot_compute_is_refused_at_export(made: Content) -> None:
     for right in ("rsqrt(f32(D))", "1 / (D - 64)", "sqrt(D - 128)"):  # other sizes have values
         scale = ScalarField("scale", parse_expr(right))
-        package_json(replace(made, binding=replace(made.binding, scalars=(scale,))), "x")
+        package_data(replace(made, binding=replace(made.binding, scalars=(scale,))), "x")
     for wrong in ("unknown_function(D)", "nowhere * 2"):
         field = ScalarField("scale", parse_expr(wrong))
         binding = replace(made.binding, scalars=(field,))
         with pytest.raises(InputError, match="a package cannot compute"):
-            package_json(replace(made, binding=binding), "x")
+            package_data(replace(made, binding=binding), "x")
 
 
 def test_a_signature_is_read_back_and_nothing_else_is() -> None:
@@ -111,8 +110,8 @@ def package(made: Content, import_package: Import) -> ModuleType:
 def test_its_check_compares_with_the_function(
     package: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checker = importlib.import_module("sink_attention.check")
-    operator = importlib.import_module("sink_attention._op").operator()
+    checker = importlib.import_module("sink_attention._runtime")
+    operator = package._OPERATOR
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
 
@@ -131,44 +130,30 @@ def test_its_check_compares_with_the_function(
 
     def row(run: Any, seed: int = 1, **change: int) -> dict[str, Any]:
         monkeypatch.setattr(operator, "call_named", run)
-        found = checker.run_case(sizes | change, torch.float16, "random", seed, device="cpu")
-        assert "LSE not compared" in checker._line(found)
+        found = checker.run_case(operator, sizes | change, torch.float16, False, seed, device="cpu")
+        assert "LSE not compared" in checker.line_of(found)
         return dict(found)
 
     for seed in range(4):  # other kinds of integers
         assert row(kernel(), seed)["passed"]
     assert not row(kernel(factor=0.0))["passed"]
-    spec = importlib.import_module("sink_attention._spec")
-    with pytest.raises(spec.NotForTheseSizes, match="does not run there: SpecError"):
+    with pytest.raises(checker.NotForTheseSizes, match="does not run there: IndexError"):
         row(kernel(), Nk=0)
 
 
 def test_a_package_that_refuses_what_the_spec_takes_fails_its_check(
     package: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checker = importlib.import_module("sink_attention.check")
-    spec = importlib.import_module("sink_attention._spec")
+    checker = importlib.import_module("sink_attention._runtime")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
-    monkeypatch.setattr(sys, "argv", ["check"])
 
-    def case(sizes: dict[str, int], *_: object) -> dict[str, Any]:
+    def case(operator: object, sizes: dict[str, int], *_: object) -> dict[str, Any]:
         if sizes["Nk"] == 513:
             raise ValueError("no specialisation")
-        raise spec.NotForTheseSizes("too small")
+        raise checker.NotForTheseSizes("too small")
 
     monkeypatch.setattr(checker, "run_case", case)
-    assert checker.main() == 1
+    assert not package.check()
     told = capsys.readouterr().out
     assert "FAIL  B 1 Hq 4 Hkv 2 Nq 1 Nk 513" in told and "skipped  B 2" in told
-
-
-def test_sizes_that_the_function_does_not_take_are_skipped(
-    made: Content, import_package: Import
-) -> None:
-    text = SPEC.replace(b"    group =", b"    assert q.size(2) > 64\n    group =")
-    import_package(replace(made, spec=text), "picky_attention")
-    spec = importlib.import_module("picky_attention._spec")
-    sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
-    with pytest.raises(ValueError, match="does not run at these sizes"):
-        spec.make_inputs(sizes, 0, "random", torch.float16)

@@ -59,7 +59,7 @@ def test_a_folder_is_the_package_that_an_export_writes(
     names = committed(repository, committed_files(work, repository / "kernels" / name), work)
     wanted = {p.relative_to(exported).as_posix() for p in exported.rglob("*") if p.is_file()}
     assert names == {f"kernels/{name}/{path}" for path in wanted}
-    assert {"csrc/include/cubridge/sm80.cuh", "csrc/units/dispatcher.cpp", "build.py"} <= wanted
+    assert {"kernel.cu", "__init__.py", "spec.py", "verdicts.json", "build.py"} <= wanted
     for path in wanted:
         assert (repository / "kernels" / name / path).read_bytes() == (exported / path).read_bytes()
     assert "expert kernel's own" in (repository / "kernels" / name / "README.md").read_text()

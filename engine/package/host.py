@@ -1,0 +1,76 @@
+"""What a kernel is to a library that calls attention: its mask and score, or why it is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from engine.cuir.nodes import Bool, Compare, Expr, Index, Name, walk_expr
+from engine.cuir.printer import print_expr
+from engine.spec.recipe import Recipe
+from engine.spec.signature import Asked, recipe_of
+
+# As recipes say them: bottom-right, the last query beside the last key.
+_CAUSAL = "j <= i + Nk - Nq"
+_WINDOW = re.compile(r"j >= i \+ Nk - Nq - (\d+)")
+_OF_SCORE = frozenset(("x", "D", "Dv", "LOG2E", "LN2"))
+
+
+def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
+    """`causal`, `window` (keys that a row sees, None for all), `documents` (the inputs with a
+    number for each query and each key) and `score` (over x and D); or `refused`, and why.
+
+    `given` are the extra inputs that a call of the kernel needs.
+    """
+    recipe = recipe_of(asked)
+    if recipe is None:
+        return {"refused": "no rule reads its spec, so nothing says what its mask and score are"}
+    if recipe.weight is not None or recipe.output_factor is not None:
+        return {"refused": "its weights are no softmax's"}
+    if not {n.id for n in walk_expr(recipe.score) if isinstance(n, Name)} <= _OF_SCORE:
+        score = print_expr(recipe.score)
+        return {"refused": f"its score ({score}) is none that a library asks for"}
+    causal, window, documents = False, None, None
+    for part in _parts(recipe.keep):
+        text = print_expr(part)
+        if text == _CAUSAL:
+            causal = True
+        elif causal and (found := _WINDOW.fullmatch(text)) is not None:
+            window = int(found[1]) + 1
+        elif documents is None and (pair := _same_document(part, recipe)) is not None:
+            documents = pair
+        elif text != "True":
+            keep = print_expr(recipe.keep)
+            return {"refused": f"its mask ({keep}) is none that a library asks for"}
+    others = [name for name in given if name not in (documents or ())]
+    if others:
+        return {"refused": f"it needs {', '.join(others)}, which no library gives"}
+    return {
+        "causal": causal, "window": window,
+        "documents": None if documents is None else list(documents),
+        "score": print_expr(recipe.score),
+    }  # fmt: skip
+
+
+def _parts(expr: Expr) -> Iterator[Expr]:
+    if isinstance(expr, Bool) and expr.op == "and":
+        yield from _parts(expr.left)
+        yield from _parts(expr.right)
+    else:
+        yield expr
+
+
+def _same_document(part: Expr, recipe: Recipe) -> tuple[str, str] | None:
+    """The tables of the queries' and the keys' documents, where `part` says that they are equal."""
+    if not (isinstance(part, Compare) and part.op == "=="):
+        return None
+    found: dict[str, str] = {}
+    dims = {i.name: i.dims for i in recipe.inputs}
+    for side in (part.left, part.right):
+        match side:
+            case Index(Name(table), (Name("b"), Name("i"))) if dims.get(table) == ("B", "Nq"):
+                found["q"] = table
+            case Index(Name(table), (Name("b"), Name("j"))) if dims.get(table) == ("B", "Nk"):
+                found["k"] = table
+    return (found["q"], found["k"]) if len(found) == 2 else None

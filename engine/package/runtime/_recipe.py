@@ -1,0 +1,125 @@
+"""The recipe in plain torch: which pairs are kept, and a row's log-sum-exp."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from typing import Any
+
+import torch
+
+from ._expr import BINARY, COMPARE, CONSTANTS, NotAnExpression, parsed
+
+_CASTS = {
+    "float": torch.float64, "f32": torch.float64, "f16": torch.float64, "bf16": torch.float64,
+    "int": torch.int64, "i32": torch.int64, "i64": torch.int64, "bool": torch.bool,
+}  # fmt: skip
+_OF_TENSORS: dict[str, Any] = {
+    **{
+        name: getattr(torch, name)
+        for name in ("sqrt", "rsqrt", "exp", "exp2", "log", "log2", "tanh", "floor", "ceil", "abs",
+                     "sigmoid", "sin", "cos", "erf")
+    },
+    **{name: lambda x, kind=kind: x.to(kind) for name, kind in _CASTS.items()},
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "rcp": torch.reciprocal,
+    "fma": lambda a, b, c: a * b + c,
+    "ceil_div": lambda a, b: torch.div(a + b - 1, b, rounding_mode="trunc"),
+    "floor_div": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "floor_mod": torch.remainder,
+}  # fmt: skip
+_OF_TENSORS |= {f"{n}_approx": _OF_TENSORS[n] for n in ("exp2", "log2", "rcp", "tanh")}
+
+
+def values_of(text: str, names: dict[str, Any]) -> torch.Tensor:
+    """The values of an expression over tensors that broadcast; `NotAnExpression` as `evaluate`."""
+    return _tensor(_read(parsed(text), {**CONSTANTS, **names}))
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value
+    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+
+
+def _read(node: ast.expr, names: dict[str, Any]) -> Any:
+    match node:
+        case ast.Constant(value=bool() | int() | float()):
+            return node.value
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.Subscript(value=ast.Name(id=name), slice=index) if name in names:
+            places = index.elts if isinstance(index, ast.Tuple) else [index]
+            at = [_tensor(_read(place, names)).long() for place in places]
+            # A place outside is read only beside a pair that is not kept.
+            held = zip(at, names[name].shape, strict=True)
+            return names[name][tuple(place.clamp(0, size - 1) for place, size in held)]
+        case ast.UnaryOp(op=ast.USub()):
+            return -_read(node.operand, names)
+        case ast.UnaryOp(op=ast.Not()):
+            return ~_tensor(_read(node.operand, names)).bool()
+        case ast.BinOp() if type(node.op) in BINARY:
+            left, right = _read(node.left, names), _read(node.right, names)
+            whole = isinstance(node.op, ast.FloorDiv | ast.Mod)
+            if not whole or not any(isinstance(side, torch.Tensor) for side in (left, right)):
+                return BINARY[type(node.op)](left, right)
+            quotient = torch.div(_tensor(left), right, rounding_mode="trunc")  # as in C
+            return quotient if isinstance(node.op, ast.FloorDiv) else left - quotient * right
+        case ast.Compare(ops=[op], comparators=[right]) if type(op) in COMPARE:
+            return COMPARE[type(op)](_read(node.left, names), _read(right, names))
+        case ast.BoolOp():
+            join = operator.and_ if isinstance(node.op, ast.And) else operator.or_
+            first, *others = (_tensor(_read(item, names)).bool() for item in node.values)
+            for value in others:
+                first = join(first, value)
+            return first
+        case ast.IfExp():
+            parts = (_tensor(_read(n, names)) for n in (node.test, node.body, node.orelse))
+            return torch.where(*parts)
+        case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _OF_TENSORS:
+            return _OF_TENSORS[name](*(_tensor(_read(item, names)) for item in node.args))
+    raise NotAnExpression(f"{ast.unparse(node)} is no expression over {', '.join(sorted(names))}")
+
+
+class Recipe:
+    """What the spec asks for, read from its code: the data's `recipe`."""
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self.info = info
+        self.said: dict[str, Any] | None = info["recipe"]
+
+    def rows(
+        self, values: dict[str, Any], sizes: dict[str, int]
+    ) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+        """Which rows keep a key [B, Hq, Nq], and their natural log-sum-exp in float64 (-inf where
+        none is kept; None without a softmax). None where no rule reads the spec."""
+        if self.said is None:
+            return None
+        q, k = (self._in_order(role, values).double() for role in "qk")
+        device = q.device
+        names: dict[str, Any] = {**sizes, **values}
+        for place, (name, size) in enumerate(zip("bhij", (*q.shape[:3], k.shape[2]), strict=True)):
+            shape = [-1 if place == n else 1 for n in range(4)]
+            names[name] = torch.arange(size, device=device).reshape(shape)
+        heads = values_of(self.said["kv_head"], names).expand(1, q.shape[1], 1, 1).reshape(-1)
+        pairs = (*q.shape[:3], k.shape[2])
+        keep = values_of(self.said["keep"], names).to(device).bool().expand(pairs)
+        if not self.said["softmax"]:
+            return keep.any(-1), None
+        names["x"] = q @ k[:, heads.long()].mT
+        score = values_of(self.said["score"], names).double().expand(pairs)
+        masked = score.masked_fill(~keep, -torch.inf)
+        lse = masked.logsumexp(-1) if k.shape[2] else q.new_full(pairs[:3], -torch.inf)
+        return keep.any(-1), lse
+
+    def _in_order(self, role: str, values: dict[str, Any]) -> torch.Tensor:
+        """q, k or v as [B, heads, rows, columns]."""
+        item = next(i for i in self.info["inputs"] if i["role"] == role)
+        order = [next(n for n, dim in enumerate(item["dims"]) if dim in names) for names in AXES]
+        tensor: torch.Tensor = values[item["name"]]
+        return tensor.permute(order)
+
+
+AXES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
+"""The dimensions of q, k and v in the kernels' order, by their names in specs."""

@@ -1,0 +1,113 @@
+"""A package under PyTorch's SDPA and in diffusers, with the spec in the kernel's place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.engine.package.conftest import Import, content
+from tests.engine.package.models import of_spec
+
+
+@pytest.fixture(scope="module")
+def full(root: Path, import_package: Import) -> ModuleType:
+    return import_package(of_spec(root, "full"), "full_in_hosts")
+
+
+@pytest.fixture(scope="module")
+def causal(root: Path, import_package: Import) -> ModuleType:
+    return import_package(of_spec(root, "causal"), "causal_in_hosts")
+
+
+def qkv(rows: int = 5, keys: int = 5) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(2, h, n, 16, generator=generator)
+            for h, n in ((4, rows), (4, keys), (4, keys))]  # fmt: skip
+
+
+def test_pytorch_s_registry_takes_it_and_gives_the_place_back(causal: ModuleType) -> None:
+    attention = torch.nn.attention
+    if not hasattr(attention, "register_flash_attention_impl"):
+        pytest.skip("this PyTorch has no registry of SDPA's implementations")
+    assert causal.as_sdpa_implementation("ours") in attention.list_flash_attention_impls()
+    attention.activate_flash_attention_impl("ours")
+    assert attention.current_flash_attention_impl() == "ours"
+    attention.restore_flash_attention_impl()
+    assert attention.current_flash_attention_impl() is None
+
+
+def test_what_sdpa_s_back_end_gets(causal: ModuleType) -> None:
+    """What the dispatcher calls for CUDA tensors, called here with others."""
+    host = causal._runtime.Host(causal._OPERATOR)
+    q, k, v = qkv()
+    out, lse, *_ = host.flash(q, k, v, is_causal=True)
+    torch.testing.assert_close(
+        out, functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    )
+    scores = (q @ k.mT / 4).masked_fill(torch.ones(5, 5).triu(1).bool(), -torch.inf)
+    torch.testing.assert_close(lse, scores.logsumexp(-1))
+    for said, change in {
+        "has no dropout": {"dropout_p": 0.1},
+        "is causal, and the model's attention is over all keys": {"is_causal": False},
+        r"asks for x \* 1 \(D = 16\)": {"scale": 1.0},
+    }.items():
+        with pytest.raises(causal._runtime.Refused, match=said):
+            host.flash(q, k, v, **{"is_causal": True, **change})
+    with pytest.raises(causal._runtime.Refused, match="not 7 and 5"):
+        host.flash(*qkv(5, 7), is_causal=True)
+    with pytest.raises(causal._runtime.Refused, match="forward only"):
+        host.no_backward()
+
+
+@pytest.mark.extras
+@torch.no_grad()
+def test_diffusers_unet_runs_with_it(full: ModuleType) -> None:
+    diffusers = pytest.importorskip(
+        "diffusers", reason="optional: pip install -e '.[hosts]' brings diffusers"
+    )
+    torch.manual_seed(0)
+    model = diffusers.UNet2DConditionModel(
+        sample_size=8, in_channels=2, out_channels=2, layers_per_block=1, norm_num_groups=4,
+        block_out_channels=(8, 16), cross_attention_dim=12, attention_head_dim=8,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+    ).eval()  # fmt: skip
+    given = torch.randn(2, 2, 8, 8), 3, torch.randn(2, 7, 12)
+    plain = model(*given).sample
+    calls: list[Any] = []
+    spec = full._OPERATOR.spec
+    ran = spec.output
+    spec.output = lambda values, sizes: calls.append(sizes) or ran(values, sizes)
+    try:
+        model.set_attn_processor(
+            {n: full.as_attention_processor(p) for n, p in model.attn_processors.items()}
+        )
+        ours = model(*given).sample
+        assert len(calls) == len(model.attn_processors)  # attention to itself and to the text
+        torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-4)
+        with pytest.raises(full._runtime.Refused, match="takes no attn_mask"):
+            model(*given, encoder_attention_mask=torch.tensor([[1] * 5 + [0] * 2] * 2))
+    finally:
+        spec.output = ran
+
+
+def test_a_causal_kernel_does_not_stand_in_for_full_attention(
+    causal: ModuleType, full: ModuleType
+) -> None:
+    host = full._runtime.Host(full._OPERATOR)
+    with pytest.raises(full._runtime.Refused, match="is over all keys, and the model's"):
+        host.sdpa(*qkv(), is_causal=True)
+    assert host.sdpa(*qkv(3, 9)).shape == (2, 4, 3, 16)
+
+
+def test_a_kernel_without_lse_is_none_of_sdpa_s(root: Path, import_package: Import) -> None:
+    made = content(root)
+    assert made.binding.tensors[-1].source == "LSE"
+    module = import_package(of_spec(root, "sigmoid"), "sigmoid_in_hosts")
+    with pytest.raises(module._runtime.Refused, match="its weights are no softmax's"):
+        module.as_sdpa_implementation("sigmoid")
