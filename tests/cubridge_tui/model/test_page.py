@@ -136,7 +136,9 @@ def test_the_history_is_folded_and_names_hunks_by_title(
     title = session.state.proposals[0].hunks[1].title
     lines = "\n".join(story(history))
     assert f"rejected {title} (rules/h2): not [/] this" in lines
-    assert f"undid: rejected {title}" in lines and "accepted all 10 hunks of rules" in lines
+    assert f"undid: rejected {title}" in lines
+    count = len(session.state.proposals[0].hunks)
+    assert f"accepted all {count} hunks of rules" in lines
     decided = [beat for beat in found if "rejected" in beat.words]
     assert all(beat.waited is not None for beat in decided)
     assert "\x1b" not in lines
