@@ -135,7 +135,7 @@ def init_text(
         returns += f"; with `return_lse` also the rows' {kind}, [{lse_dims}] float32"
         if recipe_of(asked) is None:
             returns += " (as the kernel has it: it was compared with nothing)"
-        ending = f'    if return_lse:\n        return {out}, {_lse_as_given(read)}\n'
+        ending = f"    if return_lse:\n        return {out}, {_lse_as_given(read)}\n"
     plans = info["binding"].get("workspace") is not None
     about_plan = imports = given_plan = ""
     names_ = ["KERNEL", "LEVEL", "as_attention_interface", "as_attention_processor",

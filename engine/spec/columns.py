@@ -75,7 +75,7 @@ def _apart(expr: Expr, of: _Columns, extents: dict[str, int]) -> Expr:
     ends = (of.first, of.first + of.keys)
     match expr:
         case Call(("sum_over" | "max_over") as fn, (Lambda((var,), body), Num(int() as extent))):
-            if extent == of.extent:
+            if extent == of.extent and _chooses(body, var, ends):
                 own = rename(body, {var: build.add(Name(var), Num(of.first))})
                 main = _apart(own, of, {**extents, var: of.keys})
                 parts = [
@@ -103,6 +103,14 @@ def _apart(expr: Expr, of: _Columns, extents: dict[str, int]) -> Expr:
         case Binary("+" | "-", _, _) if of.first and _is_index(expr):
             return build.index_expr(build.index_poly(expr))
     return map_children(expr, lambda e: _apart(e, of, extents))
+
+
+def _chooses(body: Expr, var: str, ends: tuple[int, int]) -> bool:
+    """Whether a body asks on which side of the keys' ends its position is."""
+    return any(
+        isinstance(e, Compare) and e.left == Name(var) and e.right in (Num(ends[0]), Num(ends[1]))
+        for e in walk_expr(body)
+    )
 
 
 def _is_index(expr: Expr) -> bool:

@@ -143,9 +143,12 @@ def trace_once(
 
 
 def _sizes(program: Program, dims: Mapping[str, int]) -> frozenset[int]:
-    """The sizes of all dimensions, those that are numbers in their annotations among them."""
-    fixed = {int(d) for t in program.tensors for d in t.dims if d.isdigit()}
-    return frozenset((*dims.values(), *fixed))
+    """The sizes that a row of scores may have: of all dimensions but those that are columns alone,
+    which may be one more than there are keys."""
+    deep = [t.dims for t in program.tensors if len(t.dims) > 2]
+    columns = {d[-1] for d in deep} - {name for d in deep for name in d[:-1]}
+    names = {name for t in program.tensors for name in t.dims} - columns
+    return frozenset(int(n) if n.isdigit() else dims[n] for n in names)
 
 
 def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Reading:

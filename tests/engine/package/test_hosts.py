@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch.nn import functional
 
+from engine.package.host import host_facts
 from tests.engine.package.conftest import Import, content
 from tests.engine.package.models import of_spec
+from tests.engine.transfer.recipes import recipe as asked
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +113,9 @@ def test_a_kernel_without_lse_is_none_of_sdpa_s(root: Path, import_package: Impo
     module = import_package(of_spec(root, "sigmoid"), "sigmoid_in_hosts")
     with pytest.raises(module._runtime.Refused, match="its weights are no softmax's"):
         module.as_sdpa_implementation("sigmoid")
+
+
+@pytest.mark.parametrize("more", [{"sink": "0.0"}, {"output": "o * 2.0"}, {"lse": "2"}])
+def test_another_sum_or_output_is_none_of_a_library_s(more: dict[str, Any]) -> None:
+    assert "refused" in host_facts(asked("x * rsqrt(D)", **more), ())
+    assert "refused" not in host_facts(asked("x * rsqrt(D)"), ())

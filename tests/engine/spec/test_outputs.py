@@ -71,7 +71,9 @@ SECONDS = {
 def test_second_outputs(second: str, tmp_path: Path) -> None:
     path = spec(tmp_path, "", f"(s.softmax(-1) @ v, {second})", "")
     text = path.read_text().replace("import torch\n", "import math, torch\n", 1)
-    path.write_text(text.replace("    o = (q @ k.mT * 0.125).softmax(-1) @ v\n", "    s = q @ k.mT * 0.125\n"))
+    path.write_text(
+        text.replace("    o = (q @ k.mT * 0.125).softmax(-1) @ v\n", "    s = q @ k.mT * 0.125\n")
+    )
     wanted = SECONDS[second]
     if wanted is None:
         with pytest.raises(SpecError, match="not the log-sum-exp"):

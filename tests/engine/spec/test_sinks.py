@@ -88,6 +88,16 @@ def test_writings_of_a_sink_are_one_recipe(name: str, mask: str, tmp_path: Path)
     assert not recipe.changes_output
 
 
+def test_a_column_where_there_are_as_many_channels_as_positions(tmp_path: Path) -> None:
+    """With one name for both lengths a head size is one more than the keys at a traced size."""
+    path = spec(tmp_path, SAME["a column behind"])
+    text = path.read_text().replace("Hq", "H").replace("Nq", "N").replace("Nk", "N")
+    path.write_text(text)
+    recipe = read_recipe(path)
+    assert recipe.sink is not None
+    assert print_expr(recipe.sink) == "sinks[h]"
+
+
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_else_is_added_to_the_sum(name: str, tmp_path: Path) -> None:
     extra, body, sink = OTHERS[name]

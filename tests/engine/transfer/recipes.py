@@ -94,14 +94,17 @@ VARIANTS = {
         sink="sinks[b, i, h]",
     ),
     "gate": recipe(
-        keep="j <= i", extra=(Input("gate", "extra", "T", ("B", "Nq", "Hq", "D")),),
+        keep="j <= i",
+        extra=(Input("gate", "extra", "T", ("B", "Nq", "Hq", "D")),),
         output="o * sigmoid(gate[b, i, h, d])",
     ),
     "row_gate": recipe(
         extra=(Input("gate", "extra", "T", ("B", "Nq", "Hq")),), output="o * sigmoid(gate[b, i, h])"
     ),
     "scaled_sigmoid": recipe(
-        "x * 0.125", extra=(Input("w", "extra", "f32", ("Hq", "D")),), weight="sigmoid(s)",
+        "x * 0.125",
+        extra=(Input("w", "extra", "f32", ("Hq", "D")),),
+        weight="sigmoid(s)",
         output="o * w[h, d] / f32(Nk)",
     ),
 }
