@@ -281,6 +281,7 @@ def _recipe_data(recipe: Recipe | None, inputs: Sequence[Input]) -> dict[str, An
         return None
     data = recipe_to_json(recipe)
     out = {key: data[key] for key in ("score", "keep", "kv_head", "sink", "lse")}
+    out |= {role: data[role] for role in ("q", "k") if role in data}
     out["softmax"] = recipe.weight is None
     return out | ({"whole": data} if any(i.derive for i in inputs) else {})
 

@@ -78,9 +78,18 @@ def _read(node: ast.expr, names: dict[str, Any]) -> Any:
         case ast.IfExp():
             parts = (_tensor(_read(n, names)) for n in (node.test, node.body, node.orelse))
             return torch.where(*parts)
+        case ast.Call(ast.Name("sum_over" | "max_over" as name), [ast.Lambda() as f, n]):
+            count, var = int(_tensor(_read(n, names))), f.args.args[0].arg
+            of = _tensor(_read(f.body, {**names, var: torch.arange(count, device=_device(names))}))
+            of = of.double().expand((*of.shape[:-1], count))
+            return (of.sum if name == "sum_over" else of.amax)(-1, keepdim=True)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _OF_TENSORS:
             return _OF_TENSORS[name](*(_tensor(_read(item, names)) for item in node.args))
     raise NotAnExpression(f"{ast.unparse(node)} is no expression over {', '.join(sorted(names))}")
+
+
+def _device(names: dict[str, Any]) -> torch.device:
+    return next(v.device for v in names.values() if isinstance(v, torch.Tensor))
 
 
 class Recipe:
@@ -109,6 +118,7 @@ class Recipe:
         keep = values_of(self.said["keep"], names).to(device).bool().expand(pairs)
         if not self.said["softmax"]:
             return keep.any(-1), None
+        q, k = (self._made(role, values, sizes, raw) for role, raw in (("q", q), ("k", k)))
         names["x"] = q @ k[:, heads.long()].mT
         score = values_of(self.said["score"], names).double().expand(pairs)
         masked = score.masked_fill(~keep, -torch.inf)
@@ -117,6 +127,25 @@ class Recipe:
             sink = values_of(self.said["sink"], names).double().expand((*pairs[:3], 1))
             lse = torch.logaddexp(lse, sink[..., 0])
         return keep.any(-1), lse / math.log(2) if self.said["lse"] == "2" else lse
+
+    def _made(
+        self, role: str, values: dict[str, Any], sizes: dict[str, int], raw: torch.Tensor
+    ) -> torch.Tensor:
+        """q or k [B, heads, rows, D] as it goes into the product."""
+        assert self.said is not None
+        text = self.said.get(role)
+        if text is None:
+            return raw
+        wide = {
+            n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+            for n, v in values.items()
+        }
+        names: dict[str, Any] = {**sizes, **wide}
+        axes = ("b", "h", "i" if role == "q" else "j", "dd")
+        for place, (name, size) in enumerate(zip(axes, raw.shape, strict=True)):
+            shape = [-1 if place == n else 1 for n in range(4)]
+            names[name] = torch.arange(size, device=raw.device).reshape(shape)
+        return values_of(text, names).double().expand(raw.shape)
 
     def _in_order(self, role: str, values: dict[str, Any]) -> torch.Tensor:
         """q, k or v as [B, heads, rows, columns]."""

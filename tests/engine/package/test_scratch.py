@@ -6,6 +6,10 @@ import torch
 
 from engine.package.runtime._args import Filler
 from engine.package.runtime._plan import Workspaces
+from engine.package.runtime._recipe import Recipe as RuntimeRecipe
+from engine.spec.oracle import expected
+from engine.spec.recipe import Input
+from engine.spec.text import recipe_to_json
 from engine.transfer.rules import plan
 from tests.engine.transfer.recipes import lifted, recipe
 
@@ -27,3 +31,20 @@ def test_a_call_makes_its_own() -> None:
     filled = Filler(fields, binding).fill(made, {})
     assert filled.q_ready.data == made["q_ready"].data_ptr()
     assert list(filled.k_ready.stride) == [1344, 448, 64, 1]
+
+
+def test_the_log_sum_exp_of_what_was_made() -> None:
+    """In plain torch as the recipe says it, sums over columns and columns beside included."""
+    norm = "q[b, h, i, dd] * rsqrt(sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D) / D + 1e-6)"
+    wanted = recipe(
+        q=norm,
+        k="-k[b, h, j, dd + D // 2] if dd < D // 2 else k[b, h, j, dd - D // 2] * w[dd]",
+        extra=(Input("w", "extra", "T", ("D",)),),
+    )
+    sizes = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 5, "Nk": 7, "D": 8, "Dv": 8}
+    values = {i.name: torch.randn([sizes[d] for d in i.dims]) for i in wanted.inputs}
+    inputs = [{"name": i.name, "role": i.role, "dims": list(i.dims)} for i in wanted.inputs]
+    said = {**recipe_to_json(wanted), "softmax": True}
+    rows = RuntimeRecipe({"inputs": inputs, "recipe": said}).rows(values, sizes)
+    assert rows is not None and rows[1] is not None
+    torch.testing.assert_close(rows[1], expected(wanted, values).lse)
