@@ -19,7 +19,7 @@ from engine.errors import CuBridgeError
 from engine.gates.subject import Report
 from engine.gpu.worker.rules import FACTOR, FACTOR_TANH, judge_lse, judge_output
 from engine.gpu.worker.samples import TYPES, decoded, digest, sample_inputs
-from engine.spec.oracle import expected, output_as_bhnd
+from engine.spec.oracle import expected, output_as_bhnd, rounding_of_lse
 from engine.spec.signature import Asked, recipe_of, signature_from_json, signature_of
 from engine.spec.text import recipe_from_json
 
@@ -83,7 +83,9 @@ def _compared(
     share = max(judged.share, judged.row_share)
     if want is not None and want.lse is not None and "LSE" in outputs:
         largest = float(want.lse[live].abs().max()) if bool(live.any()) else 0.0
-        share = max(share, judge_lse(outputs["LSE"], want.lse, live, largest, fast_tanh))
+        rounding = 0.0 if recipe is None else rounding_of_lse(recipe, inputs, want.lse, live)
+        found = judge_lse(outputs["LSE"], want.lse, live, largest, fast_tanh, rounding)
+        share = max(share, found)
     if not share <= 1.0:
         size = "without bound" if math.isinf(share) else f"{share:.3g} times what is allowed"
         return DIFFERS, f"its error is {size}"

@@ -146,11 +146,19 @@ class Expected:
         return ~self.keep.any(-1)
 
 
-def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> Expected:
-    """The recipe on `inputs` (the spec's tensors by name and layout, derived ones included)."""
+def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool = False) -> Expected:
+    """The recipe on `inputs` (the spec's tensors by name and layout, derived ones included).
+
+    `rounded`: q and k, where something happens to them before their product, go into it in their
+    own type, as kernels have them; what else is said is of float64 alone.
+    """
     q, k, v = (canonical_layout(recipe, role, inputs).to(torch.float64) for role in ("q", "k", "v"))
     env = environment(recipe, inputs, q, k, v)
-    q, k = (operand(recipe, role, inputs, env) for role in ("q", "k"))
+    made = {role: operand(recipe, role, inputs, env) for role in ("q", "k")}
+    if rounded:
+        own = {role: canonical_layout(recipe, role, inputs).dtype for role in made}
+        made = {role: value.to(own[role]).to(torch.float64) for role, value in made.items()}
+    q, k = made["q"], made["k"]
     head = _broadcast(evaluate(recipe.kv_head, {**env, "h": torch.arange(q.size(1))}), (q.size(1),))
     head = head.to(torch.int64)
     k, v = k[:, head], v[:, head]
@@ -176,6 +184,18 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> Expected:
         value = evaluate(recipe.output, {**own, "o": o, "d": torch.arange(o.size(-1))})
         o = _broadcast(value, tuple(o.shape)).to(torch.float64)
     return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
+
+
+def rounding_of_lse(
+    recipe: Recipe, inputs: Mapping[str, torch.Tensor], lse: torch.Tensor, live: torch.Tensor
+) -> float:
+    """How far `expected`'s `lse` moves, at most over the rows `live`, where q and k are rounded to
+    their type before their product; 0 where nothing happens to them."""
+    if (recipe.q is None and recipe.k is None) or not bool(live.any()):
+        return 0.0
+    rounded = expected(recipe, inputs, rounded=True).lse
+    assert rounded is not None
+    return float((rounded - lse).abs()[live].max())
 
 
 def operand(

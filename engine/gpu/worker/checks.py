@@ -135,7 +135,8 @@ def judge(
         t["lse"].case()
         rows = ~torch.isneginf(want.lse)
         largest = float(want.lse[rows].abs().max()) if bool(rows.any()) else 0.0
-        share = judge_lse(call.lse, want.lse, rows, largest, subject.approximate)
+        rounding = subject.run.rounding_of_lse(inputs, want.lse, rows)
+        share = judge_lse(call.lse, want.lse, rows, largest, subject.approximate, rounding)
         t["lse"].measure(share, case)
         if not share <= 1.0:
             t["lse"].fail(f"{case}: {share:.3g} times the allowed error")

@@ -29,7 +29,14 @@ from engine.spec.inputs import extent, is_length, lengths, ways_of, with_own_siz
 from engine.spec.levels import EVEN, LEVEL, at_levels
 from engine.spec.load import load_function, surroundings
 from engine.spec.modes import Widen
-from engine.spec.oracle import Expected, canonical_layout, expected, output_as_bhnd, run_wide
+from engine.spec.oracle import (
+    Expected,
+    canonical_layout,
+    expected,
+    output_as_bhnd,
+    rounding_of_lse,
+    run_wide,
+)
 from engine.spec.program import (
     Program,
     broadcast_mods,
@@ -271,6 +278,11 @@ class SpecRun:
         assert self.recipe is not None
         with torch.device(self.device):
             return expected(self.recipe, inputs)
+
+    def rounding_of_lse(self, inputs: Mapping[str, Tensor], lse: Tensor, live: Tensor) -> float:
+        """See `engine.spec.oracle.rounding_of_lse`."""
+        with torch.device(self.device):
+            return 0.0 if self.recipe is None else rounding_of_lse(self.recipe, inputs, lse, live)
 
     def outcome(self, inputs: Mapping[str, Tensor]) -> Outcome:
         """What one call's outputs are compared with.

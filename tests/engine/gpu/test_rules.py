@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from engine.gpu.worker.guarded import LAYOUTS, bits, guarded, guarded_copy
 from engine.gpu.worker.rows import Tally
 from engine.gpu.worker.rules import judge_lse, judge_output
+from engine.spec.oracle import expected, rounding_of_lse
+from tests.engine.transfer.recipes import recipe
 
 CPU = torch.device("cpu")
 
@@ -126,3 +128,23 @@ def test_bits_tell_nan_and_signed_zero_apart() -> None:
     a = torch.tensor([0.0, math.nan])
     assert torch.equal(bits(a), bits(a.clone()))
     assert not torch.equal(bits(a), bits(torch.tensor([-0.0, math.nan])))
+
+
+def test_lse_may_be_as_far_off_as_rounded_queries_and_keys_make_it() -> None:
+    exact, live = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.bool)
+    lse = torch.full((3,), 0.01)
+    assert judge_lse(lse, exact, live, 1.0, False) > 1.0
+    assert judge_lse(lse, exact, live, 1.0, False, rounding=0.01) <= 1.0
+    assert judge_lse(3 * lse, exact, live, 1.0, False, rounding=0.01) > 1.0
+
+
+@pytest.mark.parametrize(("q", "moves"), [(None, False), ("q[b, h, i, dd] * 1.7", True)])
+def test_rounding_moves_lse_where_something_happens_before_the_product(
+    q: str | None, moves: bool
+) -> None:
+    torch.manual_seed(0)
+    inputs = {name: torch.randn(1, 2, 9, 64).bfloat16() for name in "qkv"}
+    made = recipe("x * 0.125", q=q)
+    lse = expected(made, inputs).lse
+    assert lse is not None
+    assert (rounding_of_lse(made, inputs, lse, ~torch.isneginf(lse)) > 1e-4) is moves
