@@ -293,19 +293,21 @@ __global__ void classes(const __grid_constant__ Case c) {
 }
 
 // put_bits of the flags t[0] [n0, n1] from (n2, n3) on to the vector t[1] [n4] from element n5 on, by
-// each warp a share of the rows, and the ends of what they keep to t[5] [2]; then keep_bits of the tile
-// t[2] by them -> t[3], and by what lies past the vector's end -> t[4].
+// each warp a share of the rows, and the ends of what they keep to t[5] [2]; in a later launch (n6)
+// keep_bits of the tile t[2] by them -> t[3], and by what lies past the vector's end -> t[4]: load_bits
+// reads what an earlier kernel wrote.
 template <typename L, int R, int C>
 __global__ void bits(const __grid_constant__ Case c) {
   const auto flags = gmem<int>(c.t[0], c.n[0], c.n[1]);
   const auto words = gmem<int>(c.t[1], c.n[4]);
-  constexpr int SHARE = R / 4;
-  const int row = threadIdx.x / 32 * SHARE;
-  put_bits<SHARE, C>(words.tile(c.n[5] + 4 * row), gmem<int>(c.t[5], 2).tile(0),
-                     at(c.n[2] + row, c.n[3]),
-                     [&](int i, int j) { return flags(i, j) != 0; });
-  __threadfence_block();
-  __syncthreads();
+  if (c.n[6] == 0) {
+    constexpr int SHARE = R / 4;
+    const int row = threadIdx.x / 32 * SHARE;
+    put_bits<SHARE, C>(words.tile(c.n[5] + 4 * row), gmem<int>(c.t[5], 2).tile(0),
+                       at(c.n[2] + row, c.n[3]),
+                       [&](int i, int j) { return flags(i, j) != 0; });
+    return;
+  }
   const auto scores = read<L>(c.t[2]);
   dump(c.t[3], 0, keep_bits(scores, load_bits<L>(words.tile(c.n[5]))));
   dump(c.t[4], 0, keep_bits(scores, load_bits<L>(words.tile(c.n[4]))));

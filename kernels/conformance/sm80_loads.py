@@ -175,8 +175,9 @@ def lists() -> Iterator[Test]:
             past = torch.full((1, rows, cols), float("nan"), device="cuda")
             view = words[2:-2]
             ends = torch.tensor([10**6, 0], dtype=torch.int32, device="cuda")
-            run([gpu(flags, torch.int32), view, gpu(scores), out, past, ends], *flags.shape, 3, 5,
-                view.numel(), 7)  # fmt: skip
+            tensors = [gpu(flags, torch.int32), view, gpu(scores), out, past, ends]
+            for launch in range(2):
+                run(tensors, *flags.shape, 3, 5, view.numel(), 7, launch)
             kept = flags[3 : 3 + rows, 5 : 5 + cols] != 0
             want = torch.where(kept, scores, torch.tensor(float("-inf")))
             around = torch.cat([words[:9], words[9 + 4 * rows :]])
