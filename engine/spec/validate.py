@@ -78,6 +78,9 @@ def validate_recipe(
     for seed, sizes in enumerate(stretched(program), 200):
         at_these = domain.within(sizes)
         fills |= where_defined(partial(compare, program, recipe, at_these, 1.0, seed))
+    # Of numbers far more than there are keys, most queries' are no key's.
+    few_keys = domain.within(CHECK_SIZES[1])
+    fills |= where_defined(partial(compare, program, recipe, few_keys, 1.0, 250, None, 50))
     if looked:
         ends = [v + v // 2 for v in sorted(large_integers(program.source))[-MAX_STRETCHES:]]
         for seed, (sizes, most) in enumerate(product(CHECK_SIZES, (10, 50, *ends)), 300):

@@ -61,8 +61,8 @@ GUARDED = {
         Input("width", "extra", "i32", ("B",)),
     ),
     "a load where others say so": (
-        "j <= i or table[j, i] == 1",
-        Input("table", "extra", "i32", ("Nk", "Nq")),
+        "j > i or table[i - j] == 1",
+        Input("table", "extra", "i32", ("Nq",)),
     ),
 }
 
