@@ -123,9 +123,10 @@ def _beat(stroke: Sequence[Step], before: str) -> Beat:
         words = _words(telling[0])
     else:
         told = [_words(s) for s in telling]
-        decided = [s for s in telling if isinstance(s.event.body, HunkDecided)]
-        whole = f"{len(decided)} decisions at one stroke"
-        words, details = (whole, tuple(told)) if len(decided) > 1 else ("; ".join(told), ())
+        others = [_words(s) for s in telling if not isinstance(s.event.body, HunkDecided)]
+        many = len(told) - len(others)
+        whole = "; ".join([*others, f"{many} decisions at one stroke"])
+        words, details = (whole, tuple(told)) if many > 1 else ("; ".join(told), ())
     return Beat(
         first.number, last.number, first.event.time, first.event.actor, words, details, folded,
         waited,

@@ -12,6 +12,7 @@ from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.screens.base import ActionScreen
 from cubridge_tui.screens.dialogs import Prompt, TextDialog
 from cubridge_tui.screens.hunk_editor import HunkEditor
+from cubridge_tui.screens.mask import MaskScreen
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import KeyBar, Line, Whole
 from engine.types import Hunk, Origin
@@ -59,6 +60,8 @@ async def test_a_line_that_is_cut_names_the_key_that_shows_it_whole(
         assert LONG in words(" ".join(row.text for row in rows))
         await pilot.press("escape")
         await settled(app, pilot)
+        while isinstance(screen, MaskScreen) and not (screen.pane.grid and screen.pane.grid.done):
+            await pilot.pause(0.05)  # it tells its lines anew while it computes
         # Every line of the screen, not the status alone; the footer leaves out what does not fit.
         for line in screen.query(Line):
             if line.display and not isinstance(line, KeyBar):
