@@ -44,6 +44,7 @@ OTHER = {
     "engine.lift.expressions": {"shared"},
     "engine.lift.scope": {"row_map", "tensor_map"},
     "engine.lower.statements": {"row_map", "tensor_map"},
+    "engine.package.export": {"keep"},
     "engine.spec.clauses": {"map"},
     "engine.spec.extremes": {"greatest"},
     "engine.spec.ops_elementwise": {"copy", "fill"},

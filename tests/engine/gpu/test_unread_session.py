@@ -28,7 +28,7 @@ from engine.service.options import choose_options
 from engine.types import Artifact, Gate, Level, Stage, VerdictKind
 from sessions.store import Store
 from tests.engine.transfer.llm.answers import sink
-from tests.engine.transfer.llm.conftest import SINK
+from tests.engine.transfer.llm.conftest import UNREAD
 
 
 class Answers:
@@ -48,7 +48,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Adaptation]:
     """A lowered kernel; G1 and G3 are other tests' business."""
     root = tmp_path_factory.mktemp("unread")
     spec = root / "sink.py"
-    spec.write_text(SINK)
+    spec.write_text(UNREAD)
     with Bench(Store.open(root / "store.git")) as bench:
         package = find_kernel("flash_fwd_sm80")
         options = choose_options(package, specialisation={"D": "64"})

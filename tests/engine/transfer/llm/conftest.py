@@ -38,6 +38,13 @@ def attention(
     weights = torch.softmax(torch.cat([scores, column], dim=-1), dim=-1)[..., :-1]
     return weights.to(q.dtype) @ v
 '''
+# Sorted and put back, which changes nothing and is nothing that a rule reads.
+UNREAD = SINK.replace(
+    "    column = ",
+    "    values, places = scores.sort(dim=-1)\n"
+    "    scores = torch.zeros_like(scores).scatter(-1, places, values)\n"
+    "    column = ",
+)
 
 
 @pytest.fixture(scope="session")

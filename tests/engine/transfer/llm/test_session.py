@@ -37,7 +37,7 @@ from tests.engine.llm import server as acts
 from tests.engine.llm.conftest import KEY, SHORT
 from tests.engine.llm.server import Act, Server
 from tests.engine.transfer.llm.answers import id_of, on_deck_only, sink
-from tests.engine.transfer.llm.conftest import SINK
+from tests.engine.transfer.llm.conftest import UNREAD
 
 Open = Callable[..., Adaptation]
 
@@ -80,15 +80,6 @@ def serve() -> Iterator[Callable[..., tuple[Server, ServerClient]]]:
     yield make
     for server in servers:
         server.stop()
-
-
-# Sorted and put back, which changes nothing and is nothing that a rule reads.
-UNREAD = SINK.replace(
-    "    column = ",
-    "    values, places = scores.sort(dim=-1)\n"
-    "    scores = torch.zeros_like(scores).scatter(-1, places, values)\n"
-    "    column = ",
-)
 
 
 @pytest.fixture
