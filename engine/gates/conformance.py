@@ -219,12 +219,14 @@ def _serving(
 
 
 def _why(name: str, layouts: Sequence[str], headers: Headers, records: Sequence[Record]) -> str:
-    """Why the primitive is not proven; empty where it is: without tiles, or on all of `layouts`."""
+    """Why the primitive is not proven; empty where it is: without tiles, or on those of `layouts`
+    that it was tried on, one at least. Not every primitive takes every layout."""
     alone = _doubt(name, "", headers, records)
     doubts = [_doubt(name, layout, headers, records) for layout in layouts]
-    if alone == "" or (doubts and all(doubt == "" for doubt in doubts)):
+    tried = [doubt for doubt in doubts if doubt is not None]
+    if alone == "" or (tried and not any(tried)):
         return ""
-    words = next((doubt for doubt in (*doubts, alone) if doubt), "")
+    words = next((doubt for doubt in (*tried, alone) if doubt), "")
     if words:
         return words
     if any(name == tried for record in records for tried, _ in record.hashes):

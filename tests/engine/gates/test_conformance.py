@@ -146,14 +146,20 @@ def test_a_run_on_these_headers_proves_all_that_a_kernel_calls(ran: Write, kerne
 
 @pytest.mark.parametrize(("suite", "layout"), [("sm80", "MmaAcc"), ("sm90", "WgmmaAcc")])
 def test_a_run_proves_all_that_a_variant_may_call(ran: Write, suite: str, layout: str) -> None:
-    """Every call of the catalogue that the suite's headers define, on the suite's accumulator."""
+    """Every call of the catalogue that the suite's headers define, on the suite's accumulator; and
+    what the header of whole rows defines, on them, with the headers that the suite of them has."""
     _, headers = headers_of(SUITES[suite])
     own = {name for data in headers.values() for name in defined(data)}
+    of_rows = set(defined(headers["cubridge/lines.cuh"]))
     names = [name for name in conformance.primitives(default_catalogue()) if name in own]
-    source = f"{layout}<64, 64> s; ".encode() + b" ".join(b"%s(s);" % n.encode() for n in names)
-    assert set(called(source, headers)) == set(names)
     assert len(names) > 40
-    assert unproven(source, headers, ran()) == ()
+    alone = {"load_lines", "swap_neighbours"}  # what only whole rows have
+    lines = [("Lines", of_rows & set(names))] if suite == "sm80" else []
+    for on, those in [(layout, set(names) - alone), *lines]:
+        calls = b" ".join(b"%s(s);" % name.encode() for name in sorted(those))
+        source = f"{on}<64, 64> s; ".encode() + calls
+        assert set(called(source, headers)) == those
+        assert unproven(source, headers, ran()) == ()
 
 
 @pytest.mark.parametrize("more", [b"// a comment only\n", b"static int other;\n"])
