@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -13,6 +14,7 @@ from engine.lift.tokens import Tokens
 from engine.lower.templates import Templates
 from engine.lower.text import Patch, Source, apply_patches
 
+_WORD = re.compile(rb"\w")
 
 @dataclass(slots=True)
 class Context:
@@ -53,6 +55,17 @@ class Context:
     def bytes(self, text: str) -> bytes:
         """New text with the source's line endings."""
         return text.replace("\n", self.source.eol).encode("utf-8", "surrogateescape")
+
+    def patch(self, place: Range, text: str) -> Patch:
+        """`text` in place of the source there, with a space where words would run together:
+        `return(n)` has none before what it returns."""
+        data = self.source.data
+        left, right = data[place.start - 1 : place.start], data[place.end : place.end + 1]
+        if _WORD.fullmatch(left) and _WORD.fullmatch(text[:1].encode()):
+            text = f" {text}"
+        if _WORD.fullmatch(right) and _WORD.fullmatch(text[-1:].encode()):
+            text = f"{text} "
+        return Patch(place.start, place.end, self.bytes(text))
 
     def chunk(self, start: int, end: int, patches: Iterable[Patch]) -> str:
         """Source text of bytes `start` to `end` with the patches inside of it made."""

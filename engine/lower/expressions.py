@@ -98,7 +98,7 @@ class ExpressionPatcher:
             if isinstance(new, Lambda | Tuple | Slice):
                 return False  # only the op around it knows how it is written
             raise
-        out.append(Patch(place.start, place.end, self.context.bytes(text)))
+        out.append(self.context.patch(place, text))
         return True
 
     def inside(self, path: Path, role: str, expr: Expr, emitter: Emitter) -> Emitter | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from engine.cuir.nodes import Module
@@ -60,6 +62,16 @@ def test_a_change_below_a_weaker_operator_gets_parentheses() -> None:
 )
 def test_counts_get_a_sign_where_cpp_would_compute_without(cuir: str, cxx: str) -> None:
     assert cxx in lowered("odd", ("block_id(0) * BM", f"{cuir} * BM"))
+
+
+def test_words_do_not_run_together() -> None:
+    plain = b"return (n + 1) * BN <= args.Nk;"
+    data = source("flash_fwd_sm80")
+    assert data.count(plain) == 1
+    given = lifted("flash_fwd_sm80", data.replace(plain, b"return((n + 1) * BN <= args.Nk);"))
+    (before,) = re.findall(r"return \(n \+ 1\) \* \S+ <= args.Nk", print_module(given.module))
+    done = checked(given, edit(given.module, (before, "return n < 3 and args.Nk > 1")))
+    assert b"return n < 3 && args.Nk > 1;" in done.source
 
 
 def test_a_compound_assignment_stays_one() -> None:
