@@ -8,8 +8,11 @@ from typing import Any
 
 from engine.cuir.nodes import Bool, Compare, Expr, Index, Name, walk_expr
 from engine.cuir.printer import print_expr
+from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.recipe import Recipe
 from engine.spec.signature import Asked, recipe_of
+from engine.transfer.rewrite import free_names
+from engine.transfer.rules.heads import head_counts
 
 # As recipes say them: bottom-right, the last query beside the last key.
 _CAUSAL = "j <= i + Nk - Nq"
@@ -36,6 +39,8 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
             return {"refused": what}
     if recipe.q is not None or recipe.k is not None:
         return {"refused": "it changes q or k before their product, which no library leaves to it"}
+    if not _plain_heads(recipe):
+        return {"refused": "its query heads read other key heads than a library's"}
     if not {n.id for n in walk_expr(recipe.score) if isinstance(n, Name)} <= _OF_SCORE:
         score = print_expr(recipe.score)
         return {"refused": f"its score ({score}) is none that a library asks for"}
@@ -67,6 +72,18 @@ def _parts(expr: Expr) -> Iterator[Expr]:
         yield from _parts(expr.right)
     else:
         yield expr
+
+
+def _plain_heads(recipe: Recipe) -> bool:
+    """Whether query head h reads key/value head h // (Hq // Hkv), as libraries mean it."""
+    if not free_names(recipe.kv_head) <= {"h", "Hq", "Hkv"}:
+        return False  # a table, or what changes from row to row
+    counts = [(hq, hkv) for hq, hkv in head_counts(recipe) if hq % hkv == 0]
+    return bool(counts) and all(
+        evaluate(recipe.kv_head, {"h": h, "Hq": hq, "Hkv": hkv}) == h // (hq // hkv)
+        for hq, hkv in counts
+        for h in range(hq)
+    )
 
 
 def _same_document(part: Expr, recipe: Recipe) -> tuple[str, str] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine.cuir.facts import statements
 from engine.cuir.nodes import Assign, Attr, Expr, Module, Name, Num, Stmt
 from engine.errors import CuBridgeError, TransferError
@@ -33,12 +35,7 @@ def heads_apart(module: Module, found: Attention, recipe: Recipe) -> str | None:
     wanted = substitute(recipe.kv_head, {**sizes, "h": found.head})
     if load_names(wanted):
         return "the spec reads the key/value head of a query head from a table"
-    # A spec whose dimension names say that the head counts are equal is held to that alone.
-    own_sizes = [c for c in recipe.constraints if free_names(c) <= {"Hq", "Hkv"}]
-    fixed = fixed_sizes(own_sizes)
-    for hq, hkv in dict.fromkeys((fixed.get("Hq", q), fixed.get("Hkv", k)) for q, k in COUNTS):
-        if not all(evaluate(c, {"Hq": hq, "Hkv": hkv}) for c in own_sizes):
-            continue
+    for hq, hkv in head_counts(recipe):
         for head in range(hq):
             values = {sizes["Hq"]: Num(hq), sizes["Hkv"]: Num(hkv), found.head: Num(head)}
             results = [_fold(map_expr(e, values.get)) for e in (own, wanted)]
@@ -48,6 +45,16 @@ def heads_apart(module: Module, found: Attention, recipe: Recipe) -> str | None:
                     f"(with {hkv} key/value heads); the kernel reads {results[0]}"
                 )
     return None
+
+
+def head_counts(recipe: Recipe) -> Iterator[tuple[int, int]]:
+    """Hq and Hkv to compare maps at. A spec whose dimension names say that the head counts are
+    equal is held to that alone."""
+    own_sizes = [c for c in recipe.constraints if free_names(c) <= {"Hq", "Hkv"}]
+    fixed = fixed_sizes(own_sizes)
+    for hq, hkv in dict.fromkeys((fixed.get("Hq", q), fixed.get("Hkv", k)) for q, k in COUNTS):
+        if all(evaluate(c, {"Hq": hq, "Hkv": hkv}) for c in own_sizes):
+            yield hq, hkv
 
 
 def _assigned(module: Module, found: Attention) -> Expr | None:

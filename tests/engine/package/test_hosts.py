@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from engine.cuir.parser import parse_expr
 from engine.package.host import host_facts
 from tests.engine.package.conftest import Import, content
 from tests.engine.package.models import of_spec
@@ -119,3 +121,19 @@ def test_a_kernel_without_lse_is_none_of_sdpa_s(root: Path, import_package: Impo
 def test_another_sum_or_output_is_none_of_a_library_s(more: dict[str, Any]) -> None:
     assert "refused" in host_facts(asked("x * rsqrt(D)", **more), ())
     assert "refused" not in host_facts(asked("x * rsqrt(D)"), ())
+
+
+@pytest.mark.parametrize("kv_head", ["h % Hkv", "h", "groups[h]", "h // (Hq // Hkv) * 0"])
+def test_other_key_heads_are_none_of_a_library_s(kv_head: str) -> None:
+    made = asked("x * rsqrt(D)", kv_head=kv_head)
+    assert "other key heads" in host_facts(made, ())["refused"]
+
+
+def test_as_many_key_heads_as_query_heads_are_a_library_s() -> None:
+    made = replace(asked("x * rsqrt(D)", kv_head="h"), constraints=(parse_expr("Hq == Hkv"),))
+    assert "refused" not in host_facts(made, ())
+
+
+@pytest.mark.parametrize("more", [{"q": "q[b, h, i, dd] * 2.0"}, {"k": "k[b, h, j, dd] * 2.0"}])
+def test_a_kernel_that_makes_q_or_k_is_none_of_a_library_s(more: dict[str, Any]) -> None:
+    assert "before their product" in host_facts(asked("x * rsqrt(D)", **more), ())["refused"]
