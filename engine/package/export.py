@@ -91,16 +91,18 @@ def export(content: Content, folder: Path, make: Layout | None = None) -> Path:
     """Write the package into `folder`, which is new or an older export; the folder's path.
 
     `make` gives the files of another layout than a package's own. The folder's name is the name to
-    import. What an export wrote there before is replaced as a whole (its built libraries too);
-    anything else is never touched.
+    import. The files that an export wrote there before, as its verdicts.json lists them, and what
+    was built of them (build, __pycache__) are removed; anything else stays as it is.
 
     Raises:
-        InputError: a folder that holds something else, or whose name cannot be imported.
+        InputError: a folder that holds something else alone, a file that no export wrote where one
+            is to be written, or a name that cannot be imported.
         StoreError: it cannot be written.
     """
     folder = folder.expanduser().absolute()
-    _check_folder(folder)
+    old = _check_folder(folder)
     files = (make or package_files)(content, folder.name)
+    _check_way(folder, files, old)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
@@ -109,10 +111,14 @@ def export(content: Content, folder: Path, make: Layout | None = None) -> Path:
                 path = part / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-            part.chmod(0o777 & ~_umask())
             if folder.exists():
-                shutil.rmtree(folder)
-            part.replace(folder)
+                _remove(folder, old)
+                for name in sorted(files, key=lambda name: Path(name).name != "verdicts.json"):
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    (part / name).replace(folder / name)
+            else:
+                part.chmod(0o777 & ~_umask())
+                part.replace(folder)
         finally:
             shutil.rmtree(part, ignore_errors=True)
     except OSError as error:
@@ -174,8 +180,15 @@ def package_files(content: Content, name: str) -> dict[str, bytes]:
     out["kernel.cu"] = source_text(folded, info, content.entry, content.fields, content.kernel)
     out[info["spec"]] = content.spec
     out |= {f"spec/{path}": data for path, data in content.spec_modules.items()}
-    out["verdicts.json"] = _json(verdicts)
-    return out
+    return with_verdicts(out, "verdicts.json", verdicts)
+
+
+def with_verdicts(
+    files: Mapping[str, bytes], path: str, verdicts: Mapping[str, Any]
+) -> dict[str, bytes]:
+    """`files` and the verdicts at `path`, which list all of them: what a later export may remove
+    and what a wheel holds."""
+    return {**files, path: _json({**verdicts, "files": sorted({*files, path})})}
 
 
 def verdicts_json(content: Content, name: str) -> dict[str, Any]:
@@ -347,7 +360,8 @@ def _unwritable(folder: Path, error: OSError) -> StoreError:
     )
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path) -> frozenset[str]:
+    """The files there that an export wrote, by path; raises `InputError` as `export`."""
     if not folder.name.isidentifier() or keyword.iskeyword(folder.name):
         better = re.sub(r"[^0-9A-Za-z_]+", "_", folder.name).strip("_")
         usable = better.isidentifier() and not keyword.iskeyword(better)
@@ -360,21 +374,55 @@ def _check_folder(folder: Path) -> None:
             fix=f"name the folder attention_{folder.name}, or another name that nothing has",
         )
     if not folder.exists():
-        return
+        return frozenset()
     if not folder.is_dir():
         raise InputError(f"{folder} is a file", fix="name a new folder")
     verdicts = ("verdicts.json", f"torch-ext/{folder.name}/verdicts.json")  # by layout
-    if any(folder.iterdir()) and not any(_of_ours(folder / name) for name in verdicts):
+    written = frozenset[str]().union(*(_written(folder, name) for name in verdicts))
+    if any(folder.iterdir()) and not written:
         raise InputError(
             f"{folder} holds something else than an exported package", fix="name a new folder"
         )
+    return written
 
 
-def _of_ours(verdicts: Path) -> bool:
+def _written(folder: Path, verdicts: str) -> frozenset[str]:
+    """What an export's verdicts list as its files, by path in the folder; none where there are no
+    verdicts of an export. A list that leads out of the folder is none of an export's."""
     try:
-        return bool(json.loads(read_file(verdicts, "")).get("schema") == SCHEMA)
-    except (InputError, ValueError, AttributeError):
-        return False
+        data = json.loads(read_file(folder / verdicts, ""))
+        files = data["files"] if data["schema"] == SCHEMA else []
+        own = folder.resolve()
+        inside = all((own / name).parent.resolve().is_relative_to(own) for name in files)
+        return frozenset(files) if inside else frozenset()
+    except (InputError, ValueError, LookupError, TypeError):
+        return frozenset()
+
+
+def _check_way(folder: Path, files: Mapping[str, bytes], old: frozenset[str]) -> None:
+    """Raises `InputError` where something that no export wrote is in the way of a file."""
+    for name in files:
+        for part in (Path(name), *Path(name).parents[:-1]):
+            place = folder / part
+            folder_above = part != Path(name) and place.is_dir()
+            if os.path.lexists(place) and not folder_above and part.as_posix() not in old:
+                raise InputError(
+                    f"{place} is in the way, and no export wrote it",
+                    fix="move it, or name a new folder",
+                )
+
+
+def _remove(folder: Path, old: frozenset[str]) -> None:
+    """Remove what an export wrote, what was built of it, and the folders that are empty then."""
+    parents = {above for name in old for above in Path(name).parents}
+    for name in old:
+        (folder / name).unlink(missing_ok=True)
+    for built in (folder / "build", *(folder / above / "__pycache__" for above in parents)):
+        if built.exists():
+            shutil.rmtree(built)
+    for above in sorted(parents - {Path()}, key=lambda path: -len(path.parts)):
+        with contextlib.suppress(OSError):  # not empty
+            (folder / above).rmdir()
 
 
 def _shadows(folder: Path) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine.package.export import Content, package_files, verdicts_json
+from engine.package.export import Content, package_files, verdicts_json, with_verdicts
 from engine.resources import list_kernels
 
 _NOT_THERE = ("build.py", "pyproject.toml", "README.md", "kernel.cu")
@@ -22,7 +22,8 @@ def hub_files(content: Content, name: str) -> dict[str, bytes]:
     the same flags.
     """
     made = package_files(content, name)
-    build: Mapping[str, Any] = verdicts_json(content, name)["build"]
+    verdicts = verdicts_json(content, name)
+    build: Mapping[str, Any] = verdicts["build"]
     arch = next(iter(build["archs"]))
     files = {f"torch-ext/{name}/{path}": data for path, data in made.items()
              if path not in _NOT_THERE}  # fmt: skip
@@ -33,7 +34,7 @@ def hub_files(content: Content, name: str) -> dict[str, bytes]:
     files["build.toml"] = _toml(name, arch, build, content.kernel).encode()
     files["flake.nix"] = _FLAKE.replace("NAME", name).encode()
     files["README.md"] = b"---\nlibrary_name: kernels\n---\n\n" + _card(made["README.md"], name)
-    return files
+    return with_verdicts(files, f"torch-ext/{name}/verdicts.json", verdicts)
 
 
 def _toml(name: str, arch: str, build: Mapping[str, Any], kernel: str) -> str:

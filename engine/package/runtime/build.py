@@ -41,8 +41,13 @@ class BuildError(RuntimeError):
 @cache
 def settings() -> dict[str, Any]:
     """How the library is built, from verdicts.json: that is how it was judged."""
-    data = json.loads((HERE / "verdicts.json").read_text(encoding="utf-8"))
+    data = _verdicts()
     return {"name": data["name"], "version": data["version"], **data["build"]}
+
+
+def _verdicts() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((HERE / "verdicts.json").read_text(encoding="utf-8"))
+    return data
 
 
 def library_path(arch: str) -> Path:
@@ -193,12 +198,8 @@ def build_sdist(sdist_directory: str, config_settings: Mapping[str, Any] | None 
 
 
 def _own_files() -> list[str]:
-    """The package's files, by path."""
-    found = (path.relative_to(HERE) for path in HERE.rglob("*") if path.is_file())
-    return sorted(
-        path.as_posix() for path in found
-        if path.parts[0] != "build" and "__pycache__" not in path.parts and path.suffix != ".pyc"
-    )  # fmt: skip
+    """The package's files as the export wrote them, by path: what else lies here stays here."""
+    return list(_verdicts()["files"])
 
 
 def _digest(data: bytes) -> str:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -148,6 +149,53 @@ def test_wrong_content(root: Path) -> None:
     wrong = replace(wrong, binding=replace(wrong.binding, tensors=(binding,)))
     with pytest.raises(InputError, match="cannot be a parameter's name"):
         package_data(wrong, "pkg")
+
+
+def test_what_no_export_wrote_stays(root: Path, tmp_path: Path) -> None:
+    folder = export(content(root, spec_modules={"other.py": b""}), tmp_path / "pkg")
+    mine = [folder / ".git" / "HEAD", folder / "notes.txt", folder / "spec" / "mine.py"]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    (folder / "__pycache__").mkdir()
+    export(content(root), folder)
+    assert [path.read_text() for path in mine] == ["mine"] * 3
+    assert {p.name for p in (folder / "spec").iterdir()} == {"mine.py"}
+    assert (folder / "spec.py").is_file() and not (folder / "__pycache__").exists()
+    listed = json.loads((folder / "verdicts.json").read_text())["files"]
+    assert "verdicts.json" in listed and "notes.txt" not in listed
+
+    (folder / "spec" / "other.py").write_text("mine")
+    with pytest.raises(InputError, match=r"spec/other\.py is in the way"):
+        export(content(root, spec_modules={"other.py": b""}), folder)
+    assert (folder / "spec.py").is_file()  # nothing was removed before it was refused
+
+
+@pytest.mark.parametrize("name", ["../thesis.txt", "link/thesis.txt"])
+def test_a_list_that_leads_out_of_the_folder_removes_nothing(
+    name: str, root: Path, tmp_path: Path
+) -> None:
+    folder = export(content(root), tmp_path / "pkg")
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (folder / "link").symlink_to(tmp_path)
+    verdicts = json.loads((folder / "verdicts.json").read_text())
+    (folder / "verdicts.json").write_text(json.dumps({**verdicts, "files": [name]}))
+    with pytest.raises(InputError, match="something else"):
+        export(content(root), folder)
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_an_archive_holds_what_the_export_wrote(root: Path, tmp_path: Path) -> None:
+    folder = export(content(root), tmp_path / "pkg")
+    (folder / ".env").write_text("SECRET=1")
+    code = "import build, sys; print(build.build_sdist(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    with tarfile.open(tmp_path / done.stdout.strip()) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert "kernel.cu" in names and "verdicts.json" in names and ".env" not in names
 
 
 def test_the_operator_is_named_by_content(root: Path) -> None:
