@@ -8,6 +8,9 @@ the judged files again:
     //<< cubridge/tile.cuh               and ends here ("~" after the name: without a line end)
     //== #include "tile.cuh"             it stands above already
     //== #pragma once
+
+A header of a `#pragma once` that a condition may skip is there again where it is included again;
+a macro says whether it was read, in lines that end with `//++` and are not the kernel's own.
 """
 
 from __future__ import annotations
@@ -18,10 +21,13 @@ from collections.abc import Mapping
 
 from engine.errors import InputError
 
-OPEN, CLOSE, KEPT = b"//>> ", b"//<< ", b"//== "
+OPEN, CLOSE, KEPT, ADDED = b"//>> ", b"//<< ", b"//== ", b" //++"
 _INCLUDE = re.compile(rb'[ \t]*#[ \t]*include[ \t]+"([^"]+)"')
 _ONCE = re.compile(rb"[ \t]*#[ \t]*pragma[ \t]+once\b")
 _DIRECTIVE = re.compile(rb"[ \t]*#[ \t]*(if|ifdef|ifndef|elif|else|endif|define|\w+)\b[ \t]*(\S*)")
+_COMMENT = re.compile(
+    rb"""//[^\n]*|/\*.*?(?:\*/|\Z)|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'""", re.S
+)  # and what may hold the signs of one
 
 
 def fold(source: bytes, headers: Mapping[str, bytes]) -> bytes:
@@ -37,7 +43,7 @@ def fold(source: bytes, headers: Mapping[str, bytes]) -> bytes:
     if kept[""] != source or any(kept[name] != headers[name] for name in kept if name):
         raise InputError(
             "the kernel's headers cannot be folded into one file",
-            fix="remove lines that begin with //>>, //<< or //==",
+            fix="remove lines that begin with //>>, //<< or //==, or end with //++",
         )
     return made
 
@@ -45,30 +51,42 @@ def fold(source: bytes, headers: Mapping[str, bytes]) -> bytes:
 class _Folding:
     def __init__(self, headers: Mapping[str, bytes]) -> None:
         self.headers = headers
-        self.seen: set[str] = set()
+        self.seen: set[str] = set()  # whatever the conditions are
+        self.skipped: set[str] = set()  # where a condition may skip them
 
-    def folded(self, text: bytes, name: str) -> list[bytes]:
+    def folded(self, text: bytes, name: str, outer: int = 0) -> list[bytes]:
+        """The lines of a file that is included under `outer` conditions."""
         out: list[bytes] = []
-        depth = -1 if name and _guarded(text) else 0
-        for line in text.split(b"\n"):
-            directive = _DIRECTIVE.match(line)
+        depth = outer - bool(name and _guarded(text))
+        for line, code in zip(text.split(b"\n"), _code(text).split(b"\n"), strict=True):
+            directive = _DIRECTIVE.match(code)
             word = directive[1] if directive else b""
             depth += (word in (b"if", b"ifdef", b"ifndef")) - (word == b"endif")
-            found = _INCLUDE.match(line)
+            found = _INCLUDE.match(code)
             header = self._named(found[1].decode(), name) if found else None
             if header is None:
-                out.append(KEPT + line if name and _ONCE.match(line) else line)
+                out.append(KEPT + line if name and _ONCE.match(code) else line)
             elif header in self.seen:
                 out.append(KEPT + line)
             else:
-                inner = self.headers[header]
-                once = _ONCE.search(inner) is not None or _guarded(inner)
-                if once and depth <= 0:  # one that an #if may skip is needed again elsewhere
-                    self.seen.add(header)
-                whole = inner.endswith(b"\n")
-                body = self.folded(inner[:-1] if whole else inner, header)
-                out += [OPEN + line, *body, CLOSE + header.encode() + (b"" if whole else b" ~")]
+                out += self._included(line, header, depth)
         return out
+
+    def _included(self, line: bytes, header: str, depth: int) -> list[bytes]:
+        """A header's text in the place of the line that includes it under `depth` conditions."""
+        text = self.headers[header]
+        once = any(map(_ONCE.match, _code(text).split(b"\n")))
+        if depth > 0:  # it is needed again elsewhere
+            self.skipped.add(header)
+        elif once or _guarded(text):
+            self.seen.add(header)
+        whole = text.endswith(b"\n")
+        body = self.folded(text[:-1] if whole else text, header, depth)
+        if once and header in self.skipped:
+            macro = b"CUBRIDGE_ONCE_%d" % list(self.headers).index(header)
+            before = [b"#ifndef " + macro + ADDED, b"#define " + macro + ADDED]
+            body = [*before, *body, b"#endif" + ADDED]
+        return [OPEN + line, *body, CLOSE + header.encode() + (b"" if whole else b" ~")]
 
     def _named(self, included: str, includer: str) -> str | None:
         """The header that an include names: beside the includer, or from the include folder."""
@@ -76,11 +94,26 @@ class _Folding:
         return next((n for n in (beside, posixpath.normpath(included)) if n in self.headers), None)
 
 
+def _code(text: bytes) -> bytes:
+    """`text` with its lines and without its comments."""
+    return _COMMENT.sub(
+        lambda m: b"\n" * m[0].count(b"\n") if m[0].startswith((b"//", b"/*")) else m[0], text
+    )
+
+
 def _guarded(text: bytes) -> bool:
-    """Whether a header's own #ifndef keeps it from being read twice."""
-    first = [m for m in map(_DIRECTIVE.match, text.split(b"\n")) if m][:2]
-    words = [m[1] for m in first]
-    return words == [b"ifndef", b"define"] and first[0][2] == first[1][2]
+    """Whether a header's own #ifndef, from its first directive to its last, keeps it from being
+    read twice."""
+    found = [m for m in map(_DIRECTIVE.match, _code(text).split(b"\n")) if m]
+    words = [m[1] for m in found]
+    if words[:2] != [b"ifndef", b"define"] or found[0][2] != found[1][2]:
+        return False
+    depth = 0
+    for n, word in enumerate(words, 1):
+        depth += (word in (b"if", b"ifdef", b"ifndef")) - (word == b"endif")
+        if depth == 0 or (depth == 1 and word in (b"else", b"elif")):
+            return n == len(words) and depth == 0
+    return False
 
 
 def unfold(folded: bytes) -> dict[str, bytes]:
@@ -94,7 +127,7 @@ def unfold(folded: bytes) -> dict[str, bytes]:
         elif line.startswith(CLOSE) and len(stack) > 1:
             name, _, bare = line.removeprefix(CLOSE).decode().partition(" ")
             out[name] = b"\n".join(stack.pop()) + (b"" if bare else b"\n")
-        else:
+        elif not line.endswith(ADDED):
             stack[-1].append(line.removeprefix(KEPT))
     out[""] = b"\n".join(stack[0])
     return out

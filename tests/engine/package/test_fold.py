@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -66,6 +67,47 @@ def test_a_header_is_there_once_and_again_where_a_condition_may_skip_it() -> Non
     assert plain.count(b"int a;") == plain.count(b"int g;") == 1
     under = fold(b'#if X\n#include "a.cuh"\n#else\n#include "a.cuh"\n#endif\n', headers)
     assert under.count(b"int a;") == 2
+
+
+ONCE, GUARD = b"#pragma once\nint a;\n", b"#ifndef G\n#define G\nint a;\n#endif\n"
+AFTER = b'#ifndef O\n#define O\n#endif\n#ifdef X\n#include "a.cuh"\n#endif\n'
+
+
+@pytest.mark.parametrize("defined", [(), ("-DX",)])
+@pytest.mark.parametrize("inner", [ONCE, GUARD])
+@pytest.mark.parametrize(
+    ("source", "outer"),
+    [
+        (b'#ifdef X\n#include "o.cuh"\n#endif\n#include "a.cuh"\n', b'#include "a.cuh"\n'),
+        (b'#ifdef X\n#include "a.cuh"\n#endif\n#include "a.cuh"\n#include "a.cuh"\n', b""),
+        (b'#include "o.cuh"\n#include "a.cuh"\n', AFTER),
+        (b'/*\n#include "a.cuh"\n*/\n#include "a.cuh"\n', b""),
+        (
+            b'#include "o.cuh"\n#include "o.cuh"\n',
+            b"// no #pragma once\n/*\n#pragma once\n*/\nf;\n",
+        ),
+    ],
+)
+def test_what_a_condition_skips_is_read_as_often_as_before(
+    defined: tuple[str, ...], inner: bytes, source: bytes, outer: bytes, tmp_path: Path
+) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    headers = {"a.cuh": inner, "o.cuh": outer}
+    made = fold(source, headers)
+    assert unfold(made)[""] == source
+
+    def preprocessed(folder: Path, files: dict[str, bytes]) -> list[str]:
+        folder.mkdir()
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        command = [compiler, *defined, "-E", "-P", "source.c"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    apart = preprocessed(tmp_path / "apart", {"source.c": source, **headers})
+    assert preprocessed(tmp_path / "one", {"source.c": made}) == apart
 
 
 @pytest.mark.parametrize(("kernel", "arch"), [("flash_fwd_sm80", "80"), ("flash_fwd_sm90", "90a")])
