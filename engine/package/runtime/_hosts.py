@@ -14,11 +14,13 @@ from ._expr import evaluate
 from ._op import Operator
 from ._recipe import AXES
 
-# What a library may ask for beside masks and scores, by its name there.
-_UNKNOWN = {
-    "s_aux": "attention sinks", "position_bias": "a position bias", "head_mask": "a head mask",
-    "block_table": "a paged cache",
-}  # fmt: skip
+# What transformers hands on to attention that changes nothing there. Positions change the mask,
+# which `Host.mask` compares.
+_IDLE = frozenset((
+    "position_ids", "cache_position", "position_embeddings", "past_key_values", "use_cache",
+    "logits_to_keep", "num_items_in_batch", "output_hidden_states", "output_router_logits",
+    "return_dict", "deterministic", "output_attentions",  # false: weights are refused before
+))  # fmt: skip
 _OTHER_MASK = "has the mask of its spec, and the model asks for another"
 
 
@@ -107,11 +109,11 @@ class Host:
         """An attention function of transformers; `attention_mask` is what `mask` made."""
         if dropout:
             raise Refused(f"{self.name} has no dropout: call model.eval()")
-        for name, words in _UNKNOWN.items():
-            if options.get(name) is not None:
-                raise Refused(f"{self.name} does not take {words} ({name})")
         if options.get("output_attentions"):
             raise Refused(f"{self.name} does not give attention weights (output_attentions)")
+        for name, option in options.items():
+            if option is not None and name not in _IDLE:
+                raise Refused(f"{self.name} does not take {name}, which the model's attention has")
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
         self._same_mask(causal, sliding_window, query.shape[2], key.shape[2])
         if attention_mask is not None and attention_mask.dim() != 2:

@@ -109,6 +109,18 @@ def test_a_causal_kernel_does_not_stand_in_for_full_attention(
     assert host.sdpa(*qkv(3, 9)).shape == (2, 4, 3, 16)
 
 
+def test_transformers_asks_for_nothing_that_is_not_known(full: ModuleType) -> None:
+    """What changes nothing passes, and all else is refused that a model hands to its attention."""
+    host = full._runtime.Host(full._OPERATOR)
+    module, given = torch.nn.Module(), (*qkv(), None)
+    idle = {"position_ids": torch.arange(5), "use_cache": False, "output_attentions": False}
+    out, _ = host.transformers(module, *given, is_causal=False, indices=None, **idle)
+    assert out.shape == (2, 5, 4, 16)
+    for name in ("indices", "sinks", "cu_seq_lens_q", "s_aux"):
+        with pytest.raises(full._runtime.Refused, match=f"does not take {name}"):
+            host.transformers(module, *given, is_causal=False, **{name: torch.zeros(4)})
+
+
 def test_a_kernel_without_lse_is_none_of_sdpa_s(root: Path, import_package: Import) -> None:
     made = content(root)
     assert made.binding.tensors[-1].source == "LSE"
