@@ -92,6 +92,14 @@ def _device(names: dict[str, Any]) -> torch.device:
     return next(v.device for v in names.values() if isinstance(v, torch.Tensor))
 
 
+def _wide(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with floats in float64."""
+    return {
+        n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+        for n, v in values.items()
+    }
+
+
 class Recipe:
     """What the spec asks for, read from its code: the data's `recipe`."""
 
@@ -109,7 +117,7 @@ class Recipe:
             return None
         q, k = (self._in_order(role, values).double() for role in "qk")
         device = q.device
-        names: dict[str, Any] = {**sizes, **values}
+        names: dict[str, Any] = {**sizes, **_wide(values)}
         for place, (name, size) in enumerate(zip("bhij", (*q.shape[:3], k.shape[2]), strict=True)):
             shape = [-1 if place == n else 1 for n in range(4)]
             names[name] = torch.arange(size, device=device).reshape(shape)
@@ -136,11 +144,7 @@ class Recipe:
         text = self.said.get(role)
         if text is None:
             return raw
-        wide = {
-            n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v
-            for n, v in values.items()
-        }
-        names: dict[str, Any] = {**sizes, **wide}
+        names: dict[str, Any] = {**sizes, **_wide(values)}
         axes = ("b", "h", "i" if role == "q" else "j", "dd")
         for place, (name, size) in enumerate(zip(axes, raw.shape, strict=True)):
             shape = [-1 if place == n else 1 for n in range(4)]

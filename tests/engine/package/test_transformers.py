@@ -16,6 +16,8 @@ pytestmark = pytest.mark.extras
 transformers = pytest.importorskip(
     "transformers", reason="optional: pip install -e '.[hosts]' brings transformers"
 )
+
+
 @pytest.fixture(scope="module")
 def softcap(root: Path, import_package: Import) -> ModuleType:
     module = import_package(of_spec(root, "softcap_causal"), "softcap_in_models")
