@@ -10,7 +10,7 @@ import pytest
 
 from cubridge_tui.cli import main
 from engine.build.toolchain import find_toolchain
-from engine.errors import MissingTool
+from engine.errors import InputError, MissingTool
 from engine.lift.package import with_source
 from engine.service import status
 from engine.service.adaptation import Adaptation
@@ -113,6 +113,17 @@ def test_status_says_what_is_stale_and_what_to_type(
     assert f"rebase {session} --accept" in out and f"export {session} {folder}" in out
     monkeypatch.setattr(status, "session_kernel", session_kernel)
 
+    # The spec changed, and the kernel is gone from the disk.
+    def gone(_: object) -> object:
+        raise InputError("it is not there")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(status, "session_kernel", gone)
+        patch.setattr(status, "read_spec", lambda _: b"")
+        code, row = told()
+    assert code == 1 and row["unknown"]["source"] == "it is not there"
+    assert "adapt --kernel KERNEL --spec " in row["steps"][0]
+
     # Without the session: the bundled kernel of its name, and the spec beside it.
     code = main(["status", str(repository), "--store", str(tmp_path / "other.git"), "--json"])
     row = json.loads(capsys.readouterr().out)["kernels"][0]
@@ -132,6 +143,11 @@ def test_what_is_no_repository_or_no_verdicts_is_said(
     assert "is no folder" in capsys.readouterr().err
     assert main(["status", str(tmp_path)]) == 0
     assert "no accepted kernels" in capsys.readouterr().err
-    (tmp_path / "verdicts.json").write_text("[]")
-    assert main(["status", str(tmp_path)]) == 2
-    assert "export the kernel again" in capsys.readouterr().err
+    # Another tool's file of that name hides no kernel beside it.
+    for name, text in (("a", "[]"), ("b", "[" * 9999)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "verdicts.json").write_text(text)
+    assert main(["status", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "a  unknown\n  verdicts.json not compared: " in out and "is no file of verdicts" in out
+    assert "b  unknown\n" in out
