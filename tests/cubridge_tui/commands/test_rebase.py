@@ -17,8 +17,9 @@ from engine.service.adaptation import Adaptation
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.export import export_session
 from engine.service.inputs import session_kernel
+from engine.types import Gate, VerdictKind
 from sessions.store import Store
-from tests.cubridge_tui.made import ACTOR, bench_of, placed
+from tests.cubridge_tui.made import ACTOR, bench_of, placed, verdict_of
 
 KEEP = "return j < args.Nk;"
 
@@ -64,6 +65,21 @@ def test_the_same_version_is_left_as_it_is(
     assert main(["rebase", session]) == 0
     assert "nothing to do" in capsys.readouterr().err
     assert Store.open(tmp_path / "store.git").load(session).state.count == count
+
+
+def test_the_same_version_is_accepted_where_that_is_asked(
+    session: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store.open(tmp_path / "store.git")
+    assert main(["rebase", session, "--accept"]) == 0
+    assert "accepted, cpu-verified" in capsys.readouterr().err
+    assert store.load(session).state.acceptance_is_current
+    with Bench(store) as bench, store.writer(session, wait=5) as writer:
+        work = Adaptation(bench, writer, ACTOR)
+        work.give(verdict_of(work, Gate.G3, VerdictKind.FAIL, "made for a test"))
+    assert main(["rebase", session, "--accept"]) == 1
+    told = capsys.readouterr().err
+    assert "not accepted: " in told and "G3 fail" in told and f"--session {session}" in told
 
 
 def test_status_says_what_is_stale_and_what_to_type(
