@@ -2,7 +2,7 @@
 
 The lock decides; what the file says (who holds it, since when) is only a hint for the reader, so
 a file left behind by a dead process, or one that names a reused pid, blocks nobody. Whoever waits
-for it holds a shared lock on a second file meanwhile, by which the holder sees that it is awaited.
+for it holds a lock on a second file meanwhile, by which the holder sees that it is awaited.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from engine.errors import InputError
@@ -61,16 +61,26 @@ class Lease:
         return True
 
     @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self) -> Iterator[Callable[[], None]]:
         """The holder sees for as long as this lasts that the lock is awaited.
+
+        Of several that wait, one is seen at a time: call what this gives at every turn.
 
         Raises:
             OSError: as `acquire`.
         """
         fd = os.open(self._awaited, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+        def show() -> None:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:  # another one waits, or somebody looks just now
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise
+
         try:
-            fcntl.flock(fd, fcntl.LOCK_SH)
-            yield
+            show()
+            yield show
         finally:
             os.close(fd)
 
@@ -82,7 +92,7 @@ class Lease:
         except OSError:
             return False
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: who looks is not seen
         except OSError as error:
             return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
         finally:

@@ -11,7 +11,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -247,9 +247,14 @@ class Writer(Session):
         try:
             if self._lease.acquire(now()):
                 return
-            with contextlib.nullcontext() if self._brief is None else self._lease.waiting():
+            waiting: contextlib.AbstractContextManager[Callable[[], None]]
+            waiting = contextlib.nullcontext(lambda: None)
+            if self._brief is not None:
+                waiting = self._lease.waiting()
+            with waiting as show:
                 deadline = time.monotonic() + wait
                 while time.monotonic() < deadline:
+                    show()
                     time.sleep(0.05)
                     if self._lease.acquire(now()):
                         return
@@ -276,6 +281,8 @@ class Writer(Session):
         finally:
             if self._brief is not None:
                 self._lease.release()
+                if self.holder:  # another's now, which the next time need not be
+                    self.read_only, self.holder = None, ""
 
     def _catch_up(self, bodies: Sequence[Body]) -> None:
         """Take in what others saved since this was read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 import time
 
@@ -47,6 +48,24 @@ def test_who_waits_gets_the_lease_at_rest_and_it_comes_back(store: Store, sessio
     assert store.load(session).state.notes == ("agent", "mine again")
 
 
+def test_two_that_look_whether_it_is_awaited_do_not_see_each_other(
+    store: Store, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.writer(session) as app, app._lease.waiting(), app._lease.waiting():
+        assert app.awaited
+    with store.writer(session) as app:
+        seen: list[bool] = []
+        flock = fcntl.flock
+
+        def while_another_looks(fd: int, how: int) -> None:
+            flock(fd, how)
+            monkeypatch.setattr(fcntl, "flock", flock)
+            seen.append(app.awaited)
+
+        monkeypatch.setattr(fcntl, "flock", while_another_looks)
+        assert not app.awaited and seen == [False]
+
+
 def test_what_cannot_be_saved_yet_keeps_the_lease(
     store: Store, session: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +94,7 @@ def test_a_brief_writer_adds_verdicts_behind_what_others_saved_and_no_artifacts(
         app.append([Note("meanwhile")], actor="ana")
         with pytest.raises(StoreError, match="writes it"):
             brief.append([passed(Gate.G1, "lifted")], actor="bot")
+    brief.append([Note("free again")], actor="bot")
     brief = store.writer(session, brief=True)
     with store.writer(session) as app:
         app.append([Note("meanwhile")], actor="ana")
@@ -83,4 +103,7 @@ def test_a_brief_writer_adds_verdicts_behind_what_others_saved_and_no_artifacts(
         brief.append([other], [made.data], actor="bot")
     brief.append([passed(Gate.G1, "lifted")], actor="bot")
     state = store.load(session).state
-    assert state.notes == ("meanwhile", "meanwhile") and state.verdict(Gate.G1) is not None
+    assert (
+        state.notes == ("meanwhile", "free again", "meanwhile")
+        and state.verdict(Gate.G1) is not None
+    )
