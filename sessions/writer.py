@@ -207,7 +207,7 @@ class Writer(Session):
         with self._lock:
             if self._pending or not self.awaited:
                 return False
-            self._lease.release()
+            self._lease.lend()
             self.holder = "another process"
             self.read_only = f"{self.holder} writes it for a moment"
             return True
@@ -245,7 +245,7 @@ class Writer(Session):
 
     def _acquire(self, wait: float) -> None:
         try:
-            if self._lease.acquire(now()):
+            if self._lease.acquire(now(), brief=self._brief is not None):
                 return
             waiting: contextlib.AbstractContextManager[Callable[[], None]]
             waiting = contextlib.nullcontext(lambda: None)
@@ -256,7 +256,7 @@ class Writer(Session):
                 while time.monotonic() < deadline:
                     show()
                     time.sleep(0.05)
-                    if self._lease.acquire(now()):
+                    if self._lease.acquire(now(), brief=self._brief is not None):
                         return
         except OSError as error:
             self.read_only = f"the store cannot be locked ({error.strerror})"

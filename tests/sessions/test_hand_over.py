@@ -48,6 +48,22 @@ def test_who_waits_gets_the_lease_at_rest_and_it_comes_back(store: Store, sessio
     assert store.load(session).state.notes == ("agent", "mine again")
 
 
+def test_who_lends_the_lease_gets_it_back_and_no_other_view_does(
+    store: Store, session: str
+) -> None:
+    with store.writer(session) as app, store.writer(session) as view:
+        with app._lease.waiting():
+            assert app.hand_over()
+        assert not view.take_over() and view.read_only is not None
+        store.writer(session, brief=True).append([Note("agent")], actor="bot")
+        assert not view.take_over()
+        assert app.take_over() and not view.take_over()
+        with app._lease.waiting():
+            assert app.hand_over()
+        app.close()  # it wants it no more
+        assert view.take_over()
+
+
 def test_two_that_look_whether_it_is_awaited_do_not_see_each_other(
     store: Store, session: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
