@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from engine.errors import StoreError
+from engine.types import VerdictKind
 from sessions.commit import Blob, by_sha256, write_commit
 from sessions.events import (
     ArtifactSet,
@@ -27,6 +28,7 @@ from sessions.events import (
     TranscriptAdded,
     Undone,
     Unknown,
+    VerdictGiven,
     encode_log,
     now,
     stamp,
@@ -288,13 +290,17 @@ class Writer(Session):
         """Take in what others saved since this was read.
 
         A verdict names what it is about. An artifact and a proposal are about what stood when
-        they were made, so they are refused where that may have changed.
+        they were made, so they are refused where that may have changed; so is a verdict on a gate
+        that a person may have overridden since.
         """
         before = self._loaded.commit
         if self._git.ref(SESSIONS + self.id) == before:
             return
         self._reread()
-        about = any(isinstance(body, ArtifactSet | ProposalMade) for body in bodies)
+        gates = [body.verdict.gate for body in bodies if isinstance(body, VerdictGiven)]
+        about = any(isinstance(body, ArtifactSet | ProposalMade) for body in bodies) or any(
+            v.kind is VerdictKind.OVERRIDDEN for v in self._loaded.state.verdicts if v.gate in gates
+        )
         if about and self._loaded.commit != before:
             raise StoreError(
                 f"{self.id} was changed by someone else meanwhile",

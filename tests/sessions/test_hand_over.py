@@ -5,12 +5,13 @@ from __future__ import annotations
 import fcntl
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from engine.errors import StoreError
-from engine.types import Gate, Stage
-from sessions.events import Note
+from engine.types import Gate, Stage, VerdictKind
+from sessions.events import Note, VerdictGiven
 from sessions.store import Store
 from tests.sessions.conftest import artifact_set, passed
 
@@ -62,6 +63,22 @@ def test_who_lends_the_lease_gets_it_back_and_no_other_view_does(
             assert app.hand_over()
         app.close()  # it wants it no more
         assert view.take_over()
+
+
+def test_a_gate_that_was_overridden_meanwhile_is_not_judged_anew(
+    store: Store, session: str
+) -> None:
+    lifted, artifact = artifact_set(Stage.LIFTED, "lifted")
+    given = passed(Gate.G1, "lifted")
+    mine = replace(given.verdict, kind=VerdictKind.OVERRIDDEN, reason="I know", by="ana")
+    with store.writer(session) as app:
+        app.append([lifted], [artifact.data], actor="ana")
+    brief = store.writer(session, brief=True)
+    with store.writer(session) as app:
+        app.append([VerdictGiven(mine)], actor="ana")
+    with pytest.raises(StoreError, match="by someone else meanwhile"):
+        brief.append([given], actor="bot")
+    assert store.load(session).state.verdict(Gate.G1) == mine
 
 
 def test_two_that_look_whether_it_is_awaited_do_not_see_each_other(
