@@ -53,12 +53,12 @@ def cost_lines(question: Question | None, costs: Costs) -> dict[str, str]:
 
 def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
     """What leaving a hunk out (and `others`, which need it) does to the predicted time."""
-    every, expert, without = costs.known(ALL), costs.known(EXPERT), costs.of.get(hunk)
+    every, expert, without = (costs.of.get(name) for name in (ALL, EXPERT, hunk))
+    for cost in (without, every, expert):
+        if cost is not None and cost.problem:
+            return f"{COST}not predicted: {cost.problem}"
     if without is None or every is None or expert is None:
-        problem = next((c.problem for c in costs.of.values() if c.problem), "")
-        return f"{COST}not predicted: {problem}" if problem and without is None else WAITING
-    if without.problem:
-        return f"{COST}not predicted: {without.problem}"
+        return WAITING
     but = "without it" + (f" and {', '.join(others)}" if others else "")
     if same(without, every):
         change = round(100 * (without.us / every.us - 1))

@@ -31,9 +31,7 @@ _LIMIT = re.compile(
     r"(?:maximum|limit|exceeds?)[^.\d]{0,60}?|<=?|≤|>|\[\s*\d+\s*,)\s*" + _NUMBER,
     re.IGNORECASE,
 )
-_BELOW = re.compile(
-    r"from \d+(?: \(inclusive\))? to " + _NUMBER + r" \(exclusive\)", re.IGNORECASE
-)
+_BELOW = re.compile(r"from \d+(?: \(inclusive\))? to " + _NUMBER + r" \(exclusive\)", re.IGNORECASE)
 _CONTEXT = re.compile(r"(?:context (?:length|window)[^.\d]{0,40}|<=\s*)" + _NUMBER, re.IGNORECASE)
 _PROMPT = re.compile(
     _NUMBER + r"\s+(?:tokens?\s+)?(?:(?:in|from) (?:the|your) (?:input|prompt|message)|"

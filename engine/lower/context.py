@@ -16,6 +16,7 @@ from engine.lower.text import Patch, Source, apply_patches
 
 _WORD = re.compile(rb"\w")
 
+
 @dataclass(slots=True)
 class Context:
     """The lifted source, the target, and what the diff says about every path."""

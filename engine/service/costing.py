@@ -23,6 +23,7 @@ from engine.spec.text import recipe_from_json, recipe_to_json
 from engine.types import Proposal
 
 EXPERT, ALL = "expert", "all"
+ENDED = "the process that predicts costs ended; leave the session and open it again"
 Told = Callable[[str, "Cost | Where"], None]
 
 
@@ -87,7 +88,8 @@ class Where:
 
 class Costing:
     """The process of one question. `told` is called on a thread of its own with each answer: the
-    name is `expert`, `all`, a hunk's id, or that of a target given to `now`; "" tells where."""
+    name is `expert`, `all`, a hunk's id, or that of a target given to `now`; "" tells where. What
+    the process leaves unanswered where it ends is told as a problem."""
 
     def __init__(self, question: Question, told: Told) -> None:
         self._process = subprocess.Popen(
@@ -96,12 +98,17 @@ class Costing:
             start_new_session=True, text=True, encoding="utf-8",
         )  # fmt: skip
         self._told = told
+        self._awaited = {EXPERT, ALL, *question.without}
+        self._problem = ""  # why no more answers come
         self._send(question.to_json())
         threading.Thread(target=self._listen, name="cubridge-costs", daemon=True).start()
 
     def now(self, name: str, target: str) -> None:
         """Ask for the cost of a target as it is decided now, before what is left of the hunks."""
+        self._awaited.add(name)
         self._send({"name": name, "target": target})
+        if self._problem:
+            self._give_up()
 
     def first(self, hunk: str) -> None:
         """A hunk that somebody looks at: before the others."""
@@ -124,7 +131,23 @@ class Costing:
     def _listen(self) -> None:
         stream = self._process.stdout
         assert stream is not None
+        problem = ENDED
         for line in stream:
+            if not line.endswith("\n"):  # it was killed while it spoke
+                break
             data = json.loads(line)
+            name = str(data.get("name", ""))
             about = Where(**data["where"]) if "where" in data else Cost(**data["cost"])
-            self._told(str(data.get("name", "")), about)
+            if isinstance(about, Cost) and name == EXPERT and about.problem:
+                problem = about.problem  # there is nothing to compare with
+            self._awaited.discard(name)
+            self._told(name, about)
+        self._problem = problem
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Say of what is still awaited that it does not come. On either thread: each name is
+        taken once."""
+        with contextlib.suppress(KeyError):
+            while True:
+                self._told(self._awaited.pop(), Cost(problem=self._problem))

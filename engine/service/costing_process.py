@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from engine.child.wire import failure_of
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
-from engine.errors import CuBridgeError
 from engine.lower.legal import legal
 from engine.priority import stand_back
 from engine.service.consequence import Setting, cost_of, setting_of
@@ -38,13 +38,13 @@ def main() -> None:
     def say(**message: Any) -> None:
         print(json.dumps(message), file=answers, flush=True)
 
-    question = Question.from_json(json.loads(first))
-    base = parse_module(question.base, "base")
-    proposed = parse_module(question.proposed, "proposed")
     try:
+        question = Question.from_json(json.loads(first))
+        base = parse_module(question.base, "base")
+        proposed = parse_module(question.proposed, "proposed")
         setting = setting_of(base, question.recipe)
-    except CuBridgeError as error:
-        say(name=EXPERT, cost=Cost(problem=error.message).to_json())
+    except Exception as error:
+        say(name=EXPERT, cost=Cost(problem=failure_of(error).message).to_json())
         return
     say(where={
         "card": setting.card.title, "name": setting.card.name.upper(), "shape": setting.shape,
@@ -89,8 +89,10 @@ def main() -> None:
 def _cost(make: Callable[[], Module], setting: Setting) -> Cost:
     try:
         return cost_of(make(), setting)
-    except (CuBridgeError, ValueError) as error:
-        return Cost(problem=getattr(error, "message", str(error)))
+    except ValueError as error:  # what a layout cannot be, in words
+        return Cost(problem=str(error))
+    except Exception as error:
+        return Cost(problem=failure_of(error).message)
 
 
 def _read(requests: TextIO, waiting: queue.SimpleQueue[Mapping[str, Any]]) -> None:

@@ -188,7 +188,7 @@ def test_one_adaptation_by_keyboard_alone(shell: Tmux, tmp_path: Path) -> None:
     assert time.monotonic() - begin < 6
     # The terminal is as it was: no other screen, echo on, and nothing of the app is left.
     shell.line("echo back again")
-    assert shell.text.count("back again") == 2
+    shell.wait_for(r"back again[\s\S]*back again", 10)
     deadline = time.monotonic() + 3
     while shell.processes() and time.monotonic() < deadline:
         time.sleep(0.1)

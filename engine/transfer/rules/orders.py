@@ -48,6 +48,7 @@ def with_rows_last(recipe: Recipe) -> tuple[Recipe, Mapping[str, tuple[str, ...]
         inputs=tuple(map(of, recipe.inputs)),
         score=moved(recipe.score),
         keep=moved(recipe.keep),
+        kv_head=moved(recipe.kv_head),
         weight=None if recipe.weight is None else moved(recipe.weight),
         sink=None if recipe.sink is None else moved(recipe.sink),
         output=moved(recipe.output),

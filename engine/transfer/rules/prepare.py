@@ -61,6 +61,7 @@ HEADS = 4  # that a block goes through, so that what they share is loaded once
 ARGS = Name("args")
 COLUMN = "dd"  # of q or k, in a recipe
 PARTNER = Name("%partner")  # of a column: the other one of its pair
+MOST = 256  # columns of a head
 FLOATS = ("T", "f16", "bf16", "f32")
 
 
@@ -286,10 +287,10 @@ def _paired(body: Expr, column: str) -> Expr:
         def moved(node: Expr) -> Expr | None:
             match node:
                 case Index(base, (*outer, last)) if free_names(last) == {column}:
-                    at = [evaluate(last, {column: n}) for n in range(parity, 64, 2)]
-                    if at == list(range(parity, 64, 2)):
+                    at = [evaluate(last, {column: n}) for n in range(parity, MOST, 2)]
+                    if at == list(range(parity, MOST, 2)):
                         return Index(base, (*outer, Name(column)))
-                    if at == [n ^ 1 for n in range(parity, 64, 2)]:
+                    if at == [n ^ 1 for n in range(parity, MOST, 2)]:
                         return Index(base, (*outer, PARTNER))
             return None
 
@@ -302,12 +303,15 @@ def _turn(shift: Expr, columns: Expr) -> Expr:
     """By how much a row of so many columns is turned left for its element at column + shift. A
     spec reads no element beside a row, so what comes round its end is read by none."""
     half = Binary("//", columns, Num(2))
-    match shift:
-        case Num(value):
-            return shift if value >= 0 else Binary("-", columns, Num(-value))
-        case Unary("-", by):
-            # Rows have a multiple of eight columns: half of them is as much either way.
-            return half if by == half else Binary("-", columns, by)
+    match shift, columns:
+        case Num(by), Num(count):  # a table may have less columns than what is taken off
+            return Num(by % count)
+        case Unary("-", by), _ if by == half:
+            return half  # rows have a multiple of eight columns: it is as much either way
+        case Num(by), _ if by >= 0:
+            return shift
+        case Num() | Unary("-", _), _:
+            return Call("floor_mod", (shift, columns))
     return shift
 
 

@@ -67,7 +67,13 @@ def ending_of(module: Module, case: Case) -> Ending:
                 assert isinstance(at, int)
                 before = block_at(module, path[:-1])[:at]
                 reads = [n for n, s in enumerate(before) if _maps(s, total)]
-                return Ending(path[:-1], min(reads, default=at), at, top, total, x, score)
+                if not reads:
+                    raise TransferError(
+                        f"{found.kernel} has no `map` of the row sum `{total}` before the "
+                        "log-sum-exp, and that is what a row is normalised by",
+                        fix="compute that factor before the log-sum-exp in the kernel",
+                    )
+                return Ending(path[:-1], min(reads), at, top, total, x, score)
     raise TransferError(
         "a sink is added where a kernel computes the log-sum-exp of its rows, and this one has no "
         "`map` of row maximum and row sum that is stored"

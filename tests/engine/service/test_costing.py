@@ -10,10 +10,12 @@ import pytest
 from engine.cost.model import Prediction
 from engine.cost.report import bound_words
 from engine.cuir.ids import assign
+from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.gpu.worker.cases import Case
 from engine.service.consequence import cost_of, kept_share, setting_of
-from engine.service.costing import Cost, Costing, Question, Where
+from engine.service.costing import ENDED, Cost, Costing, Question, Where
+from engine.service.costing_process import _cost
 from engine.service.explain import explain
 from engine.transfer.review import compose, propose
 from engine.transfer.rules import apply, plan
@@ -88,3 +90,35 @@ def test_the_process_says_where_then_the_expert_s_cost_and_ends() -> None:
     assert isinstance(where, Where) and where.name == "A100" and where.shape.startswith("S 8192")
     assert isinstance(expert, Cost) and expert.us > 0 and not expert.problem
     assert costing._process.poll() is not None
+
+
+@pytest.mark.parametrize("how", ["ends", "is killed"])
+def test_what_an_ended_process_leaves_open_is_a_problem(how: str) -> None:
+    base = "no module" if how == "ends" else print_module(BASE)
+    question = Question(base, base, Proposal("rules", Origin.RULES, "r", ()), None, {"h1": ()})
+    told: dict[str, Cost | Where] = {}
+    came = threading.Event()
+
+    def tell(name: str, about: Cost | Where) -> None:
+        told[name] = about
+        if {"expert", "all", "h1", "now"} <= told.keys():
+            came.set()
+
+    costing = Costing(question, tell)
+    try:
+        if how == "is killed":
+            costing._process.kill()
+        costing.now("now", base)
+        assert came.wait(90)
+    finally:
+        costing.close()
+    assert all(isinstance(about, Cost) and about.problem for about in told.values())
+    words = {about.problem for about in told.values() if isinstance(about, Cost)}
+    assert (words == {ENDED}) == (how == "is killed") and len(words) == 1
+
+
+def test_what_no_rule_foresees_is_an_internal_error() -> None:
+    def fails() -> Module:
+        raise KeyError("n")
+
+    assert "internal error: KeyError" in _cost(fails, setting_of(BASE, None)).problem

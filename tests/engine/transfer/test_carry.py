@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.cuir.ids import assign
 from engine.cuir.nodes import Module
+from engine.cuir.renaming import Renaming
 from engine.transfer.carry import carried, known_edits
 from engine.transfer.review import propose
 from engine.types import DecisionKind, Origin
@@ -54,3 +55,26 @@ def test_an_edit_of_another_statement_or_to_another_text_is_asked() -> None:
 
 def test_decisions_that_fit_no_hunks_are_none() -> None:
     assert known_edits(kernel(), kernel((KEEP, MASKED)), [YES, NO]) == {}
+
+
+def test_each_edit_is_renamed_by_itself() -> None:
+    changes = ((KEEP, MASKED), (STORE, DOUBLED), ("BM = 128", "BM = 64"), ("Nk: i32", "Nk: i64"))
+    base, proposed = kernel(), kernel(*changes)
+    most = {"flash_fwd": {"m": "most", "s": "scores"}}
+    first, second = (
+        Renaming({}, most),
+        Renaming({"flash_fwd": "forward"}, {"launch": {"BM": "ROWS"}}),
+    )
+    kinds = [NO, YES, NO, YES]
+    renamed = (second(first(module)) for module in (base, proposed))
+    assert known_edits(base, proposed, kinds, [first, second]) == known_edits(*renamed, kinds)
+    assert known_edits(base, proposed, kinds, [first]) != known_edits(base, proposed, kinds)
+
+
+def test_decisions_on_wide_hunks_are_of_all_their_edits() -> None:
+    """A proposal that was kept when contiguous edits were one hunk."""
+    proposed = kernel((STORE, "    m = map(m, lambda x: x + 1.0)\n" + DOUBLED))
+    assert set(known_edits(kernel(), proposed, [NO, YES]).values()) == {
+        frozenset({NO}), frozenset({YES})
+    }  # fmt: skip
+    assert set(known_edits(kernel(), proposed, [NO]).values()) == {frozenset({NO})}

@@ -28,6 +28,7 @@ INPUTS = (
     Input("r", "extra", "f32", ("B", "Nq")),
     Input("cos", "extra", "T", ("B", "Nq", "D")),
     Input("sin", "extra", "f32", ("Nq", "D")),
+    Input("part", "extra", "T", ("Nq", "32")),
 )
 Q, T = "q[b, h, i, dd]", "sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D)"
 MEAN = "sum_over(lambda c: q[b, h, i, c], D) / D"
@@ -44,6 +45,12 @@ MADE = {
     "halves": f"{Q} * cos[b, i, dd] + {HALVES} * sin[i, dd]",
     "neighbours": f"{Q} * cos[b, i, dd] + {PAIRS} * sin[i, dd]",
     "a part": f"{Q} * u[dd] + q[b, h, i, dd + D // 4] if dd < D // 4 else {Q}",
+    "a narrow table": f"{Q} * part[i, dd - 64] if dd >= 64 and dd < 96 else {Q}",
+    "a narrow table, unaligned": f"{Q} * part[i, dd - 40] if dd >= 40 and dd < 72 else {Q}",
+    "columns back": f"{Q} * cos[b, i, dd - 24] + q[b, h, i, dd - 3] if dd >= 24 else {Q}",
+    "not in its pair far out": (
+        f"(q[b, h, i, min(dd + 1, 65)] if floor_mod(dd, 2) == 0 else q[b, h, i, dd - 1]) + {Q}"
+    ),
     "norm of a part": f"{Q} * rsqrt(sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D // 2))",
     "largest": f"{Q} / max_over(lambda c: abs(q[b, h, i, c]) + u[c], D)",
     "rows": f"{Q} * u[dd] + r[b, i] * w[h, dd]",
@@ -67,7 +74,8 @@ def test_writes_what_the_recipe_says(kernel: str, name: str) -> None:
         target, found.host, lambda f: replace(f, body=(*f.body[:-1], Return(Name("success"))))
     )
     columns = next(int(v.value) for n, v in target.spec if n == "D")  # type: ignore[union-attr]
-    sizes = {"B": 2, "Hq": 5, "Hkv": 5, "Nq": 19, "Nk": 23, "D": columns, "Dv": columns}
+    assert columns > 66
+    sizes = {"B": 2, "Hq": 5, "Hkv": 5, "Nq": 19, "Nk": 23, "D": columns, "Dv": columns, "32": 32}
     make = torch.Generator().manual_seed(1)
     inputs = {
         i.name: torch.randn([sizes[d] for d in i.dims], generator=make, dtype=torch.float64)

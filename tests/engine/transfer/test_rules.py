@@ -131,3 +131,14 @@ def test_an_edited_hunk_takes_its_place() -> None:
     }
     with pytest.raises(CuirError):
         compose(base, target, proposal, broken)
+
+
+@pytest.mark.parametrize("variant", ["sink", "row_gate"])
+def test_a_kernel_that_normalises_after_the_log_sum_exp_is_refused(variant: str) -> None:
+    lines = print_module(lifted("flash_fwd_sm80")).split("\n")
+    at = next(n for n, line in enumerate(lines) if "inverse = map(l" in line)
+    assert "o = map(o, inverse" in lines[at + 1] and "lse = map(m, l" in lines[at + 2]
+    lines[at : at + 3] = [lines[at + 2], *lines[at : at + 2]]
+    base = parse_module("\n".join(lines))
+    with pytest.raises(TransferError, match="no `map` of the row sum `l` before the log-sum-exp"):
+        list(apply(base, plan(base, VARIANTS[variant]).steps))
