@@ -14,6 +14,8 @@ from cubridge_tui.console import say
 from engine.errors import InputError, StoreError, nearest
 
 if TYPE_CHECKING:
+    from engine.service.adaptation import Adaptation
+    from engine.types import Gate, Verdict
     from sessions.session import Session
     from sessions.store import Store
     from sessions.writer import Writer
@@ -144,6 +146,18 @@ def actor_of(args: argparse.Namespace) -> str:
     from engine.service.agent import agent_actor
 
     return actor() if args.agent is None else agent_actor(args.agent)
+
+
+def left_overridden(work: Adaptation, gate: Gate, args: argparse.Namespace) -> Verdict | None:
+    """The person's override of a gate on what the session holds now, which no agent judges away."""
+    from dataclasses import replace
+
+    from engine.types import VerdictKind
+
+    verdict = work.state.verdict(gate)
+    if args.agent is None or verdict is None or verdict.kind is not VerdictKind.OVERRIDDEN:
+        return None
+    return replace(verdict, reason=f"{verdict.reason} (left as {verdict.by} overrode it)")
 
 
 def narrator(quiet: bool) -> Callable[[str], None]:

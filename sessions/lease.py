@@ -2,7 +2,9 @@
 
 The lock decides; what the file says (who holds it, since when) is only a hint for the reader, so
 a file left behind by a dead process, or one that names a reused pid, blocks nobody. Whoever waits
-for it holds a shared lock on a second file meanwhile, by which the holder sees that it is awaited.
+for it holds a lock on a second file meanwhile, by which the holder sees that it is awaited. A
+holder that lends it keeps a lock on a third file until it has it back, so that nobody else stays
+in its place.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import fcntl
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from engine.errors import InputError
@@ -24,19 +26,20 @@ from engine.types.plain import JsonObject
 class Lease:
     """An exclusive lock on `path`, or the knowledge of who has it."""
 
-    __slots__ = ("_fd", "path")
+    __slots__ = ("_fd", "_lender", "path")
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd: int | None = None
+        self._lender: int | None = None
 
     @property
     def held(self) -> bool:
         """Whether this object has the lock."""
         return self._fd is not None
 
-    def acquire(self, since: str) -> bool:
-        """Try once; False when another process has it.
+    def acquire(self, since: str, *, brief: bool = False) -> bool:
+        """Try once; False when another process has it, or has lent it and this is not for a moment.
 
         Raises:
             OSError: the file cannot be opened for writing (a read-only store), or the file system
@@ -53,7 +56,12 @@ class Lease:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 return False
             raise
+        # Asked with the lock in hand: its holder may have lent it until then.
+        if not brief and self._lender is None and _is_locked(self._lent):
+            os.close(fd)
+            return False
         self._fd = fd
+        self._close_lender()
         hint = {"pid": os.getpid(), "host": platform.node(), "since": since}
         with contextlib.suppress(OSError):  # the hint is a courtesy; a full disk may refuse it
             os.ftruncate(fd, 0)
@@ -61,37 +69,49 @@ class Lease:
         return True
 
     @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self) -> Iterator[Callable[[], None]]:
         """The holder sees for as long as this lasts that the lock is awaited.
+
+        Of several that wait, one is seen at a time: call what this gives at every turn.
 
         Raises:
             OSError: as `acquire`.
         """
         fd = os.open(self._awaited, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+        def show() -> None:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:  # another one waits, or somebody looks just now
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise
+
         try:
-            fcntl.flock(fd, fcntl.LOCK_SH)
-            yield
+            show()
+            yield show
         finally:
             os.close(fd)
 
     @property
     def awaited(self) -> bool:
         """Whether another process waits for the lock."""
-        try:
-            fd = os.open(self._awaited, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
-        finally:
-            os.close(fd)
-        return False
+        return _is_locked(self._awaited)
+
+    def lend(self) -> None:
+        """Give the lock to who waits for it, and only for a moment: until this acquires it again,
+        or is released, others acquire it but briefly."""
+        with contextlib.suppress(OSError):
+            self._lender = os.open(self._lent, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lender, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._give_up()
 
     @property
     def _awaited(self) -> Path:
         return self.path.with_suffix(".awaited")
+
+    @property
+    def _lent(self) -> Path:
+        return self.path.with_suffix(".lent")
 
     def holder(self) -> str:
         """Who has the lock, in words, as far as the file tells."""
@@ -107,8 +127,32 @@ class Lease:
 
     def release(self) -> None:
         """Give the lock back. The file stays: removing it would race with the next holder."""
+        self._give_up()
+        self._close_lender()
+
+    def _give_up(self) -> None:
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = None
+
+    def _close_lender(self) -> None:
+        if self._lender is not None:
+            os.close(self._lender)
+            self._lender = None
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether another one has locked a file; with a shared lock, so that who looks is not seen."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    finally:
+        os.close(fd)
+    return False

@@ -11,12 +11,13 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from engine.errors import StoreError
+from engine.types import VerdictKind
 from sessions.commit import Blob, by_sha256, write_commit
 from sessions.events import (
     ArtifactSet,
@@ -27,6 +28,7 @@ from sessions.events import (
     TranscriptAdded,
     Undone,
     Unknown,
+    VerdictGiven,
     encode_log,
     now,
     stamp,
@@ -207,7 +209,7 @@ class Writer(Session):
         with self._lock:
             if self._pending or not self.awaited:
                 return False
-            self._lease.release()
+            self._lease.lend()
             self.holder = "another process"
             self.read_only = f"{self.holder} writes it for a moment"
             return True
@@ -245,13 +247,18 @@ class Writer(Session):
 
     def _acquire(self, wait: float) -> None:
         try:
-            if self._lease.acquire(now()):
+            if self._lease.acquire(now(), brief=self._brief is not None):
                 return
-            with contextlib.nullcontext() if self._brief is None else self._lease.waiting():
+            waiting: contextlib.AbstractContextManager[Callable[[], None]]
+            waiting = contextlib.nullcontext(lambda: None)
+            if self._brief is not None:
+                waiting = self._lease.waiting()
+            with waiting as show:
                 deadline = time.monotonic() + wait
                 while time.monotonic() < deadline:
+                    show()
                     time.sleep(0.05)
-                    if self._lease.acquire(now()):
+                    if self._lease.acquire(now(), brief=self._brief is not None):
                         return
         except OSError as error:
             self.read_only = f"the store cannot be locked ({error.strerror})"
@@ -276,18 +283,24 @@ class Writer(Session):
         finally:
             if self._brief is not None:
                 self._lease.release()
+                if self.holder:  # another's now, which the next time need not be
+                    self.read_only, self.holder = None, ""
 
     def _catch_up(self, bodies: Sequence[Body]) -> None:
         """Take in what others saved since this was read.
 
         A verdict names what it is about. An artifact and a proposal are about what stood when
-        they were made, so they are refused where that may have changed.
+        they were made, so they are refused where that may have changed; so is a verdict on a gate
+        that a person may have overridden since.
         """
         before = self._loaded.commit
         if self._git.ref(SESSIONS + self.id) == before:
             return
         self._reread()
-        about = any(isinstance(body, ArtifactSet | ProposalMade) for body in bodies)
+        gates = [body.verdict.gate for body in bodies if isinstance(body, VerdictGiven)]
+        about = any(isinstance(body, ArtifactSet | ProposalMade) for body in bodies) or any(
+            v.kind is VerdictKind.OVERRIDDEN for v in self._loaded.state.verdicts if v.gate in gates
+        )
         if about and self._loaded.commit != before:
             raise StoreError(
                 f"{self.id} was changed by someone else meanwhile",

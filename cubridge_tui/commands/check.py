@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from cubridge_tui.console import say, show, show_json
-from cubridge_tui.headless import actor_of, add_agent, add_json, add_store, narrator, writing
+from cubridge_tui.headless import (
+    actor_of,
+    add_agent,
+    add_json,
+    add_store,
+    left_overridden,
+    narrator,
+    writing,
+)
 from cubridge_tui.headless_foreign import FAILED, asked_from, check_and_report, kernel_options
 
 
@@ -70,7 +78,7 @@ def _check_session(args: argparse.Namespace) -> int:
     from cubridge_tui.model.proofs import PROOFS, proof_lines
     from engine.service.adaptation import Adaptation
     from engine.service.bench import Bench
-    from engine.types import VerdictKind
+    from engine.types import Gate, VerdictKind
     from sessions.store import Store
 
     store = Store.open(args.store)
@@ -81,8 +89,11 @@ def _check_session(args: argparse.Namespace) -> int:
         writing(store, args.what, brief=True) as writer,
     ):
         work = Adaptation(bench, writer, actor_of(args))
-        for name, step in (("lifted", work.judge_lifted), ("target", work.judge_target)):
-            verdict = step()
+        for name, gate, step in (
+            ("lifted", Gate.G1, work.judge_lifted),
+            ("target", Gate.G2, work.judge_target),
+        ):
+            verdict = left_overridden(work, gate, args) or step()
             failed = failed or verdict.kind is VerdictKind.FAIL or verdict.unfinished
             say(f"{name:<9} {verdict.gate} {verdict.kind}  {verdict.reason}")
             for line in proof_lines(verdict.details):

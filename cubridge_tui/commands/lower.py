@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 
 from cubridge_tui.console import say, show_json, show_source
-from cubridge_tui.headless import actor_of, add_agent, add_json, add_store, narrator, writing
+from cubridge_tui.headless import (
+    actor_of,
+    add_agent,
+    add_json,
+    add_store,
+    left_overridden,
+    narrator,
+    writing,
+)
 
 FAILED = 1
 
@@ -24,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.service.adaptation import Adaptation
     from engine.service.bench import Bench
     from engine.service.inputs import check_kernel, check_spec
-    from engine.types import VerdictKind
+    from engine.types import Gate, VerdictKind
     from sessions.store import Store
 
     store = Store.open(args.store)
@@ -36,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         check_spec(work)
         check_kernel(work)
         lowering = work.lower()
-        verdict = work.judge_lowered(lowering)
+        verdict = left_overridden(work, Gate.G3, args) or work.judge_lowered(lowering)
         say(f"lowered   {verdict.gate} {verdict.kind}  {verdict.reason}")
         if args.out:
             Path(args.out).write_bytes(lowering.source)

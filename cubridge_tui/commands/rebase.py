@@ -48,8 +48,13 @@ def run(args: argparse.Namespace) -> int:
     ):
         newer = newer_kernel(writer.state, args.kernel)
         if is_same(writer.state, newer):
-            say(f"{writer.id} has this version of its kernel already: nothing to do")
-            return _finish(writer.id, writer.state, None, Stages(), 0, args)
+            rest = "" if args.accept else ": nothing to do"
+            say(f"{writer.id} has this version of its kernel already{rest}")
+            code = 0
+            if args.accept and not _accept(Adaptation(bench, writer, actor(), newer.package)):
+                say(f"  fix: `cubridge --session {writer.id}`: s goes on to the next gate")
+                code = FAILED
+            return _finish(writer.id, writer.state, None, Stages(), code, args)
         # The session's own package may be gone from the disk: its text is in the session.
         work = Adaptation(bench, writer, actor(), newer.package)
         made = plan_rebase(work, newer)
@@ -88,13 +93,16 @@ def _judge(work: Adaptation, made: Rebase, stages: Stages) -> int:
     return 0
 
 
-def _accept(work: Adaptation) -> None:
+def _accept(work: Adaptation) -> bool:
+    """Whether what the session holds is accepted now."""
     from engine.types import Level
 
     if work.state.level is Level.NONE:
         say("not accepted: " + ", ".join(f"{v.gate} {v.kind}" for v in work.state.verdicts))
-    elif not work.state.acceptance_is_current:
+        return False
+    if not work.state.acceptance_is_current:
         say(f"accepted, {work.accept().level}")
+    return True
 
 
 def _finish(

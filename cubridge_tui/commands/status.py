@@ -40,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
         say(f"no accepted kernels in {top}: `cubridge export SESSION FOLDER` writes one")
     for kernel in found:
         words = "STALE" if kernel.stale else "not all compared" if kernel.unknown else "current"
-        show(f"{kernel.folder.relative_to(top)}  {kernel.level}  {words}")
+        found_at = str(kernel.folder.relative_to(top))
+        show("  ".join([found_at, kernel.level, words] if kernel.level else [found_at, "unknown"]))
         for what, why in kernel.stale.items():
             show(f"  {what}: {why}")
         for what, why in kernel.unknown.items():

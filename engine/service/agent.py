@@ -18,7 +18,7 @@ from engine.service.llm_gates import ModelGates
 from engine.service.llm_sending import manual
 from engine.transfer.llm.loop import Attempt, try_answer
 from engine.transfer.llm.prompt import render
-from engine.types import Gate, Proposal, Stage
+from engine.types import Gate, Origin, Proposal, Stage
 from sessions.events import ProposalMade
 
 MAX_CHARACTERS = 200_000  # of an edit
@@ -55,7 +55,7 @@ def how_to_edit() -> str:
 
 def check_ready(work: Adaptation, *, anew: bool = False) -> None:
     """Raises `InputError` where nothing can be proposed, or not without undoing what a person did:
-    an acceptance, or, where the rules propose `anew`, decisions on hunks."""
+    an acceptance, or, where the rules propose `anew`, decisions on hunks and others' proposals."""
     state = work.state
     if not state.stage(Stage.LIFTED).artifacts:
         raise InputError("the session is not lifted yet", fix="in the app, s lifts the source")
@@ -67,6 +67,12 @@ def check_ready(work: Adaptation, *, anew: bool = False) -> None:
     if anew and decided:
         raise InputError(
             f"{len(decided)} hunks are decided on, which the rules' proposal would drop",
+            fix="in the app, D on the target proposes again, after asking",
+        )
+    written = [p.id for p in work.edits if p.origin is not Origin.RULES]
+    if anew and written:
+        raise InputError(
+            f"{', '.join(written)} would be dropped by the rules' proposal",
             fix="in the app, D on the target proposes again, after asking",
         )
     check_spec(work)

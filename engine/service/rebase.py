@@ -138,7 +138,7 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
 
     Raises:
         InputError: a kernel without the session's specialisation; a spec that changed; a proposal
-            that is stale, or written by hand or a model and not decided on yet.
+            that is stale; hunks not decided on yet where a person or a model wrote any.
         TransferError: no rule carries the spec to the new kernel.
     """
     options, proposals = work.options, work.edits
@@ -285,7 +285,8 @@ def _check_decided(work: Adaptation) -> None:
             f"the proposals of {work.session.id} are stale: {changed} changed since they were made",
             fix="propose again on the present kernel first (D in the app), or start a new session",
         )
-    by_hand = any(p.origin is not Origin.RULES for p in work.edits)
+    edited = any(d is not None and d.kind is DecisionKind.EDITED for _, _, d in work.hunks())
+    by_hand = edited or any(p.origin is not Origin.RULES for p in work.edits)
     open_ = [f"{p.id}/{h.id}" for p, h, decision in work.hunks() if decision is None]
     if by_hand and open_:
         raise InputError(

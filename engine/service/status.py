@@ -67,9 +67,12 @@ def repository_of(folder: Path) -> Path:
 def status_of(folder: Path, store: Store) -> Held:
     """What became of what the accepted kernel in `folder` was judged with.
 
-    Raises `InputError` for a `verdicts.json` that is none.
+    A `verdicts.json` that is none, such as another tool's, is unknown with its reason.
     """
-    data, judged = _read(folder / VERDICTS)
+    try:
+        data, judged = _read(folder / VERDICTS)
+    except CuBridgeError as error:
+        return Held(folder, "", unknown={VERDICTS: error.message})
     session = _session(store, judged)
     stale: dict[str, str] = {}
     unknown: dict[str, str] = {}
@@ -93,7 +96,7 @@ def _read(path: Path) -> tuple[Mapping[str, Any], Mapping[str, str]]:
     try:
         data = json.loads(read_file(path, "make it readable"))
         verdicts = [Verdict.from_json(v) for v in data["verdicts"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path} is no file of verdicts: {error}", fix="export the kernel again"
         ) from None
@@ -194,7 +197,9 @@ def _steps(
     if SPEC in stale:
         assert state.created is not None
         spec = shlex.quote(str(state.created.options["spec_path"]))
-        kernel = shlex.quote(str(session_kernel(state).folder))
+        kernel = ""  # gone from the disk, as `unknown` says
+        with contextlib.suppress(CuBridgeError):
+            kernel = shlex.quote(str(session_kernel(state).folder))
         return _anew(kernel, folder, spec)
     if SOURCE in stale:
         newer = state.hashes.get("kernel") != judged.get("kernel")

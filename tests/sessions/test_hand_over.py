@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from engine.errors import StoreError
-from engine.types import Gate, Stage
-from sessions.events import Note
+from engine.types import Gate, Stage, VerdictKind
+from sessions.events import Note, VerdictGiven
 from sessions.store import Store
 from tests.sessions.conftest import artifact_set, passed
 
@@ -47,6 +49,56 @@ def test_who_waits_gets_the_lease_at_rest_and_it_comes_back(store: Store, sessio
     assert store.load(session).state.notes == ("agent", "mine again")
 
 
+def test_who_lends_the_lease_gets_it_back_and_no_other_view_does(
+    store: Store, session: str
+) -> None:
+    with store.writer(session) as app, store.writer(session) as view:
+        with app._lease.waiting():
+            assert app.hand_over()
+        assert not view.take_over() and view.read_only is not None
+        store.writer(session, brief=True).append([Note("agent")], actor="bot")
+        assert not view.take_over()
+        assert app.take_over() and not view.take_over()
+        with app._lease.waiting():
+            assert app.hand_over()
+        app.close()  # it wants it no more
+        assert view.take_over()
+
+
+def test_a_gate_that_was_overridden_meanwhile_is_not_judged_anew(
+    store: Store, session: str
+) -> None:
+    lifted, artifact = artifact_set(Stage.LIFTED, "lifted")
+    given = passed(Gate.G1, "lifted")
+    mine = replace(given.verdict, kind=VerdictKind.OVERRIDDEN, reason="I know", by="ana")
+    with store.writer(session) as app:
+        app.append([lifted], [artifact.data], actor="ana")
+    brief = store.writer(session, brief=True)
+    with store.writer(session) as app:
+        app.append([VerdictGiven(mine)], actor="ana")
+    with pytest.raises(StoreError, match="by someone else meanwhile"):
+        brief.append([given], actor="bot")
+    assert store.load(session).state.verdict(Gate.G1) == mine
+
+
+def test_two_that_look_whether_it_is_awaited_do_not_see_each_other(
+    store: Store, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.writer(session) as app, app._lease.waiting(), app._lease.waiting():
+        assert app.awaited
+    with store.writer(session) as app:
+        seen: list[bool] = []
+        flock = fcntl.flock
+
+        def while_another_looks(fd: int, how: int) -> None:
+            flock(fd, how)
+            monkeypatch.setattr(fcntl, "flock", flock)
+            seen.append(app.awaited)
+
+        monkeypatch.setattr(fcntl, "flock", while_another_looks)
+        assert not app.awaited and seen == [False]
+
+
 def test_what_cannot_be_saved_yet_keeps_the_lease(
     store: Store, session: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +127,7 @@ def test_a_brief_writer_adds_verdicts_behind_what_others_saved_and_no_artifacts(
         app.append([Note("meanwhile")], actor="ana")
         with pytest.raises(StoreError, match="writes it"):
             brief.append([passed(Gate.G1, "lifted")], actor="bot")
+    brief.append([Note("free again")], actor="bot")
     brief = store.writer(session, brief=True)
     with store.writer(session) as app:
         app.append([Note("meanwhile")], actor="ana")
@@ -83,4 +136,7 @@ def test_a_brief_writer_adds_verdicts_behind_what_others_saved_and_no_artifacts(
         brief.append([other], [made.data], actor="bot")
     brief.append([passed(Gate.G1, "lifted")], actor="bot")
     state = store.load(session).state
-    assert state.notes == ("meanwhile", "meanwhile") and state.verdict(Gate.G1) is not None
+    assert (
+        state.notes == ("meanwhile", "free again", "meanwhile")
+        and state.verdict(Gate.G1) is not None
+    )

@@ -9,6 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,14 @@ from engine.service.agent import agent_actor, check_ready
 from engine.service.bench import find_kernel, find_spec
 from engine.service.llm_gates import ModelGates
 from engine.service.options import choose_options
+from engine.service.person import propose_by_person
 from engine.service.work import Work
 from engine.spec.text import recipe_to_json
 from engine.transfer.llm.loop import Judgement, Reached
-from engine.types import Gate, Origin, Stage
+from engine.types import Gate, Level, Origin, Stage, VerdictKind
 from sessions.events import HunkDecided, Note, encode
 from sessions.store import Store
-from tests.cubridge_tui.made import ACTOR, PLAIN, TableChild, bench_of, placed
+from tests.cubridge_tui.made import ACTOR, PLAIN, TableChild, bench_of, placed, verdict_of
 from tests.cubridge_tui.screens.test_adaptation import Driver
 from tests.engine.transfer.llm.answers import id_of, line_of
 from tests.engine.transfer.recipes import VARIANTS
@@ -230,6 +232,40 @@ def test_an_agents_proposal_never_revokes_an_acceptance(tmp_path: Path) -> None:
         for anew in (False, True):
             with pytest.raises(InputError, match="accepted, which a proposal would revoke"):
                 check_ready(work, anew=anew)
+
+
+def test_the_rules_drop_no_proposal_that_waits_for_the_person(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store.git")
+    session = placed(store.path, Stage.LIFTED)
+    with bench_of(store) as bench, store.writer(session) as writer:
+        work = Adaptation(bench, writer, ACTOR)
+        work.propose_by_rules()
+        check_ready(work, anew=True)
+        text = work.text(Stage.LIFTED, "lifted.cuir")
+        propose_by_person(work, text.replace("gemm(o, p, sV", "sync()\n        gemm(o, p, sV"))
+        check_ready(work)
+        with pytest.raises(InputError, match="person-1 would be dropped"):
+            check_ready(work, anew=True)
+
+
+def test_an_agent_judges_no_override_of_the_person_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store.git"
+    session = placed(path)
+    monkeypatch.setattr("engine.service.bench.Bench", lambda store, progress: bench_of(store))
+    store = Store.open(path)
+    with bench_of(store) as bench, store.writer(session) as writer:
+        work = Adaptation(bench, writer, ACTOR)
+        for gate in (Gate.G2, Gate.G3):
+            found = verdict_of(work, gate, VerdictKind.PASS, "")
+            work.give(replace(found, kind=VerdictKind.OVERRIDDEN, reason="I know", by=ACTOR))
+        work.accept()
+    for command in ("check", "lower"):
+        assert main([command, session, "--agent", "x", "--json", "--store", str(path)]) == 0
+        assert f"I know (left as {ACTOR} overrode it)" in capsys.readouterr().out
+    state = store.load(session).state
+    assert state.level is Level.OVERRIDDEN and state.acceptance_is_current
 
 
 async def test_a_key_waits_for_whoever_was_let_write_and_is_about_what_is_seen(

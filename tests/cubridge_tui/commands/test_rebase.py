@@ -10,15 +10,16 @@ import pytest
 
 from cubridge_tui.cli import main
 from engine.build.toolchain import find_toolchain
-from engine.errors import MissingTool
+from engine.errors import InputError, MissingTool
 from engine.lift.package import with_source
 from engine.service import status
 from engine.service.adaptation import Adaptation
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.export import export_session
 from engine.service.inputs import session_kernel
+from engine.types import Gate, VerdictKind
 from sessions.store import Store
-from tests.cubridge_tui.made import ACTOR, bench_of, placed
+from tests.cubridge_tui.made import ACTOR, bench_of, placed, verdict_of
 
 KEEP = "return j < args.Nk;"
 
@@ -64,6 +65,21 @@ def test_the_same_version_is_left_as_it_is(
     assert main(["rebase", session]) == 0
     assert "nothing to do" in capsys.readouterr().err
     assert Store.open(tmp_path / "store.git").load(session).state.count == count
+
+
+def test_the_same_version_is_accepted_where_that_is_asked(
+    session: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store.open(tmp_path / "store.git")
+    assert main(["rebase", session, "--accept"]) == 0
+    assert "accepted, cpu-verified" in capsys.readouterr().err
+    assert store.load(session).state.acceptance_is_current
+    with Bench(store) as bench, store.writer(session, wait=5) as writer:
+        work = Adaptation(bench, writer, ACTOR)
+        work.give(verdict_of(work, Gate.G3, VerdictKind.FAIL, "made for a test"))
+    assert main(["rebase", session, "--accept"]) == 1
+    told = capsys.readouterr().err
+    assert "not accepted: " in told and "G3 fail" in told and f"--session {session}" in told
 
 
 def test_status_says_what_is_stale_and_what_to_type(
@@ -113,6 +129,17 @@ def test_status_says_what_is_stale_and_what_to_type(
     assert f"rebase {session} --accept" in out and f"export {session} {folder}" in out
     monkeypatch.setattr(status, "session_kernel", session_kernel)
 
+    # The spec changed, and the kernel is gone from the disk.
+    def gone(_: object) -> object:
+        raise InputError("it is not there")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(status, "session_kernel", gone)
+        patch.setattr(status, "read_spec", lambda _: b"")
+        code, row = told()
+    assert code == 1 and row["unknown"]["source"] == "it is not there"
+    assert "adapt --kernel KERNEL --spec " in row["steps"][0]
+
     # Without the session: the bundled kernel of its name, and the spec beside it.
     code = main(["status", str(repository), "--store", str(tmp_path / "other.git"), "--json"])
     row = json.loads(capsys.readouterr().out)["kernels"][0]
@@ -132,6 +159,11 @@ def test_what_is_no_repository_or_no_verdicts_is_said(
     assert "is no folder" in capsys.readouterr().err
     assert main(["status", str(tmp_path)]) == 0
     assert "no accepted kernels" in capsys.readouterr().err
-    (tmp_path / "verdicts.json").write_text("[]")
-    assert main(["status", str(tmp_path)]) == 2
-    assert "export the kernel again" in capsys.readouterr().err
+    # Another tool's file of that name hides no kernel beside it.
+    for name, text in (("a", "[]"), ("b", "[" * 9999)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "verdicts.json").write_text(text)
+    assert main(["status", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "a  unknown\n  verdicts.json not compared: " in out and "is no file of verdicts" in out
+    assert "b  unknown\n" in out

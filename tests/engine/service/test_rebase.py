@@ -171,6 +171,16 @@ def test_a_hunk_that_a_person_edited_is_carried_with_the_edit(
     assert "args.Nk + 0" in record_rebase(work, made).text(Stage.TARGET, "target.cuir")
 
 
+def test_beside_an_edited_hunk_none_is_left_undecided(
+    work: Adaptation, newer: Callable[[Rewrite], Rebase]
+) -> None:
+    hunk = work.edits[0].hunks[0]
+    edited = Decision(f"rules/{hunk.id}", DecisionKind.EDITED, "ana", replacement=hunk.after)
+    work.decide(edited)
+    with pytest.raises(InputError, match=f"{len(work.edits[0].hunks) - 1} hunks .* not decided on"):
+        newer(other("STAGES = 2", "STAGES = 3"))
+
+
 def test_what_cannot_be_rebased_is_said_before_anything_is_recorded(
     work: Adaptation, tmp_path: Path
 ) -> None:
