@@ -156,7 +156,9 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
     began = old
     if by_rules:
         began = parse_module(work.proposed_text(proposals[0]), f"{RULES}.cuir")
+    kept, ruled = old, began  # what the first proposal was made of
     names = renaming(old, new, [began, target])
+    given = [names]
     called = {a: b for f in old.functions if f.kind == "host" for a, b in names.of(f.name).items()}
     old, began, target = names(old), names(began), names(target)
     changes = diff(without_lambda_names(old), without_lambda_names(new)).edits
@@ -169,13 +171,14 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
     if by_rules:
         begins, steps, planned = _ruled(work, new)
         names = renaming(began, begins, [old, target])  # what the rules call their own
+        given.append(names)
         old, began, target = names(old), names(began), names(target)
         if not any(p.origin is Origin.MODEL for p in proposals):
             binding = planned
     decisions = [work.state.decision(proposals[0].id, h.id) for h in proposals[0].hunks]
     edited = any(d is not None and d.kind is DecisionKind.EDITED for d in decisions)
     if by_rules and len(proposals) == 1 and not edited:
-        kinds_of = known_edits(old, began, [d.kind if d else None for d in decisions])
+        kinds_of = known_edits(kept, ruled, [d.kind if d else None for d in decisions], given)
         reason = proposals[0].reason
         proposal = _proposal(new, begins, RULES, Origin.RULES, reason, steps)
         decided = carried(new, begins, proposal, kinds_of)
