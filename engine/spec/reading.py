@@ -133,9 +133,8 @@ def trace_once(
     found = {load.base for load in (reading.q, reading.k, reading.v)}
     if plain and {Name(name) for name in plain} != found:
         raise _varies(program, "q, k and v are not the first three inputs")
-    bases = (reading.q.base, reading.k.base)
-    names = frozenset(base.id for base in bases if isinstance(base, Name))
-    lines = lines_by_kind(expr, trace.lines, floats, names)
+    operands = frozenset((reading.q.base, reading.k.base))
+    lines = lines_by_kind(expr, trace.lines, floats, operands)
     for role, side in zip("qk", reading.sides, strict=True):
         lines[role] = lines_of(side, trace.lines)
     reading = _by_roles(program, reading, dims)
