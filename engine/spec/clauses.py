@@ -24,9 +24,9 @@ from engine.cuir.printer import print_expr
 from engine.scalar_algebra.canonical import polynomial
 from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.polynomial import Poly, to_expr
-from engine.scalar_algebra.rewrite import TRUE, contains, disjuncts, map_children
+from engine.scalar_algebra.rewrite import TRUE, contains, disjuncts, load_names, loads, map_children
 from engine.spec.build import is_reduction, value_of
-from engine.spec.factors import factors, product
+from engine.spec.factors import factors, is_row_sum, mentions, product
 from engine.spec.recipe import OUTPUT, Clause, Recipe
 
 Noted = Mapping[Expr, set[int]]
@@ -50,10 +50,10 @@ def lines_of(expr: Expr, noted: Noted) -> tuple[int, ...]:
 
 
 def lines_by_kind(
-    expr: Expr, noted: Noted, floats: frozenset[str], operands: frozenset[str]
+    expr: Expr, noted: Noted, floats: frozenset[str], operands: frozenset[Expr]
 ) -> dict[str, tuple[int, ...]]:
-    """The spec lines behind each kind of clause, from the traced output itself. `operands` are the
-    names of q and k."""
+    """The spec lines behind each kind of clause, from the traced output itself. `operands` are what
+    is loaded as q and k."""
     found: dict[str, set[int]] = {}
     holds: dict[Expr, bool] = {}
 
@@ -73,8 +73,7 @@ def lines_by_kind(
     def after(e: Expr) -> bool:
         """Whether it holds the second matmul: it reads q, k and v."""
         return has_weights(e) and any(
-            isinstance(p, Call) and p.fn == "sum_over" and len(_floats_read(p, floats)) > 2
-            for p in walk_expr(e)
+            is_row_sum(p) and len(floats & load_names(p)) > 2 for p in walk_expr(e)
         )
 
     seen: set[Expr] = set()
@@ -96,7 +95,7 @@ def lines_by_kind(
                     note("scale", part)
             case Call("tanh", _) if inner:
                 note("softcap", e)
-            case Call("sum_over", _) if inner and len(_floats_read(e, floats)) <= 2:
+            case Call("sum_over", _) if inner and len(floats & load_names(e)) <= 2:
                 note("normaliser", e)
             case Call(fn, _) if fn in _NORMALISERS and inner:
                 note("normaliser", e)
@@ -123,7 +122,7 @@ def lines_by_kind(
 
 def _adds_to_sum(expr: Binary) -> bool:
     """Whether one side is a sum over keys."""
-    return any(isinstance(e, Call) and e.fn == "sum_over" for e in (expr.left, expr.right))
+    return is_row_sum(expr.left) or is_row_sum(expr.right)
 
 
 def _each_once(expr: Expr, seen: set[Expr]) -> Iterator[Expr]:
@@ -135,23 +134,12 @@ def _each_once(expr: Expr, seen: set[Expr]) -> Iterator[Expr]:
         yield from _each_once(child, seen)
 
 
-def _floats_read(e: Expr, floats: frozenset[str]) -> frozenset[str]:
-    return floats & {
-        p.base.id for p in walk_expr(e) if isinstance(p, Index) and isinstance(p.base, Name)
-    }
-
-
-def _is_dot(e: Expr, operands: frozenset[str]) -> bool:
+def _is_dot(e: Expr, operands: frozenset[Expr]) -> bool:
     """A sum along both q and k."""
-    if not (isinstance(e, Call) and e.fn == "sum_over" and isinstance(e.args[0], Lambda)):
-        return False
-    (var,), body = e.args[0].params, e.args[0].body
-    along = {
-        p.base.id
-        for p in walk_expr(body)
-        if isinstance(p, Index) and isinstance(p.base, Name) and contains(p, Name(var))
-    }
-    return operands <= along
+    match e:
+        case Call("sum_over", (Lambda((var,), body), _)):
+            return operands <= {load.base for load in loads(body) if mentions(load, var)}
+    return False
 
 
 def _in_product(dot: Expr) -> Iterator[Expr]:
@@ -222,10 +210,9 @@ def _before(recipe: Recipe, lines: Lines) -> Iterator[Clause]:
         if made is None:
             continue
         name = next(i.name for i in recipe.inputs if i.role == role)
-        loads = [e for e in walk_expr(made) if isinstance(e, Index) and e.base == Name(name)]
         sums = [e for e in walk_expr(made) if is_reduction(e)]
-        inside = {load for s in sums for load in walk_expr(s)}
-        columns = {e.index for e in loads if e not in inside}
+        inside = {load for s in sums for load in loads(s)}
+        columns = {e.index for e in loads(made) if e.base == Name(name) and e not in inside}
         how = ["normalised over its columns"] * bool(sums) + ["rotated"] * (len(columns) > 1)
         found: dict[Expr, Expr] = {}
         short = _named_sums(made, found)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.cuir.nodes import Binary, Call, Expr, Lambda, Name, Num, Select, Unary, walk_expr
-from engine.scalar_algebra.rewrite import FALSE, TRUE, map_children, rename
+from engine.scalar_algebra.rewrite import FALSE, TRUE, contains, map_children, rename
 from engine.spec import build
 from engine.spec.build import is_reduction, value_of
 
@@ -41,7 +41,7 @@ def is_zero(expr: Expr) -> bool:
 
 
 def mentions(expr: Expr, name: str) -> bool:
-    return any(e == Name(name) for e in walk_expr(expr))
+    return contains(expr, Name(name))
 
 
 def has_reduction(expr: Expr) -> bool:

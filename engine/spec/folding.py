@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.cuir.nodes import Call, Expr, Index, Name, Num, walk_expr
+from engine.scalar_algebra.rewrite import contains
 from engine.spec import build
 from engine.spec.symbolic import Sym
 
@@ -106,7 +107,7 @@ def folded(trace: Trace, tensor: torch.Tensor, sym: Sym, line: int | None, *, me
         return sym
     probes = tuple(build.probe(n) for n in range(len(sym.shape)))
     expr = sym.read(probes)
-    dims = tuple(n for n, probe in enumerate(probes) if _mentions(expr, probe))
+    dims = tuple(n for n, probe in enumerate(probes) if contains(expr, probe))
     if not dims or isinstance(expr, Index):
         return sym
     value = tensor.detach()
@@ -151,7 +152,3 @@ def _better(trace: Trace, expr: Expr, rank: int) -> bool:
         if isinstance(e, Index) and isinstance(e.base, Name) and e.base.id in trace.leaves
     ]  # fmt: skip
     return rank <= max(read, default=0)
-
-
-def _mentions(expr: Expr, name: Expr) -> bool:
-    return any(e == name for e in walk_expr(expr))

@@ -152,13 +152,13 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
     `rounded`: q and k, where something happens to them before their product, go into it in their
     own type, as kernels have them; what else is said is of float64 alone.
     """
-    q, k, v = (canonical_layout(recipe, role, inputs).to(torch.float64) for role in ("q", "k", "v"))
-    env = environment(recipe, inputs, q, k, v)
-    made = {role: operand(recipe, role, inputs, env) for role in ("q", "k")}
+    given = {role: canonical_layout(recipe, role, inputs) for role in ("q", "k", "v")}
+    env = environment(recipe, inputs, **given)
+    q, k = (operand(recipe, role, inputs, env) for role in ("q", "k"))
+    v = given["v"].to(torch.float64)
     if rounded:
-        own = {role: canonical_layout(recipe, role, inputs).dtype for role in made}
-        made = {role: value.to(own[role]).to(torch.float64) for role, value in made.items()}
-    q, k = made["q"], made["k"]
+        q = q.to(given["q"].dtype).to(torch.float64)
+        k = k.to(given["k"].dtype).to(torch.float64)
     head = _broadcast(evaluate(recipe.kv_head, {**env, "h": torch.arange(q.size(1))}), (q.size(1),))
     head = head.to(torch.int64)
     k, v = k[:, head], v[:, head]
@@ -180,8 +180,7 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
     weights = weights.masked_fill(~keep, 0.0)
     o = _kept_sum(weights, keep, v)
     if recipe.changes_output:
-        own = {n: e for n, e in env.items() if n not in ("j", "x")}
-        value = evaluate(recipe.output, {**own, "o": o, "d": torch.arange(o.size(-1))})
+        value = evaluate(recipe.output, {**_own(env), "o": o, "d": torch.arange(o.size(-1))})
         o = _broadcast(value, tuple(o.shape)).to(torch.float64)
     return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
 
@@ -229,9 +228,14 @@ def _with_sink(recipe: Recipe, env: Mapping[str, Any], masked: torch.Tensor) -> 
     """Masked scores [B, Hq, Nq, Nk], the sink as one more column behind them."""
     if recipe.sink is None:
         return masked
-    value = evaluate(recipe.sink, {n: e for n, e in env.items() if n not in ("j", "x")})
+    value = evaluate(recipe.sink, _own(env))
     column = _broadcast(value, (*masked.shape[:-1], 1)).to(torch.float64)
     return torch.cat([masked, column], -1)
+
+
+def _own(env: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row knows without its keys."""
+    return {n: e for n, e in env.items() if n not in ("j", "x")}
 
 
 def environment(

@@ -16,7 +16,7 @@ import torch
 
 from engine.cuir.nodes import Binary, Call, Expr, Index, Lambda, Name, walk_expr
 from engine.cuir.scalar import evaluate
-from engine.scalar_algebra.rewrite import map_children, rename, substitute
+from engine.scalar_algebra.rewrite import load_names, map_children, rename, substitute
 from engine.spec.build import is_reduction
 from engine.spec.factors import Factor, factors, has_reduction, mentions, product
 from engine.spec.weights import LLM, NotAttention
@@ -71,7 +71,7 @@ def _is_scalar(factor: Factor, var: str) -> bool:
 def _sides(body: Expr, j: str, floats: frozenset[str]) -> Iterator[tuple[Factor, bool]]:
     """The factors of a product, each with whether it belongs to the key."""
     match body:
-        case Binary("*", left, right) if all(any(_float_loads(e, floats)) for e in (left, right)):
+        case Binary("*", left, right) if all(load_names(e) & floats for e in (left, right)):
             if mentions(left, j) != mentions(right, j):
                 for side in (left, right):
                     yield from ((f, mentions(side, j)) for f in factors(side))
@@ -109,16 +109,12 @@ def sides_of(
     item: Product, outputs: tuple[str, ...], j: str, floats: frozenset[str]
 ) -> tuple[Side, Side]:
     """q's side and k's side of a product. Raises `NotAttention`."""
-    shared = _bases(item.q, floats) & _bases(item.k, floats)
+    shared = floats & load_names(item.q) & load_names(item.k)
     rows = frozenset(outputs) - {j}
     return (
         _side("q", item.q, item.var, floats - shared, rows),
         _side("k", item.k, item.var, floats - shared, rows | {j}),
     )
-
-
-def _bases(expr: Expr, floats: frozenset[str]) -> frozenset[str]:
-    return frozenset(e.base.id for e in _float_loads(expr, floats) if isinstance(e.base, Name))
 
 
 def _side(role: str, expr: Expr, var: str, floats: frozenset[str], rows: frozenset[str]) -> Side:

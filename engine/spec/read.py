@@ -40,7 +40,7 @@ from engine.spec.reading import (
     role_names,
     roles_by_name,
 )
-from engine.spec.recipe import OUTPUT, Input, Recipe
+from engine.spec.recipe import Input, Recipe
 from engine.spec.refusals import unread_op
 from engine.spec.row_sums import base_and_order
 from engine.spec.sizes import CHECK_SIZES, Domain
@@ -218,8 +218,8 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
     made_q, made_k = (
         None if e is None else with_forms(e, forms) for e in (read.made_q, read.made_k)
     )
-    read_by = (keep, score, sink or OUTPUT, output, kv_head, made_q or OUTPUT, made_k or OUTPUT)
-    used = frozenset().union(*map(load_names, read_by))
+    read_by = (keep, score, sink, output, kv_head, made_q, made_k)
+    used = frozenset().union(*(load_names(e) for e in read_by if e is not None))
     return Recipe(
         source=program.source.kind,
         inputs=(*_inputs(program, read), *(t for t in tables if t.name in used)),
@@ -246,10 +246,11 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
 
 def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form], list[Input]]:
     """Closed forms of constant tables, where wanted, and an input for each table without one."""
-    parts = [read.score, read.keep, read.after, read.kv_head, *read.late_masks]
-    parts += [read.sink] if read.sink is not None else []
-    parts += [e for e in (read.made_q, read.made_k) if e is not None]
-    names = sorted(frozenset().union(*(load_names(e) for e in parts)))
+    parts = (
+        read.score, read.keep, read.sink, read.after, read.kv_head, read.made_q, read.made_k,
+        *read.late_masks,
+    )  # fmt: skip
+    names = sorted(frozenset().union(*(load_names(e) for e in parts if e is not None)))
     sizes = read.sizes
     forms: dict[str, Form] = {}
     inputs: list[Input] = []

@@ -133,9 +133,8 @@ def trace_once(
     found = {load.base for load in (reading.q, reading.k, reading.v)}
     if plain and {Name(name) for name in plain} != found:
         raise _varies(program, "q, k and v are not the first three inputs")
-    bases = (reading.q.base, reading.k.base)
-    names = frozenset(base.id for base in bases if isinstance(base, Name))
-    lines = lines_by_kind(expr, trace.lines, floats, names)
+    operands = frozenset((reading.q.base, reading.k.base))
+    lines = lines_by_kind(expr, trace.lines, floats, operands)
     for role, side in zip("qk", reading.sides, strict=True):
         lines[role] = lines_of(side, trace.lines)
     reading = _by_roles(program, reading, dims)
@@ -216,8 +215,8 @@ def explain(program: Program, trace: Trace, problem: NotAttention, whole: Expr) 
                 return trace.error(reason.words, leaf.line, reason.fix)
     known = None if isinstance(problem, Unprepared) else reason_of(whole, trace.floats)
     reason = known or Reason(problem.message, problem.fix, about)
-    lines = sorted({n for e in walk_expr(reason.part or about) for n in trace.lines.get(e, ())})
-    return trace.error(reason.words, lines[-1] if lines else program.source.line, reason.fix)
+    lines = lines_of(reason.part or about, trace.lines) or (program.source.line,)
+    return trace.error(reason.words, lines[-1], reason.fix)
 
 
 def role_sizes(program: Program, reading: Reading, dims: Mapping[str, int]) -> dict[str, int]:
@@ -312,10 +311,7 @@ def read_all(
         if (
             (other.q.base, other.k.base, other.v.base, other.output)
             != (first.q.base, first.k.base, first.v.base, first.output)
-            or (other.weight is None) != (first.weight is None)
-            or (other.made_q is None) != (first.made_q is None)
-            or (other.made_k is None) != (first.made_k is None)
-            or (other.sink is None) != (first.sink is None)
+            or _lacking(other) != _lacking(first)
             or len(other.late_masks) != len(first.late_masks)
         ):
             raise _varies(program, "the spec computes something else at another size")
@@ -333,10 +329,10 @@ def read_all(
                 program, f"in the {part}, {problem}, which is no known form of them"
             ) from None
 
-    weights = [r.weight for r in readings if r.weight is not None]
-    queries = [r.made_q for r in readings if r.made_q is not None]
-    keys = [r.made_k for r in readings if r.made_k is not None]
-    sinks = [r.sink for r in readings if r.sink is not None]
+    def any_one(part: str, forms: list[Expr | None]) -> Expr | None:
+        there = [form for form in forms if form is not None]
+        return one(part, there) if there else None
+
     return Read(
         traced,
         tuple(sizes),
@@ -344,13 +340,19 @@ def read_all(
         one("score", [r.score for r in readings]),
         one("mask", [r.keep for r in readings]),
         tuple(one("mask", list(c)) for c in zip(*(r.late_masks for r in readings), strict=True)),
-        one("weight", weights) if len(weights) == len(readings) else None,
-        one("sink", sinks) if len(sinks) == len(readings) else None,
+        any_one("weight", [r.weight for r in readings]),
+        any_one("sink", [r.sink for r in readings]),
         one("output", [r.after for r in readings]),
         one("head of k and v", [r.kv_head for r in readings]),
-        one("change of q", queries) if queries else None,
-        one("change of k", keys) if keys else None,
+        any_one("change of q", [r.made_q for r in readings]),
+        any_one("change of k", [r.made_k for r in readings]),
     )  # fmt: skip
+
+
+def _lacking(reading: Reading) -> tuple[bool, ...]:
+    """Which of the parts that not every spec has are none."""
+    parts = (reading.weight, reading.sink, reading.made_q, reading.made_k)
+    return tuple(part is None for part in parts)
 
 
 def _varies(program: Program, message: str) -> SpecError:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from engine.cuir.nodes import Call, Expr, Index, Lambda, Name, Select, walk_expr
+from engine.scalar_algebra.rewrite import load_names, loads
+from engine.spec.factors import mentions
 
 LLM = "write it outside the spec, or use --transfer llm"
 OPS = {
@@ -88,15 +90,10 @@ def _products(expr: Expr, floats: frozenset[str]) -> Iterator[Product]:
         match e:
             case Call("sum_over", (Lambda((var,), body), _)) if e not in seen:
                 seen.add(e)
-                loads = tuple(dict.fromkeys(x for x in _loads(body, floats) if _mentions(x, var)))
-                if len({_base(x) for x in loads}) > 1:
-                    yield Product(e, var, body, loads)
-
-
-def _loads(expr: Expr, names: frozenset[str]) -> Iterator[Index]:
-    for e in walk_expr(expr):
-        if isinstance(e, Index) and isinstance(e.base, Name) and e.base.id in names:
-            yield e
+                found = (x for x in loads(body) if _base(x) in floats and mentions(x, var))
+                product = Product(e, var, body, tuple(found))
+                if len(product.bases) > 1:
+                    yield product
 
 
 def _base(load: Index) -> str:
@@ -104,28 +101,19 @@ def _base(load: Index) -> str:
     return load.base.id
 
 
-def _mentions(expr: Expr, name: str) -> bool:
-    return any(e == Name(name) for e in walk_expr(expr))
-
-
-def _places(load: Index, var: str) -> tuple[Expr, ...]:
-    return tuple(e for e in load.index if _mentions(e, var))
-
-
 # --- q, k and v ----------------------------------------------------------------------------------
 
 
 def _paged(product: Product) -> Reason | None:
     for load in product.loads:
-        for e in load.index:
-            for inner in walk_expr(e):
-                if isinstance(inner, Index) and isinstance(inner.base, Name):
-                    return Reason(
-                        f"rows of {_base(load)} are gathered through {inner.base.id} (a paged "
-                        "cache, or a gather of keys)",
-                        "pass k and v as they are multiplied: gather them before the attention",
-                        load,
-                    )
+        through = [inner for e in load.index for inner in loads(e)]
+        if through:
+            return Reason(
+                f"rows of {_base(load)} are gathered through {_base(through[0])} (a paged cache, "
+                "or a gather of keys)",
+                "pass k and v as they are multiplied: gather them before the attention",
+                load,
+            )
     return None
 
 
@@ -135,11 +123,11 @@ def _joined(product: Product, columns: bool) -> Reason | None:
     for e in walk_expr(product.body):
         if not isinstance(e, Select):
             continue
-        sides = [{_base(x) for x in _loads(side, product.bases)} for side in (e.then, e.other)]
+        sides = [load_names(side) & product.bases for side in (e.then, e.other)]
         if not all(sides) or sides[0] & sides[1]:
             continue
         names = " and ".join(sorted(sides[0] | sides[1]))
-        if _mentions(e.cond, product.var) and columns:
+        if mentions(e.cond, product.var) and columns:
             what = f"q or k is joined from parts along the head dimension ({names})"
             return Reason(what, "join them before the attention, and pass the whole", e)
         return Reason(
@@ -199,7 +187,7 @@ def _mixed(scores: list[Product], found: list[Product]) -> Reason | None:
     """A sum over heads of scores."""
     for outer in found:
         inside = [p for p in scores if p is not outer and p.call in set(walk_expr(outer.body))]
-        if any(_mentions(x, outer.var) for p in inside for x in p.loads) and not any(
+        if any(mentions(x, outer.var) for p in inside for x in p.loads) and not any(
             isinstance(e, Call) and e.fn == "exp" for e in walk_expr(outer.body)
         ):
             return Reason(

@@ -30,7 +30,6 @@ from engine.spec.factors import (
     without_guards,
 )  # fmt: skip
 from engine.spec.prologue import (
-    COLUMN,
     Product,
     Side,
     by_key_head,
@@ -136,7 +135,7 @@ def _read_output(
         raise NotAttention(
             "the same input serves as two of q, k and v", "pass it as two inputs of the spec"
         )
-    place = _places(q, k, v, outputs, d, j, COLUMN, inputs)
+    place = _places(q, k, v, outputs, d, j, inputs)
     kv_head, v_head = _head(k, place), _head(v, place)
     if v_head != kv_head:
         raise NotAttention("k and v use different heads for the same query head", LLM)
@@ -148,9 +147,7 @@ def _read_output(
     rest: list[Factor] = []
     for factor in weights:
         match factor.base:
-            case Select(cond, Num(1), Num(0)) if not factor.inverse and not _has_product(
-                cond, j, floats
-            ):
+            case Select(cond, Num(1), Num(0)) if not (factor.inverse or products(cond, j, floats)):
                 masks.append(placed(cond))
             case _:
                 rest.append(factor)
@@ -248,10 +245,6 @@ def _value_load(
 # --- the first matmul ----------------------------------------------------------------------------
 
 
-def _has_product(expr: Expr, j: str, floats: frozenset[str]) -> bool:
-    return bool(products(expr, j, floats))
-
-
 def _operands(
     found: list[Product], outputs: tuple[str, ...], j: str, floats: frozenset[str]
 ) -> tuple[Side, Side]:
@@ -279,14 +272,10 @@ def _with_x(value: Expr, j: str, floats: frozenset[str]) -> Expr:
 
 
 def _places(
-    q: Index, k: Index, v: Index, outputs: tuple[str, ...], d: str, j: str, channel: str,
+    q: Index, k: Index, v: Index, outputs: tuple[str, ...], d: str, j: str,
     inputs: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Expr]:  # fmt: skip
     """Output variables and the key variable as b, h, i, j."""
-    if Name(channel) not in q.index or Name(channel) not in k.index:
-        raise NotAttention(
-            "the product of q and k does not run over a head dimension of its own", LLM
-        )
     simple = [e.id for e in q.index if isinstance(e, Name) and e.id in outputs]
     alone = _only_one(q, outputs, d, inputs)
     shared = [o for o in simple if mentions(k, o) or mentions(v, o)]

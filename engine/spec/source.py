@@ -152,12 +152,12 @@ class _Reader:
         for parameter, default in zip(a.kwonlyargs, a.kw_defaults, strict=True):
             if default is not None:
                 defaults[parameter.arg] = default
-        annotations = [self.declared(p.annotation) for p in [*plain, *a.kwonlyargs]]
+        parameters = [*plain, *a.kwonlyargs]
+        annotations = [self.declared(p.annotation) for p in parameters]
         self.sizes = {d for found in annotations if found is not None for d in found[1]}
         tensors: list[TensorParameter] = []
         scalars: list[ScalarParameter] = []
-        for parameter in [*plain, *a.kwonlyargs]:
-            declared = self.declared(parameter.annotation)
+        for parameter, declared in zip(parameters, annotations, strict=True):
             if declared is not None:
                 if parameter.arg in defaults and parameter.arg not in self.options:
                     default = defaults[parameter.arg]
@@ -166,7 +166,7 @@ class _Reader:
                             f"tensor input {parameter.arg} may be None", parameter,
                             "a spec states one variant: remove the default, or the parameter",
                         )  # fmt: skip
-                name = self.free_name(parameter.arg, {p.arg for p in [*plain, *a.kwonlyargs]})
+                name = self.free_name(parameter.arg, {p.arg for p in parameters})
                 between = self.between(parameter) if declared[0] in ("i32", "i64") else None
                 tensors.append(
                     TensorParameter(name, *declared, parameter.lineno, parameter.arg, between)

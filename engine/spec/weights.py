@@ -16,6 +16,7 @@ from engine.spec.factors import (
     Factor,
     factors,
     has_reduction,
+    is_row_sum,
     mentions,
     over,
     split_mask,
@@ -75,8 +76,8 @@ def weights_of(inner: list[Factor], outer: list[Factor], j: str, keys: Expr) -> 
 def _row_total(divisor: Expr) -> tuple[Call, Expr | None] | None:
     """A sum over keys and what is added to it, which is the same for all keys."""
     parts = terms(divisor)
-    sums = [(sign, e) for sign, e in parts if isinstance(e, Call) and e.fn == "sum_over"]
-    others = [(sign, e) for sign, e in parts if (sign, e) not in sums]
+    sums = [(sign, e) for sign, e in parts if is_row_sum(e)]
+    others = [(sign, e) for sign, e in parts if not is_row_sum(e)]
     if len(sums) != 1 or sums[0][0] < 0:
         return None
     summed = sums[0][1]
