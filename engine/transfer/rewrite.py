@@ -21,9 +21,9 @@ from engine.cuir.nodes import (
     Return,
     Stmt,
     blocks,
-    children,
     rebuild,
 )  # fmt: skip
+from engine.cuir.nodes import free_names as free_names
 
 Block = tuple[Stmt, ...]
 
@@ -51,15 +51,6 @@ def substitute(expr: Expr, names: Mapping[str, Expr]) -> Expr:
         return None
 
     return map_expr(expr, change)
-
-
-def free_names(expr: Expr) -> frozenset[str]:
-    """Names that `expr` reads (calls' own names are not reads)."""
-    if isinstance(expr, Lambda):
-        return free_names(expr.body) - set(expr.params)
-    if isinstance(expr, Name):
-        return frozenset((expr.id,))
-    return frozenset().union(*(free_names(child) for child in children(expr)))
 
 
 def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from engine.cuir.facts import own_names
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -21,7 +22,6 @@ from engine.spec.recipe import Input, Recipe
 from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import map_function, stmt_reads, substitute
-from engine.transfer.rules.names import own_names
 
 
 def names_in(module: Module, found: Attention) -> set[str]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from engine.cuir.facts import own_names
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -61,7 +62,7 @@ from engine.transfer.rules.lists import (
     launches,
     view_of_lists,
 )
-from engine.transfer.rules.names import Fresh, own_names
+from engine.transfer.rules.names import Fresh
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.words import Words
 from engine.transfer.schedule import KEY, ROW

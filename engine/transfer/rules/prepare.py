@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from engine.cuir.facts import own_names
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -50,7 +51,7 @@ from engine.transfer.rewrite import (
 )
 from engine.transfer.rules.inputs import scalar_inputs, view_of
 from engine.transfer.rules.lists import launches
-from engine.transfer.rules.names import Fresh, own_names
+from engine.transfer.rules.names import Fresh
 from engine.transfer.rules.prepared import Prepared
 from engine.transfer.rules.rule import Case, Rule
 from engine.transfer.rules.words import Words
