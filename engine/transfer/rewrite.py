@@ -138,6 +138,20 @@ def map_statements(module: Module, name: str, change: Callable[[Stmt], Stmt]) ->
     return map_function(module, name, lambda f: replace(f, body=map_blocks(f.body, edit)))
 
 
+def put_before(module: Module, name: str, new: Callable[[Stmt], Block]) -> Module:
+    """In each statement list of one function, what `new` gives of a statement stands before it: of
+    the first one that it gives something of."""
+
+    def edit(stmts: Block) -> Block:
+        for position, stmt in enumerate(stmts):
+            made = new(stmt)
+            if made:
+                return (*stmts[:position], *made, *stmts[position:])
+        return stmts
+
+    return map_function(module, name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+
+
 def map_function(module: Module, name: str, change: Callable[[Function], Function]) -> Module:
     functions = tuple(change(f) if f.name == name else f for f in module.functions)
     return replace(module, functions=functions)

@@ -8,7 +8,7 @@ some heads; what all heads share, such as rotary cosines, it loads once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from engine.cuir.facts import own_names
@@ -40,12 +40,12 @@ from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
-    Block,
     free_names,
-    map_blocks,
     map_expr,
-    map_function,
+    map_statements,
     map_stmt_exprs,
+    put_before,
+    read_names,
     substitute,
     substitute_expr,
 )
@@ -357,7 +357,7 @@ def kernel_of(
     writer = _Writer(item, raw, view, extra, fresh, layout, b, h, row0)
     value = writer.value(made)
     inside = (*writer.loads, *writer.inside)
-    read = {n for s in (*writer.before, *inside) for n in _reads(s)}
+    read = read_names((*writer.before, *inside))
     body = block(
         """
         view = gmem[T](raw, args.B, heads, rows, D)
@@ -381,10 +381,6 @@ def kernel_of(
     return Function("kernel", item.kernel, (Param("args"),), ("T", "D"), options, body)
 
 
-def _reads(statement: Stmt) -> frozenset[str]:
-    return free_names(statement.value) if isinstance(statement, Assign) else frozenset()
-
-
 # --- the module ---------------------------------------------------------------------------------
 
 
@@ -396,22 +392,15 @@ def prepare(module: Module, case: Case) -> Module:
     for item in items:
         old, new = Attr(ARGS, found.fields[item.role]), Attr(ARGS, item.field)
         for name in (found.kernel, found.host):
-            module = map_function(
-                module,
-                name,
-                lambda f: replace(f, body=_instead(f.body, old, new)),  # noqa: B023
-            )
+            module = map_statements(module, name, _instead(old, new))
     fields = (*module.fields, *(Field(i.field, "tensor") for i in items))
     at = next(n for n, f in enumerate(module.functions) if f.name == found.kernel)
     functions = (*module.functions[:at], *kernels, *module.functions[at:])
     return _launched(replace(module, fields=fields, functions=functions), found, items)
 
 
-def _instead(body: Block, old: Expr, new: Expr) -> Block:
-    def change(e: Expr) -> Expr:
-        return substitute_expr(e, old, new)
-
-    return map_blocks(body, lambda stmts: tuple(map_stmt_exprs(s, change) for s in stmts))
+def _instead(old: Expr, new: Expr) -> Callable[[Stmt], Stmt]:
+    return lambda stmt: map_stmt_exprs(stmt, lambda e: substitute_expr(e, old, new))
 
 
 def _launched(module: Module, found: Attention, items: tuple[Prepared, ...]) -> Module:
@@ -431,12 +420,7 @@ def _launched(module: Module, found: Attention, items: tuple[Prepared, ...]) -> 
             t=32 * WARPS,
         )  # fmt: skip
     first = launches(host, found.kernel)[0][0]
-
-    def before(stmts: Block) -> Block:
-        at = next((n for n, s in enumerate(stmts) if s is first), None)
-        return stmts if at is None else (*stmts[:at], *new, *stmts[at:])
-
-    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, before)))
+    return put_before(module, host.name, lambda s: tuple(new) if s is first else ())
 
 
 def _title(case: Case) -> str:
