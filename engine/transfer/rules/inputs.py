@@ -46,14 +46,15 @@ def view_of(item: Input, columns: Expr | None = None) -> Assign:
     """The statement that makes a tensor input readable in a function; `columns` is what a row of
     the output has there."""
     own = {"D": columns, "Dv": columns} if columns is not None else {}
-    field, sizes = Attr(Name("args"), item.name), tuple(own.get(d) or _size(d) for d in item.dims)
+    field, sizes = Attr(Name("args"), item.name), tuple(own.get(d) or size_of(d) for d in item.dims)
     return assign(
         "view = gmem[element](field, *sizes)",
         view=item.name, element=_ELEMENTS.get(item.dtype, "i32"), field=field, sizes=sizes,
     )  # fmt: skip
 
 
-def _size(dim: str) -> Expr:
+def size_of(dim: str) -> Expr:
+    """How a function reads a dimension of an input."""
     return Num(int(dim)) if dim.isdigit() else Attr(Name("args"), dim)
 
 
