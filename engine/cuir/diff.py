@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.cuir.edits import FIELDS, SPEC, Diff, Edit, EditKind, index_of
-from engine.cuir.matching import Pairs, match_modules, shell, signature, with_blocks
+from engine.cuir.matching import Pairs, increasing, match_modules, shell, signature, with_blocks
 from engine.cuir.nodes import Function, Module, Path, Stmt, blocks, walk
 
 
@@ -56,7 +56,7 @@ class _Walker:
                 where = blocks_of.setdefault((before[:-1], after[:-1]), [])
                 where.append((index_of(before), index_of(after)))
         for (old_at, _), places in blocks_of.items():
-            stays |= {(*old_at, i) for i, _ in _increasing(sorted(places))}
+            stays |= {(*old_at, i) for i, _ in increasing(sorted(places))}
         return stays
 
     def same_block(self, old_at: Path, new_at: Path) -> bool:
@@ -95,7 +95,7 @@ class _Walker:
         old, new = self.old.fields, self.new.fields
         to = {f.name: j for j, f in enumerate(new)}
         common = [(i, to[f.name]) for i, f in enumerate(old) if f.name in to]
-        kept = dict(_increasing(common))
+        kept = dict(increasing(common))
         moved = {i: j for i, j in common if i not in kept}
         back = {j: i for i, j in common}
 
@@ -129,7 +129,7 @@ class _Walker:
             for j, f in enumerate(self.new.functions)
             if (f.name,) in self.back
         ]
-        kept = dict(_increasing(sorted(common)))
+        kept = dict(increasing(sorted(common)))
         at = 0
         for j, f in enumerate(self.new.functions):
             before = self.back.get((f.name,))
@@ -223,15 +223,6 @@ class _Walker:
                 continue
             for branch, inner in blocks(stmt):
                 self.moved_inside(inner, (*path, branch))
-
-
-def _increasing(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """A longest chain of pairs (sorted by their first) in which the seconds increase too."""
-    best: list[list[tuple[int, int]]] = []
-    for k, (_, j) in enumerate(places):
-        longest = max((c for c in best[:k] if c[-1][1] < j), key=len, default=[])
-        best.append([*longest, places[k]])
-    return max(best, key=len, default=[])
 
 
 def _prune(

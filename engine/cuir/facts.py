@@ -62,6 +62,17 @@ def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
     return ()
 
 
+def own_names(function: Function) -> set[str]:
+    """The names of a function's parameters, constants and variables."""
+    out = {p.name for p in function.params} | set(function.consts)
+    for stmt in statements(function):
+        if isinstance(stmt, Assign):
+            out.add(stmt.target)
+        elif isinstance(stmt, For):
+            out.add(stmt.var)
+    return out
+
+
 class Facts:
     """What is known of a module's functions without running them."""
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from operator import lt
+from typing import Any, TypeVar
 
 from engine.cuir.nodes import (
     Assign,
@@ -34,6 +35,7 @@ SAME = 0.4  # statements less similar than this are a deletion and an insertion,
 SAME_MOVED = 0.7  # across blocks there is no neighbourhood to trust, so the bar is higher
 
 Pairs = dict[Path, Path]
+Places = TypeVar("Places", bound=tuple[int, ...])  # of one statement, in several blocks
 
 
 def shell(stmt: Stmt) -> Stmt:
@@ -311,6 +313,15 @@ class _FunctionMatch:
     ) -> list[tuple[Path, Stmt]]:
         walked = walk_block(function.body, (function.name,))
         return [(path, stmt) for path, stmt in walked if path not in paired]
+
+
+def increasing(places: list[Places]) -> list[Places]:
+    """A longest chain of places (sorted by their first number) in which all numbers increase."""
+    best: list[list[Places]] = []
+    for place in places:
+        before = (chain for chain in best if all(map(lt, chain[-1], place)))
+        best.append([*max(before, key=len, default=[]), place])
+    return max(best, key=len, default=[])
 
 
 def _size(stmt: Stmt) -> int:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from engine.cuir.canonical import canonical_stmt
 from engine.cuir.edits import FIELDS
-from engine.cuir.matching import match_modules, shell, signature, with_blocks
+from engine.cuir.matching import increasing, match_modules, shell, signature, with_blocks
 from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks, walk_block
 
 Named = TypeVar("Named", Field, Function)
@@ -141,18 +141,15 @@ class _Merge:
         self, count: int, old_at: Path, their_at: Path, my_at: Path
     ) -> list[tuple[int, int, int]]:
         """The longest row of statements that all three blocks have in the same order."""
-        best: list[list[tuple[int, int, int]]] = []
+        places: list[tuple[int, int, int]] = []
         for i in range(count):
             b, c = self.to_theirs.get((*old_at, i)), self.to_mine.get((*old_at, i))
             if b is None or c is None or b[:-1] != their_at or c[:-1] != my_at:
                 continue
             j, k = b[-1], c[-1]
             assert isinstance(j, int) and isinstance(k, int)
-            before = max(
-                (row for row in best if row[-1][1] < j and row[-1][2] < k), key=len, default=[]
-            )
-            best.append([*before, (i, j, k)])
-        return max(best, key=len, default=[])
+            places.append((i, j, k))
+        return increasing(places)
 
 
 def _same(node: object) -> object:

@@ -351,3 +351,12 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
     yield expr
     for child in children(expr):
         yield from walk_expr(child)
+
+
+def free_names(expr: Expr) -> frozenset[str]:
+    """Names that `expr` reads (calls' own names are not reads)."""
+    if isinstance(expr, Lambda):
+        return free_names(expr.body) - set(expr.params)
+    if isinstance(expr, Name):
+        return frozenset((expr.id,))
+    return frozenset().union(*(free_names(child) for child in children(expr)))

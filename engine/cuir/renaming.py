@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.cuir.canonical import ARGS
+from engine.cuir.facts import own_expressions, own_names, statements
 from engine.cuir.matching import match_modules, with_blocks
 from engine.cuir.nodes import (
     Assign,
@@ -30,9 +31,9 @@ from engine.cuir.nodes import (
     Stmt,
     blocks,
     children,
+    free_names,
     rebuild,
     walk,
-    walk_block,
     walk_expr,
 )  # fmt: skip
 
@@ -125,7 +126,7 @@ def _votes(a: Any, b: Any) -> Iterator[tuple[str, str]]:
         case For(x), For(y):
             yield x, y
     if isinstance(a, Stmt):
-        mine, theirs = _exprs(a), _exprs(b)
+        mine, theirs = own_expressions(a), own_expressions(b)
     else:
         mine, theirs = children(a), children(b)
     if len(mine) == len(theirs):
@@ -133,73 +134,38 @@ def _votes(a: Any, b: Any) -> Iterator[tuple[str, str]]:
             yield from _votes(one, other)
 
 
-def _exprs(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions of a statement itself, not of those inside it."""
-    match stmt:
-        case Assign(_, value):
-            return (value,)
-        case Do(call):
-            return (call,)
-        case For(_, start, stop, step):
-            return (start, stop, step)
-        case If(cond):
-            return (cond,)
-        case Return(value) if value is not None:
-            return (value,)
-    return ()
-
-
 def _locals(function: Function) -> set[str]:
     """What the function names itself. The text of an opaque op is not understood, so names in it
     are not among them, nor are the host's compile-time names, which a specialisation binds."""
-    out = {p.name for p in function.params} | (
-        set(function.consts) if function.kind != "host" else set()
-    )
     held = {ARGS, *(function.consts if function.kind == "host" else ())}
-    for _, stmt in walk_block(function.body, ()):
-        match stmt:
-            case Assign(name, _) | For(name):
-                out.add(name)
-            case Opaque(_, reads, writes):
-                held |= {*reads, *writes}
-    return out - held
+    return own_names(function) - held - _opaque_names(function)
 
 
 def _names(function: Function) -> set[str]:
     """Every name of the function's text that means something outside of a lambda."""
-    out = {function.name, *(p.name for p in function.params), *function.consts}
-    for _, stmt in walk_block(function.body, ()):
-        match stmt:
-            case Assign(name, _) | For(name):
-                out.add(name)
-            case Opaque(_, reads, writes):
-                out |= {*reads, *writes}
+    out = {function.name} | own_names(function) | _opaque_names(function)
     for expr in _all_exprs(function):
-        out |= _free(expr) | {node.fn for node in walk_expr(expr) if isinstance(node, Call)}
+        out |= free_names(expr) | {node.fn for node in walk_expr(expr) if isinstance(node, Call)}
     return out
+
+
+def _opaque_names(function: Function) -> set[str]:
+    opaque = (stmt for stmt in statements(function) if isinstance(stmt, Opaque))
+    return {name for stmt in opaque for name in (*stmt.reads, *stmt.writes)}
 
 
 def _caught(function: Function) -> set[tuple[str, str]]:
     """Pairs of a name that a lambda reads from outside and a parameter of it: the first cannot be
     called like the second."""
     lambdas = [e for x in _all_exprs(function) for e in walk_expr(x) if isinstance(e, Lambda)]
-    return {(name, p) for made in lambdas for name in _free(made) for p in made.params}
+    return {(name, p) for made in lambdas for name in free_names(made) for p in made.params}
 
 
 def _all_exprs(function: Function) -> list[Expr]:
     found = [value for _, value in function.options]
-    for _, stmt in walk_block(function.body, ()):
-        found += _exprs(stmt)
+    for stmt in statements(function):
+        found += own_expressions(stmt)
     return found
-
-
-def _free(expr: Expr) -> set[str]:
-    match expr:
-        case Name(id):
-            return {id}
-        case Lambda(params, body):
-            return _free(body) - set(params)
-    return set().union(*map(_free, children(expr)))
 
 
 def _blanked(module: Module) -> Module:

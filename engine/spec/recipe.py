@@ -9,7 +9,8 @@ only), `b`, `h`, `i`, `j` (batch, query head, query row, key row), the sizes `B`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from engine.cuir.nodes import Expr, Name, walk_expr
@@ -92,6 +93,24 @@ class Recipe:
         """What is computed per element or per row."""
         parts = (self.q, self.k, self.score, self.keep, self.weight, self.sink, self.output)
         return tuple(part for part in parts if part is not None)
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Recipe:
+        """The recipe with `change` made to each of `expressions` and to the map of heads."""
+
+        def optional(expr: Expr | None) -> Expr | None:
+            return None if expr is None else change(expr)
+
+        return replace(
+            self,
+            q=optional(self.q),
+            k=optional(self.k),
+            score=change(self.score),
+            keep=change(self.keep),
+            weight=optional(self.weight),
+            kv_head=change(self.kv_head),
+            sink=optional(self.sink),
+            output=change(self.output),
+        )
 
     @property
     def returned_dims(self) -> tuple[str, ...]:

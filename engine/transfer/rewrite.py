@@ -21,9 +21,9 @@ from engine.cuir.nodes import (
     Return,
     Stmt,
     blocks,
-    children,
     rebuild,
 )  # fmt: skip
+from engine.cuir.nodes import free_names as free_names
 
 Block = tuple[Stmt, ...]
 
@@ -51,15 +51,6 @@ def substitute(expr: Expr, names: Mapping[str, Expr]) -> Expr:
         return None
 
     return map_expr(expr, change)
-
-
-def free_names(expr: Expr) -> frozenset[str]:
-    """Names that `expr` reads (calls' own names are not reads)."""
-    if isinstance(expr, Lambda):
-        return free_names(expr.body) - set(expr.params)
-    if isinstance(expr, Name):
-        return frozenset((expr.id,))
-    return frozenset().union(*(free_names(child) for child in children(expr)))
 
 
 def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
@@ -143,6 +134,20 @@ def map_statements(module: Module, name: str, change: Callable[[Stmt], Stmt]) ->
 
     def edit(stmts: Block) -> Block:
         return tuple(map(change, stmts))
+
+    return map_function(module, name, lambda f: replace(f, body=map_blocks(f.body, edit)))
+
+
+def put_before(module: Module, name: str, new: Callable[[Stmt], Block]) -> Module:
+    """In each statement list of one function, what `new` gives of a statement stands before it: of
+    the first one that it gives something of."""
+
+    def edit(stmts: Block) -> Block:
+        for position, stmt in enumerate(stmts):
+            made = new(stmt)
+            if made:
+                return (*stmts[:position], *made, *stmts[position:])
+        return stmts
 
     return map_function(module, name, lambda f: replace(f, body=map_blocks(f.body, edit)))
 

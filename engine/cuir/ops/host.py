@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op
 from engine.cuir.types import (
     DTypeValue,
@@ -15,18 +17,9 @@ from engine.cuir.types import (
 
 
 def _tensor_map(
-    context: RuleContext, dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type
-) -> Type:
-    return _map(dtype, field, dims, box, swizzle, ranged=False)
-
-
-def _row_map(
-    context: RuleContext, dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type
-) -> Type:
-    return _map(dtype, field, dims, box, swizzle, ranged=True)
-
-
-def _map(dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type, *, ranged: bool) -> Type:
+    context: RuleContext, dtype: Type, field: Type, dims: Type, box: Type, swizzle: Type,
+    *, ranged: bool = False,
+) -> Type:  # fmt: skip
     if not (isinstance(dtype, DTypeValue) and isinstance(field, FieldType)):
         return Unknown()
     if not (isinstance(dims, ListType) and isinstance(box, ListType)):
@@ -97,7 +90,7 @@ OPS = (
     ),
     op(
         "row_map[T: dtype](field: field, dims: list, *, box: coords, swizzle: int)", "host",
-        rule=_row_map, execute="host:tensor_map", who=Who.HOST,
+        rule=partial(_tensor_map, ranged=True), execute="host:tensor_map", who=Who.HOST,
         kind="row_map",
         lift="row_map<{T}, {rows}, {columns}>({field:tensor}, {dims...})"
             " -> row_map[{T}]({field}, [{dims...}], box=[{rows}, {columns}], swizzle=128)",

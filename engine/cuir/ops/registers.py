@@ -266,14 +266,18 @@ def _load_cols(context: RuleContext, layout: Type, tile: Type) -> Type:
     return _load_vector(context, "cols", layout, tile)
 
 
+def _of_matrix(name: str, tile: GmemTileType) -> None:
+    if tile.vector:
+        mismatch(
+            f"{name} takes rows of a matrix, and {tile.view.field} gives a vector: index all "
+            "but its last two dimensions"
+        )
+
+
 def _load_tile(context: RuleContext, layout: Type, tile: Type, column: Type) -> Type:
     if not isinstance(layout, LayoutValue) or not isinstance(tile, GmemTileType):
         return Unknown()
-    if tile.vector:
-        mismatch(
-            f"load_tile takes rows of a matrix, and {tile.view.field} gives a vector: index all "
-            "but its last two dimensions"
-        )
+    _of_matrix("load_tile", tile)
     made = layout.layout
     if made.role != "acc" or made.family.name == LINES:
         mismatch(f"load_tile fills an accumulator, not {made}", "layout_mismatch")
@@ -285,11 +289,7 @@ def _load_tile(context: RuleContext, layout: Type, tile: Type, column: Type) -> 
 def _load_lines(context: RuleContext, layout: Type, tile: Type, turn: Type) -> Type:
     if not isinstance(layout, LayoutValue) or not isinstance(tile, GmemTileType):
         return Unknown()
-    if tile.vector:
-        mismatch(
-            f"load_lines takes rows of a matrix, and {tile.view.field} gives a vector: index all "
-            "but its last two dimensions"
-        )
+    _of_matrix("load_lines", tile)
     made = layout.layout
     if made.role != "acc" or made.family.name != LINES:
         mismatch(f"load_lines fills whole rows ({LINES}), not {made}", "layout_mismatch")

@@ -43,24 +43,13 @@ def with_free_names(
                 return Index(Name(ours[id]), index)
         return expr
 
-    def optional(expr: Expr | None) -> Expr | None:
-        return None if expr is None else renamed(expr)
-
     changed = replace(
-        recipe,
+        recipe.mapped(renamed),
         inputs=tuple(
             replace(i, name=ours.get(i.name, i.name), dims=tuple(ours.get(d, d) for d in i.dims))
             if i.role == "extra"
             else i
             for i in recipe.inputs
         ),
-        q=optional(recipe.q),
-        k=optional(recipe.k),
-        score=renamed(recipe.score),
-        keep=renamed(recipe.keep),
-        weight=optional(recipe.weight),
-        kv_head=renamed(recipe.kv_head),
-        sink=optional(recipe.sink),
-        output=renamed(recipe.output),
     )
     return changed, {new: old for old, new in ours.items()}

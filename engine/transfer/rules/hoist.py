@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from engine.cuir.facts import own_names
 from engine.cuir.nodes import (
     Assign,
     Expr,
@@ -18,7 +19,7 @@ from engine.cuir.nodes import (
 from engine.transfer.match import block_at
 from engine.transfer.rewrite import free_names, stmt_exprs
 from engine.transfer.rules.inputs import is_view
-from engine.transfer.rules.names import Fresh, own_names
+from engine.transfer.rules.names import Fresh
 from engine.transfer.rules.sites import put_block
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from engine.cuir.facts import own_names
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -21,7 +22,6 @@ from engine.spec.recipe import Input, Recipe
 from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import map_function, stmt_reads, substitute
-from engine.transfer.rules.names import own_names
 
 
 def names_in(module: Module, found: Attention) -> set[str]:
@@ -46,14 +46,15 @@ def view_of(item: Input, columns: Expr | None = None) -> Assign:
     """The statement that makes a tensor input readable in a function; `columns` is what a row of
     the output has there."""
     own = {"D": columns, "Dv": columns} if columns is not None else {}
-    field, sizes = Attr(Name("args"), item.name), tuple(own.get(d) or _size(d) for d in item.dims)
+    field, sizes = Attr(Name("args"), item.name), tuple(own.get(d) or size_of(d) for d in item.dims)
     return assign(
         "view = gmem[element](field, *sizes)",
         view=item.name, element=_ELEMENTS.get(item.dtype, "i32"), field=field, sizes=sizes,
     )  # fmt: skip
 
 
-def _size(dim: str) -> Expr:
+def size_of(dim: str) -> Expr:
+    """How a function reads a dimension of an input."""
     return Num(int(dim)) if dim.isdigit() else Attr(Name("args"), dim)
 
 

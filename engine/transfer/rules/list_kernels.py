@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from engine.cuir.facts import own_names
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -37,8 +38,7 @@ from engine.transfer.ranges import Range, with_ranges
 from engine.transfer.rewrite import (
     Block,
     free_names,
-    map_blocks,
-    map_function,
+    put_before,
     stmt_reads,
     substitute,
 )
@@ -61,7 +61,7 @@ from engine.transfer.rules.lists import (
     launches,
     view_of_lists,
 )
-from engine.transfer.rules.names import Fresh, own_names
+from engine.transfer.rules.names import Fresh
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.words import Words
 from engine.transfer.schedule import KEY, ROW
@@ -345,13 +345,8 @@ def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
     if len(places) > 1:
         raise TransferError(f"{host.name} launches {found.kernel} in {len(places)} places")
     first = places[0][0]
-
-    def before(stmts: Block) -> Block:
-        at = next((n for n, s in enumerate(stmts) if s is first), None)
-        return stmts if at is None else (*stmts[:at], statement, *stmts[at:])
-
     module = replace(module, fields=fields)
-    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, before)))
+    return put_before(module, host.name, lambda s: (statement,) if s is first else ())
 
 
 LAUNCH = Rule(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from engine.cuir.nodes import Call, Do, Module, Name
+from engine.cuir.nodes import Call, Do, Module, Name, Stmt
 from engine.cuir.quote import stmt
 from engine.errors import TransferError
-from engine.transfer.rewrite import Block, map_blocks, map_function
+from engine.transfer.rewrite import Block, put_before
 from engine.transfer.rules.rule import Case, Rule
 
 
@@ -16,17 +14,13 @@ def in_base_two(module: Module, case: Case) -> Module:
     if "lse" not in case.found.fields:
         raise TransferError("the spec returns a log-sum-exp, and the kernel stores none")
 
-    def edit(stmts: Block) -> Block:
-        for position, one in enumerate(stmts):
-            match one:
-                case Do(Call("store_rows", (_, Name(lse)))):
-                    change = stmt("lse = map(lse, lambda x: x * LOG2E)", lse=lse)
-                    return (*stmts[:position], change, *stmts[position:])
-        return stmts
+    def change(one: Stmt) -> Block:
+        match one:
+            case Do(Call("store_rows", (_, Name(lse)))):
+                return (stmt("lse = map(lse, lambda x: x * LOG2E)", lse=lse),)
+        return ()
 
-    return map_function(
-        module, case.found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit))
-    )
+    return put_before(module, case.found.kernel, change)
 
 
 RULE = Rule(

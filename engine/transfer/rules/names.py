@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from engine.cuir.nodes import Assign, For, Function, Module, walk_block
+from engine.cuir.facts import own_names
+from engine.cuir.nodes import Function, Module
 from engine.cuir.ops import OPS
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS
 
@@ -86,14 +87,3 @@ def locals_for(module: Module, functions: Iterable[Function], more: Set[str]) ->
     taken = {f.name for f in module.functions} | {f.name for f in module.fields} | more
     taken |= {c for f in module.functions for c in f.consts} | {"args", "T"}
     return Fresh(taken.union(*map(own_names, functions)))
-
-
-def own_names(function: Function) -> set[str]:
-    """The names of a function's parameters, constants and variables."""
-    out = {p.name for p in function.params} | set(function.consts)
-    for _, stmt in walk_block(function.body, (function.name,)):
-        if isinstance(stmt, Assign):
-            out.add(stmt.target)
-        elif isinstance(stmt, For):
-            out.add(stmt.var)
-    return out

@@ -43,18 +43,7 @@ def with_rows_last(recipe: Recipe) -> tuple[Recipe, Mapping[str, tuple[str, ...]
         order = orders.get(item.name)
         return item if order is None else replace(item, dims=tuple(item.dims[n] for n in order))
 
-    changed = replace(
-        recipe,
-        inputs=tuple(map(of, recipe.inputs)),
-        score=moved(recipe.score),
-        keep=moved(recipe.keep),
-        kv_head=moved(recipe.kv_head),
-        weight=None if recipe.weight is None else moved(recipe.weight),
-        sink=None if recipe.sink is None else moved(recipe.sink),
-        output=moved(recipe.output),
-        q=None if recipe.q is None else moved(recipe.q),
-        k=None if recipe.k is None else moved(recipe.k),
-    )
+    changed = replace(recipe.mapped(moved), inputs=tuple(map(of, recipe.inputs)))
     return changed, {i.name: i.dims for i in recipe.inputs if i.name in orders}
 
 

@@ -6,12 +6,10 @@ itself is taken up in the accumulator's layout.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from engine.cuir.nodes import Assign, Binary, Call, Do, Expr, Module, Name, Stmt, walk_expr
 from engine.cuir.quote import expr, stmt
 from engine.transfer.match import block_at
-from engine.transfer.rewrite import Block, free_names, map_blocks, map_function, substitute
+from engine.transfer.rewrite import free_names, put_before, substitute
 from engine.transfer.rules.arithmetic import cheap
 from engine.transfer.rules.inputs import scalar_inputs
 from engine.transfer.rules.names import locals_for
@@ -55,13 +53,9 @@ def _change_elements(module: Module, case: Case, value: Expr) -> Module:
     else:
         change = stmt("o = map(o, lambda x: body)", o=found.accumulator, body=body)
 
-    def edit(stmts: Block) -> Block:
-        for position, one in enumerate(stmts):
-            if _stores(one, found.accumulator):
-                return (*stmts[:position], change, *stmts[position:])
-        return stmts
-
-    return map_function(module, found.kernel, lambda f: replace(f, body=map_blocks(f.body, edit)))
+    return put_before(
+        module, found.kernel, lambda one: (change,) if _stores(one, found.accumulator) else ()
+    )
 
 
 def _of_nothing(value: Expr, element: Name) -> Expr:

@@ -8,9 +8,10 @@ some heads; what all heads share, such as rotary cosines, it loads once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from engine.cuir.facts import own_names
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -39,18 +40,18 @@ from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.recipe import Input, Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
-    Block,
     free_names,
-    map_blocks,
     map_expr,
-    map_function,
+    map_statements,
     map_stmt_exprs,
+    put_before,
+    read_names,
     substitute,
     substitute_expr,
 )
-from engine.transfer.rules.inputs import scalar_inputs, view_of
+from engine.transfer.rules.inputs import scalar_inputs, size_of, view_of
 from engine.transfer.rules.lists import launches
-from engine.transfer.rules.names import Fresh, own_names
+from engine.transfer.rules.names import Fresh
 from engine.transfer.rules.prepared import Prepared
 from engine.transfer.rules.rule import Case, Rule
 from engine.transfer.rules.words import Words
@@ -79,12 +80,11 @@ class _Writer:
     inputs: Mapping[str, Input]
     fresh: Fresh
     layout: Expr
-    b: Name
     h: Name
     row0: Name
-    before: list[Stmt] = field(default_factory=list)
-    loads: list[Stmt] = field(default_factory=list)
-    inside: list[Stmt] = field(default_factory=list)
+    before: list[Assign] = field(default_factory=list)
+    loads: list[Assign] = field(default_factory=list)
+    inside: list[Assign] = field(default_factory=list)
     known: dict[Expr, Name] = field(default_factory=dict)
     tiles: set[str] = field(default_factory=set)  # the names of tiles
     rows: set[str] = field(default_factory=set)  # and of row vectors that were computed
@@ -92,7 +92,7 @@ class _Writer:
 
     def value(self, made: Expr) -> Name:
         """The tile of `made`, whose column is `dd`."""
-        return self.mapped(self.reduced(made), COLUMN, "ready")
+        return self.mapped(self.reduced(made), "ready")
 
     def reduced(self, e: Expr) -> Expr:
         """`e` with each sum or maximum over columns as a row vector, innermost first."""
@@ -116,7 +116,7 @@ class _Writer:
             other = Num(0.0) if add else Unary("-", Name("inf"))
             inside = expr("c < extent", c=Name(COLUMN), extent=extent)
             body = expr("body if inside else other", body=body, inside=inside, other=other)
-        tile = self.mapped(body, COLUMN, "terms")
+        tile = self.mapped(body, "terms")
         out = Name(self.fresh("total" if add else "most"))
         start = "zeros(rows)" if add else "fill(rows, -inf)"
         rows = Index(Name("row_of"), (self.layout,))
@@ -129,9 +129,9 @@ class _Writer:
         self.known[key] = out
         return out
 
-    def mapped(self, body: Expr, column: str, wanted: str) -> Name:
+    def mapped(self, body: Expr, wanted: str) -> Name:
         """A tile with an element of `body` for each row and column."""
-        body = map_expr(_paired(body, column), self.of_row)
+        body = map_expr(_paired(body), self.of_row)
         operands: dict[str, str] = {}  # the names of tiles and vectors, and of their elements
 
         def element(tile: Name) -> Name:
@@ -143,11 +143,11 @@ class _Writer:
                 case Name(id) if id in self.rows:
                     return element(node)
                 case Index(Name() as base, (*outer, last)):
-                    loaded = self.loaded(node, column)
+                    loaded = self.loaded(node)
                     if loaded is not None:
                         return element(loaded)
                     if last == PARTNER:
-                        beside = expr("c + 1 - 2 * floor_mod(c, 2)", c=Name(column))
+                        beside = expr("c + 1 - 2 * floor_mod(c, 2)", c=Name(COLUMN))
                         return Index(base, (*outer, beside))
             return None
 
@@ -158,8 +158,8 @@ class _Writer:
             raise TransferError(f"what {self.item.role} becomes does not read it")
         given = (*tiles, *vectors)
         read = free_names(body)
-        places = self.item.row in read or column in read
-        own = {self.item.row: Name("i"), column: Name("j")}
+        places = self.item.row in read or COLUMN in read
+        own = {self.item.row: Name("i"), COLUMN: Name("j")}
         params = (*(operands[n] for n in given), *(("i", "j") if places else ()))
         f = Lambda(params, substitute(body, own))
         at = (("at", Tuple((self.row0, Num(0)))),) if places else ()
@@ -200,23 +200,24 @@ class _Writer:
         loads = any(isinstance(e, Index) for e in walk_expr(node))
         return not loads and not free_names(node) & {self.item.row, COLUMN, "b", "h"}
 
-    def loaded(self, load: Index, column: str) -> Name | None:
+    def loaded(self, load: Index) -> Name | None:
         """The tile or vector with the elements of `load`; None where each is loaded by itself."""
         assert isinstance(load.base, Name)
         *outer, last = load.index
         if last == PARTNER:
-            plain = self.loaded(Index(load.base, (*outer, Name(column))), column)
+            plain = self.loaded(Index(load.base, (*outer, Name(COLUMN))))
             return None if plain is None else self.swapped(plain)
         row = Name(self.item.row)
         own = load.base.id == self.view
         item = self.raw if own else self.inputs[load.base.id]
-        shift = _shift(last, column)
-        bound = {self.item.row, column}
+        shift = _shift(last)
+        bound = {self.item.row, COLUMN}
         made: Call | None = None
         if shift is not None and len(outer) and outer[-1] == row and _free(outer[:-1], bound):
             if item.dtype in FLOATS:
                 tile = self.region(load.base, outer[:-1], self.row0)
-                columns = Name("D") if own else _size(item.dims[-1])
+                whole = own or item.dims[-1] == "D"
+                columns = Name("D") if whole else size_of(item.dims[-1])
                 made = call("load_lines[layout](tile, turn)", layout=self.layout, tile=tile,
                             turn=_turn(shift, columns))  # fmt: skip
         elif shift is not None and _free(outer, bound):
@@ -227,26 +228,25 @@ class _Writer:
                         tile=self.region(load.base, outer, self.row0))  # fmt: skip
         if made is None:
             return None
-        if made in self.known:
-            return self.known[made]
-        out = Name(self.fresh("row" if own else f"{load.base.id}_tile"))
-        self.elements[out.id] = self.fresh("x" if own else f"{load.base.id}_at")
-        statements = self.loads if self.h.id in free_names(made) else self.before
-        statements.append(Assign(out.id, made))
-        if made.fn == "load_lines":
-            self.tiles.add(out.id)
-        self.known[made] = out
-        return out
+        names = ("row", "x") if own else (f"{load.base.id}_tile", f"{load.base.id}_at")
+        inside = self.h.id in free_names(made)
+        return self.once(made, *names, inside=inside, tile=made.fn == "load_lines")
 
     def swapped(self, plain: Name) -> Name:
         made = call("swap_neighbours(tile)", tile=plain)
+        element = f"{self.elements[plain.id]}_beside"
+        inside = any(s.target == plain.id for s in self.loads)
+        return self.once(made, "swapped", element, inside=inside, tile=plain.id in self.tiles)
+
+    def once(self, made: Call, wanted: str, element: str, *, inside: bool, tile: bool) -> Name:
+        """The tile or vector that a call makes, which stands once: `inside` among the loads of one
+        head."""
         if made in self.known:
             return self.known[made]
-        out = Name(self.fresh("swapped"))
-        self.elements[out.id] = self.fresh(f"{self.elements[plain.id]}_beside")
-        inside = any(s.target == plain.id for s in self.loads if isinstance(s, Assign))
+        out = Name(self.fresh(wanted))
+        self.elements[out.id] = self.fresh(element)
         (self.loads if inside else self.before).append(Assign(out.id, made))
-        if plain.id in self.tiles:
+        if tile:
             self.tiles.add(out.id)
         self.known[made] = out
         return out
@@ -259,25 +259,25 @@ def _free(parts: list[Expr], names: set[str]) -> bool:
     return not any(free_names(e) & names for e in parts)
 
 
-def _shift(index: Expr, column: str) -> Expr | None:
+def _shift(index: Expr) -> Expr | None:
     """s where `index` is the column plus s."""
     match index:
-        case Name(id) if id == column:
+        case Name(id) if id == COLUMN:
             return Num(0)
-        case Binary("+", Name(id), s) if id == column and column not in free_names(s):
+        case Binary("+", Name(id), s) if id == COLUMN and COLUMN not in free_names(s):
             return s
-        case Binary("-", Name(id), s) if id == column and column not in free_names(s):
+        case Binary("-", Name(id), s) if id == COLUMN and COLUMN not in free_names(s):
             return Num(-s.value) if isinstance(s, Num) else Unary("-", s)
     return None
 
 
-def _paired(body: Expr, column: str) -> Expr:
+def _paired(body: Expr) -> Expr:
     """`body` where an element beside the column is read as that, in its pair of columns."""
 
     def change(node: Expr) -> Expr | None:
         match node:
             case Select(Compare("==", Call("floor_mod", (Name(id), Num(2))), Num(parity)) as cond,
-                        then, other) if id == column:  # fmt: skip
+                        then, other) if id == COLUMN:  # fmt: skip
                 return Select(cond, beside(then, int(parity)), beside(other, 1 - int(parity)))
         return None
 
@@ -286,10 +286,10 @@ def _paired(body: Expr, column: str) -> Expr:
 
         def moved(node: Expr) -> Expr | None:
             match node:
-                case Index(base, (*outer, last)) if free_names(last) == {column}:
-                    at = [evaluate(last, {column: n}) for n in range(parity, MOST, 2)]
+                case Index(base, (*outer, last)) if free_names(last) == {COLUMN}:
+                    at = [evaluate(last, {COLUMN: n}) for n in range(parity, MOST, 2)]
                     if at == list(range(parity, MOST, 2)):
-                        return Index(base, (*outer, Name(column)))
+                        return Index(base, (*outer, Name(COLUMN)))
                     if at == [n ^ 1 for n in range(parity, MOST, 2)]:
                         return Index(base, (*outer, PARTNER))
             return None
@@ -313,12 +313,6 @@ def _turn(shift: Expr, columns: Expr) -> Expr:
         case Num() | Unary("-", _), _:
             return Call("floor_mod", (shift, columns))
     return shift
-
-
-def _size(dim: str) -> Expr:
-    if dim == "D":
-        return Name("D")
-    return Num(int(dim)) if dim.isdigit() else Attr(ARGS, dim)
 
 
 def _canonical(made: Expr, raw: Input, view: str) -> Expr:
@@ -353,10 +347,10 @@ def kernel_of(
     made = _canonical(scalar_inputs(item.made, recipe), raw, view)
     own = {n: e for n, e in words.sizes.items() if n != "D"}
     made = substitute(made, {**own, "b": b, "h": h})
-    writer = _Writer(item, raw, view, extra, fresh, layout, b, h, row0)
+    writer = _Writer(item, raw, view, extra, fresh, layout, h, row0)
     value = writer.value(made)
     inside = (*writer.loads, *writer.inside)
-    read = {n for s in (*writer.before, *inside) for n in _reads(s)}
+    read = read_names((*writer.before, *inside))
     body = block(
         """
         view = gmem[T](raw, args.B, heads, rows, D)
@@ -380,10 +374,6 @@ def kernel_of(
     return Function("kernel", item.kernel, (Param("args"),), ("T", "D"), options, body)
 
 
-def _reads(statement: Stmt) -> frozenset[str]:
-    return free_names(statement.value) if isinstance(statement, Assign) else frozenset()
-
-
 # --- the module ---------------------------------------------------------------------------------
 
 
@@ -395,22 +385,15 @@ def prepare(module: Module, case: Case) -> Module:
     for item in items:
         old, new = Attr(ARGS, found.fields[item.role]), Attr(ARGS, item.field)
         for name in (found.kernel, found.host):
-            module = map_function(
-                module,
-                name,
-                lambda f: replace(f, body=_instead(f.body, old, new)),  # noqa: B023
-            )
+            module = map_statements(module, name, _instead(old, new))
     fields = (*module.fields, *(Field(i.field, "tensor") for i in items))
     at = next(n for n, f in enumerate(module.functions) if f.name == found.kernel)
     functions = (*module.functions[:at], *kernels, *module.functions[at:])
     return _launched(replace(module, fields=fields, functions=functions), found, items)
 
 
-def _instead(body: Block, old: Expr, new: Expr) -> Block:
-    def change(e: Expr) -> Expr:
-        return substitute_expr(e, old, new)
-
-    return map_blocks(body, lambda stmts: tuple(map_stmt_exprs(s, change) for s in stmts))
+def _instead(old: Expr, new: Expr) -> Callable[[Stmt], Stmt]:
+    return lambda stmt: map_stmt_exprs(stmt, lambda e: substitute_expr(e, old, new))
 
 
 def _launched(module: Module, found: Attention, items: tuple[Prepared, ...]) -> Module:
@@ -430,12 +413,7 @@ def _launched(module: Module, found: Attention, items: tuple[Prepared, ...]) -> 
             t=32 * WARPS,
         )  # fmt: skip
     first = launches(host, found.kernel)[0][0]
-
-    def before(stmts: Block) -> Block:
-        at = next((n for n, s in enumerate(stmts) if s is first), None)
-        return stmts if at is None else (*stmts[:at], *new, *stmts[at:])
-
-    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, before)))
+    return put_before(module, host.name, lambda s: tuple(new) if s is first else ())
 
 
 def _title(case: Case) -> str:

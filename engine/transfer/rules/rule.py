@@ -75,19 +75,25 @@ class Case:
 
     def reads(self, name: str) -> bool:
         """Whether the recipe reads a name anywhere."""
-        own = replace(self.recipe, score=self.rest or Num(0))
-        parts = (*own.expressions(), own.kv_head)
-        return any(n == Name(name) for e in parts for n in walk_expr(e))
+        return _reads(self._asked, name)
 
     def reads_inside(self, name: str) -> bool:
         """Whether what follows the product of q and k reads a name."""
-        own = replace(self.recipe, score=self.rest or Num(0), q=None, k=None)
-        parts = (*own.expressions(), own.kv_head)
-        return any(n == Name(name) for e in parts for n in walk_expr(e))
+        return _reads(replace(self._asked, q=None, k=None), name)
+
+    @property
+    def _asked(self) -> Recipe:
+        """The recipe with what is left of the score."""
+        return replace(self.recipe, score=self.rest or Num(0))
 
     def the_lists(self) -> Lists:
         assert self.lists is not None
         return self.lists
+
+
+def _reads(recipe: Recipe, name: str) -> bool:
+    parts = (*recipe.expressions(), recipe.kv_head)
+    return any(n == Name(name) for e in parts for n in walk_expr(e))
 
 
 @dataclass(frozen=True, slots=True)

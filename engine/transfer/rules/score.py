@@ -42,23 +42,25 @@ def _score(case: Case) -> tuple[Expr, Positive | None]:
 
 def _body(case: Case) -> Expr:
     """What is computed per element."""
-    score, capped = _score(case)
+    return _element(*_score(case))
+
+
+def _element(score: Expr, capped: Positive | None) -> Expr:
     return cheap(score) if capped is None else capped.value
 
 
 def _reason(case: Case) -> str:
     return (
         "the score is more than a positive multiple of q.k, so it is computed per element "
-        "before masking and the row maximum" + _how(_score(case)[0], _body(case))
+        "before masking and the row maximum" + _how(*_score(case))
     )
 
 
-def _how(score: Expr, body: Expr) -> str:
+def _how(score: Expr, capped: Positive | None) -> str:
     """The steps from the score's functions to the element's, where they are others."""
-    left = {e.fn for e in walk_expr(body) if isinstance(e, Call)}
+    left = {e.fn for e in walk_expr(_element(score, capped)) if isinstance(e, Call)}
     gone = {e.fn for e in walk_expr(score) if isinstance(e, Call)} - left
     steps = []
-    capped = positive_multiple(score)
     if capped is not None:
         half = f"{capped.factor / 2:g}"
         steps.append(

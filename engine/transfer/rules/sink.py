@@ -137,17 +137,11 @@ def add_sink(module: Module, case: Case) -> Module:
     return put_block(module, end.block, edited)
 
 
-def _reason(case: Case) -> str:
-    return (
-        "the spec's softmax sums over a term that no key has: it is added once, after the last key "
-        "tile, to what the rows are divided by and to the log-sum-exp"
-    )
-
-
 RULE = Rule(
     "sink",
     "Add the sink to the softmax's sum",
-    _reason,
+    "the spec's softmax sums over a term that no key has: it is added once, after the last key "
+    "tile, to what the rows are divided by and to the log-sum-exp",
     "sink",
     applies=lambda case: case.recipe.sink is not None,
     edit=add_sink,

@@ -28,7 +28,7 @@ from engine.cuir.quote import expr
 from engine.transfer import schedule as intervals
 from engine.transfer.extremes import spread
 from engine.transfer.match import Attention, base_name, tensor_maps
-from engine.transfer.rewrite import Block, map_blocks, map_function, substitute
+from engine.transfer.rewrite import Block, map_blocks, map_function, map_statements, substitute
 from engine.transfer.rules.lists import KEYS, ZERO, Area, Lists, with_view, word_of
 from engine.transfer.rules.mask import descends
 from engine.transfer.rules.names import locals_for
@@ -122,11 +122,8 @@ def leave_out(module: Module, case: Case) -> Module:
             body, _ = with_view(body, found, lists)
         return replace(function, params=params, body=body)
 
-    def on_host(body: Block) -> Block:
-        return tuple(_with_row_map(stmt, field) for stmt in body)
-
     module = map_function(module, kernel.name, in_kernel)
-    return map_function(module, host.name, lambda f: replace(f, body=map_blocks(f.body, on_host)))
+    return map_statements(module, host.name, lambda stmt: _with_row_map(stmt, field))
 
 
 def _with_row_map(stmt: Stmt, field: str) -> Stmt:
