@@ -26,7 +26,7 @@ from engine.cuir.nodes import (
 from engine.cuir.quote import expr
 from engine.errors import TransferError
 from engine.transfer.match import block_at
-from engine.transfer.rewrite import map_stmt_exprs, substitute
+from engine.transfer.rewrite import Block, map_stmt_exprs, substitute
 from engine.transfer.rules.inputs import scalar_inputs
 from engine.transfer.rules.names import locals_for
 from engine.transfer.rules.rule import Case, Rule
@@ -38,7 +38,7 @@ class Ending:
     """Where a kernel is done with a row's keys."""
 
     block: Path
-    inverse: int  # place of the statement that first reads the row's sum
+    inverse: int  # place of the statement that first reads the row's sum, with what was added to it
     lse: int  # place of `lse = map(top, sum, ...)`
     top: str
     sum: str
@@ -55,6 +55,10 @@ def ending_of(module: Module, case: Case) -> Ending:
         for _, stmt in statements
         if isinstance(stmt, Do) and stmt.call.fn == "store_rows"
     }
+    for _, stmt in reversed(statements):  # or is what the stored one is made of
+        match stmt:
+            case Assign(made, Call("map", (Name() as first, *_))) if Name(made) in stored:
+                stored.add(first)
     for path, stmt in statements:
         match stmt:
             case Assign(
@@ -65,15 +69,14 @@ def ending_of(module: Module, case: Case) -> Ending:
                     continue
                 at = path[-1]
                 assert isinstance(at, int)
-                before = block_at(module, path[:-1])[:at]
-                reads = [n for n, s in enumerate(before) if _maps(s, total)]
-                if not reads:
+                inverse = _first_read(block_at(module, path[:-1])[:at], total)
+                if inverse is None:
                     raise TransferError(
                         f"{found.kernel} has no `map` of the row sum `{total}` before the "
                         "log-sum-exp, and that is what a row is normalised by",
                         fix="compute that factor before the log-sum-exp in the kernel",
                     )
-                return Ending(path[:-1], min(reads), at, top, total, x, score)
+                return Ending(path[:-1], inverse, at, top, total, x, score)
     raise TransferError(
         "a sink is added where a kernel computes the log-sum-exp of its rows, and this one has no "
         "`map` of row maximum and row sum that is stored"
@@ -90,11 +93,16 @@ def _beside_logarithm(value: Expr, total: str) -> Expr | None:
     return None
 
 
-def _maps(stmt: object, vector: str) -> bool:
-    match stmt:
-        case Assign(_, Call("map", (Name(first), Lambda()))):
-            return first == vector
-    return False
+def _first_read(before: Block, total: str) -> int | None:
+    """The place of the first `map` of the row sum alone, or of the sum with more in it."""
+    sums = {total}
+    for place, stmt in enumerate(before):
+        match stmt:
+            case Assign(_, Call("map", (Name(first), Lambda()))) if first in sums:
+                return place
+            case Assign(made, Call("map", (Name(first), *_))) if first in sums:
+                sums.add(made)
+    return None
 
 
 def add_sink(module: Module, case: Case) -> Module:

@@ -101,6 +101,11 @@ VARIANTS = {
     "row_gate": recipe(
         extra=(Input("gate", "extra", "T", ("B", "Nq", "Hq")),), output="o * sigmoid(gate[b, i, h])"
     ),
+    "sink_and_row_gate": recipe(
+        extra=(Input("gate", "extra", "T", ("B", "Nq", "Hq")),),
+        sink="0.0",
+        output="o * sigmoid(gate[b, i, h])",
+    ),
     "scaled_sigmoid": recipe(
         "x * 0.125",
         extra=(Input("w", "extra", "f32", ("Hq", "D")),),
