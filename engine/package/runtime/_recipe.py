@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import math
 import operator
+from functools import reduce
 from typing import Any
 
 import torch
 
-from ._expr import BINARY, COMPARE, CONSTANTS, NotAnExpression, parsed
+from ._expr import BINARY, CONSTANTS, parsed, value_of
 
 _CASTS = {
     "float": torch.float64, "f32": torch.float64, "f16": torch.float64, "bf16": torch.float64,
@@ -45,36 +46,25 @@ def _tensor(value: Any) -> torch.Tensor:
 
 
 def _read(node: ast.expr, names: dict[str, Any]) -> Any:
+    """As `value_of`, where what it cannot do of tensors is done another way."""
     match node:
-        case ast.Constant(value=bool() | int() | float()):
-            return node.value
-        case ast.Name(id=name) if name in names:
-            return names[name]
         case ast.Subscript(value=ast.Name(id=name), slice=index) if name in names:
             places = index.elts if isinstance(index, ast.Tuple) else [index]
             at = [_tensor(_read(place, names)).long() for place in places]
             # A place outside is read only beside a pair that is not kept.
             held = zip(at, names[name].shape, strict=True)
             return names[name][tuple(place.clamp(0, size - 1) for place, size in held)]
-        case ast.UnaryOp(op=ast.USub()):
-            return -_read(node.operand, names)
         case ast.UnaryOp(op=ast.Not()):
             return ~_tensor(_read(node.operand, names)).bool()
-        case ast.BinOp() if type(node.op) in BINARY:
+        case ast.BinOp(op=ast.FloorDiv() | ast.Mod()):
             left, right = _read(node.left, names), _read(node.right, names)
-            whole = isinstance(node.op, ast.FloorDiv | ast.Mod)
-            if not whole or not any(isinstance(side, torch.Tensor) for side in (left, right)):
+            if not any(isinstance(side, torch.Tensor) for side in (left, right)):
                 return BINARY[type(node.op)](left, right)
             quotient = torch.div(_tensor(left), right, rounding_mode="trunc")  # as in C
             return quotient if isinstance(node.op, ast.FloorDiv) else left - quotient * right
-        case ast.Compare(ops=[op], comparators=[right]) if type(op) in COMPARE:
-            return COMPARE[type(op)](_read(node.left, names), _read(right, names))
         case ast.BoolOp():
             join = operator.and_ if isinstance(node.op, ast.And) else operator.or_
-            first, *others = (_tensor(_read(item, names)).bool() for item in node.values)
-            for value in others:
-                first = join(first, value)
-            return first
+            return reduce(join, (_tensor(_read(item, names)).bool() for item in node.values))
         case ast.IfExp():
             parts = (_tensor(_read(n, names)) for n in (node.test, node.body, node.orelse))
             return torch.where(*parts)
@@ -85,7 +75,7 @@ def _read(node: ast.expr, names: dict[str, Any]) -> Any:
             return (of.sum if name == "sum_over" else of.amax)(-1, keepdim=True)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _OF_TENSORS:
             return _OF_TENSORS[name](*(_tensor(_read(item, names)) for item in node.args))
-    raise NotAnExpression(f"{ast.unparse(node)} is no expression over {', '.join(sorted(names))}")
+    return value_of(node, names, _read)
 
 
 def _device(names: dict[str, Any]) -> torch.device:
