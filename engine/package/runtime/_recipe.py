@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -90,6 +91,16 @@ def _wide(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _places(
+    axes: Sequence[str], shape: Sequence[int], device: torch.device
+) -> dict[str, torch.Tensor]:
+    """The indices of a shape by their axis, each along its own."""
+    return {
+        name: torch.arange(size, device=device).reshape(*[1] * n, -1, *[1] * (len(shape) - n - 1))
+        for n, (name, size) in enumerate(zip(axes, shape, strict=True))
+    }
+
+
 class Recipe:
     """What the spec asks for, read from its code: the data's `recipe`."""
 
@@ -106,17 +117,14 @@ class Recipe:
         if self.said is None:
             return None
         q, k = (self._in_order(role, values).double() for role in "qk")
-        device = q.device
-        names: dict[str, Any] = {**sizes, **_wide(values)}
-        for place, (name, size) in enumerate(zip("bhij", (*q.shape[:3], k.shape[2]), strict=True)):
-            shape = [-1 if place == n else 1 for n in range(4)]
-            names[name] = torch.arange(size, device=device).reshape(shape)
-        heads = values_of(self.said["kv_head"], names).expand(1, q.shape[1], 1, 1).reshape(-1)
         pairs = (*q.shape[:3], k.shape[2])
-        keep = values_of(self.said["keep"], names).to(device).bool().expand(pairs)
+        given = {**sizes, **_wide(values)}
+        names = given | _places("bhij", pairs, q.device)
+        heads = values_of(self.said["kv_head"], names).expand(1, q.shape[1], 1, 1).reshape(-1)
+        keep = values_of(self.said["keep"], names).to(q.device).bool().expand(pairs)
         if not self.said["softmax"]:
             return keep.any(-1), None
-        q, k = (self._made(role, values, sizes, raw) for role, raw in (("q", q), ("k", k)))
+        q, k = (self._made(role, given, raw) for role, raw in (("q", q), ("k", k)))
         names["x"] = q @ k[:, heads.long()].mT
         score = values_of(self.said["score"], names).double().expand(pairs)
         masked = score.masked_fill(~keep, -torch.inf)
@@ -126,28 +134,25 @@ class Recipe:
             lse = torch.logaddexp(lse, sink[..., 0])
         return keep.any(-1), lse / math.log(2) if self.said["lse"] == "2" else lse
 
-    def _made(
-        self, role: str, values: dict[str, Any], sizes: dict[str, int], raw: torch.Tensor
-    ) -> torch.Tensor:
+    def _made(self, role: str, given: dict[str, Any], raw: torch.Tensor) -> torch.Tensor:
         """q or k [B, heads, rows, D] as it goes into the product."""
         assert self.said is not None
         text = self.said.get(role)
         if text is None:
             return raw
-        names: dict[str, Any] = {**sizes, **_wide(values)}
         axes = ("b", "h", "i" if role == "q" else "j", "dd")
-        for place, (name, size) in enumerate(zip(axes, raw.shape, strict=True)):
-            shape = [-1 if place == n else 1 for n in range(4)]
-            names[name] = torch.arange(size, device=raw.device).reshape(shape)
+        names = given | _places(axes, raw.shape, raw.device)
         return values_of(text, names).double().expand(raw.shape)
 
     def _in_order(self, role: str, values: dict[str, Any]) -> torch.Tensor:
-        """q, k or v as [B, heads, rows, columns]."""
         item = next(i for i in self.info["inputs"] if i["role"] == role)
-        order = [next(n for n, dim in enumerate(item["dims"]) if dim in names) for names in AXES]
-        tensor: torch.Tensor = values[item["name"]]
-        return tensor.permute(order)
+        return in_order(values[item["name"]], item["dims"])
 
 
 AXES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
 """The dimensions of q, k and v in the kernels' order, by their names in specs."""
+
+
+def in_order(tensor: torch.Tensor, dims: Sequence[str]) -> torch.Tensor:
+    """q, k, v or O, which has the dimensions `dims`, as [B, heads, rows, columns]."""
+    return tensor.permute([next(n for n, d in enumerate(dims) if d in names) for names in AXES])
