@@ -122,7 +122,7 @@ class Recipe:
         names = given | _places("bhij", pairs, q.device)
         heads = values_of(self.said["kv_head"], names).expand(1, q.shape[1], 1, 1).reshape(-1)
         keep = values_of(self.said["keep"], names).to(q.device).bool().expand(pairs)
-        if not self.said["softmax"]:
+        if not self.info["softmax"]:
             return keep.any(-1), None
         q, k = (self._made(role, given, raw) for role, raw in (("q", q), ("k", k)))
         names["x"] = q @ k[:, heads.long()].mT

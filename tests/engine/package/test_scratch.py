@@ -44,8 +44,8 @@ def test_the_log_sum_exp_of_what_was_made() -> None:
     sizes = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 5, "Nk": 7, "D": 8, "Dv": 8}
     values = {i.name: torch.randn([sizes[d] for d in i.dims]) for i in wanted.inputs}
     inputs = [{"name": i.name, "role": i.role, "dims": list(i.dims)} for i in wanted.inputs]
-    said = {**recipe_to_json(wanted), "softmax": True}
-    rows = RuntimeRecipe({"inputs": inputs, "recipe": said}).rows(values, sizes)
+    info = {"inputs": inputs, "recipe": recipe_to_json(wanted), "softmax": True}
+    rows = RuntimeRecipe(info).rows(values, sizes)
     assert rows is not None and rows[1] is not None
     torch.testing.assert_close(rows[1], expected(wanted, values).lse)
 
@@ -60,8 +60,8 @@ def test_the_log_sum_exp_of_inputs_in_half_precision() -> None:
     sizes = {"B": 1, "Hq": 2, "Hkv": 2, "Nq": 3, "Nk": 5, "D": 8, "Dv": 8}
     values = {i.name: torch.rand([sizes[d] for d in i.dims]).bfloat16() for i in wanted.inputs}
     inputs = [{"name": i.name, "role": i.role, "dims": list(i.dims)} for i in wanted.inputs]
-    said = {**recipe_to_json(wanted), "softmax": True}
-    rows = RuntimeRecipe({"inputs": inputs, "recipe": said}).rows(values, sizes)
+    info = {"inputs": inputs, "recipe": recipe_to_json(wanted), "softmax": True}
+    rows = RuntimeRecipe(info).rows(values, sizes)
     slope = values["slope"].double()
     x = values["q"].double() @ values["k"].double().mT
     exact = (x * 0.125 + (slope * slope * 100.0)[:, None, None]).logsumexp(-1)
