@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,22 +179,32 @@ def passed(gates: dict[str, str]) -> bool:
     return all(word == "pass" for word in gates.values())
 
 
-def rebased(
-    bench: Bench, kernel: str, kind: str, old: Path | None, new: Path
-) -> tuple[Rebase, Adaptation]:
-    """A session of `kind` on the kernel (with another source, where `old` is one), rebased."""
+@contextmanager
+def started(bench: Bench, kernel: str, kind: str) -> Iterator[Adaptation]:
+    """A new session on the kernel, for the spec that `kind` has there."""
     package = find_kernel(kernel)
     options = choose_options(package, specialisation=SHOWN, only=True)
     session = start(bench, package, find_spec(SPECS[kernel, kind]), options, "bench")
     with bench.store.writer(session, wait=5) as writer:
-        work = Adaptation(bench, writer, "bench")
+        yield Adaptation(bench, writer, "bench")
+
+
+def onto(work: Adaptation, source: Path) -> tuple[Rebase, Adaptation]:
+    """The session on another source of its kernel."""
+    made = plan_rebase(work, newer_kernel(work.state, str(source)))
+    return made, record_rebase(work, made)
+
+
+def rebased(
+    bench: Bench, kernel: str, kind: str, old: Path | None, new: Path
+) -> tuple[Rebase, Adaptation]:
+    """A session of `kind` on the kernel (with another source, where `old` is one), rebased."""
+    with started(bench, kernel, kind) as work:
         if old is not None:
-            made = plan_rebase(work, newer_kernel(work.state, str(old)))
-            work = record_rebase(work, made)
+            _, work = onto(work, old)
         work.make_lifted()
         KINDS[kind](work)
-        made = plan_rebase(work, newer_kernel(work.state, str(new)))
-        return made, record_rebase(work, made)
+        return onto(work, new)
 
 
 def run(bench: Bench, kernel: str, kind: str, old: Path | None, new: Path) -> dict[str, Any]:
@@ -221,12 +232,8 @@ def run(bench: Bench, kernel: str, kind: str, old: Path | None, new: Path) -> di
 
 def adapted_anew(bench: Bench, kernel: str, kind: str, new: Path) -> dict[str, str]:
     """What the gates say of the new kernel in a session that had no other before a proposal."""
-    package = find_kernel(kernel)
-    options = choose_options(package, specialisation=SHOWN, only=True)
-    session = start(bench, package, find_spec(SPECS[kernel, kind]), options, "bench")
-    with bench.store.writer(session, wait=5) as writer:
-        work = Adaptation(bench, writer, "bench")
-        work = record_rebase(work, plan_rebase(work, newer_kernel(work.state, str(new))))
+    with started(bench, kernel, kind) as work:
+        _, work = onto(work, new)
         work.make_lifted()
         try:
             by_rules(work)

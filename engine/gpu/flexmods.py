@@ -97,21 +97,29 @@ def flex_source(recipe: Recipe) -> Flex:
     return Flex("\n".join(lines) + "\n")
 
 
+def besides_softmax(recipe: Recipe) -> dict[str, str]:
+    """What the recipe has besides softmax over a score and a mask, by its name in the registry's
+    needs, and what is said of a rival that has it not."""
+    parts = (
+        ("weights", recipe.weight is not None,
+         "is softmax alone; this recipe has weights of its own"),
+        ("before", recipe.q is not None or recipe.k is not None, "multiplies q and k as they are"),
+        ("sink", recipe.sink is not None, "has no sink in the softmax's sum"),
+        ("output", recipe.changes_output, "changes nothing of the output"),
+        ("head pairing", not plain_heads(recipe.kv_head),
+         "pairs query head h with key head h // (Hq // Hkv)"),
+    )  # fmt: skip
+    return {name: lacking for name, has, lacking in parts if has}
+
+
 def plain_softmax(recipe: Recipe, rival: str, sinks: bool = False) -> None:
     """Raises `NotExpressible` where the recipe is more than softmax over a score and a mask, and
     over a sink per head where the rival takes `sinks`."""
-    if recipe.weight is not None:
-        raise NotExpressible(f"{rival} is softmax alone; this recipe has weights of its own")
-    if recipe.q is not None or recipe.k is not None:
-        raise NotExpressible(f"{rival} multiplies q and k as they are")
-    if recipe.sink is not None and not sinks:
-        raise NotExpressible(f"{rival} has no sink in the softmax's sum")
-    if recipe.sink is not None and _mentions(recipe.sink, {"b", "i"}):
-        raise NotExpressible(f"{rival}'s sink is a number per head")
-    if recipe.changes_output:
-        raise NotExpressible(f"{rival} changes nothing of the output")
-    if not plain_heads(recipe.kv_head):
-        raise NotExpressible(f"{rival} pairs query head h with key head h // (Hq // Hkv)")
+    for name, lacking in besides_softmax(recipe).items():
+        if name != "sink" or not sinks:
+            raise NotExpressible(f"{rival} {lacking}")
+        if recipe.sink is not None and _mentions(recipe.sink, {"b", "i"}):
+            raise NotExpressible(f"{rival}'s sink is a number per head")
 
 
 def split_scale(score: Expr) -> tuple[Expr, Expr]:

@@ -47,6 +47,7 @@ from engine.types.trust import rests_on
 SCHEMA = 2
 _NEEDED = frozenset({"torch", "triton", "numpy", "engine"})  # a package imports these itself
 _COMPILE = tuple(f for f in COMPILE_FLAGS if f not in ("-Xptxas", "-v"))
+_READ = ("score", "keep", "kv_head", "sink", "lse", "q", "k")  # what a package reads of a recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,14 +290,13 @@ def _input(item: Input) -> dict[str, Any]:
 
 
 def _recipe_data(recipe: Recipe | None, inputs: Sequence[Input]) -> dict[str, Any] | None:
-    """What a package says of the spec's mathematics; the whole of it where tables are made."""
+    """What a package says of the spec's mathematics; all of it where tables are made."""
     if recipe is None:
         return None
     data = recipe_to_json(recipe)
-    out = {key: data[key] for key in ("score", "keep", "kv_head", "sink", "lse")}
-    out |= {role: data[role] for role in ("q", "k") if role in data}
-    out["softmax"] = recipe.weight is None
-    return out | ({"whole": data} if any(i.derive for i in inputs) else {})
+    if any(i.derive for i in inputs):
+        return data
+    return {key: data[key] for key in _READ if key in data}
 
 
 def _spec_path(content: Content) -> str:

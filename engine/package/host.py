@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
-from engine.cuir.nodes import Bool, Compare, Expr, Index, Name, walk_expr
+from engine.cuir.nodes import Compare, Expr, Index, Name, walk_expr
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra.evaluate import evaluate
+from engine.scalar_algebra.rewrite import conjuncts
 from engine.spec.recipe import Recipe
 from engine.spec.signature import Asked, recipe_of
 from engine.transfer.rewrite import free_names
@@ -45,7 +45,7 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
         score = print_expr(recipe.score)
         return {"refused": f"its score ({score}) is none that a library asks for"}
     causal, window, documents = False, None, None
-    for part in _parts(recipe.keep):
+    for part in conjuncts(recipe.keep):
         text = print_expr(part)
         if text == _CAUSAL:
             causal = True
@@ -64,14 +64,6 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
         "documents": None if documents is None else list(documents),
         "score": print_expr(recipe.score),
     }  # fmt: skip
-
-
-def _parts(expr: Expr) -> Iterator[Expr]:
-    if isinstance(expr, Bool) and expr.op == "and":
-        yield from _parts(expr.left)
-        yield from _parts(expr.right)
-    else:
-        yield expr
 
 
 def _plain_heads(recipe: Recipe) -> bool:

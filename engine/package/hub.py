@@ -6,6 +6,7 @@ operators of it; all else is the package's own.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,7 +44,8 @@ def _toml(name: str, arch: str, build: Mapping[str, Any], kernel: str) -> str:
     number = arch.removeprefix("sm_")
     digits = number.rstrip("af")
     capability = f"{digits[:-1]}.{digits[-1]}{number[len(digits) :]}"
-    defined = next(flag for flag in build["archs"][arch] if flag.startswith("-D"))
+    defined = [flag for flag in build["archs"][arch] if flag.startswith("-D")]
+    flags = json.dumps([*defined, *build["compile"]])
     return f"""\
 [general]
 edition = 5
@@ -56,13 +58,13 @@ backends = ["cuda"]
 src = ["torch-ext/torch_binding.cpp", "torch-ext/torch_binding.h"]
 pyext = ["py", "json"]
 
-# As it was judged (verdicts.json), for {arch} alone.
+# Compiled as it was judged (verdicts.json), for {arch} alone.
 [kernel.{name}]
 backend = "cuda"
 depends = ["torch"]
 src = ["{name}_cuda/kernel.cu"]
 cuda-capabilities = ["{capability}"]
-cuda-flags = ["{defined}", "-O3", "--expt-relaxed-constexpr", "-lineinfo"]
+cuda-flags = {flags}
 """
 
 

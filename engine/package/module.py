@@ -45,7 +45,7 @@ def _joined(pages: Sequence[str], words: str) -> str:
         lines = text.splitlines(keepends=True)
         assert isinstance(tree.body[0], ast.Expr)
         title = ast.get_docstring(tree, clean=True) or ""
-        gone = {line for n in tree.body[:1] for line in _lines(n)}
+        gone = _lines(tree.body[0])
         for node in tree.body[1:]:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 imports |= set(_import(node, pages))
@@ -60,9 +60,9 @@ def _joined(pages: Sequence[str], words: str) -> str:
         body = "".join(line for n, line in enumerate(lines, 1) if n not in gone).strip()
         comment = "".join(f"# {line}".rstrip() + "\n" for line in title.splitlines())
         bodies.append(f"\n\n# {'-' * 98}\n{comment}\n\n{body}\n")
-    first = ["from __future__ import annotations"]
-    listed = sorted(imports - set(first), key=_order)
-    return f'"""{words}"""\n\n{first[0]}\n\n' + "\n".join(listed) + "\n" + "".join(bodies)
+    first = "from __future__ import annotations"
+    listed = sorted(imports - {first}, key=_order)
+    return f'"""{words}"""\n\n{first}\n\n' + "\n".join(listed) + "\n" + "".join(bodies)
 
 
 def _order(line: str) -> tuple[bool, bool, bool, str]:

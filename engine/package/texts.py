@@ -37,6 +37,16 @@ _TMA = ", and start and stride by multiples of 16 bytes elsewhere (the TMA reads
 _NUMBER_TYPES = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 
 
+def _gives_lse(info: Mapping[str, Any]) -> bool:
+    """Whether the kernel has a second output, the rows' log-sum-exp."""
+    return any(row["source"] == "LSE" for row in info["binding"]["tensors"])
+
+
+def _takes_plans(info: Mapping[str, Any]) -> bool:
+    """Whether the kernel lists the tiles that hold a kept pair, which a plan keeps."""
+    return info["binding"].get("workspace") is not None
+
+
 def _returned(asked: Asked) -> tuple[str, ...]:
     """The dimensions of O as the spec returns it; without a recipe heads and columns stay apart."""
     recipe = recipe_of(asked)
@@ -66,7 +76,7 @@ def _lse_as_given(recipe: Recipe | None) -> str:
 
 def _plan_use(info: Mapping[str, Any], call: str) -> str:
     """The lines of the README about plans; empty where there are none."""
-    if info["binding"].get("workspace") is None:
+    if not _takes_plans(info):
         return ""
     name = info["name"]
     return (
@@ -91,7 +101,7 @@ def _table_words(inputs: Sequence[Input], plans: bool) -> str:
 
 def _plan_words(info: Mapping[str, Any]) -> str:
     """What `attention` says of plans; empty where there are none."""
-    if info["binding"].get("workspace") is None:
+    if not _takes_plans(info):
         return ""
     return _PLAN.format(reads=", ".join(info["mask_inputs"]))
 
@@ -113,41 +123,39 @@ def init_text(
     info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], level: Level, kernel: str
 ) -> str:
     """`__init__.py`: one public function with the spec's own parameters."""
-    has_lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
+    recipe, has_lse = recipe_of(asked), _gives_lse(info)
     # Tables that the spec builds itself come last: they need not be given.
     ordered = sorted(inputs, key=lambda i: i.derive is not None)
     params = ", ".join(map(_parameter, ordered))
-    names = ", ".join(i.name for i in inputs)
+    function, names = "call", ", ".join(i.name for i in inputs)
     lines = [f"    {i.name}: {_quoted(_describe(i, info))}" for i in ordered]
     if any(i.derive for i in inputs):
-        names = "{" + ", ".join(f'"{i.name}": {i.name}' for i in inputs) + "}"
-    function = "call_named" if names.startswith("{") else "call"
+        named_inputs = ", ".join(f'"{i.name}": {i.name}' for i in inputs)
+        function, names = "call_named", f"{{{named_inputs}}}"
     kernel, spec = _quoted(kernel), _quoted(info["spec"])
     returns = f"O as [{', '.join(_returned(asked))}]"
     out = 'out["O"]' + (".flatten(-2)" if _returned(asked) != asked.output_dims else "")
     ending = ""
-    read = recipe_of(asked)
-    sink = read is not None and read.sink is not None
     if has_lse:
-        given = read is not None and read.lse is not None
+        given = recipe is not None and recipe.lse is not None
         params += f", *, return_lse: bool = {given}"
-        kind, lse_dims = _lse_words(read)
+        kind, lse_dims = _lse_words(recipe)
         returns += f"; with `return_lse` also the rows' {kind}, [{lse_dims}] float32"
-        if recipe_of(asked) is None:
+        if recipe is None:
             returns += " (as the kernel has it: it was compared with nothing)"
-        ending = f"    if return_lse:\n        return {out}, {_lse_as_given(read)}\n"
-    plans = info["binding"].get("workspace") is not None
+        ending = f"    if return_lse:\n        return {out}, {_lse_as_given(recipe)}\n"
     about_plan = imports = given_plan = ""
     names_ = ["KERNEL", "LEVEL", "as_attention_interface", "as_attention_processor",
               "as_sdpa_implementation", "attention", "check"]  # fmt: skip
-    if plans:
+    if _takes_plans(info):
         params += (", " if has_lse else ", *, ") + "plan: Plan | None = None"
         about_plan = _plan_words(info)
         imports, given_plan = "from ._runtime import Plan\n", ", plan=plan"
         names_.insert(2, "Plan")
     kind = "Tensor | tuple[Tensor, Tensor]" if has_lse else "Tensor"
-    nothing = "the sink" if sink else "-inf"
-    empty = f" and LSE = {nothing}" if has_lse and recipe_of(asked) is not None else ""
+    empty = ""
+    if has_lse and recipe is not None:
+        empty = f" and LSE = {'-inf' if recipe.sink is None else 'the sink'}"
     exported = "\n".join(f'    "{name}",' for name in names_)
     text = "\n".join(lines)
     return f'''"""{info["name"]}: an attention kernel, adapted by CuBridge from {kernel}.
@@ -283,7 +291,7 @@ def readme_text(
     call = ", ".join(i.name for i in inputs if not i.derive)
     table = "\n".join(f"| `{i.name}` | {_describe(i, info)} |" for i in inputs)
     options = "".join(f", {code(f'{k} = {v}')}" for k, v in info["spec_options"].items())
-    lse = any(row["source"] == "LSE" for row in info["binding"]["tensors"])
+    lse = _gives_lse(info)
     second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
     kind, lse_dims = _lse_words(recipe)
     lse_words = f"; `lse` [{lse_dims}] float32, each row's {kind}" if lse else ""
@@ -301,7 +309,7 @@ def readme_text(
         + (_TMA if info["tma"] else " (any strides elsewhere)"),
         f"built for {', '.join(f'`{key}`' for key in info['specialisations'])}",
     ]
-    tables = _table_words(inputs, info["binding"].get("workspace") is not None)
+    tables = _table_words(inputs, _takes_plans(info))
     return f"""# {name}
 
 An attention kernel for {code(info["spec"])}{options}, adapted by CuBridge from the expert kernel

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from engine.cuir.nodes import Num
-from engine.gpu.flexmods import NotExpressible, plain_heads
+from engine.gpu.flexmods import NotExpressible, besides_softmax
 from engine.gpu.worker.own_arguments import cap_of, window_of
 from engine.gpu.worker.rivals import (
     LACKS,
@@ -161,17 +161,7 @@ def needs_of(problem: Problem) -> list[Need]:
     """What the recipe needs of a function, read from its values at these sizes."""
     recipe = problem.run.recipe
     assert recipe is not None
-    out = [Need("scale")]
-    if recipe.weight is not None:
-        out.append(Need("weights"))
-    if recipe.q is not None or recipe.k is not None:
-        out.append(Need("before"))
-    if recipe.sink is not None:
-        out.append(Need("sink"))
-    if recipe.changes_output:
-        out.append(Need("output"))
-    if not plain_heads(recipe.kv_head):
-        out.append(Need("head pairing"))
+    out = [Need("scale"), *map(Need, besides_softmax(recipe))]
     linear, cap = linear_score(recipe.score), cap_of(recipe.score, values_of(problem))
     if cap is not None and cap[1] != 0.0:
         out.append(Need("softcap", ("score",)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -70,7 +71,7 @@ def evaluate(text: str, names: dict[str, Any]) -> Any:
     say, Python's own errors for numbers that a function does not take."""
     if text in names:
         return names[text]
-    return _value(parsed(text), {**CONSTANTS, **names})
+    return value_of(parsed(text), {**CONSTANTS, **names})
 
 
 @lru_cache(maxsize=1024)
@@ -78,28 +79,35 @@ def parsed(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def _value(node: ast.expr, names: dict[str, Any]) -> Any:
+def value_of(
+    node: ast.expr,
+    names: dict[str, Any],
+    part: Callable[[ast.expr, dict[str, Any]], Any] | None = None,
+) -> Any:
+    """The value of a node. `part` gives those of the nodes in it: this function, unless a caller
+    reads more than numbers."""
+    part = part or value_of
     match node:
         case ast.Constant(value=bool() | int() | float()):
             return node.value
         case ast.Name(id=name) if name in names:
             return names[name]
         case ast.UnaryOp(op=ast.USub()):
-            return -_value(node.operand, names)
+            return -part(node.operand, names)
         case ast.UnaryOp(op=ast.Not()):
-            return not _value(node.operand, names)
+            return not part(node.operand, names)
         case ast.BinOp() if type(node.op) in BINARY:
-            return BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
+            return BINARY[type(node.op)](part(node.left, names), part(node.right, names))
         case ast.Compare(ops=[op], comparators=[right]) if type(op) in COMPARE:
-            return COMPARE[type(op)](_value(node.left, names), _value(right, names))
+            return COMPARE[type(op)](part(node.left, names), part(right, names))
         case ast.BoolOp(op=ast.And()):
-            return all(_value(item, names) for item in node.values)
+            return all(part(item, names) for item in node.values)
         case ast.BoolOp(op=ast.Or()):
-            return any(_value(item, names) for item in node.values)
+            return any(part(item, names) for item in node.values)
         case ast.IfExp():
-            return _value(node.body if _value(node.test, names) else node.orelse, names)
+            return part(node.body if part(node.test, names) else node.orelse, names)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS:
-            return _FUNCTIONS[name](*(_value(item, names) for item in node.args))
+            return _FUNCTIONS[name](*(part(item, names) for item in node.args))
     raise NotAnExpression(
         f"{ast.unparse(node)} is not an expression over {', '.join(sorted(names))}"
     )

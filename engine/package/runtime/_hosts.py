@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from ._expr import evaluate
 from ._op import Operator
-from ._recipe import AXES
+from ._recipe import AXES, in_order
 
 # What transformers hands on to attention that changes nothing there. Positions change the mask,
 # which `Host.mask` compares.
@@ -77,8 +77,7 @@ class Host:
         return self._in_order(made["O"]), made["LSE"]
 
     def _in_order(self, out: torch.Tensor) -> torch.Tensor:
-        dims = self.operator.spec.output_dims
-        return out.permute([next(n for n, d in enumerate(dims) if d in names) for names in AXES])
+        return in_order(out, self.operator.spec.output_dims)
 
     def _given(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float | None,

@@ -151,7 +151,6 @@ class Operator:
         sizes = self.checks.sizes(values)
         query = values[self.checks.query]
         out = torch.zeros_like(self._empty(query, sizes)["O"])
-        dims = next(row["source_dims"] for row in self.outputs if row["source"] == "O")
         run = self.on_cpu if query.device.type == "cpu" else self.forward
         where = next(n for n, row in enumerate(self.outputs) if row["source"] == "O")
         before = sizes["Nk"] - sizes["Nq"]
@@ -171,7 +170,7 @@ class Operator:
                 _part(values[i["name"]], i["dims"], places) if i["dims"] else values[i["name"]]
                 for i in self.inputs
             )
-            _part(out, dims, places).copy_(run(*parted)[where])
+            _part(out, self.spec.output_dims, places).copy_(run(*parted)[where])
         return out
 
     def backward(self, ctx: Any, *grads: Any) -> Any:

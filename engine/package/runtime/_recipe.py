@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import math
 import operator
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 
-from ._expr import BINARY, COMPARE, CONSTANTS, NotAnExpression, parsed
+from ._expr import BINARY, CONSTANTS, parsed, value_of
 
 _CASTS = {
     "float": torch.float64, "f32": torch.float64, "f16": torch.float64, "bf16": torch.float64,
@@ -45,36 +47,25 @@ def _tensor(value: Any) -> torch.Tensor:
 
 
 def _read(node: ast.expr, names: dict[str, Any]) -> Any:
+    """As `value_of`, where what it cannot do of tensors is done another way."""
     match node:
-        case ast.Constant(value=bool() | int() | float()):
-            return node.value
-        case ast.Name(id=name) if name in names:
-            return names[name]
         case ast.Subscript(value=ast.Name(id=name), slice=index) if name in names:
             places = index.elts if isinstance(index, ast.Tuple) else [index]
             at = [_tensor(_read(place, names)).long() for place in places]
             # A place outside is read only beside a pair that is not kept.
             held = zip(at, names[name].shape, strict=True)
             return names[name][tuple(place.clamp(0, size - 1) for place, size in held)]
-        case ast.UnaryOp(op=ast.USub()):
-            return -_read(node.operand, names)
         case ast.UnaryOp(op=ast.Not()):
             return ~_tensor(_read(node.operand, names)).bool()
-        case ast.BinOp() if type(node.op) in BINARY:
+        case ast.BinOp(op=ast.FloorDiv() | ast.Mod()):
             left, right = _read(node.left, names), _read(node.right, names)
-            whole = isinstance(node.op, ast.FloorDiv | ast.Mod)
-            if not whole or not any(isinstance(side, torch.Tensor) for side in (left, right)):
+            if not any(isinstance(side, torch.Tensor) for side in (left, right)):
                 return BINARY[type(node.op)](left, right)
             quotient = torch.div(_tensor(left), right, rounding_mode="trunc")  # as in C
             return quotient if isinstance(node.op, ast.FloorDiv) else left - quotient * right
-        case ast.Compare(ops=[op], comparators=[right]) if type(op) in COMPARE:
-            return COMPARE[type(op)](_read(node.left, names), _read(right, names))
         case ast.BoolOp():
             join = operator.and_ if isinstance(node.op, ast.And) else operator.or_
-            first, *others = (_tensor(_read(item, names)).bool() for item in node.values)
-            for value in others:
-                first = join(first, value)
-            return first
+            return reduce(join, (_tensor(_read(item, names)).bool() for item in node.values))
         case ast.IfExp():
             parts = (_tensor(_read(n, names)) for n in (node.test, node.body, node.orelse))
             return torch.where(*parts)
@@ -85,7 +76,7 @@ def _read(node: ast.expr, names: dict[str, Any]) -> Any:
             return (of.sum if name == "sum_over" else of.amax)(-1, keepdim=True)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _OF_TENSORS:
             return _OF_TENSORS[name](*(_tensor(_read(item, names)) for item in node.args))
-    raise NotAnExpression(f"{ast.unparse(node)} is no expression over {', '.join(sorted(names))}")
+    return value_of(node, names, _read)
 
 
 def _device(names: dict[str, Any]) -> torch.device:
@@ -97,6 +88,16 @@ def _wide(values: dict[str, Any]) -> dict[str, Any]:
     return {
         n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v
         for n, v in values.items()
+    }
+
+
+def _places(
+    axes: Sequence[str], shape: Sequence[int], device: torch.device
+) -> dict[str, torch.Tensor]:
+    """The indices of a shape by their axis, each along its own."""
+    return {
+        name: torch.arange(size, device=device).reshape(*[1] * n, -1, *[1] * (len(shape) - n - 1))
+        for n, (name, size) in enumerate(zip(axes, shape, strict=True))
     }
 
 
@@ -116,17 +117,14 @@ class Recipe:
         if self.said is None:
             return None
         q, k = (self._in_order(role, values).double() for role in "qk")
-        device = q.device
-        names: dict[str, Any] = {**sizes, **_wide(values)}
-        for place, (name, size) in enumerate(zip("bhij", (*q.shape[:3], k.shape[2]), strict=True)):
-            shape = [-1 if place == n else 1 for n in range(4)]
-            names[name] = torch.arange(size, device=device).reshape(shape)
-        heads = values_of(self.said["kv_head"], names).expand(1, q.shape[1], 1, 1).reshape(-1)
         pairs = (*q.shape[:3], k.shape[2])
-        keep = values_of(self.said["keep"], names).to(device).bool().expand(pairs)
-        if not self.said["softmax"]:
+        given = {**sizes, **_wide(values)}
+        names = given | _places("bhij", pairs, q.device)
+        heads = values_of(self.said["kv_head"], names).expand(1, q.shape[1], 1, 1).reshape(-1)
+        keep = values_of(self.said["keep"], names).to(q.device).bool().expand(pairs)
+        if not self.info["softmax"]:
             return keep.any(-1), None
-        q, k = (self._made(role, values, sizes, raw) for role, raw in (("q", q), ("k", k)))
+        q, k = (self._made(role, given, raw) for role, raw in (("q", q), ("k", k)))
         names["x"] = q @ k[:, heads.long()].mT
         score = values_of(self.said["score"], names).double().expand(pairs)
         masked = score.masked_fill(~keep, -torch.inf)
@@ -136,28 +134,25 @@ class Recipe:
             lse = torch.logaddexp(lse, sink[..., 0])
         return keep.any(-1), lse / math.log(2) if self.said["lse"] == "2" else lse
 
-    def _made(
-        self, role: str, values: dict[str, Any], sizes: dict[str, int], raw: torch.Tensor
-    ) -> torch.Tensor:
+    def _made(self, role: str, given: dict[str, Any], raw: torch.Tensor) -> torch.Tensor:
         """q or k [B, heads, rows, D] as it goes into the product."""
         assert self.said is not None
         text = self.said.get(role)
         if text is None:
             return raw
-        names: dict[str, Any] = {**sizes, **_wide(values)}
         axes = ("b", "h", "i" if role == "q" else "j", "dd")
-        for place, (name, size) in enumerate(zip(axes, raw.shape, strict=True)):
-            shape = [-1 if place == n else 1 for n in range(4)]
-            names[name] = torch.arange(size, device=raw.device).reshape(shape)
+        names = given | _places(axes, raw.shape, raw.device)
         return values_of(text, names).double().expand(raw.shape)
 
     def _in_order(self, role: str, values: dict[str, Any]) -> torch.Tensor:
-        """q, k or v as [B, heads, rows, columns]."""
         item = next(i for i in self.info["inputs"] if i["role"] == role)
-        order = [next(n for n, dim in enumerate(item["dims"]) if dim in names) for names in AXES]
-        tensor: torch.Tensor = values[item["name"]]
-        return tensor.permute(order)
+        return in_order(values[item["name"]], item["dims"])
 
 
 AXES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
 """The dimensions of q, k and v in the kernels' order, by their names in specs."""
+
+
+def in_order(tensor: torch.Tensor, dims: Sequence[str]) -> torch.Tensor:
+    """q, k, v or O, which has the dimensions `dims`, as [B, heads, rows, columns]."""
+    return tensor.permute([next(n for n, d in enumerate(dims) if d in names) for names in AXES])

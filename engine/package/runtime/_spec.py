@@ -156,8 +156,7 @@ def for_kernel(name: str, value: torch.Tensor, dtype: str) -> torch.Tensor:
 
     ValueError for an integer that 32 bits do not hold: looks at the values, so they are on the CPU.
     """
-    kinds = {"f32": torch.float32, "i32": torch.int32, "i64": torch.int32, "bool": torch.bool}
-    kind = kinds.get(dtype, value.dtype)
+    kind = DTYPES.get(dtype, value.dtype)
     made = value.to(kind)
     if kind == torch.int32 and not torch.equal(made.to(value.dtype), value):
         raise ValueError(f"{name} holds integers that do not fit the 32 bits that the kernel reads")

@@ -123,7 +123,7 @@ def tables(info: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, torc
     with torch.inference_mode(False), torch.no_grad(), _reader():
         derived = importlib.import_module("engine.spec.derived")
         text = importlib.import_module("engine.spec.text")
-        asked = text.recipe_from_json(info["recipe"]["whole"])
+        asked = text.recipe_from_json(info["recipe"])
         given = {
             name: t.detach().cpu() if name in extra else torch.empty(t.shape, device="meta")
             for name, t in inputs.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -38,7 +39,8 @@ def test_it_says_what_to_build_and_carries_the_evidence(folder: Path) -> None:
     for name in (*build["torch"]["src"], *kernel["src"]):
         assert (folder / name).is_file(), name
     assert kernel["cuda-capabilities"] == ["8.0"] and "-DCUBRIDGE_ARCH=800" in kernel["cuda-flags"]
-    assert (folder / "torch-ext" / "full_hub" / "verdicts.json").is_file()
+    verdicts = json.loads((folder / "torch-ext" / "full_hub" / "verdicts.json").read_text())
+    assert kernel["cuda-flags"][1:] == verdicts["build"]["compile"]
     card = (folder / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: kernels\n---\n")
     assert 'get_kernel("OWNER/full-hub", version=1)' in card and "pip install" not in card

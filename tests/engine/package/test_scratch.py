@@ -8,7 +8,7 @@ from engine.package.runtime._args import Filler
 from engine.package.runtime._plan import Workspaces
 from engine.package.runtime._recipe import Recipe as RuntimeRecipe
 from engine.spec.oracle import expected
-from engine.spec.recipe import Input
+from engine.spec.recipe import Input, Recipe
 from engine.spec.text import recipe_to_json
 from engine.transfer.rules import plan
 from tests.engine.transfer.recipes import lifted, recipe
@@ -33,6 +33,15 @@ def test_a_call_makes_its_own() -> None:
     assert list(filled.k_ready.stride) == [1344, 448, 64, 1]
 
 
+def rows_of(
+    wanted: Recipe, values: dict[str, torch.Tensor], sizes: dict[str, int]
+) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+    """What a package of the recipe says of the rows."""
+    inputs = [{"name": i.name, "role": i.role, "dims": list(i.dims)} for i in wanted.inputs]
+    info = {"inputs": inputs, "recipe": recipe_to_json(wanted), "softmax": True}
+    return RuntimeRecipe(info).rows(values, sizes)
+
+
 def test_the_log_sum_exp_of_what_was_made() -> None:
     """In plain torch as the recipe says it, sums over columns and columns beside included."""
     norm = "q[b, h, i, dd] * rsqrt(sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D) / D + 1e-6)"
@@ -43,9 +52,7 @@ def test_the_log_sum_exp_of_what_was_made() -> None:
     )
     sizes = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 5, "Nk": 7, "D": 8, "Dv": 8}
     values = {i.name: torch.randn([sizes[d] for d in i.dims]) for i in wanted.inputs}
-    inputs = [{"name": i.name, "role": i.role, "dims": list(i.dims)} for i in wanted.inputs]
-    said = {**recipe_to_json(wanted), "softmax": True}
-    rows = RuntimeRecipe({"inputs": inputs, "recipe": said}).rows(values, sizes)
+    rows = rows_of(wanted, values, sizes)
     assert rows is not None and rows[1] is not None
     torch.testing.assert_close(rows[1], expected(wanted, values).lse)
 
@@ -59,9 +66,7 @@ def test_the_log_sum_exp_of_inputs_in_half_precision() -> None:
     )
     sizes = {"B": 1, "Hq": 2, "Hkv": 2, "Nq": 3, "Nk": 5, "D": 8, "Dv": 8}
     values = {i.name: torch.rand([sizes[d] for d in i.dims]).bfloat16() for i in wanted.inputs}
-    inputs = [{"name": i.name, "role": i.role, "dims": list(i.dims)} for i in wanted.inputs]
-    said = {**recipe_to_json(wanted), "softmax": True}
-    rows = RuntimeRecipe({"inputs": inputs, "recipe": said}).rows(values, sizes)
+    rows = rows_of(wanted, values, sizes)
     slope = values["slope"].double()
     x = values["q"].double() @ values["k"].double().mT
     exact = (x * 0.125 + (slope * slope * 100.0)[:, None, None]).logsumexp(-1)
