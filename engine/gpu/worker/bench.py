@@ -86,13 +86,15 @@ def main(arguments: list[str]) -> int:
             return 1
         begin = time.monotonic()
         ceilings = measure_ceilings(subject.dtype)
+        # Kernels pass the measured matmul at times, but not what the card's clock allows.
+        most = Ceilings(peak_here() or math.inf, ceilings.copy_gbs / ROOF)
         for entry in entries:
             if time.monotonic() - begin > float(plan["deadline"]):
                 tell(
                     event="error", text=f"{label(entry.sizes)}: not timed, the time for it is over"
                 )
                 continue
-            time_entry(subject, entry, int(plan["samples"]), ceilings)
+            time_entry(subject, entry, int(plan["samples"]), ceilings, most)
             tell(event="timed", case=label(entry.sizes))
     except Exception as error:  # one kernel's timing must not take the others'
         tell(event="error", text=f"timing: {brief(error)}")
@@ -197,8 +199,11 @@ def best_way(taking: Taking, sets: list[dict[str, Tensor]]) -> tuple[Contestant,
     return best.call, notes | {"way": best.label, "tried_ms": tried}
 
 
-def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings) -> None:
-    """Time one length and tell a row per contestant."""
+def time_entry(
+    subject: Subject, entry: Entry, samples: int, ceilings: Ceilings, most: Ceilings
+) -> None:
+    """Time one length and tell a row per contestant. No time is believed that takes more than
+    `most`."""
     sizes, where = entry.sizes, label(entry.sizes)
     tell(event="step", text=f"timing: {where}")
     calls = [subject.made(inputs, sizes) for inputs in entry.sets]
@@ -240,8 +245,6 @@ def time_entry(subject: Subject, entry: Entry, samples: int, ceilings: Ceilings)
                 "matmul_tflops": ceilings.matmul_tflops, "copy_gbs": ceilings.copy_gbs,
             }  # fmt: skip
         tell(event="row", row=row)
-    # Kernels pass the measured matmul at times, but not what the card's clock allows.
-    most = Ceilings(peak_here() or math.inf, ceilings.copy_gbs / ROOF)
     least = floor_ms(subject, sizes, work.get("flops", 0.0), most)
     tell(event="check", row=timed_outputs(subject, entry, calls, base, least))
     for whole in entry.whole:
