@@ -103,7 +103,7 @@ def besides_softmax(recipe: Recipe) -> dict[str, str]:
     parts = (
         ("weights", recipe.weight is not None,
          "is softmax alone; this recipe has weights of its own"),
-        ("before", recipe.q is not None or recipe.k is not None, "multiplies q and k as they are"),
+        ("before", recipe.changes_operands, "multiplies q and k as they are"),
         ("sink", recipe.sink is not None, "has no sink in the softmax's sum"),
         ("output", recipe.changes_output, "changes nothing of the output"),
         ("head pairing", not plain_heads(recipe.kv_head),

@@ -37,7 +37,7 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
     ):
         if changes:
             return {"refused": what}
-    if recipe.q is not None or recipe.k is not None:
+    if recipe.changes_operands:
         return {"refused": "it changes q or k before their product, which no library leaves to it"}
     if not _plain_heads(recipe):
         return {"refused": "its query heads read other key heads than a library's"}

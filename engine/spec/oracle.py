@@ -190,7 +190,7 @@ def rounding_of_lse(
 ) -> float:
     """How far `expected`'s `lse` moves, at most over the rows `live`, where q and k are rounded to
     their type before their product; 0 where nothing happens to them."""
-    if (recipe.q is None and recipe.k is None) or not bool(live.any()):
+    if not (recipe.changes_operands and bool(live.any())):
         return 0.0
     rounded = expected(recipe, inputs, rounded=True).lse
     assert rounded is not None

@@ -120,6 +120,11 @@ class Recipe:
         return (*self.output_dims[:-2], "*".join(self.output_dims[-2:]))
 
     @property
+    def changes_operands(self) -> bool:
+        """Whether something happens to q or k before their product."""
+        return self.q is not None or self.k is not None
+
+    @property
     def changes_output(self) -> bool:
         """Whether something happens to O after it is normalised."""
         return self.output != OUTPUT
