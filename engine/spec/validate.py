@@ -79,15 +79,13 @@ def validate_recipe(
         at_these = domain.within(sizes)
         fills |= where_defined(partial(compare, program, recipe, at_these, 1.0, seed))
     # Of numbers far more than there are keys, most queries' are no key's.
-    few_keys = domain.within(CHECK_SIZES[1])
-    fills |= where_defined(partial(compare, program, recipe, few_keys, 1.0, 250, None, 50))
+    draws = [(CHECK_SIZES[1], 50)]
     if looked:
         ends = [v + v // 2 for v in sorted(large_integers(program.source))[-MAX_STRETCHES:]]
-        for seed, (sizes, most) in enumerate(product(CHECK_SIZES, (10, 50, *ends)), 300):
-            at_these = domain.within(sizes)
-            fills |= where_defined(
-                partial(compare, program, recipe, at_these, 1.0, seed, None, most)
-            )
+        draws = list(product(CHECK_SIZES, (10, 50, *ends)))
+    for seed, (sizes, most) in enumerate(draws, 300):
+        at_these = domain.within(sizes)
+        fills |= where_defined(partial(compare, program, recipe, at_these, 1.0, seed, None, most))
     check_head_sizes(program, recipe, domain, head_sizes)
     check_types(program, recipe, domain)
     check_calls(program, domain)
