@@ -25,12 +25,12 @@ from engine.cuir.renaming import renaming
 from engine.errors import InputError
 from engine.lift import Lifted, lift
 from engine.lift.meanings import Meaning, meanings_json, read_meanings, released, with_meanings
-from engine.lift.package import KernelPackage, with_source
+from engine.lift.package import KernelPackage
 from engine.lower.legal import legal
 from engine.service.adaptation import RULES, Adaptation, pretty_json
 from engine.service.bench import find_kernel
 from engine.service.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TARGET
-from engine.service.inputs import check_spec, inputs_of
+from engine.service.inputs import check_spec, inputs_of, kernel_at, kernel_place
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.carry import carried, known_edits
@@ -111,26 +111,19 @@ def newer_kernel(state: SessionState, path: str | None) -> Newer:
     Without a path, the session's kernel as it is on the disk now. Raises `InputError` where it is
     not there or not whole.
     """
-    created, now = state.created, state.rebased
-    assert created is not None
-    home = now or Rebased(str(created.options.get("kernel_path") or created.kernel))
+    home = kernel_place(state)
     if path is not None:
         package = find_kernel(path)
         if package.specialisations:
             return Newer(package, Rebased(str(package.folder.absolute())))
         home = Rebased(home.kernel, str(FilePath(path).expanduser().absolute()))
-    package = find_kernel(home.kernel)
-    if home.source:
-        package = with_source(package, FilePath(home.source))
-    return Newer(package, home)
+    return Newer(kernel_at(home), home)
 
 
 def is_same(state: SessionState, newer: Newer) -> bool:
     """Whether the session has exactly this kernel, from this place."""
-    created = state.created
-    assert created is not None
-    place = state.rebased or Rebased(str(created.options.get("kernel_path")))
-    return newer.package.hashes["package"] == state.hashes["kernel"] and newer.event == place
+    same = newer.package.hashes["package"] == state.hashes["kernel"]
+    return same and newer.event == kernel_place(state)
 
 
 def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
