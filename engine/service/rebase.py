@@ -19,7 +19,7 @@ from engine.cuir.diff import diff
 from engine.cuir.ids import assign
 from engine.cuir.merge import merge
 from engine.cuir.nodes import Module, Name, Opaque, walk
-from engine.cuir.parser import parse_expr, parse_module
+from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr, print_module
 from engine.cuir.renaming import renaming
 from engine.errors import InputError
@@ -146,9 +146,7 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
     old, new = work.lifted.module, lifted.module
     target = work.compose() if proposals else old
     by_rules = bool(proposals) and proposals[0].origin is Origin.RULES
-    began = old
-    if by_rules:
-        began = parse_module(work.proposed_text(proposals[0]), f"{RULES}.cuir")
+    began = work.proposed(proposals[0]) if by_rules else old
     kept, ruled = old, began  # what the first proposal was made of
     names = renaming(old, new, [began, target])
     given = [names]
