@@ -74,7 +74,7 @@ def _check_file(path: Path, args: argparse.Namespace) -> int:
 
 def _check_session(args: argparse.Namespace) -> int:
     from cubridge_tui.model.proofs import PROOFS, proof_lines
-    from engine.types import Gate, VerdictKind
+    from engine.types import Gate
 
     rows: list[dict[str, Any]] = []
     failed = False
@@ -84,7 +84,7 @@ def _check_session(args: argparse.Namespace) -> int:
             ("target", Gate.G2, work.judge_target),
         ):
             verdict = left_overridden(work, gate, args) or step()
-            failed = failed or verdict.kind is VerdictKind.FAIL or verdict.unfinished
+            failed = failed or verdict.stops
             say(f"{name:<9} {verdict.gate} {verdict.kind}  {verdict.reason}")
             for line in proof_lines(verdict.details):
                 say(f"          {line}")

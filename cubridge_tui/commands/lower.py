@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from engine.service.inputs import check_kernel, check_spec
-    from engine.types import Gate, VerdictKind
+    from engine.types import Gate
 
     with adapting(args, args.session) as work:
         check_spec(work)
@@ -43,4 +43,4 @@ def run(args: argparse.Namespace) -> int:
             )
         elif not args.out:
             show_source(lowering.source.decode("utf-8", "replace").rstrip("\n"))
-    return FAILED if verdict.kind is VerdictKind.FAIL or verdict.unfinished else 0
+    return FAILED if verdict.stops else 0
