@@ -27,7 +27,7 @@ from engine.lift import Lifted, lift
 from engine.lift.meanings import Meaning, meanings_json, read_meanings, released, with_meanings
 from engine.lift.package import KernelPackage
 from engine.lower.legal import legal
-from engine.service.adaptation import RULES, Adaptation, pretty_json
+from engine.service.adaptation import RULES, Adaptation, Steps, applied_rules, pretty_json
 from engine.service.bench import find_kernel
 from engine.service.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TARGET
 from engine.service.inputs import check_spec, inputs_of, kernel_at, kernel_place
@@ -36,7 +36,6 @@ from engine.transfer.binding import Binding
 from engine.transfer.carry import carried, known_edits
 from engine.transfer.review import compose, propose
 from engine.transfer.rewrite import substitute
-from engine.transfer.rules import Step, apply, plan
 from engine.types import (
     Artifact,
     Decision,
@@ -58,7 +57,6 @@ from sessions.events import (
 )
 from sessions.state import SessionState
 
-Steps = list[tuple[Step, Module]]
 REBASE = "rebase"  # the proposal of a merged target
 DIFFERS = "asked, since the new kernel differs here; "
 
@@ -160,7 +158,9 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
     begins, binding = new, _with_names(work.binding, called)
     steps: Steps = []
     if by_rules:
-        begins, steps, planned = _ruled(work, new)
+        recipe = work.recipe
+        assert recipe is not None  # the rules read one when they proposed before
+        begins, steps, planned = applied_rules(new, recipe)
         names = renaming(began, begins, [old, target])  # what the rules call their own
         given.append(names)
         old, began, target = names(old), names(began), names(target)
@@ -189,15 +189,6 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
                 for h in proposal.hunks)  # fmt: skip
         proposal = replace(proposal, hunks=tuple(told))
     return replace(made, proposal=proposal, proposed=proposed, decided=decided, binding=binding)
-
-
-def _ruled(work: Adaptation, new: Module) -> tuple[Module, Steps, Binding]:
-    """What the rules propose on the new kernel, the way there, and how its arguments are filled."""
-    recipe = work.recipe
-    assert recipe is not None  # the rules read one when they proposed before
-    planned = plan(new, recipe)
-    steps = list(apply(new, planned.steps))
-    return released(new, legal(steps[-1][1] if steps else new)), steps, planned.binding
 
 
 def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
