@@ -229,11 +229,11 @@ def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
             hunk: Decision(f"{name}/{hunk}", kind, work.actor)
             for hunk, kind in made.decided.items()
         }
-        whole = Decision(name, DecisionKind.ACCEPTED, work.actor)
-        one_kind = set(made.decided.values()) == {DecisionKind.ACCEPTED} and not made.asked
-        told = [whole] if one_kind else list(decisions.values())
-        target = legal(compose(module, made.proposed, made.proposal, decisions))
         if decisions:
+            whole = Decision(name, DecisionKind.ACCEPTED, work.actor)
+            one_kind = set(made.decided.values()) == {DecisionKind.ACCEPTED} and not made.asked
+            told = [whole] if one_kind else list(decisions.values())
+            target = legal(compose(module, made.proposed, made.proposal, decisions))
             last.append(Artifact.of(Stage.TARGET, TARGET, print_module(target)))
     bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
     if last:
