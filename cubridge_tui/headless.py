@@ -98,6 +98,21 @@ def writing(store: Store, session: str, *, brief: bool = False) -> Iterator[Writ
         yield writer
 
 
+@contextmanager
+def adapting(args: argparse.Namespace, session: str) -> Iterator[Adaptation]:
+    """A session open briefly (see `writing`), for the person or the agent that `args` name."""
+    from engine.service.adaptation import Adaptation
+    from engine.service.bench import Bench
+    from sessions.store import Store
+
+    store = Store.open(args.store)
+    with (
+        Bench(store, progress=narrator(args.json)) as bench,
+        writing(store, session, brief=True) as writer,
+    ):
+        yield Adaptation(bench, writer, actor_of(args))
+
+
 def session_named(store: Store, name: str, others: Collection[str]) -> Session | None:
     """The session that a name or the beginning of one means; None where it is one of `others`, or
     no session's."""

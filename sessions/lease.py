@@ -48,16 +48,14 @@ class Lease:
         if self._fd is not None:
             return True
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = _made(self.path)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            got = _lock(fd)
+        except OSError:
             os.close(fd)
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                return False
             raise
         # Asked with the lock in hand: its holder may have lent it until then.
-        if not brief and self._lender is None and _is_locked(self._lent):
+        if not got or (not brief and self._lender is None and _is_locked(self._lent)):
             os.close(fd)
             return False
         self._fd = fd
@@ -77,14 +75,10 @@ class Lease:
         Raises:
             OSError: as `acquire`.
         """
-        fd = os.open(self._awaited, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = _made(self._awaited)
 
         def show() -> None:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:  # another one waits, or somebody looks just now
-                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                    raise
+            _lock(fd)  # else another one waits, or somebody looks just now
 
         try:
             show()
@@ -101,8 +95,8 @@ class Lease:
         """Give the lock to who waits for it, and only for a moment: until this acquires it again,
         or is released, others acquire it but briefly."""
         with contextlib.suppress(OSError):
-            self._lender = os.open(self._lent, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lender, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lender = _made(self._lent)
+            _lock(self._lender)
         self._give_up()
 
     @property
@@ -143,6 +137,26 @@ class Lease:
             self._lender = None
 
 
+def _made(path: Path) -> int:
+    """A file to lock, open; made where it is not there."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _lock(fd: int, how: int = fcntl.LOCK_EX) -> bool:
+    """Try once to lock an open file; False when another one has it.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return False
+        raise
+    return True
+
+
 def _is_locked(path: Path) -> bool:
     """Whether another one has locked a file; with a shared lock, so that who looks is not seen."""
     try:
@@ -150,9 +164,8 @@ def _is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+        return not _lock(fd, fcntl.LOCK_SH)
+    except OSError:  # no locks here
+        return False
     finally:
         os.close(fd)
-    return False

@@ -254,9 +254,7 @@ class Store:
             )
         refs = {*self._git.logged(SESSIONS), *self._git.refs(SESSIONS)}
         ids = sorted(filter(is_session_id, (ref.removeprefix(SESSIONS) for ref in refs)))
-        if name in ids:
-            return name
-        matches = [session for session in ids if session.startswith(name)]
+        matches = _meant(name, ids)
         if len(matches) == 1:
             return matches[0]
         if matches:
@@ -293,10 +291,7 @@ class Store:
         Raises:
             StoreError: no deleted session is called so, or begins so.
         """
-        ids = [s.id for s in self.deleted()]
-        matches = [session for session in ids if session.startswith(name)]
-        if name in ids:
-            matches = [name]
+        matches = _meant(name, [s.id for s in self.deleted()])
         if len(matches) != 1:
             problem = f"could be {', '.join(matches[:5])}" if matches else "is no deleted session"
             raise StoreError(f"{name!r} {problem}", fix="cubridge sessions restore lists them")
@@ -414,6 +409,11 @@ class Store:
         except (InputError, ValueError):
             return None
         return found if isinstance(found, dict) and found.get("what") == _WHAT else None
+
+
+def _meant(name: str, ids: Sequence[str]) -> list[str]:
+    """The sessions that `name` may mean: the one of this id, else those whose ids begin so."""
+    return [name] if name in ids else [session for session in ids if session.startswith(name)]
 
 
 def _latest(summaries: Iterable[SessionSummary]) -> list[SessionSummary]:

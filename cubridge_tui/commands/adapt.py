@@ -124,7 +124,6 @@ def _walk(
     work: Adaptation, stages: Stages, args: argparse.Namespace, model: ModelRun | None
 ) -> int:
     from engine.errors import TransferError
-    from engine.types import VerdictKind
 
     begin = time.monotonic()
     stages.add(
@@ -142,7 +141,7 @@ def _walk(
             return GATE_FAILED
     verdict = work.lift()
     stages.gate("lifted", verdict)
-    if verdict.kind is VerdictKind.FAIL or verdict.unfinished:
+    if verdict.stops:
         return GATE_FAILED
     if model is not None and args.transfer == "llm":
         begin = time.monotonic()
@@ -163,7 +162,7 @@ def _walk(
     work.accept_all(proposal)
     verdict = work.judge_target()
     stages.gate("target", verdict)
-    if verdict.kind is VerdictKind.FAIL or verdict.unfinished:
+    if verdict.stops:
         return GATE_FAILED
     if not lower_and_judge(work, stages, model if args.lower == "llm" else None):
         return GATE_FAILED
@@ -201,7 +200,7 @@ def lower_and_judge(work: Adaptation, stages: Stages, model: ModelRun | None) ->
         return False
     verdict = work.judge_lowered(work.make_lowering())
     stages.gate("lowered", verdict)
-    return verdict.kind is not VerdictKind.FAIL and not verdict.unfinished
+    return not verdict.stops
 
 
 def _finish(

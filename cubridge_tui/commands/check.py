@@ -13,13 +13,11 @@ from typing import Any
 
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import (
-    actor_of,
+    adapting,
     add_agent,
     add_json,
     add_store,
     left_overridden,
-    narrator,
-    writing,
 )
 from cubridge_tui.headless_foreign import FAILED, asked_from, check_and_report, kernel_options
 
@@ -76,25 +74,17 @@ def _check_file(path: Path, args: argparse.Namespace) -> int:
 
 def _check_session(args: argparse.Namespace) -> int:
     from cubridge_tui.model.proofs import PROOFS, proof_lines
-    from engine.service.adaptation import Adaptation
-    from engine.service.bench import Bench
-    from engine.types import Gate, VerdictKind
-    from sessions.store import Store
+    from engine.types import Gate
 
-    store = Store.open(args.store)
     rows: list[dict[str, Any]] = []
     failed = False
-    with (
-        Bench(store, progress=narrator(args.json)) as bench,
-        writing(store, args.what, brief=True) as writer,
-    ):
-        work = Adaptation(bench, writer, actor_of(args))
+    with adapting(args, args.what) as work:
         for name, gate, step in (
             ("lifted", Gate.G1, work.judge_lifted),
             ("target", Gate.G2, work.judge_target),
         ):
             verdict = left_overridden(work, gate, args) or step()
-            failed = failed or verdict.kind is VerdictKind.FAIL or verdict.unfinished
+            failed = failed or verdict.stops
             say(f"{name:<9} {verdict.gate} {verdict.kind}  {verdict.reason}")
             for line in proof_lines(verdict.details):
                 say(f"          {line}")
@@ -104,5 +94,5 @@ def _check_session(args: argparse.Namespace) -> int:
                  "reason": verdict.reason, "seconds": verdict.seconds, **proofs}
             )  # fmt: skip
         if args.json:
-            show_json({"session": writer.id, "stages": rows})
+            show_json({"session": work.session.id, "stages": rows})
     return FAILED if failed else 0

@@ -5,15 +5,7 @@ from __future__ import annotations
 import argparse
 
 from cubridge_tui.console import say, show_json, show_source
-from cubridge_tui.headless import (
-    actor_of,
-    add_agent,
-    add_json,
-    add_store,
-    left_overridden,
-    narrator,
-    writing,
-)
+from cubridge_tui.headless import adapting, add_agent, add_json, add_store, left_overridden
 
 FAILED = 1
 
@@ -29,18 +21,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from engine.service.adaptation import Adaptation
-    from engine.service.bench import Bench
     from engine.service.inputs import check_kernel, check_spec
-    from engine.types import Gate, VerdictKind
-    from sessions.store import Store
+    from engine.types import Gate
 
-    store = Store.open(args.store)
-    with (
-        Bench(store, progress=narrator(args.json)) as bench,
-        writing(store, args.session, brief=True) as writer,
-    ):
-        work = Adaptation(bench, writer, actor_of(args))
+    with adapting(args, args.session) as work:
         check_spec(work)
         check_kernel(work)
         lowering = work.lower()
@@ -51,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             show_json(
                 {
-                    "session": writer.id,
+                    "session": work.session.id,
                     "verdict": verdict.to_json(),
                     "changed_lines": lowering.changed_lines,
                     "total_lines": lowering.total_lines,
@@ -59,4 +43,4 @@ def run(args: argparse.Namespace) -> int:
             )
         elif not args.out:
             show_source(lowering.source.decode("utf-8", "replace").rstrip("\n"))
-    return FAILED if verdict.kind is VerdictKind.FAIL or verdict.unfinished else 0
+    return FAILED if verdict.stops else 0

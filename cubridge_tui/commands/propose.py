@@ -11,14 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import say, show, show_json
-from cubridge_tui.headless import (
-    actor_of,
-    add_agent,
-    add_json,
-    add_store,
-    narrator,
-    writing,
-)
+from cubridge_tui.headless import adapting, add_agent, add_json, add_store
 
 if TYPE_CHECKING:
     from engine.types import Proposal
@@ -39,21 +32,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.service.adaptation import Adaptation
     from engine.service.agent import check_ready, propose_by_agent
-    from engine.service.bench import Bench
     from engine.service.person import propose_by_person
-    from sessions.store import Store
 
     text = None if args.file is None else _text(args.file)
-    store = Store.open(args.store)
     found: dict[str, Any] = {}
     proposal: Proposal | None
-    with (
-        Bench(store, progress=narrator(args.json)) as bench,
-        writing(store, args.session, brief=True) as writer,
-    ):
-        work = Adaptation(bench, writer, actor_of(args))
+    with adapting(args, args.session) as work:
         check_ready(work, anew=text is None)
         if text is None:
             proposal = work.propose_by_rules()
@@ -69,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         name = None if proposal is None else proposal.id
         rows = [{"hunk": h.id, "title": h.title, "reason": h.reason} for h in hunks]
         if args.json:
-            show_json({"session": writer.id, "proposal": name, "hunks": rows, **found})
+            show_json({"session": work.session.id, "proposal": name, "hunks": rows, **found})
         else:
             for row in rows:
                 show(f"{name}/{row['hunk']}  {row['title']}")

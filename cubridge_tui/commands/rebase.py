@@ -70,11 +70,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _judge(work: Adaptation, made: Rebase, stages: Stages) -> int:
     """The gates again, as far as the decisions go."""
-    from engine.types import VerdictKind
 
     verdict = work.judge_lifted()
     stages.gate("lifted", verdict)
-    if verdict.kind is VerdictKind.FAIL or verdict.unfinished:
+    if verdict.stops:
         return FAILED
     if made.proposal is None:
         return 0
@@ -85,7 +84,7 @@ def _judge(work: Adaptation, made: Rebase, stages: Stages) -> int:
         return FAILED
     verdict = work.judge_target()
     stages.gate("target", verdict)
-    if verdict.kind is VerdictKind.FAIL or verdict.unfinished:
+    if verdict.stops:
         return FAILED
     if not lower_and_judge(work, stages, None):
         return FAILED

@@ -22,12 +22,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.service.status import accepted_kernels, repository_of, status_of
+    from engine.service.status import Judges, accepted_kernels, repository_of, status_of
     from sessions.store import Store
 
     top = repository_of(args.folder)
-    store = Store.open(args.store)
-    found = [status_of(folder, store) for folder in accepted_kernels(top)]
+    judges = Judges(Store.open(args.store))
+    found = [status_of(folder, judges) for folder in accepted_kernels(top)]
     if args.json:
         rows = [
             {"folder": str(k.folder), "level": k.level, "session": k.session,

@@ -9,7 +9,7 @@ from cubridge_tui.console import typeable
 from cubridge_tui.model.costs import Costs, told
 from engine.cuir.nodes import Module
 from engine.errors import CuBridgeError
-from engine.service.costing import EXPERT, Where
+from engine.service.costing import EXPERT
 
 if TYPE_CHECKING:
     from engine.spec.recipe import Recipe
@@ -103,10 +103,7 @@ def predictions(target: Module, expert: Module, recipe: Recipe | None) -> list[s
         found = {"target": cost_of(target, setting), EXPERT: cost_of(expert, setting)}
     except CuBridgeError as error:
         return [f"the cost model gives no prediction: {typeable(error.message)}"]
-    where = Where(
-        setting.card.title, setting.card.name.upper(), setting.shape, setting.kept, setting.examples
-    )
-    return told(Costs(where, found), "target")
+    return told(Costs(setting.where, found), "target")
 
 
 def _kernels(build: object) -> dict[tuple[str, str], Mapping[str, Any]]:

@@ -17,7 +17,6 @@ from cubridge_tui.model.review import (
 )
 from cubridge_tui.model.rows import Row
 from engine.cuir.nodes import Module
-from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
 from engine.lift.provenance import Lifted
@@ -25,8 +24,7 @@ from engine.service.content import LIFTED
 from engine.service.costing import Question
 from engine.service.explain import Explained, explain
 from engine.service.work import Work
-from engine.transfer.review import compose
-from engine.types import Decision, Proposal, Stage
+from engine.types import Proposal, Stage
 from sessions.state import SessionState
 
 
@@ -48,14 +46,14 @@ def latest_review(
     try:
         made: Review = texts.keep(
             ("review", *_key(state, proposals)),
-            lambda: _review(work, lifted, *latest_pair(texts, lifted)),
+            lambda: _review(work, lifted, *latest_pair(texts)),
         )
     except CuBridgeError as error:
         return (), False, f"the difference cannot be shown: {error.message}"
     errors = {
         h.id: drafts[name][1] for h in proposal.hunks if (name := f"{proposal.id}/{h.id}") in drafts
     }
-    rows = review_rows(made, _decisions(state, proposal), errors)
+    rows = review_rows(made, work.decisions(proposal), errors)
     if not gives(rows, target_text):
         # The target has C++'s conversions written out, which no hunk's own text shows.
         if not same_program(rows, target_text):
@@ -66,11 +64,6 @@ def latest_review(
     return renumbered(rows, by_line), True, ""
 
 
-def _decisions(state: SessionState, proposal: Proposal) -> dict[str, Decision]:
-    """What is decided of a proposal's hunks, by hunk."""
-    return {h.id: d for h in proposal.hunks if (d := state.decision(proposal.id, h.id)) is not None}
-
-
 def explained(texts: KeptTexts, lifted: Lifted | None) -> Mapping[str, Explained]:
     """What the latest proposal's hunks are, by `proposal/hunk`."""
     work = texts.work
@@ -79,7 +72,7 @@ def explained(texts: KeptTexts, lifted: Lifted | None) -> Mapping[str, Explained
     proposal = work.edits[-1]
 
     def make() -> Mapping[str, Explained]:
-        found = explain(*latest_pair(texts, lifted), proposal, work.recipe)
+        found = explain(*latest_pair(texts), proposal, work.recipe)
         return {f"{proposal.id}/{name}": each for name, each in found.items()}
 
     try:
@@ -101,7 +94,7 @@ def question_of(
     latest = work.edits[-1]
 
     def make() -> Question:
-        base = print_module(latest_pair(texts, lifted)[0])
+        base = print_module(latest_pair(texts)[0])
         found = {h.id: about[f"{latest.id}/{h.id}"] for h in latest.hunks}
         return Question.of(base, work.proposed_text(latest), latest, work.recipe, found)
 
@@ -109,17 +102,13 @@ def question_of(
     return made
 
 
-def latest_pair(texts: KeptTexts, lifted: Lifted) -> tuple[Module, Module]:
+def latest_pair(texts: KeptTexts) -> tuple[Module, Module]:
     """What the latest proposal was made against, and what it proposes."""
     work = texts.work
 
     def make() -> tuple[Module, Module]:
-        base = lifted.module
-        for earlier in work.edits[:-1]:
-            proposed = parse_module(work.proposed_text(earlier), f"{earlier.id}.cuir")
-            base = compose(base, proposed, earlier, _decisions(work.state, earlier))
-        latest = work.edits[-1]
-        return base, parse_module(work.proposed_text(latest), f"{latest.id}.cuir")
+        *earlier, latest = work.edits
+        return work.decided(earlier), work.proposed(latest)
 
     found: tuple[Module, Module] = texts.keep(("pair", *_key(work.state, work.edits)), make)
     return found

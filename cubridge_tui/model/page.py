@@ -18,7 +18,7 @@ from cubridge_tui.model.layout import PANES
 from cubridge_tui.model.review import WORDS
 from cubridge_tui.model.rows import SIGNS, Key, PaneText, Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
-from cubridge_tui.model.story import Beat, duration
+from cubridge_tui.model.story import Beat
 from cubridge_tui.text.sanitise import visible, visible_lines
 from engine.report.picture import Picture, svg
 from engine.spec.words import at_lines
@@ -153,7 +153,6 @@ def _story(story: Sequence[Beat]) -> str:
     rows = []
     for beat in story:
         number = str(beat.first) if beat.first == beat.last else f"{beat.first}–{beat.last}"
-        after = f"after {duration(beat.waited)}" if beat.waited is not None else ""
         more = "".join(f"<li>{_text(line)}</li>" for line in (*beat.details, *beat.folded))
         words = _text(beat.words)
         if more:
@@ -161,7 +160,7 @@ def _story(story: Sequence[Beat]) -> str:
         time = _text(beat.time[:19].replace("T", " "))
         rows.append(
             f"<tr><td>{number}</td><td>{time}</td><td>{_text(beat.actor)}</td>"
-            f"<td>{words}</td><td>{after}</td></tr>"
+            f"<td>{words}</td><td>{beat.after}</td></tr>"
         )
     return _section("History", f"<table>{''.join(rows)}</table>")
 

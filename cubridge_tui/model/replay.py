@@ -13,7 +13,7 @@ from cubridge_tui.model.linediff import opcodes, unified
 from cubridge_tui.model.meanings import open_meanings
 from cubridge_tui.model.replay_hunks import hunks_of, with_hunks
 from cubridge_tui.model.rows import PaneText, Row, RowKind, plain_rows
-from cubridge_tui.model.story import Beat, beats, duration, merged
+from cubridge_tui.model.story import Beat, beats, merged
 from cubridge_tui.text.cells import split_lines
 from engine.errors import CuBridgeError
 from engine.service.content import LIFTED, LOWERED, SOURCE, TARGET
@@ -144,8 +144,7 @@ def timeline(tape: Tape) -> tuple[Row, ...]:
     """The steps as lines, signs for decisions, texts and verdicts."""
     rows = []
     for each, beat in zip(tape.steps, tape.beats, strict=True):
-        after = f"  (after {duration(beat.waited)})" if beat.waited is not None else ""
-        text = f"{plain(beat.time)[11:19]}  {plain(beat.actor)}: {beat.words}{after}"
+        text = f"{plain(beat.time)[11:19]}  {plain(beat.actor)}: {beat.told}"
         rows.append(Row(text, RowKind.SAME, each.number, "", "", None, _sign(each)))
     return tuple(rows)
 

@@ -52,14 +52,23 @@ class Beat:
     waited: float | None = None
 
     @property
+    def after(self) -> str:
+        """`after 2 min 05 s`; empty where nobody looked before."""
+        return f"after {duration(self.waited)}" if self.waited is not None else ""
+
+    @property
+    def told(self) -> str:
+        """What happened, and after how long."""
+        return f"{self.words}  ({self.after})" if self.after else self.words
+
+    @property
     def line(self) -> str:
         """The beat as one line: steps, time, who, what, after how long, and what is folded."""
         number = str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
-        after = f"  (after {duration(self.waited)})" if self.waited is not None else ""
         many = len(self.folded)
         more = f"  [+{many} file{'s' * (many != 1)}]" if many else ""
         time = plain(self.time)[:19].replace("T", " ")
-        return f"{number:>7}  {time}  {plain(self.actor)}: {self.words}{after}{more}"
+        return f"{number:>7}  {time}  {plain(self.actor)}: {self.told}{more}"
 
 
 def beats(events: Iterable[Step]) -> Iterator[Beat]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from engine.cuir.device_scalars import head_sizes
 from engine.cuir.ids import assign
+from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import LowerError, StoreError
 from engine.files import read_spec
@@ -29,9 +30,11 @@ from engine.service.inputs import inputs_of, modules_text, spec_modules
 from engine.service.kinds import ABOUT_MEANINGS
 from engine.service.options import Options, refuse_other_columns
 from engine.service.work import Work
+from engine.spec.recipe import Recipe
 from engine.spec.text import recipe_to_json
+from engine.transfer.binding import Binding
 from engine.transfer.review import propose
-from engine.transfer.rules import apply, plan
+from engine.transfer.rules import Step, apply, plan
 from engine.types import (
     Artifact,
     Decision,
@@ -64,6 +67,7 @@ from sessions.state import acceptance_of
 from sessions.writer import Writer
 
 RULES = "rules"
+Steps = list[tuple[Step, Module]]
 PACKAGE = "package.tar"
 NO_GPU = "not run on a GPU yet: `cubridge verify SESSION`, or v in the app, runs or packs the job"
 
@@ -145,9 +149,7 @@ class Adaptation(Work):
         recipe = self.read_recipe(self.spec, self.options.spec)
         base = self.lifted.module
         refuse_other_columns(self.spec, head_sizes(base))
-        planned = plan(base, recipe)
-        trail = list(apply(base, planned.steps))
-        proposed = released(base, legal(trail[-1][1] if trail else base))
+        proposed, trail, made = applied_rules(base, recipe)
         proposal = propose(
             base, proposed, id=RULES, origin=Origin.RULES,
             reason="the rules carry every clause of the recipe", ids=assign(base), trail=trail,
@@ -156,7 +158,7 @@ class Adaptation(Work):
         kept = TranscriptAdded(f"{proposal.id}.proposed.cuir", sha256_of(text), proposal.id)
         artifacts = [
             Artifact.of(Stage.TARGET, RECIPE, pretty_json(recipe_to_json(recipe))),
-            Artifact.of(Stage.TARGET, BINDING, pretty_json(planned.binding.to_json())),
+            Artifact.of(Stage.TARGET, BINDING, pretty_json(made.to_json())),
             Artifact.of(Stage.TARGET, TARGET, print_module(base)),
         ]
         self._set(artifacts, [kept, ProposalMade(proposal)], [text.encode()], actor=RULES)
@@ -261,6 +263,16 @@ class Adaptation(Work):
         bodies = [*before, *map(_set_of, artifacts)]
         contents = [*blobs, *(a.data for a in artifacts)]
         self.writer.append(bodies, contents, actor=actor or self.actor)
+
+
+def applied_rules(base: Module, recipe: Recipe) -> tuple[Module, Steps, Binding]:
+    """What the rules make of a kernel, the way there, and how its arguments are filled.
+
+    Raises `TransferError` where no rule carries the recipe.
+    """
+    planned = plan(base, recipe)
+    steps = list(apply(base, planned.steps))
+    return released(base, legal(steps[-1][1] if steps else base)), steps, planned.binding
 
 
 def _set_of(artifact: Artifact) -> ArtifactSet:

@@ -18,7 +18,7 @@ from engine.errors import InputError
 from engine.gpu.worker.cases import Case
 from engine.gpu.worker.shapes import cases_of, label
 from engine.service.cost import arch_of, arguments
-from engine.service.costing import Cost
+from engine.service.costing import Cost, Where
 from engine.service.keep_map import KeepMap
 from engine.spec.recipe import Recipe
 
@@ -36,6 +36,12 @@ class Setting:
     shape: str
     kept: float
     examples: bool
+
+    @property
+    def where(self) -> Where:
+        """The same in words."""
+        card = self.card
+        return Where(card.title, card.name.upper(), self.shape, self.kept, self.examples)
 
 
 def setting_of(module: Module, recipe: Recipe | None) -> Setting:

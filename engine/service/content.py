@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,22 +133,33 @@ class Content:
                 return self.session.content(transcript.sha256).decode()
         raise StoreError(f"the text of proposal {proposal.id} is not in the session")
 
-    def compose(self, *latest: Decision) -> Module:
-        """The target that all standing decisions give, with `latest` on top of them."""
+    def proposed(self, proposal: Proposal) -> Module:
+        """What a proposal proposes."""
+        return parse_module(self.proposed_text(proposal), f"{proposal.id}.cuir")
+
+    def decisions(self, proposal: Proposal) -> dict[str, Decision]:
+        """What stands decided of a proposal's hunks, by hunk."""
+        made = {h.id: self.state.decision(proposal.id, h.id) for h in proposal.hunks}
+        return {hunk: decision for hunk, decision in made.items() if decision is not None}
+
+    def decided(self, edits: Sequence[Proposal], latest: Sequence[Decision] = ()) -> Module:
+        """The lifted module with what stands decided of these proposals, `latest` on top of it:
+        what the next proposal is made against."""
         module = self.lifted.module
-        for proposal in self.edits:
-            decisions = {
-                h.id: d for h in proposal.hunks if (d := self.state.decision(proposal.id, h.id))
-            }
+        for proposal in edits:
+            decisions = self.decisions(proposal)
             for decision in latest:
                 decisions |= {
                     h.id: decision
                     for h in proposal.hunks
                     if decision.target in (proposal.id, h.id, f"{proposal.id}/{h.id}")
                 }
-            proposed = parse_module(self.proposed_text(proposal), f"{proposal.id}.cuir")
-            module = compose(module, proposed, proposal, decisions)
-        return legal(module)
+            module = compose(module, self.proposed(proposal), proposal, decisions)
+        return module
+
+    def compose(self, *latest: Decision) -> Module:
+        """The target that all standing decisions give, with `latest` on top of them."""
+        return legal(self.decided(self.edits, latest))
 
     def ruled(self) -> Module:
         """The lifted module with what stands of the rules' own hunks: what a free hand began with.
@@ -158,15 +170,11 @@ class Content:
         for proposal in self.edits:
             if proposal.origin is not Origin.RULES:
                 continue
-            decisions = {
-                h.id: d
-                for h in proposal.hunks
-                if (d := self.state.decision(proposal.id, h.id)) is not None
-                and d.kind is DecisionKind.ACCEPTED
-            }
-            proposed = parse_module(self.proposed_text(proposal), f"{proposal.id}.cuir")
+            made = self.decisions(proposal).items()
+            accepted = {hunk: d for hunk, d in made if d.kind is DecisionKind.ACCEPTED}
+            proposed = self.proposed(proposal)
             try:
-                module = compose(module, proposed, proposal, decisions)
+                module = compose(module, proposed, proposal, accepted)
             except (CuBridgeError, ValueError):
                 return self.lifted.module
         return legal(module)

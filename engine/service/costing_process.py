@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from engine.child.wire import failure_of
@@ -46,10 +47,7 @@ def main() -> None:
     except Exception as error:
         say(name=EXPERT, cost=Cost(problem=failure_of(error).message).to_json())
         return
-    say(where={
-        "card": setting.card.title, "name": setting.card.name.upper(), "shape": setting.shape,
-        "kept": setting.kept, "examples": setting.examples,
-    })  # fmt: skip
+    say(where=asdict(setting.where))
 
     def without(gone: frozenset[str]) -> Module:
         taken = {

@@ -17,6 +17,7 @@ from engine.gpu.closure import beside
 from engine.lift.package import KernelPackage, with_source
 from engine.service.bench import find_kernel
 from engine.types import sha256_of
+from sessions.events import Rebased
 from sessions.state import SessionState
 
 if TYPE_CHECKING:
@@ -56,17 +57,26 @@ def inputs_of(package: KernelPackage, spec: Path) -> dict[str, str]:
     return parts | {MODULES: modules_hash(spec)}
 
 
-def session_kernel(state: SessionState) -> KernelPackage:
-    """The kernel package of a session, as it is on the disk now.
+def kernel_place(state: SessionState) -> Rebased:
+    """Where a session's kernel is: as it was rebased last, else as it began."""
+    created = state.created
+    assert created is not None
+    began = str(created.options.get("kernel_path") or created.kernel)
+    return state.rebased or Rebased(began)
+
+
+def kernel_at(place: Rebased) -> KernelPackage:
+    """The kernel package at a place, as it is on the disk now.
 
     Raises `InputError` where there is none any more.
     """
-    created, rebased = state.created, state.rebased
-    assert created is not None
-    if rebased is not None:
-        package = find_kernel(rebased.kernel)
-        return with_source(package, Path(rebased.source)) if rebased.source else package
-    return find_kernel(str(created.options.get("kernel_path") or created.kernel))
+    package = find_kernel(place.kernel)
+    return with_source(package, Path(place.source)) if place.source else package
+
+
+def session_kernel(state: SessionState) -> KernelPackage:
+    """The kernel package of a session, as `kernel_at` gives it."""
+    return kernel_at(kernel_place(state))
 
 
 def spec_moved(work: Work) -> str | None:

@@ -155,7 +155,7 @@ class ModelLift:
             verdict = self.work.weigh_lifted(lifted)
         except CuBridgeError as error:
             return Outcome(UNSOUND, str(error), "The module with these meanings cannot run:", said)
-        if verdict.kind is VerdictKind.FAIL or verdict.unfinished:
+        if verdict.stops:
             stage = "With these meanings the kernel does not compute its own reference (gate G1):"
             return Outcome(G1, verdict.reason, stage, said, details=verdict.details)
         reason = verdict.reason if verdict.kind is VerdictKind.NOT_RUN else f"G1: {verdict.reason}"

@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from engine.cuir.ids import assign
-from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.service.adaptation import Adaptation
 from engine.service.content import TARGET
-from engine.service.work import Work
-from engine.transfer.review import compose, propose
+from engine.transfer.review import propose
 from engine.types import Artifact, Origin, Proposal, Stage, sha256_of
 from sessions.events import ArtifactSet, ProposalMade, TranscriptAdded
-
-
-def decided_base(work: Work) -> Module:
-    """What the next proposal is made against: the lifted module with every standing decision."""
-    module = work.lifted.module
-    for proposal in work.edits:
-        decisions = {
-            h.id: d
-            for h in proposal.hunks
-            if (d := work.state.decision(proposal.id, h.id)) is not None
-        }
-        proposed = parse_module(work.proposed_text(proposal), f"{proposal.id}.cuir")
-        module = compose(module, proposed, proposal, decisions)
-    return module
 
 
 def propose_by_person(work: Adaptation, text: str) -> Proposal:
@@ -36,7 +20,7 @@ def propose_by_person(work: Adaptation, text: str) -> Proposal:
         CuirError: the text does not parse.
         InputError: it is the target as it is, or another specialisation.
     """
-    base = decided_base(work)
+    base = work.decided(work.edits)
     proposed = parse_module(text, TARGET)
     if proposed.spec != base.spec:
         raise InputError("the first line names another specialisation", fix="leave it as it is")

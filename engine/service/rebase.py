@@ -19,24 +19,23 @@ from engine.cuir.diff import diff
 from engine.cuir.ids import assign
 from engine.cuir.merge import merge
 from engine.cuir.nodes import Module, Name, Opaque, walk
-from engine.cuir.parser import parse_expr, parse_module
+from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr, print_module
 from engine.cuir.renaming import renaming
 from engine.errors import InputError
 from engine.lift import Lifted, lift
 from engine.lift.meanings import Meaning, meanings_json, read_meanings, released, with_meanings
-from engine.lift.package import KernelPackage, with_source
+from engine.lift.package import KernelPackage
 from engine.lower.legal import legal
-from engine.service.adaptation import RULES, Adaptation, pretty_json
+from engine.service.adaptation import RULES, Adaptation, Steps, applied_rules, pretty_json
 from engine.service.bench import find_kernel
 from engine.service.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TARGET
-from engine.service.inputs import check_spec, inputs_of
+from engine.service.inputs import check_spec, inputs_of, kernel_at, kernel_place
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.carry import carried, known_edits
 from engine.transfer.review import compose, propose
 from engine.transfer.rewrite import substitute
-from engine.transfer.rules import Step, apply, plan
 from engine.types import (
     Artifact,
     Decision,
@@ -58,7 +57,6 @@ from sessions.events import (
 )
 from sessions.state import SessionState
 
-Steps = list[tuple[Step, Module]]
 REBASE = "rebase"  # the proposal of a merged target
 DIFFERS = "asked, since the new kernel differs here; "
 
@@ -111,26 +109,19 @@ def newer_kernel(state: SessionState, path: str | None) -> Newer:
     Without a path, the session's kernel as it is on the disk now. Raises `InputError` where it is
     not there or not whole.
     """
-    created, now = state.created, state.rebased
-    assert created is not None
-    home = now or Rebased(str(created.options.get("kernel_path") or created.kernel))
+    home = kernel_place(state)
     if path is not None:
         package = find_kernel(path)
         if package.specialisations:
             return Newer(package, Rebased(str(package.folder.absolute())))
         home = Rebased(home.kernel, str(FilePath(path).expanduser().absolute()))
-    package = find_kernel(home.kernel)
-    if home.source:
-        package = with_source(package, FilePath(home.source))
-    return Newer(package, home)
+    return Newer(kernel_at(home), home)
 
 
 def is_same(state: SessionState, newer: Newer) -> bool:
     """Whether the session has exactly this kernel, from this place."""
-    created = state.created
-    assert created is not None
-    place = state.rebased or Rebased(str(created.options.get("kernel_path")))
-    return newer.package.hashes["package"] == state.hashes["kernel"] and newer.event == place
+    same = newer.package.hashes["package"] == state.hashes["kernel"]
+    return same and newer.event == kernel_place(state)
 
 
 def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
@@ -153,9 +144,7 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
     old, new = work.lifted.module, lifted.module
     target = work.compose() if proposals else old
     by_rules = bool(proposals) and proposals[0].origin is Origin.RULES
-    began = old
-    if by_rules:
-        began = parse_module(work.proposed_text(proposals[0]), f"{RULES}.cuir")
+    began = work.proposed(proposals[0]) if by_rules else old
     kept, ruled = old, began  # what the first proposal was made of
     names = renaming(old, new, [began, target])
     given = [names]
@@ -169,7 +158,9 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
     begins, binding = new, _with_names(work.binding, called)
     steps: Steps = []
     if by_rules:
-        begins, steps, planned = _ruled(work, new)
+        recipe = work.recipe
+        assert recipe is not None  # the rules read one when they proposed before
+        begins, steps, planned = applied_rules(new, recipe)
         names = renaming(began, begins, [old, target])  # what the rules call their own
         given.append(names)
         old, began, target = names(old), names(began), names(target)
@@ -198,15 +189,6 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
                 for h in proposal.hunks)  # fmt: skip
         proposal = replace(proposal, hunks=tuple(told))
     return replace(made, proposal=proposal, proposed=proposed, decided=decided, binding=binding)
-
-
-def _ruled(work: Adaptation, new: Module) -> tuple[Module, Steps, Binding]:
-    """What the rules propose on the new kernel, the way there, and how its arguments are filled."""
-    recipe = work.recipe
-    assert recipe is not None  # the rules read one when they proposed before
-    planned = plan(new, recipe)
-    steps = list(apply(new, planned.steps))
-    return released(new, legal(steps[-1][1] if steps else new)), steps, planned.binding
 
 
 def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
@@ -247,11 +229,11 @@ def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
             hunk: Decision(f"{name}/{hunk}", kind, work.actor)
             for hunk, kind in made.decided.items()
         }
-        whole = Decision(name, DecisionKind.ACCEPTED, work.actor)
-        one_kind = set(made.decided.values()) == {DecisionKind.ACCEPTED} and not made.asked
-        told = [whole] if one_kind else list(decisions.values())
-        target = legal(compose(module, made.proposed, made.proposal, decisions))
         if decisions:
+            whole = Decision(name, DecisionKind.ACCEPTED, work.actor)
+            one_kind = set(made.decided.values()) == {DecisionKind.ACCEPTED} and not made.asked
+            told = [whole] if one_kind else list(decisions.values())
+            target = legal(compose(module, made.proposed, made.proposal, decisions))
             last.append(Artifact.of(Stage.TARGET, TARGET, print_module(target)))
     bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
     if last:

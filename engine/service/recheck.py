@@ -17,14 +17,11 @@ from engine.child.client import Child
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
 from engine.files import read_spec
-from engine.lift.meanings import released
-from engine.lower.legal import legal
-from engine.service.adaptation import pretty_json
+from engine.service.adaptation import applied_rules, pretty_json
 from engine.service.bench import Bench
 from engine.service.inputs import MODULES, modules_hash
 from engine.service.work import Work
 from engine.spec.text import recipe_from_json
-from engine.transfer.rules import apply, plan
 from engine.types import Gate, Origin, Stage, VerdictKind, sha256_of
 from engine.types.trust import taken_on_trust
 from sessions.session import Session
@@ -94,8 +91,7 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
             recipe = recipe_from_json(answer["recipe"])
         for proposal in state.proposals:
             if proposal.origin is Origin.RULES and recipe is not None:
-                trail = list(apply(lifted, plan(lifted, recipe).steps))
-                module = released(lifted, legal(trail[-1][1] if trail else lifted))
+                module = applied_rules(lifted, recipe)[0]
                 was = sha256_of(work.proposed_text(proposal))
                 yield Check(f"proposal {proposal.id}", was, sha256_of(print_module(module)))
         target = work.compose()

@@ -64,7 +64,7 @@ def repository_of(folder: Path) -> Path:
     return next((p for p in (place, *place.parents) if (p / ".git").exists()), place)
 
 
-def status_of(folder: Path, store: Store) -> Held:
+def status_of(folder: Path, judges: Judges) -> Held:
     """What became of what the accepted kernel in `folder` was judged with.
 
     A `verdicts.json` that is none, such as another tool's, is unknown with its reason.
@@ -73,7 +73,7 @@ def status_of(folder: Path, store: Store) -> Held:
         data, judged = _read(folder / VERDICTS)
     except CuBridgeError as error:
         return Held(folder, "", unknown={VERDICTS: error.message})
-    session = _session(store, judged)
+    session = judges.of(judged)
     stale: dict[str, str] = {}
     unknown: dict[str, str] = {}
     level = str(data.get("level", ""))
@@ -107,22 +107,35 @@ def _read(path: Path) -> tuple[Mapping[str, Any], Mapping[str, str]]:
     return data, subject
 
 
-def _session(store: Store, judged: Mapping[str, str]) -> Session | None:
-    """The session that judged these bytes for this spec."""
-    if not store.exists():
-        return None
-    for summary in store.sessions():
-        if summary.accepted is None:
-            continue
-        found = store.load(summary.id)
-        for given in found.state.given:
-            subject = dict(given.verdict.subject)
-            names = ("artifact", "kernel", "spec")
-            if given.verdict.gate is Gate.G3 and all(
-                subject.get(n) == judged.get(n) for n in names
-            ):
-                return found
-    return None
+class Judges:
+    """The sessions of a store that judged an accepted kernel, the one changed last first.
+
+    Each is read once, however many kernels ask, and none before one asks for it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._rest: Iterator[Session] | None = None
+        self._read: list[Session] = []
+
+    def of(self, judged: Mapping[str, str]) -> Session | None:
+        """The session that judged these bytes for this spec."""
+        return next((session for session in self._all() if _judged(session, judged)), None)
+
+    def _all(self) -> Iterator[Session]:
+        if self._rest is None:
+            accepted = [s.id for s in self._store.sessions() if s.accepted is not None]
+            self._rest = map(self._store.load, accepted)
+        yield from self._read
+        for session in self._rest:
+            self._read.append(session)
+            yield session
+
+
+def _judged(session: Session, judged: Mapping[str, str]) -> bool:
+    subjects = (dict(g.verdict.subject) for g in session.state.given if g.verdict.gate is Gate.G3)
+    names = ("artifact", "kernel", "spec")
+    return any(all(s.get(n) == judged.get(n) for n in names) for s in subjects)
 
 
 def _compare_source(

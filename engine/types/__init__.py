@@ -141,6 +141,11 @@ class Verdict:
         return self.kind is VerdictKind.NOT_RUN and bool(self.details.get(UNFINISHED))
 
     @property
+    def stops(self) -> bool:
+        """True where a run ends with it: a fail, or a gate that came to no verdict."""
+        return self.kind is VerdictKind.FAIL or self.unfinished
+
+    @property
     def passed(self) -> bool:
         """True only for a pass: stale, not_run and overridden have not passed."""
         return self.kind is VerdictKind.PASS

@@ -40,7 +40,7 @@ WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that
     "engine.gpu.ray_driver": 4,
     "engine.gpu.ray_runner": 2,
     "sessions.git_store": 3,
-    "sessions.lease": 4,
+    "sessions.lease": 2,
     "sessions.store": 2,
     "sessions.writer": 1,
 }
