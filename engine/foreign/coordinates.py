@@ -75,6 +75,7 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
     every = {n: np.concatenate([t[0][k] for t in targets]) for k, n in enumerate(_NAMES)}
     every["bh"] = every["b"] * heads + every["h"]
     why: dict[str, str] = {}
+    keys: Mapping[int, str] = {}
     for name, target in every.items():
         if name == "bh" and not why:
             break
@@ -87,7 +88,10 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
             why[name] = f"{name} is no sum of what is in scope there"
             continue
         found = replace(found, element=split[1])
-        texts[name] = spelled(found, _factors(found, names, at.loops))
+        called = _factors(found, names, at.loops)
+        texts[name] = spelled(found, called)
+        if name == "j":
+            keys = called
     if {"i", "j"} - set(texts) or (why and "bh" not in texts):
         return "; ".join(why.values())
     variable = next(v for v in at.mentioned if v.name == expression)
@@ -96,7 +100,7 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
         at.file, at.after, at.line, at.function, expression, len(seen[0].held.words), element,
         texts, _sizes(seen), _to_score(seen), at.indent,
     )  # fmt: skip
-    return place, list(_loops(at, seen, names))
+    return place, list(_loops(at, seen, keys))
 
 
 def _columns(seen: Sequence[Seen]) -> list[Column]:
@@ -231,7 +235,7 @@ def _to_score(seen: Sequence[Seen]) -> str:
     return "rsqrtf(float({D}))"
 
 
-def _loops(at: Boundary, seen: Sequence[Seen], names: Mapping[str, int]) -> Iterator[Loop]:
+def _loops(at: Boundary, seen: Sequence[Seen], names: Mapping[int, str]) -> Iterator[Loop]:
     """The outermost loop whose counter says which keys an iteration visits."""
     for head in at.loops:
         if not head.counter or head.left is None or head.right is None:
@@ -240,15 +244,13 @@ def _loops(at: Boundary, seen: Sequence[Seen], names: Mapping[str, int]) -> Iter
         if found is None:
             continue
         keys, start, step = found
-        by = [n for n, value in names.items() if value == abs(keys)]
-        size = str(abs(keys)) if len(by) != 1 else by[0]
-        key = head.counter if abs(keys) == 1 else f"{head.counter} * {size}"
+        key = head.counter if keys == 1 else f"{head.counter} * {names.get(keys, keys)}"
         if start:
             key += f" + {start}" if start > 0 else f" - {-start}"
         swapped = head.left_text != head.counter
         compare = _TURNED.get(head.operator, head.operator) if swapped else head.operator
         yield Loop(at.file, head.line, head.counter, head.first,
-                   head.left if swapped else head.right, compare, abs(keys), key, step)  # fmt: skip
+                   head.left if swapped else head.right, compare, keys, key, step)  # fmt: skip
         return
 
 

@@ -7,8 +7,9 @@ so that what is a size in one run is not taken for a constant.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,10 +40,10 @@ class Sum:
     element: Mapping[int, int]  # what an element adds
 
     @property
-    def awkward(self) -> tuple[int, int, int]:
+    def awkward(self) -> tuple[int, int]:
         """How unlike what a person writes it is."""
         odd = sum(abs(w) != 1 for w, c in self.terms if c.bit < 0)
-        return odd, len(self.terms), sum(len(c.text) for _, c in self.terms)
+        return odd + len(self.terms), sum(len(c.text) for _, c in self.terms)
 
 
 def by_element(target: Array, valid: Array) -> tuple[Array, dict[int, int]] | None:
@@ -79,25 +80,74 @@ def by_element(target: Array, valid: Array) -> tuple[Array, dict[int, int]] | No
 
 def solve(base: Array, columns: Sequence[Column]) -> Sum | None:
     """The fewest and gladdest terms whose sum is `base` at every visit; None where none is."""
-    varied = [c for c in columns if np.ptp(c.values)]
     rows = np.random.default_rng(0).permutation(len(base))[:_SAMPLES]
-    found = [
-        one for order in (0, 1) if (one := _eliminate(base, varied, rows, bool(order))) is not None
+    varied = [c for c in columns if np.ptp(c.values)]
+    few = [replace(c, values=c.values[rows]) for c in varied]
+    found: list[Sum] = []
+    plain = _plain(base[rows], few)
+    if plain is not None:
+        found.append(plain)
+    if plain is None or len(plain.terms) > 2:
+        other = _eliminate(base[rows], few)
+        if other is not None:
+            found.append(other)
+    whole = {id(f): c for f, c in zip(few, varied, strict=True)}
+    for one in sorted(found, key=lambda s: s.awkward):
+        terms = tuple((w, whole[id(c)]) for w, c in one.terms)
+        total = sum((w * c.values for w, c in terms), np.zeros(len(base))) + one.constant
+        if np.array_equal(total, base):
+            return replace(one, terms=terms)
+    return None
+
+
+def _plain(base: Array, columns: Sequence[Column]) -> Sum | None:
+    """A sum of up to three columns as they are."""
+    usable = [c for c in columns if c.bit < 0]
+    shapes: dict[bytes, Column] = {}
+    for c in usable:  # of those that are the same, the gladdest
+        key = _shape(c.values)
+        if key not in shapes or _rank(c) < _rank(shapes[key]):
+            shapes[key] = c
+    unique = list(shapes.values())
+
+    def done(*terms: Column) -> Sum:
+        rest = base - sum((c.values for c in terms), np.zeros(1))
+        return Sum(tuple((1, c) for c in terms), int(rest[0]), {0: 0})
+
+    if not np.ptp(base):
+        return done()
+    if one := shapes.get(_shape(base)):
+        return done(one)
+    pairs = [
+        (a, other) for a in unique if (other := shapes.get(_shape(base - a.values))) is not None
     ]
-    return min(found, key=lambda s: s.awkward, default=None)
+    if pairs:
+        return done(*min(pairs, key=lambda p: (_rank(p[0]), _rank(p[1]))))
+    triples = [
+        (a, b, third)
+        for k, a in enumerate(unique)
+        for b in unique[k + 1 :]
+        if (third := shapes.get(_shape(base - a.values - b.values))) is not None
+    ]
+    return done(*min(triples, key=lambda t: sum(map(_rank, t)))) if triples else None
 
 
-def _eliminate(base: Array, columns: list[Column], rows: Array, products: bool) -> Sum | None:
-    """Drops columns, the least glad first, as long as the others explain the numbers.
+def _rank(column: Column) -> int:
+    return 100 * column.cost + len(column.text)
 
-    Args:
-        products: whether what the source computes itself is held rather than plain names.
-    """
+
+def _shape(values: Array) -> bytes:
+    """The same for numbers that differ by a constant."""
+    return hashlib.blake2b((values - values[0]).astype(np.int64).tobytes()).digest()
+
+
+def _eliminate(base: Array, columns: list[Column]) -> Sum | None:
+    """Drops columns, the least glad first, as long as the others explain the numbers."""
     kept = list(columns)
-    values = base[rows].astype(np.float64)
+    values = base.astype(np.float64)
 
     def fits(some: Sequence[Column]) -> Array | None:
-        matrix = np.stack([*(c.values[rows] for c in some), np.ones(len(rows))], axis=1)
+        matrix = np.stack([*(c.values for c in some), np.ones(len(base))], axis=1)
         scale = np.abs(matrix).max(0)
         answer, *_ = np.linalg.lstsq(matrix / scale, values, rcond=1e-12)
         if np.abs(matrix / scale @ answer - values).max() > 1e-4:
@@ -108,8 +158,8 @@ def _eliminate(base: Array, columns: list[Column], rows: Array, products: bool) 
         return None
     places = {id(c): k for k, c in enumerate(columns)}
 
-    def rank(c: Column) -> tuple[int, int]:
-        return (-1 if products and c.cost == 3 else c.cost), places[id(c)]
+    def rank(c: Column) -> tuple[int, int, int]:
+        return c.cost, len(c.text.split()), places[id(c)]
 
     for column in sorted(columns, key=rank, reverse=True):
         rest = [c for c in kept if c is not column]
@@ -119,9 +169,6 @@ def _eliminate(base: Array, columns: list[Column], rows: Array, products: bool) 
     if answer is None or np.abs(answer - np.rint(answer)).max() > 1e-3:
         return None
     whole = [int(w) for w in np.rint(answer)]
-    total = whole[-1] + sum((w * c.values for w, c in zip(whole, kept, strict=False)), np.zeros(1))
-    if not np.array_equal(np.broadcast_to(total, base.shape), base):
-        return None
     return Sum(tuple(zip(whole, kept, strict=False)), whole[-1], {0: 0})
 
 
