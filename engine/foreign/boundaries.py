@@ -20,6 +20,7 @@ from engine.foreign.launcher import declarator_of, functions_of, name_of
 _ARITHMETIC = {"+", "-", "*", "/", "%", "&", ">>", "<<"}
 _INTEGERS = {"int", "unsigned", "unsigned int", "bool", "char", "size_t", "int64_t", "uint32_t",
              "int32_t", "uint64_t", "long", "long long", "short", "void"}  # fmt: skip
+_ALWAYS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 _BLOCKS = ("compound_statement", "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif",
            "case_statement", "else_clause")  # fmt: skip
 _LEAVES = ("return_statement", "break_statement", "continue_statement", "goto_statement",
@@ -109,7 +110,8 @@ def boundaries(file: Path, source: bytes, reached: Container[str]) -> Iterator[B
         declarator = declarator_of(function)
         listed = declarator.child_by_field_name("parameters") if declarator else None
         scope = list(_parameters(listed, b"__global__" in head))
-        walk = _Walk(file, source, name_of(function), _spelled(body))
+        free = _free(body, {v.name for v in scope})
+        walk = _Walk(file, source, name_of(function), _spelled(body, free), free)
         yield from walk.block(body, scope, ())
 
 
@@ -175,12 +177,31 @@ class _Spelled:
     needs: frozenset[str]
 
 
-def _spelled(body: Node) -> tuple[_Spelled, ...]:
-    """Members, qualified names, and arithmetic of such, that a function spells, in
-    their order."""
+def _free(body: Node, given: set[str]) -> frozenset[str]:
+    """Names that a function spells and does not declare, those of functions left out: constants of
+    the file among them."""
+    own, called, spelled = set(given), set(), set()
+    for node in descend(body):
+        if node.type in ("declaration", "parameter_declaration"):
+            own |= {v.name for v in _declarations(node)}
+        elif node.type == "call_expression":
+            called.add(text(node.child_by_field_name("function")))
+        elif node.type == "template_function":
+            called.add(text(node.child_by_field_name("name")))
+        elif node.type == "identifier":
+            spelled.add(text(node))
+    return frozenset(spelled - own - called - _ALWAYS)
+
+
+def _spelled(body: Node, free: frozenset[str]) -> tuple[_Spelled, ...]:
+    """Constants of the file, members, qualified names, and arithmetic of such, that a function
+    spells, in their order."""
     out: dict[str, _Spelled] = {}
     for node in descend(body):
-        if node.type in ("field_expression", "qualified_identifier", "binary_expression"):
+        constant = node.type == "identifier" and text(node) in free
+        if constant or node.type in (
+            "field_expression", "qualified_identifier", "binary_expression",
+        ):  # fmt: skip
             needs = _needs(node)
             words = " ".join(text(node).split())
             if needs is not None and len(words) < 80:
@@ -210,9 +231,6 @@ def _needs(node: Node) -> frozenset[str] | None:
     return None
 
 
-_ALWAYS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
-
-
 @dataclass(slots=True)
 class _Walk:
     """Goes through one function's body."""
@@ -221,6 +239,7 @@ class _Walk:
     source: bytes
     function: str
     spelled: tuple[_Spelled, ...]
+    free: frozenset[str]
 
     def block(
         self, node: Node, outer: list[Variable], loops: tuple[Loop, ...]
@@ -285,7 +304,7 @@ class _Walk:
         self, node: Node, scope: list[Variable], loops: tuple[Loop, ...], new: list[Variable]
     ) -> Boundary:
         named = {v.name: v for v in scope}
-        known = _ALWAYS | set(named)
+        known = _ALWAYS | self.free | set(named)
         mentioned: dict[str, Variable] = {v.name: v for v in new}
         if node.type != "declaration":
             for inner in descend(node):

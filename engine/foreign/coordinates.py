@@ -75,7 +75,7 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
     every = {n: np.concatenate([t[0][k] for t in targets]) for k, n in enumerate(_NAMES)}
     every["bh"] = every["b"] * heads + every["h"]
     why: dict[str, str] = {}
-    keys: Mapping[int, str] = {}
+    keys: dict[str, Array] = {}
     for name, target in every.items():
         if name == "bh" and not why:
             break
@@ -91,7 +91,8 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
         called = _factors(found, names, at.loops)
         texts[name] = spelled(found, called)
         if name == "j":
-            keys = called
+            keys = {spelled(Sum(((w, c),), 0, {0: 0}), called): w * c.values
+                    for w, c in found.terms if c.bit < 0}  # fmt: skip
     if {"i", "j"} - set(texts) or (why and "bh" not in texts):
         return "; ".join(why.values())
     variable = next(v for v in at.mentioned if v.name == expression)
@@ -100,7 +101,7 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
         at.file, at.after, at.line, at.function, expression, len(seen[0].held.words), element,
         texts, _sizes(seen), _to_score(seen), at.indent,
     )  # fmt: skip
-    return place, list(_loops(at, seen, keys))
+    return place, list(_loops(at, seen, columns, keys))
 
 
 def _columns(seen: Sequence[Seen]) -> list[Column]:
@@ -223,20 +224,30 @@ def _to_score(seen: Sequence[Seen]) -> str:
     ratios = [s.scale / s.held.factor for s in seen]
     if all(abs(r - 1) < 1e-6 for r in ratios):
         return "1.0f"
-    for text in seen[0].numbers:
-        found = [s.numbers.get(text) for s in seen]
-        if all(
-            t is not None and t.kind in (1, 5) and np.allclose(t.numbers, r, rtol=1e-6, atol=0)
-            for t, r in zip(found, ratios, strict=True)
-        ):
-            return text
+    for by in (1.0, float(np.log(2)), float(np.log2(np.e))):
+        for text in seen[0].numbers:
+            found = [s.numbers.get(text) for s in seen]
+            if all(
+                t is not None
+                and t.kind in (1, 5)
+                and np.allclose(t.numbers * by, r, rtol=1e-6, atol=0)
+                for t, r in zip(found, ratios, strict=True)
+            ):
+                return text if by == 1 else f"{text} * {by:.9g}f"
     if np.ptp(ratios) < 1e-9:
         return f"{ratios[0]:.9g}f" if "." in f"{ratios[0]:.9g}" else f"{ratios[0]:.9g}.0f"
     return "rsqrtf(float({D}))"
 
 
-def _loops(at: Boundary, seen: Sequence[Seen], names: Mapping[int, str]) -> Iterator[Loop]:
-    """The outermost loop whose counter says which keys an iteration visits."""
+def _loops(
+    at: Boundary, seen: Sequence[Seen], columns: Sequence[Column], terms: Mapping[str, Array]
+) -> Iterator[Loop]:
+    """The outermost loop whose counter says which keys an iteration visits.
+
+    Args:
+        terms: those of j, with their values.
+    """
+    values = {c.text: c.values for c in columns}
     for head in at.loops:
         if not head.counter or head.left is None or head.right is None:
             continue
@@ -244,7 +255,9 @@ def _loops(at: Boundary, seen: Sequence[Seen], names: Mapping[int, str]) -> Iter
         if found is None:
             continue
         keys, start, step = found
-        key = head.counter if keys == 1 else f"{head.counter} * {names.get(keys, keys)}"
+        own = keys * values.get(head.counter, np.zeros(1))
+        same = [t for t, value in terms.items() if np.array_equal(value, own)]
+        key = same[0] if same else f"{head.counter} * {keys}"
         if start:
             key += f" + {start}" if start > 0 else f" - {-start}"
         swapped = head.left_text != head.counter

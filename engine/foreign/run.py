@@ -34,12 +34,16 @@ class Bench:
     child: Child | None
     folder: Path
 
-    @property
-    def scalars(self) -> Mapping[str, int | float | bool]:
-        return self.reference.scalars if self.reference else {}
+    def scalars(self, sizes: Sizes) -> dict[str, int | float | bool]:
+        """The launcher's numbers: the reference's own; a scale that it is told is another one at
+        other sizes."""
+        own = dict(self.reference.scalars) if self.reference else {}
+        if any(p.means == "scale" and p.kind == "scalar" for p in self.entry.parameters):
+            own["scale"] = (sizes["Hq"] + 6) / 8 / float(np.sqrt(sizes["D"]))
+        return own
 
     def scale(self, sizes: Sizes) -> float:
-        return float(self.scalars.get("scale", 1 / np.sqrt(sizes["D"])))
+        return float(self.scalars(sizes).get("scale", 1 / np.sqrt(sizes["D"])))
 
     @property
     def half(self) -> bool:
@@ -74,8 +78,8 @@ class Bench:
             if p.means in ("q", "k", "v") and not p.output:
                 inputs[p.means] = _bits({"q": q, "k": k, "v": v}[p.means], p)
         written, launches = execute(
-            compiled, self.entry, whole, inputs, self.scalars, self.asked.flags.arch, self.folder,
-            observer,
+            compiled, self.entry, whole, inputs, self.scalars(sizes), self.asked.flags.arch,
+            self.folder, observer,
         )  # fmt: skip
         for launch in launches:
             for finding in launch.findings:
@@ -102,8 +106,8 @@ def probing_sizes(bench: Bench) -> list[tuple[Sizes, list[Sizes]]]:
     """Sizes to probe at, those to be tried first first, each with second ones.
 
     Whole tiles, at least two of them; the second sizes have other numbers of everything that the
-    launcher is told. Heads share keys, and lengths differ, where no case that the kernel was given
-    says otherwise; a kernel that does not do that reads out of bounds, and the next ones are tried.
+    launcher is told. There heads share keys, and lengths differ, where no case that the kernel was
+    given says otherwise; one that does not do that reads out of bounds, and the next are tried.
     """
     asked = [complete(bench.entry, s) for s in bench.asked.sizes]
     told = bench.entry.sizes
@@ -117,7 +121,7 @@ def probing_sizes(bench: Bench) -> list[tuple[Sizes, list[Sizes]]]:
     out: list[tuple[Sizes, list[Sizes]]] = []
     for n in dict.fromkeys((long, 2 * long, 64, 128, 256)):
         for gqa in dict.fromkeys((shared, False)):
-            first = _sizes(bench, 2, 2, 1 if gqa else 2, n, n, head)
+            first = _sizes(bench, 2, 3, 3, n, n, head)
             second = [
                 _sizes(bench, 1, 4, 2 if gqa else 4, more, keys, d)
                 for more in (n + n // 2, 2 * n)
