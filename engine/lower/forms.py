@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.cuir.nodes import (
@@ -177,6 +176,3 @@ def _all(body: tuple[Stmt, ...]) -> list[Stmt]:
         for _, inner in blocks(stmt):
             out += _all(inner)
     return out
-
-
-FormsByPath = Mapping[Path, Form]

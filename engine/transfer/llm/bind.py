@@ -69,12 +69,6 @@ class Interface:
         return tuple(dict.fromkeys((*SIZES, *named)))
 
 
-def default_binding(base: Module, interface: Interface) -> Binding:
-    """The base kernel's fields, filled for this spec. Raises `TransferError` for a module without
-    an attention in it."""
-    return bind(base, base, interface, ())
-
-
 def bind(
     base: Module, proposed: Module, interface: Interface, pairs: Sequence[tuple[str, str]]
 ) -> Binding:

@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.cuir.check import check
 from engine.cuir.nodes import Module, Path, blocks
-from engine.cuir.printer import print_module, print_stmts
+from engine.cuir.printer import print_stmts
 from engine.errors import CuBridgeError
 from engine.llm.types import (
     Ending,
@@ -338,8 +338,3 @@ def statement_text(module: Module, path: Path) -> str:
         return ""
     lines = print_stmts((stmt,), 0, (), {})
     return "\n".join(lines if len(lines) <= 3 or not blocks(stmt) else lines[:1])
-
-
-def module_text(module: Module) -> str:
-    """A module as the store keeps it."""
-    return print_module(module)
