@@ -29,6 +29,8 @@ from engine.cuir.nodes import (
     Select,
     Unary,
     children,
+    free_names,
+    stmt_exprs,
     walk,
     walk_block,
     walk_expr,
@@ -40,7 +42,6 @@ from engine.gates.guards import Guards
 from engine.gates.kinds import Kinds, parameters
 from engine.gates.sizes import resolved, scalars_of
 from engine.gates.standings import Standing, Within, runs, standings
-from engine.transfer.rewrite import free_names, stmt_exprs
 
 Key = tuple[Path, Expr, Within]
 SHOWN = 160  # characters of a condition in a verdict

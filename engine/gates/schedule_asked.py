@@ -30,10 +30,10 @@ from engine.cuir.nodes import (
     walk_block,
 )
 from engine.cuir.ops.traits import MASKS, MATMULS
+from engine.cuir.rewrite import get
 from engine.errors import CuirError
 from engine.prove.schedule import TileSchedule
 from engine.transfer.match import block_at, definitions, is_transposed
-from engine.transfer.rewrite import get
 
 
 @dataclass(frozen=True, slots=True)

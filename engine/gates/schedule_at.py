@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 from engine.cuir.device_scalars import DeviceScalars, constants_of
-from engine.cuir.nodes import Call, Expr, Module, Name, Select
+from engine.cuir.nodes import Call, Expr, Module, Name, Select, free_names
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import Env, Fn, evaluate
 from engine.gates.deck import Case
@@ -19,7 +19,6 @@ from engine.gates.subject import Subject
 from engine.prove.kinds import ends, sides
 from engine.prove.schedule import TileSchedule
 from engine.spec.inputs import with_own_sizes
-from engine.transfer.rewrite import free_names
 
 MAX_STEPS = 3000  # of a case, at which the kinds of value are noted
 MOST = 4  # visits for each tile that there is

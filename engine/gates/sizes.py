@@ -31,15 +31,17 @@ from engine.cuir.nodes import (
     Num,
     Path,
     Str,
+    free_names,
+    stmt_exprs,
     walk,
     walk_expr,
 )
 from engine.cuir.printer import print_expr
+from engine.cuir.rewrite import map_expr, substitute
 from engine.cuir.scalar import CASTS, FUNCTIONS, evaluate
 from engine.errors import CuBridgeError
 from engine.gates.deck import MAX_CONSTANT, Case, Tiles
 from engine.transfer.match import find_attention
-from engine.transfer.rewrite import free_names, map_expr, stmt_exprs, substitute
 
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk")
 SMALL = {"B": 1, "Hq": 1, "Hkv": 1, "Nq": 3, "Nk": 5}

@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.child.spec_process import SpecProcess
 from engine.cuir.check import check
 from engine.cuir.device_scalars import head_sizes
-from engine.cuir.nodes import Module, Name
+from engine.cuir.nodes import Module, Name, free_names
 from engine.gates.deck import Case
 from engine.gates.kinds import float_in_lists
 from engine.gates.overflow import overflow
@@ -25,7 +25,6 @@ from engine.spec.inputs import violated
 from engine.spec.signature import fixed_sizes
 from engine.spec.source import read_source
 from engine.transfer.binding import Binding
-from engine.transfer.rewrite import free_names
 
 Report = Callable[[str], None]
 

@@ -20,11 +20,12 @@ from engine.cuir.nodes import (
     Slice,
     Stmt,
     Tuple,
+    stmt_exprs,
     walk_block,
 )
+from engine.cuir.rewrite import substitute
 from engine.cuir.scalar import Env, Fn
 from engine.errors import CuirError
-from engine.transfer.rewrite import stmt_exprs, substitute
 
 _BLOCK, _GRID = "$block", "$grid"
 Place = tuple[int, ...]

@@ -18,17 +18,18 @@ from engine.cuir.nodes import (
     Name,
     Slice,
     Stmt,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
 from engine.cuir.ops import OPS
 from engine.cuir.ops.spec import Trait
 from engine.cuir.ops.traits import CONDITIONS, MASKS, REGISTER_LOADS
+from engine.cuir.rewrite import map_expr, substitute
 from engine.cuir.scalar import Env
 from engine.errors import CuirError
 from engine.service.drawn_lists import DrawnLists
 from engine.transfer.match import definitions, find_attention
-from engine.transfer.rewrite import map_expr, stmt_exprs, substitute
 
 _DEPTH = 32
 

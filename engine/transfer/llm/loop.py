@@ -17,6 +17,7 @@ from typing import Any
 from engine.cuir.check import check
 from engine.cuir.nodes import Module, Path, blocks
 from engine.cuir.printer import print_stmts
+from engine.cuir.rewrite import get
 from engine.errors import CuBridgeError
 from engine.llm.types import (
     Ending,
@@ -40,7 +41,6 @@ from engine.transfer.llm.prompt import (
     incomplete_text,
     repair_text,
 )
-from engine.transfer.rewrite import get
 from engine.types.plain import plain_json
 
 OTHER_TEMPERATURE = 0.8  # of the second and later candidates: at 0 they would all be the first

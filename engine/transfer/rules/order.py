@@ -27,9 +27,9 @@ from engine.cuir.nodes import (
     Tuple,
     walk_expr,
 )
+from engine.cuir.rewrite import map_function
 from engine.errors import CuBridgeError
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import map_function
 
 PROCESSORS = 132
 # Heads in the batch and queries (as many as keys): a launch of some ten pieces per multiprocessor.

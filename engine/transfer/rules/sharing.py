@@ -33,6 +33,7 @@ from engine.cuir.nodes import (
     Stmt,
     Str,
     Tuple,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
@@ -53,7 +54,6 @@ from engine.cuir.types import (
 )
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention, definitions
-from engine.transfer.rewrite import stmt_exprs
 
 BARRIER_BYTES = 8
 SLOTS = 2  # shared words: one may still be fetched while the other is posted

@@ -13,6 +13,7 @@ from engine.cuir.ids import assign
 from engine.cuir.nodes import Opaque
 from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_module
+from engine.cuir.rewrite import get
 from engine.errors import InputError
 from engine.lift.meanings import Meaning, with_meanings
 from engine.llm.record import Recorder, Replayer
@@ -25,7 +26,6 @@ from engine.service.meanings import decide_meanings, standing, step_of
 from engine.service.options import choose_options
 from engine.service.recheck import recheck
 from engine.transfer.llm.lifting import Step
-from engine.transfer.rewrite import get
 from engine.types import (
     Decision,
     DecisionKind,
