@@ -30,8 +30,8 @@ from engine.cuir.nodes import (
     Unary,
     blocks,
     map_stmt_exprs,
+    map_target,
     rebuild,
-    renamed_target,
     walk_block,
     with_blocks,
 )
@@ -157,7 +157,7 @@ def canonical_stmt(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
     """The canonical form; `names` renames locals, and lambda parameters are numbered."""
     inner = {branch: _block(body, names) for branch, body in blocks(stmt)}
     stmt = map_stmt_exprs(with_blocks(stmt, inner), lambda value: canonical_expr(value, names))
-    return renamed_target(stmt, names)
+    return map_target(stmt, lambda name: names.get(name, name))
 
 
 def without_lambda_names(module: Module) -> Module:

@@ -310,13 +310,13 @@ def map_stmt_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return stmt
 
 
-def renamed_target(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
-    """The statement with the name that it gives a value to replaced, where `names` has it."""
+def map_target(stmt: Stmt, change: Callable[[str], str]) -> Stmt:
+    """The statement with `change` made to the name that it gives a value to."""
     match stmt:
         case Assign(target, value):
-            return Assign(names.get(target, target), value)
+            return Assign(change(target), value)
         case For(var):
-            return replace(stmt, var=names.get(var, var))
+            return replace(stmt, var=change(var))
     return stmt
 
 

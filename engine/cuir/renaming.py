@@ -30,8 +30,8 @@ from engine.cuir.nodes import (
     children,
     free_names,
     map_stmt_exprs,
+    map_target,
     rebuild,
-    renamed_target,
     stmt_exprs,
     walk,
     walk_expr,
@@ -189,7 +189,7 @@ def _renamed(
 
     def stmt(node: Stmt) -> Stmt:
         node = with_blocks(node, {branch: block(inner) for branch, inner in blocks(node)})
-        return renamed_target(map_stmt_exprs(node, expr), names)
+        return map_target(map_stmt_exprs(node, expr), lambda name: names.get(name, name))
 
     def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return tuple(map(stmt, body))
