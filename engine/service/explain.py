@@ -26,7 +26,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.types import Hunk, Origin, Proposal
 
 _FACTORS = (1, 2, 4, 8, 0.5, 0.25)

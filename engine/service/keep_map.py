@@ -18,7 +18,7 @@ from engine.cuir.nodes import Module, free_names
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import Env, evaluate
 from engine.service.target_mask import TargetMask, TileClass
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding
 
 # An extra input's value at named dimensions: `table(input, {"b": 0, "Nk": 5}, sizes)`.

@@ -7,7 +7,7 @@ from dataclasses import replace
 from engine.cuir.nodes import Call, Expr, Index, Module, Name, Num, map_stmt_exprs, walk_expr
 from engine.cuir.quote import stmt
 from engine.cuir.rewrite import Block
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import Attention, Site
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import edit_site

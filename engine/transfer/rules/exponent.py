@@ -26,7 +26,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.quote import rewrites
 from engine.cuir.rewrite import Block, map_expr
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import Attention, Site
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import edit_site

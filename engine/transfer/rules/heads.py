@@ -10,8 +10,8 @@ from engine.cuir.rewrite import map_expr, map_statements, substitute
 from engine.errors import CuBridgeError, TransferError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.rewrite import load_names
-from engine.spec.recipe import Recipe
-from engine.spec.signature import fixed_sizes
+from engine.spec.python.signature import fixed_sizes
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rules.rule import Case, Rule
 

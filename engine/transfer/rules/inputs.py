@@ -19,7 +19,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.quote import assign
 from engine.cuir.rewrite import map_function, stmt_reads, substitute
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
 

@@ -47,7 +47,7 @@ from engine.cuir.rewrite import (
 )
 from engine.errors import TransferError
 from engine.scalar_algebra.evaluate import evaluate
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rules.inputs import scalar_inputs, size_of, view_of
 from engine.transfer.rules.lists import launches

@@ -20,7 +20,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.rewrite import map_expr, substitute
 from engine.errors import TransferError
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
 from engine.transfer.rules.sites import X

@@ -14,7 +14,7 @@ from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.lower.spans import allowed_spans, verify_spans
 from engine.scalar_algebra import canonical_predicate
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan
 from tests.engine.lower.relift import verify_relift
 
