@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from engine.cuir.device_scalars import MAX_STEPS, DeviceScalars, constants_of
+from engine.cuir.device_scalars import MAX_STEPS, DeviceScalars
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Attr,

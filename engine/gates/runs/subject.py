@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.child.spec_process import SpecProcess
 from engine.cuir.check import check
-from engine.cuir.device_scalars import head_sizes
+from engine.cuir.host_constants import head_sizes
 from engine.cuir.nodes import Module, Name, free_names
 from engine.gates.analysis.float_expressions import float_in_lists
 from engine.gates.deck import Case

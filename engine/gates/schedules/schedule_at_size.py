@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from engine.cuir.device_scalars import DeviceScalars, constants_of
+from engine.cuir.device_scalars import DeviceScalars
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import Call, Expr, Module, Name, Select, free_names
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import Env, Fn, evaluate

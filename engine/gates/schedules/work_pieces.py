@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from engine.cuir.calls import launched
-from engine.cuir.device_scalars import DeviceScalars, constants_of
+from engine.cuir.device_scalars import DeviceScalars
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Call,

@@ -12,8 +12,9 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.cuir.device_scalars import DeviceScalars, constants_of
+from engine.cuir.device_scalars import DeviceScalars
 from engine.cuir.facts import expressions, statements
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Binary,
