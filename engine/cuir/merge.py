@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from engine.cuir.canonical import canonical_stmt
 from engine.cuir.edits import FIELDS
-from engine.cuir.matching import Pairs, increasing, match_modules, shell, signature, with_blocks
-from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks, walk_block
+from engine.cuir.matching import Pairs, increasing, match_modules, shell, signature
+from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks, walk_block, with_blocks
 
 Named = TypeVar("Named", Field, Function)
 T = TypeVar("T")

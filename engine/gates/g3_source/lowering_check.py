@@ -17,7 +17,6 @@ from engine.build.compare import compare
 from engine.build.host_plan import launches_of
 from engine.build.result import BuildResult
 from engine.build.toolchain import Toolchain, find_toolchain
-from engine.cuir.arch import arch as arch_facts
 from engine.cuir.canonical import equal, first_difference
 from engine.cuir.matching import Pairs
 from engine.cuir.merge import merge
@@ -179,7 +178,7 @@ def _compile(
     def one(source: bytes, fields: tuple[Field, ...], what: str) -> BuildResult:
         launches = {
             specialisation_key(binding): launches_of(
-                lift_source(source, binding, arch, entry=package.entry).module, arch_facts(arch)
+                lift_source(source, binding, arch, entry=package.entry).module
             )
             for binding in package.specialisations
         }

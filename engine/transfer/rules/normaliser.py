@@ -16,20 +16,20 @@ from engine.cuir.nodes import (
     Module,
     Name,
     Stmt,
+    free_names,
     walk_expr,
 )
 from engine.cuir.quote import expr
-from engine.cuir.scalar import evaluate
-from engine.transfer.match import Site
-from engine.transfer.rewrite import (
+from engine.cuir.rewrite import (
     Block,
     drop_newly_dead,
-    free_names,
     map_blocks,
     map_function,
     read_names,
     substitute,
 )
+from engine.cuir.scalar import evaluate
+from engine.transfer.match import Site
 from engine.transfer.rules.arithmetic import cheap
 from engine.transfer.rules.inputs import scalar_inputs
 from engine.transfer.rules.rule import Case, Rule
