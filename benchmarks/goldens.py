@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from engine.cuir.ids import assign  # noqa: E402
+from engine.cuir.changes.ids import assign  # noqa: E402
 from engine.cuir.printer import print_module  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
 from engine.lift.meanings import released  # noqa: E402

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.machine_state import described  # noqa: E402
-from engine.cuir.ids import assign  # noqa: E402
+from engine.cuir.changes.ids import assign  # noqa: E402
 from engine.cuir.printer import print_module  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
 from engine.lift import lift  # noqa: E402

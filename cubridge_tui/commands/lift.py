@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.cuir.ids import assign
+    from engine.cuir.changes.ids import assign
     from engine.cuir.printer import print_module
     from engine.resources import list_kernels
     from engine.service.bench import Bench, lift_any

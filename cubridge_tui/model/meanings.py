@@ -42,7 +42,7 @@ class OpaqueNote:
 
 def opaque_notes(work: Work) -> tuple[OpaqueNote, ...]:
     """The opaque ops of the session's source, in its order."""
-    from engine.cuir.ids import assign
+    from engine.cuir.changes.ids import assign
 
     bare, lifted = work.bare, work.lifted
     if not bare.opaque:

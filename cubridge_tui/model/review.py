@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cubridge_tui.model.rows import DRAFT, SEPARATOR, Key, Row, RowKind
-from engine.cuir.diff import diff
-from engine.cuir.edits import SPEC, Diff, EditKind, hunks
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.edits import SPEC, Diff, EditKind, hunks
 from engine.cuir.nodes import Module, Path
 from engine.cuir.parser import Parsed, parse_block, parse_module, parse_with_tables
 from engine.cuir.printer import print_module, print_stmts

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.cuir.arch import Arch
-from engine.cuir.calls import built
-from engine.cuir.device_scalars import DeviceScalars
 from engine.cuir.nodes import Call, Expr, For, Function, Name, Stmt
 from engine.cuir.ops.traits import BUILT
 from engine.cuir.scalar import Env, Fn
+from engine.cuir.static.calls import built
+from engine.cuir.static.device_scalars import DeviceScalars
 from engine.cuir.types import DTYPES
 from engine.errors import CuirError
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from engine.cuir.conversions import NUMBERS, UNSIGNED, common, promoted
-from engine.cuir.counts import RING, never_negative
 from engine.cuir.nodes import (
     Attr,
     Binary,
@@ -22,6 +21,7 @@ from engine.cuir.nodes import (
     Unary,
     children,
 )
+from engine.cuir.static.counts import RING, never_negative
 from engine.lift.catalogue import Pattern, fill, match
 from engine.lift.provenance import Range
 from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature, safe

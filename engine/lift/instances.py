@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from engine.cuir.calls import callee
 from engine.cuir.nodes import Expr, walk_expr
+from engine.cuir.static.calls import callee
 from engine.lift.constants import Constant, Evaluator, NotConstant
 from engine.lift.scope import Signature, safe
 from engine.lift.tokens import Token

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module, Opaque, Path, Stmt, blocks, walk, walk_block, with_blocks
 from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_stmts

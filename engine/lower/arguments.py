@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cuir.edits import FIELDS
+from engine.cuir.changes.edits import FIELDS
 from engine.cuir.nodes import Field
 from engine.errors import LowerError
 from engine.lift.provenance import Range

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
-from engine.cuir.edits import Diff, EditKind
+from engine.cuir.changes.edits import Diff, EditKind
 from engine.cuir.nodes import Module, Path
 from engine.lift.provenance import Lifted, Parts, Range
 from engine.lift.tokens import Tokens

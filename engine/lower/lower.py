@@ -13,8 +13,8 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.cuir.diff import diff
-from engine.cuir.edits import FIELDS, SPEC, Diff, EditKind
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.edits import FIELDS, SPEC, Diff, EditKind
 from engine.cuir.nodes import Module, Path
 from engine.errors import LowerError
 from engine.lift.provenance import Lifted, Range

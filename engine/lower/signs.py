@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.cuir.conversions import UNSIGNED
-from engine.cuir.counts import RING, never_negative
 from engine.cuir.nodes import (
     Binary,
     Bool,
@@ -26,6 +25,7 @@ from engine.cuir.nodes import (
     rebuild,
 )
 from engine.cuir.ops.traits import COUNTS
+from engine.cuir.static.counts import RING, never_negative
 from engine.lower.kinds import Kinds, common
 
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.cuir.host_constants import head_sizes
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
+from engine.cuir.static.host_constants import head_sizes
 from engine.errors import LowerError, StoreError
 from engine.files import read_spec
 from engine.gates.g3_source.lowering_check import Lowering

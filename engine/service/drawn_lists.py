@@ -6,9 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from engine.cuir.calls import launched
-from engine.cuir.device_scalars import DeviceScalars
-from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -26,6 +23,9 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.rewrite import substitute
 from engine.cuir.scalar import Env, Fn
+from engine.cuir.static.calls import launched
+from engine.cuir.static.device_scalars import DeviceScalars
+from engine.cuir.static.host_constants import constants_of
 from engine.errors import CuirError
 
 _BLOCK, _GRID = "$block", "$grid"

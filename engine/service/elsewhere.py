@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engine.child.wire import ChildFailed
-from engine.cuir.diff import diff
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.patch import apply
 from engine.cuir.nodes import Module
-from engine.cuir.patch import apply
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, Interrupted
 from engine.files import read_spec

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from engine.cuir.diff import diff
-from engine.cuir.edits import Edit, EditHunk, EditKind, Node, hunks
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.edits import Edit, EditHunk, EditKind, Node, hunks
 from engine.cuir.nodes import (
     Assign,
     Attr,

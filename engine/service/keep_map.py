@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from engine.cuir.device_scalars import DeviceScalars
 from engine.cuir.nodes import Module, free_names
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import Env, evaluate
+from engine.cuir.static.device_scalars import DeviceScalars
 from engine.service.target_mask import TargetMask, TileClass
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding

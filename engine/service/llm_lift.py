@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.cuir.check import check
 from engine.cuir.printer import print_module
+from engine.cuir.static.check import check
 from engine.errors import CuBridgeError, InputError
 from engine.lift.meanings import Meaning, with_meanings
 from engine.llm.types import Message

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError
 from engine.lift.meanings import Meaning, meanings_json, with_meanings

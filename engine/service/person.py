@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import InputError

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 
 from engine.cuir.canonical import without_lambda_names
-from engine.cuir.diff import diff
-from engine.cuir.ids import assign
-from engine.cuir.merge import merge
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.ids import assign
+from engine.cuir.changes.merge import merge
+from engine.cuir.changes.renaming import renaming
 from engine.cuir.nodes import Module, Name, Opaque, walk
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr, print_module
-from engine.cuir.renaming import renaming
 from engine.cuir.rewrite import substitute
 from engine.errors import InputError
 from engine.lift import Lifted, lift

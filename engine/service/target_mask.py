@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from engine.cuir.device_scalars import MAX_STEPS, DeviceScalars
-from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -28,6 +26,8 @@ from engine.cuir.ops.spec import Trait
 from engine.cuir.ops.traits import CONDITIONS, MASKS, REGISTER_LOADS
 from engine.cuir.rewrite import map_expr, substitute
 from engine.cuir.scalar import Env
+from engine.cuir.static.device_scalars import MAX_STEPS, DeviceScalars
+from engine.cuir.static.host_constants import constants_of
 from engine.errors import CuirError
 from engine.service.drawn_lists import DrawnLists
 from engine.transfer.match import definitions, find_attention

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from engine.cuir.check import check
+from engine.cuir.static.check import check
 from engine.errors import CuirError, InputError
 from engine.lift.meanings import Meaning, with_meanings
 from engine.service.adaptation import Adaptation

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from engine.cuir.canonical import canonical_stmt
-from engine.cuir.diff import diff
-from engine.cuir.edits import Edit, Node, hunks
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.edits import Edit, Node, hunks
 from engine.cuir.nodes import Field, Function, Module, Path, Stmt
 from engine.types import DecisionKind, Proposal
 

@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from engine.cuir.diff import diff
-from engine.cuir.edits import (
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.edits import (
     FIELDS,
     Diff,
     Edit,
@@ -22,9 +22,9 @@ from engine.cuir.edits import (
     before_text,
     hunks,
 )
+from engine.cuir.changes.patch import apply  # fmt: skip
 from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks, with_blocks
 from engine.cuir.parser import parse_block, parse_module
-from engine.cuir.patch import apply  # fmt: skip
 from engine.cuir.printer import print_module
 from engine.errors import CuirError, TransferError, Where
 from engine.transfer.rules import Step

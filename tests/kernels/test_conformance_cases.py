@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from engine.cuir.functions import FUNCTIONS
-from engine.cuir.host_constants import host_constants
 from engine.cuir.ops import SPELLINGS
 from engine.cuir.ops.spelling import Spelling, both
+from engine.cuir.static.host_constants import host_constants
 from engine.gates.g3_source.conformance import primitives
 from engine.gates.g3_source.header_hashes import defined
 from engine.lift import lift, load_package

@@ -37,7 +37,7 @@ OTHER = {
     "engine.build.occupancy": {"shared"},
     "engine.build.products": {"keep"},
     "engine.cost.plan": {"shared"},
-    "engine.cuir.check": {"shared"},
+    "engine.cuir.static.check": {"shared"},
     "engine.gates.g3_source.conformance": {"sizeof"},
     "engine.lift.catalogue": {"row_map", "shared", "tensor_map"},
     "engine.lift.effects": {"sizeof"},

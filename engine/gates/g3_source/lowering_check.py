@@ -18,8 +18,8 @@ from engine.build.host_plan import launches_of
 from engine.build.result import BuildResult
 from engine.build.toolchain import Toolchain, find_toolchain
 from engine.cuir.canonical import equal, first_difference
+from engine.cuir.changes.merge import merge
 from engine.cuir.matching import Pairs
-from engine.cuir.merge import merge
 from engine.cuir.nodes import Field, Module, Path
 from engine.errors import InputError, LiftError, MissingTool
 from engine.gates.g3_source.conformance import read_records, told, unproven

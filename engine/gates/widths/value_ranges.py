@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from engine.cuir.calls import callee
-from engine.cuir.execute.outputs import written_fields
+from engine.cuir.execute.compiled.outputs import written_fields
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -41,6 +40,7 @@ from engine.cuir.nodes import (
 from engine.cuir.ops import OPS
 from engine.cuir.ops.traits import FIELD_VIEWS
 from engine.cuir.scalar import CASTS
+from engine.cuir.static.calls import callee
 from engine.gates.analysis.name_facts import constants_in
 from engine.gates.analysis.path_conditions import climbs
 from engine.gates.widths.intervals import (

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.cuir.diff import diff
-from engine.cuir.edits import after_text, before_text, hunks
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.edits import after_text, before_text, hunks
 from engine.cuir.nodes import Module
 from engine.cuir.ops import SPELLINGS
 from engine.cuir.ops.spelling import WORDS, both

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.cuir.host_constants import head_sizes
 from engine.cuir.nodes import Module, Name
+from engine.cuir.static.host_constants import head_sizes
 from engine.errors import InputError
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import SIZES, Binding, ScalarField, Scratch, SizeField, TensorField

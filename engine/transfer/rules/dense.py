@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from engine.cuir.facts import expressions, statements
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -34,6 +33,7 @@ from engine.cuir.nodes import (
     blocks,
 )
 from engine.cuir.rewrite import Block, map_statements
+from engine.cuir.static.facts import expressions, statements
 from engine.transfer.match import Attention
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.stage import starts_matmul

@@ -24,8 +24,8 @@ from engine.cuir.nodes import (
     map_stmt_exprs,
     walk_expr,
 )
-from engine.cuir.quote import rewrites
 from engine.cuir.rewrite import Block, map_expr
+from engine.cuir.text.quote import rewrites
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import Attention, Site
 from engine.transfer.rules.rule import Rule

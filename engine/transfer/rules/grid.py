@@ -10,7 +10,6 @@ window are, the fixed share ends sooner and stays.
 
 from __future__ import annotations
 
-from engine.cuir.facts import expressions, statements
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -23,9 +22,10 @@ from engine.cuir.nodes import (
     map_stmt_exprs,
     walk_expr,
 )
-from engine.cuir.quote import expr as quoted
-from engine.cuir.quote import matched
 from engine.cuir.rewrite import map_expr, map_statements, read_names
+from engine.cuir.static.facts import expressions, statements
+from engine.cuir.text.quote import expr as quoted
+from engine.cuir.text.quote import matched
 from engine.transfer.match import Attention
 from engine.transfer.rules.order import first_rows_first, share_is_even
 from engine.transfer.rules.rule import Rule

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.cuir.facts import statements
 from engine.cuir.nodes import Assign, Attr, Expr, Module, Name, Num, Stmt, free_names
 from engine.cuir.rewrite import map_expr, map_statements, substitute
+from engine.cuir.static.facts import statements
 from engine.errors import CuBridgeError, TransferError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.rewrite import load_names

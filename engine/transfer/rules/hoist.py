@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.cuir.facts import own_names
 from engine.cuir.nodes import (
     Assign,
     Expr,
@@ -18,6 +17,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
+from engine.cuir.static.facts import own_names
 from engine.transfer.match import block_at
 from engine.transfer.rules.inputs import is_view
 from engine.transfer.rules.names import Fresh

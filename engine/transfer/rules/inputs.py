@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from engine.cuir.facts import own_names
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -17,8 +16,9 @@ from engine.cuir.nodes import (
     Num,
     Stmt,
 )
-from engine.cuir.quote import assign
 from engine.cuir.rewrite import map_function, stmt_reads, substitute
+from engine.cuir.static.facts import own_names
+from engine.cuir.text.quote import assign
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention

@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import reduce
 
 from engine.cuir.nodes import Assign, Attr, Expr, Function, Name, Num, Return, free_names
-from engine.cuir.quote import assign, expr
 from engine.cuir.rewrite import stmt_reads
+from engine.cuir.text.quote import assign, expr
 from engine.transfer import schedule as intervals
 from engine.transfer.linear import tidy
 from engine.transfer.rules.names import Fresh

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.cuir.nodes import Assign, Attr, Binary, Call, Expr, If, Module, Name, Stmt, Tuple, Unary
-from engine.cuir.quote import block, expr, matched
 from engine.cuir.rewrite import Block, map_blocks, map_function
+from engine.cuir.text.quote import block, expr, matched
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
 from engine.transfer.rules.inputs import names_in

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from engine.cuir.facts import own_names
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -30,8 +29,9 @@ from engine.cuir.nodes import (
     Stmt,
     free_names,
 )
-from engine.cuir.quote import block, call, expr, stmt
 from engine.cuir.rewrite import Block, put_before, stmt_reads, substitute
+from engine.cuir.static.facts import own_names
+from engine.cuir.text.quote import block, call, expr, stmt
 from engine.errors import TransferError
 from engine.transfer import bounds, logic
 from engine.transfer.linear import tidy

@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from engine.cuir.facts import expressions, statements
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -35,8 +34,9 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.printer import print_expr
-from engine.cuir.quote import block, call, expr
 from engine.cuir.rewrite import Block, substitute
+from engine.cuir.static.facts import expressions, statements
+from engine.cuir.text.quote import block, call, expr
 from engine.errors import TransferError
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Workspace

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.cuir.nodes import Call, Do, Module, Name, Stmt
-from engine.cuir.quote import stmt
 from engine.cuir.rewrite import Block, put_before
+from engine.cuir.text.quote import stmt
 from engine.errors import TransferError
 from engine.transfer.rules.rule import Case, Rule
 

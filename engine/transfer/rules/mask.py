@@ -22,8 +22,8 @@ from engine.cuir.nodes import (
     map_stmt_exprs,
 )
 from engine.cuir.printer import print_expr
-from engine.cuir.quote import block, expr
 from engine.cuir.rewrite import Block, map_expr, stmt_reads, substitute
+from engine.cuir.text.quote import block, expr
 from engine.errors import TransferError
 from engine.transfer import schedule as intervals
 from engine.transfer.bounds import tile_full

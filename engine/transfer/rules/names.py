@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
-from engine.cuir.facts import own_names
 from engine.cuir.nodes import Function, Module
 from engine.cuir.ops import OPS
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS
+from engine.cuir.static.facts import own_names
 
 _CPP = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.cuir.nodes import Assign, Call, Expr, For, Module, Num, Stmt, free_names
-from engine.cuir.quote import expr, stmt
 from engine.cuir.rewrite import Block, map_blocks, map_function, substitute
+from engine.cuir.text.quote import expr, stmt
 from engine.transfer.match import Attention
 from engine.transfer.rules.dense import held_alone
 from engine.transfer.rules.rule import Rule

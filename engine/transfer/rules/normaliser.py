@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.cuir.facts import statements
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -19,7 +18,6 @@ from engine.cuir.nodes import (
     free_names,
     walk_expr,
 )
-from engine.cuir.quote import expr
 from engine.cuir.rewrite import (
     Block,
     drop_newly_dead,
@@ -29,6 +27,8 @@ from engine.cuir.rewrite import (
     substitute,
 )
 from engine.cuir.scalar import evaluate
+from engine.cuir.static.facts import statements
+from engine.cuir.text.quote import expr
 from engine.transfer.match import Site
 from engine.transfer.rules.arithmetic import cheap
 from engine.transfer.rules.inputs import scalar_inputs

@@ -12,9 +12,6 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.cuir.device_scalars import DeviceScalars
-from engine.cuir.facts import expressions, statements
-from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -29,6 +26,9 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.rewrite import map_function
+from engine.cuir.static.device_scalars import DeviceScalars
+from engine.cuir.static.facts import expressions, statements
+from engine.cuir.static.host_constants import constants_of
 from engine.errors import CuBridgeError
 from engine.transfer.match import Attention
 

@@ -18,8 +18,8 @@ from engine.cuir.nodes import (
     free_names,
     walk_expr,
 )
-from engine.cuir.quote import expr, stmt
 from engine.cuir.rewrite import put_before, substitute
+from engine.cuir.text.quote import expr, stmt
 from engine.transfer.match import block_at
 from engine.transfer.rules.arithmetic import cheap
 from engine.transfer.rules.inputs import scalar_inputs

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from engine.cuir.facts import own_names
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -36,7 +35,6 @@ from engine.cuir.nodes import (
     map_stmt_exprs,
     walk_expr,
 )
-from engine.cuir.quote import assign, block, call, expr
 from engine.cuir.rewrite import (
     map_expr,
     map_statements,
@@ -45,6 +43,8 @@ from engine.cuir.rewrite import (
     substitute,
     substitute_expr,
 )
+from engine.cuir.static.facts import own_names
+from engine.cuir.text.quote import assign, block, call, expr
 from engine.errors import TransferError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.recipes.recipe import Input, Recipe

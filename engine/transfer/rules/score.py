@@ -18,9 +18,9 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.printer import print_expr
-from engine.cuir.quote import expr as quoted
-from engine.cuir.quote import matched
 from engine.cuir.rewrite import Block, map_expr, map_statements, substitute_expr
+from engine.cuir.text.quote import expr as quoted
+from engine.cuir.text.quote import matched
 from engine.transfer.match import Attention, Site
 from engine.transfer.rules.arithmetic import Positive, cheap, positive_multiple
 from engine.transfer.rules.inputs import scalar_inputs

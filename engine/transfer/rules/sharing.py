@@ -10,10 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.cuir.arch import WARPGROUP_THREADS, arch_of
-from engine.cuir.facts import expressions, statements
-from engine.cuir.host_constants import constants_of
-from engine.cuir.infer import Typer
-from engine.cuir.infer_scalars import Scope
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -38,6 +34,10 @@ from engine.cuir.nodes import (
 from engine.cuir.ops import OPS, Pending
 from engine.cuir.ops.spec import Mismatch, RuleContext
 from engine.cuir.ops.traits import MATMULS
+from engine.cuir.static.facts import expressions, statements
+from engine.cuir.static.host_constants import constants_of
+from engine.cuir.static.infer import Typer
+from engine.cuir.static.infer_scalars import Scope
 from engine.cuir.types import (
     DTYPES,
     WORD_PITCH,

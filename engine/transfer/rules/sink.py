@@ -24,8 +24,8 @@ from engine.cuir.nodes import (
     map_stmt_exprs,
     walk_block,
 )
-from engine.cuir.quote import expr
 from engine.cuir.rewrite import Block, substitute
+from engine.cuir.text.quote import expr
 from engine.errors import TransferError
 from engine.transfer.match import block_at
 from engine.transfer.rules.inputs import scalar_inputs

@@ -16,8 +16,8 @@ from engine.cuir.nodes import (
     free_names,
     with_blocks,
 )
-from engine.cuir.quote import stmt
 from engine.cuir.rewrite import Block, map_function
+from engine.cuir.text.quote import stmt
 from engine.transfer.match import Attention, Site, block_at, find_sites
 
 X = Name("x")

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from engine.cuir.facts import statements
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -30,8 +29,9 @@ from engine.cuir.nodes import (
     map_stmt_exprs,
     walk_expr,
 )
-from engine.cuir.quote import expr
 from engine.cuir.rewrite import Block, map_blocks, map_expr, map_function
+from engine.cuir.static.facts import statements
+from engine.cuir.text.quote import expr
 from engine.transfer.match import Attention
 from engine.transfer.rules.hoist import Labels, hoist
 from engine.transfer.rules.rule import Rule

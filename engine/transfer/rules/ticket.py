@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from engine.cuir.nodes import Assign, Binary, For, Module, Name, Num, Stmt
-from engine.cuir.quote import block, stmt
 from engine.cuir.rewrite import Block, map_blocks, map_function, map_statements
+from engine.cuir.text.quote import block, stmt
 from engine.errors import TransferError
 from engine.transfer.match import Attention
 from engine.transfer.rules.inputs import names_in

@@ -24,8 +24,8 @@ from engine.cuir.nodes import (
     walk_block,
 )
 from engine.cuir.ops.traits import MATMULS
-from engine.cuir.quote import expr
 from engine.cuir.rewrite import Block, map_blocks, map_function, map_statements, substitute
+from engine.cuir.text.quote import expr
 from engine.transfer import schedule as intervals
 from engine.transfer.extremes import spread
 from engine.transfer.match import Attention, base_name, tensor_maps

@@ -219,7 +219,7 @@ def test_too_many_blocks_are_refused() -> None:
         of(lifted("flash_fwd_sm80"), B=1 << 20, Hq=1 << 10, Hkv=1)
 
 
-# A block claims its next piece of work, as tests/engine/cuir/test_work.py says it whole.
+# A block claims its next piece of work, as tests/engine/cuir/execute/test_work.py says it whole.
 CLAIMING = """
 specialisation(arch='sm_80', T=bf16)
 

@@ -6,9 +6,9 @@ import random
 import re
 from dataclasses import dataclass
 
-from engine.cuir.check import check
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
+from engine.cuir.static.check import check
 from engine.lift.provenance import Lifted
 from engine.lower.legal import legal
 from engine.lower.lower import lower

@@ -21,7 +21,6 @@ import torch
 
 from engine.cuir.conversions import UNSIGNED
 from engine.cuir.functions import TooWide
-from engine.cuir.infer import Typer
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -40,6 +39,7 @@ from engine.cuir.nodes import (
 from engine.cuir.ops.spec import Mismatch
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import Compiler
+from engine.cuir.static.infer import Typer
 from engine.cuir.types import Scalar
 from engine.lift.catalogue import default_catalogue
 from engine.lift.expressions import Translator

@@ -9,7 +9,7 @@ import pytest
 
 from engine.cost.model import Prediction
 from engine.cost.report import bound_words
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.gpu.worker.cases import Case

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.service.explain import Explained, closure, explain, named
 from engine.transfer.review import propose
 from engine.transfer.rules import apply, plan

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
+from engine.cuir.changes.renaming import Renaming
 from engine.cuir.nodes import Module
-from engine.cuir.renaming import Renaming
 from engine.transfer.carry import carried, known_edits
 from engine.transfer.review import propose
 from engine.types import DecisionKind, Origin
-from tests.engine.cuir.test_diff import kernel
+from tests.engine.cuir.changes.test_diff import kernel
 
 KEEP = "        s = keep(s, lambda i, j: j < args.Nk, at=[q0, step * BN])\n"
 MASKED = KEEP.replace("j < args.Nk", "j < args.Nk and j <= i")

@@ -10,9 +10,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.cuir.check import check
 from engine.cuir.execute import run_program
-from engine.cuir.execute.run import Outcome
+from engine.cuir.execute.schedules.run import Outcome
 from engine.cuir.nodes import (
     Bool,
     Call,
@@ -31,6 +30,7 @@ from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.cuir.rewrite import map_function
 from engine.cuir.scalar import evaluate
+from engine.cuir.static.check import check
 from engine.lower.legal import legal
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.cuir.check import check
 from engine.cuir.execute import run_program
 from engine.cuir.nodes import Name, Return
 from engine.cuir.parser import parse_expr
 from engine.cuir.rewrite import map_function
+from engine.cuir.static.check import check
 from engine.errors import TransferError
 from engine.lower.legal import legal
 from engine.spec.recipes.recipe import Input

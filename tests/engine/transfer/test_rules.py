@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine.cuir.check import check
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Call, walk
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
+from engine.cuir.static.check import check
 from engine.errors import CuirError, TransferError
 from engine.spec.recipes.recipe import Input
 from engine.transfer.review import compose, propose

@@ -8,11 +8,11 @@ from functools import cache
 import pytest
 import torch
 
-from engine.cuir.check import check
 from engine.cuir.execute import Limits, Schedule, run_program
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
+from engine.cuir.static.check import check
 from engine.gates.g1_g2.judge import judge
 from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.transfer.review import propose
 from engine.transfer.rules import apply, plan
 from engine.types import Hunk, Origin

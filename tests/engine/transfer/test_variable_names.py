@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 import torch
 
-from engine.cuir.check import check
 from engine.cuir.execute import run_program
 from engine.cuir.nodes import Module
+from engine.cuir.static.check import check
 from engine.errors import TransferError
 from engine.lift import lift, load_package
 from engine.lower.legal import legal

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.build.toolchain import Toolchain
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Opaque
 from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_module

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Assign, Name
 from engine.cuir.parser import parse_block, parse_module
 from engine.cuir.printer import print_module
