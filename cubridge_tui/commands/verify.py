@@ -47,8 +47,8 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
 
 def add_contents(parser: argparse.ArgumentParser) -> None:
     """What goes into the job."""
-    from engine.gpu.worker.options import shape
-    from engine.gpu.worker.shapes import FORM
+    from engine.worker.orchestration.job_options import shape
+    from engine.worker.problems.timed_shapes import FORM
 
     parser.add_argument(
         "--only",

@@ -12,7 +12,6 @@ from engine.gpu.job import Contents, compares_lse, hashes_of, keys_of
 from engine.gpu.recomputed import first_difference, recomputed, worker_words
 from engine.gpu.result import import_result, matching, read_results, verdict_of
 from engine.gpu.schema import fault_of_rows
-from engine.gpu.worker.manifest import head_sizes
 from engine.lift import KernelPackage, lift, specialisation_key
 from engine.lift.package import used_headers
 from engine.lower.legal import legal
@@ -29,6 +28,7 @@ from engine.transfer.rules import apply, plan
 from engine.transfer.workspace import constants_by_arch
 from engine.types import Stage, Verdict, VerdictKind, sha256_of
 from engine.types.trust import taken_on_trust
+from engine.worker.orchestration.manifest import head_sizes
 
 USUAL = "bf16_128"
 

@@ -16,12 +16,12 @@ from engine.cost.report import bound_words
 from engine.cuir.arch import arch_name
 from engine.cuir.nodes import Module
 from engine.errors import InputError
-from engine.gpu.worker.cases import Case
-from engine.gpu.worker.shapes import cases_of, label
 from engine.service.cost import arguments
 from engine.service.costing import Cost, Where
 from engine.service.keep_map import KeepMap
 from engine.spec.recipes.recipe import Recipe
+from engine.worker.problems.problem_sizes import Case
+from engine.worker.problems.timed_shapes import cases_of, label
 
 LENGTH = 8192
 ROWS = 32  # query rows, evenly apart, whose kept keys are counted

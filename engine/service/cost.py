@@ -12,12 +12,12 @@ from engine.cost.plan import constants
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.files import read_text
-from engine.gpu.worker.cases import Case
 from engine.service.bench import Bench, lift_any
 from engine.service.content import TARGET
 from engine.service.work import Work
 from engine.spec.recipes.recipe import Recipe
 from engine.types import Gate, Stage
+from engine.worker.problems.problem_sizes import Case
 from sessions.state import SessionState
 
 

@@ -58,12 +58,12 @@ SYSTEM = {  # /proc, /sys, /dev/null, a stream of this process, the installed to
     "engine.priority": 2,
 }
 CARRIED = {  # runs beside its own files on another machine, without `engine.files`
-    "engine.gpu.worker.building": 2,
-    "engine.gpu.worker.main": 1,
-    "engine.gpu.worker.manifest": 5,
-    "engine.gpu.worker.results": 2,
-    "engine.gpu.worker.sanitize": 1,
-    "engine.gpu.worker.verify": 1,
+    "engine.worker.orchestration.building": 2,
+    "engine.worker.orchestration.main": 1,
+    "engine.worker.orchestration.manifest": 5,
+    "engine.worker.orchestration.results": 2,
+    "engine.worker.verification.sanitize": 1,
+    "engine.worker.verification.verify": 1,
     "engine.package.runtime._spec": 1,
     "engine.package.runtime._tables": 1,
     "engine.package.runtime.build": 5,

@@ -12,15 +12,15 @@ import pytest
 from cubridge_tui.cli import main
 from engine.gpu.job import hashes_of
 from engine.gpu.session import contents_of, contents_of_kernel, job_folder, verdict_from
-from engine.gpu.worker.checklist import explained, required
-from engine.gpu.worker.manifest import read_job
-from engine.gpu.worker.results import KIND, METHOD
 from engine.resources import kernel_path, spec_path
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel
 from engine.service.options import choose_options
 from engine.service.work import Work
 from engine.types import Gate, VerdictKind
+from engine.worker.orchestration.checklist import explained, required
+from engine.worker.orchestration.manifest import read_job
+from engine.worker.orchestration.results import KIND, METHOD
 from sessions.store import Store
 
 KEY = "bf16_128"

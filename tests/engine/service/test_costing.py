@@ -12,7 +12,6 @@ from engine.cost.report import bound_words
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
-from engine.gpu.worker.cases import Case
 from engine.service.consequence import cost_of, kept_share, setting_of
 from engine.service.costing import ENDED, Cost, Costing, Question, Where
 from engine.service.costing_process import _cost
@@ -20,6 +19,7 @@ from engine.service.explain import explain
 from engine.transfer.review import compose, propose
 from engine.transfer.rules import apply, plan
 from engine.types import Decision, DecisionKind, Origin, Proposal
+from engine.worker.problems.problem_sizes import Case
 from tests.engine.transfer.recipes import VARIANTS, lifted
 
 CASE = Case(2, 16, 16, 2048, 2048)
