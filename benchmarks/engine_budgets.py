@@ -139,9 +139,9 @@ def rules_and_lower() -> Iterator[Work]:
 @contextmanager
 def gates(kernel: str, asked: str) -> Iterator[Work]:
     """G1 and G2 as a session gives them, in a warm torch child."""
-    from engine.service.adaptation import Adaptation, start
-    from engine.service.bench import Bench, find_kernel
-    from engine.service.options import choose_options
+    from engine.service.session.adaptation import Adaptation, start
+    from engine.service.session.session_options import choose_options
+    from engine.service.session.workbench import Bench, find_kernel
     from engine.types import VerdictKind
     from sessions.store import Store
 

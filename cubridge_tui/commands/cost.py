@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
     from engine.cuir.arch import arch_name
     from engine.errors import InputError, StoreError
     from engine.resources import list_kernels
-    from engine.service import cost as service
-    from engine.service.bench import Bench
-    from engine.service.consequence import kept_share
+    from engine.service.session.workbench import Bench
+    from engine.service.views import session_cost as service
+    from engine.service.views.consequence import kept_share
     from engine.worker.problems.timed_shapes import cases_of, label
     from sessions.store import Store
 

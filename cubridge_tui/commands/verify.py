@@ -72,9 +72,9 @@ def run(args: argparse.Namespace) -> int:
     from engine.gpu.job import pack
     from engine.gpu.runners import choose_runner
     from engine.gpu.session import contents_of, job_folder, verdict_from
-    from engine.service.adaptation import Adaptation
-    from engine.service.bench import Bench
-    from engine.service.work import Work
+    from engine.service.session.adaptation import Adaptation
+    from engine.service.session.stage_work import Work
+    from engine.service.session.workbench import Bench
     from engine.types import VerdictKind
     from engine.types.trust import beside, rests_on
     from sessions.store import Store

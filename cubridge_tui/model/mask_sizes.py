@@ -13,7 +13,7 @@ from engine.cuir.static.device_scalars import DeviceScalars
 from engine.errors import CuBridgeError
 from engine.gates.analysis.tile_sizes import tiles_of
 from engine.gates.deck import Tiles, quick_deck
-from engine.service.keep_map import KeepMap
+from engine.service.views.keep_map import KeepMap
 from engine.spec.recipes.recipe import Recipe
 
 MOST_CELLS = 400  # rows or keys of a picture that shows pairs at first; a larger one shows tiles

@@ -17,11 +17,11 @@ from engine.lift.package import used_headers
 from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.resources import include_dir
-from engine.service.bench import Bench, cache_dir
-from engine.service.content import LOWERED
-from engine.service.inputs import check_kernel, check_spec
-from engine.service.signature import asked_of
-from engine.service.work import Work
+from engine.service.session.content import LOWERED
+from engine.service.session.disk_inputs import check_kernel, check_spec
+from engine.service.session.session_signature import asked_of
+from engine.service.session.stage_work import Work
+from engine.service.session.workbench import Bench, cache_dir
 from engine.spec.python.signature import Asked, signature_of
 from engine.spec.recipes.recipe_json import recipe_from_json
 from engine.transfer.rules import apply, plan

@@ -29,7 +29,7 @@ from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.gpu.predicted import with_predictions
 from engine.report.picture import svg
-from engine.service.bench import lift_any
+from engine.service.session.workbench import lift_any
 from engine.worker.orchestration.checklist import SHORT, WHOLE, explained, required
 from engine.worker.orchestration.results import KIND, SCHEMA
 

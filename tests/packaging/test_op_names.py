@@ -26,7 +26,7 @@ QUOTED = {
     "engine.gates.analysis.path_conditions": {"grid_dim"},
     "engine.gates.schedules.work_pieces": {"block_id", "grid_dim"},
     "engine.lift.constants": {"same_type", "shared_limit", "sizeof"},
-    "engine.service.drawn_lists": {
+    "engine.service.views.drawn_lists": {
         "block_id", "class_of", "compact", "greatest", "grid_dim", "least", "put", "put_bits",
     },
 }  # fmt: skip

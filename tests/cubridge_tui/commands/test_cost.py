@@ -11,8 +11,8 @@ import pytest
 from cubridge_tui.cli import main
 from engine.cuir.printer import print_module
 from engine.gates.schedules.tile_visits import Visits
-from engine.service.adaptation import Adaptation
-from engine.service.bench import lift_any
+from engine.service.session.adaptation import Adaptation
+from engine.service.session.workbench import lift_any
 from engine.types import Gate, Stage, VerdictKind
 from engine.worker.orchestration.results import KIND, SCHEMA
 from sessions.store import Store

@@ -20,7 +20,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError
-from engine.service.bench import lift_any
+from engine.service.session.workbench import lift_any
 
 H100 = card("h100")
 SIZES = {"B": 1, "Hq": 4, "Hkv": 4, "Nq": 2048, "Nk": 2048, "scale": 0.09}

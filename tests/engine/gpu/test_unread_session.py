@@ -15,12 +15,12 @@ from engine.gates.outcome import Found
 from engine.gpu.job import Contents, hashes_of, pack
 from engine.gpu.session import contents_of, verdict_from
 from engine.llm.types import Ending, Listen, Reply, Request, deaf
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel
-from engine.service.content import LIFTED
-from engine.service.export import export_session
-from engine.service.llm import ModelTransfer
-from engine.service.options import choose_options
+from engine.service.models.llm import ModelTransfer
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.content import LIFTED
+from engine.service.session.package_export import export_session
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel
 from engine.types import Artifact, Gate, Level, Stage, VerdictKind
 from engine.worker.orchestration.checklist import BY_SPEC, CHECKS, NO_LSE, NO_RECIPE
 from engine.worker.orchestration.manifest import read_job

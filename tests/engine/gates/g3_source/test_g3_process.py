@@ -16,8 +16,8 @@ from engine.errors import Interrupted, MissingTool
 from engine.gates.g3_source.g3_process import judge_apart
 from engine.gates.g3_source.lowering_check import judge_lowered
 from engine.lift import lift
-from engine.service.bench import find_kernel
-from engine.service.options import choose_options
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import find_kernel
 from engine.types import UNFINISHED, VerdictKind
 
 

@@ -28,7 +28,7 @@ from engine.lift.meanings import (
 )
 from engine.lower.lower import lower
 from engine.lower.spans import allowed_spans, verify_spans
-from engine.service.bench import find_kernel
+from engine.service.session.workbench import find_kernel
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, addressed
 from engine.transfer.llm.lifting import (
     LiftTask,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from engine.cuir.scalar import evaluate
-from engine.service.keep_map import KeepMap
+from engine.service.views.keep_map import KeepMap
 from engine.spec.decks.deck_inputs import violated
 from engine.transfer.match import find_attention
 from engine.transfer.rules import apply, plan
