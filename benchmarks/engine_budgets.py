@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.machine_state import Watched, described  # noqa: E402
 from engine.child.client import Child  # noqa: E402
 from engine.lift import lift, load_package  # noqa: E402
-from engine.lift.lifter import lift_source  # noqa: E402
+from engine.lift.files.lifter import lift_source  # noqa: E402
 from engine.lower.legal import legal  # noqa: E402
 from engine.lower.lower import lower  # noqa: E402
 from engine.resources import specs_dir  # noqa: E402

@@ -18,8 +18,8 @@ sys.path.insert(0, str(ROOT))
 from engine.cuir.changes.ids import assign  # noqa: E402
 from engine.cuir.printer import print_module  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
-from engine.lift.meanings import released  # noqa: E402
-from engine.lift.provenance import Lifted  # noqa: E402
+from engine.lift.cpp.provenance import Lifted  # noqa: E402
+from engine.lift.files.meanings import released  # noqa: E402
 from engine.lower.legal import legal  # noqa: E402
 from engine.lower.lower import lower  # noqa: E402
 from engine.spec.read import read_recipe  # noqa: E402

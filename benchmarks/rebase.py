@@ -34,7 +34,7 @@ from engine.cuir.changes.ids import assign  # noqa: E402
 from engine.cuir.printer import print_module  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
 from engine.lift import lift  # noqa: E402
-from engine.lift.package import with_source  # noqa: E402
+from engine.lift.files.kernel_package import with_source  # noqa: E402
 from engine.service.session.adaptation import Adaptation, pretty_json, start  # noqa: E402
 from engine.service.session.content import BINDING, RECIPE, TARGET  # noqa: E402
 from engine.service.session.session_options import choose_options  # noqa: E402

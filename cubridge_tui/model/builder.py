@@ -23,7 +23,7 @@ from cubridge_tui.model.written import decided_regions, written_rows
 from cubridge_tui.text.cells import split_lines
 from engine.errors import InputError
 from engine.files import read_file
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
 from engine.service.session.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET
 from engine.service.session.decisions import first_hunk, in_words, redo_group, undo_group
 from engine.service.session.disk_inputs import spec_moved

@@ -19,7 +19,7 @@ from cubridge_tui.model.rows import Row
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
 from engine.service.session.content import LIFTED
 from engine.service.session.stage_work import Work
 from engine.service.views.costing import Question

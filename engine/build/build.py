@@ -34,7 +34,7 @@ from engine.build.units import (
 )
 from engine.cuir.arch import arch as arch_facts
 from engine.errors import InputError, StoreError, Where
-from engine.lift.package import used_headers
+from engine.lift.files.kernel_package import used_headers
 
 SOURCE = "kernel.cu"
 

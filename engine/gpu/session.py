@@ -13,7 +13,7 @@ from engine.gpu.recomputed import first_difference, recomputed, worker_words
 from engine.gpu.result import import_result, matching, read_results, verdict_of
 from engine.gpu.schema import fault_of_rows
 from engine.lift import KernelPackage, lift, specialisation_key
-from engine.lift.package import used_headers
+from engine.lift.files.kernel_package import used_headers
 from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.resources import include_dir

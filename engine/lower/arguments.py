@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.cuir.changes.edits import FIELDS
 from engine.cuir.nodes import Field
 from engine.errors import LowerError
-from engine.lift.provenance import Range
+from engine.lift.cpp.provenance import Range
 from engine.lower.context import Context
 from engine.lower.emit import CXX_WORDS
 from engine.lower.statements import FIELD_TYPES

@@ -19,7 +19,7 @@ from engine.cuir.nodes import (
     next_of,
     walk_block,
 )
-from engine.lift.provenance import Range
+from engine.lift.cpp.provenance import Range
 from engine.lower.context import Context
 from engine.lower.emit import Emitter
 from engine.lower.expressions import ExpressionPatcher

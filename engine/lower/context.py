@@ -9,8 +9,8 @@ from difflib import SequenceMatcher
 
 from engine.cuir.changes.edits import Diff, EditKind
 from engine.cuir.nodes import Module, Path
-from engine.lift.provenance import Lifted, Parts, Range
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.provenance import Lifted, Parts, Range
+from engine.lift.cpp.tokens import Tokens
 from engine.lower.templates import Templates
 from engine.lower.text import Patch, Source, apply_patches
 

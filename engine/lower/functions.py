@@ -16,7 +16,7 @@ from engine.cuir.nodes import (
     walk_block,
 )
 from engine.errors import LowerError
-from engine.lift.provenance import Range
+from engine.lift.cpp.provenance import Range
 from engine.lower.blocks import BlockLowerer
 from engine.lower.context import Context
 from engine.lower.emit import Emitter, Names

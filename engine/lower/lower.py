@@ -17,7 +17,7 @@ from engine.cuir.changes.diff import diff
 from engine.cuir.changes.edits import FIELDS, SPEC, Diff, EditKind
 from engine.cuir.nodes import Module, Path
 from engine.errors import LowerError
-from engine.lift.provenance import Lifted, Range
+from engine.lift.cpp.provenance import Lifted, Range
 from engine.lower.arguments import argument_patches
 from engine.lower.context import Context
 from engine.lower.functions import FunctionLowerer

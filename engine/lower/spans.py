@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from engine.cuir.changes.diff import diff
 from engine.cuir.changes.edits import FIELDS, Diff, Edit, EditKind
 from engine.cuir.nodes import Assign, Function, If, Module, Path, Return, Stmt, blocks, walk
-from engine.lift.provenance import Lifted, Range
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.provenance import Lifted, Range
+from engine.lift.cpp.tokens import Tokens
 from engine.lower.legal import legal
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from engine.lift.provenance import BOM, Range
-from engine.lift.tokens import Token, Tokens
+from engine.lift.cpp.provenance import BOM, Range
+from engine.lift.cpp.tokens import Token, Tokens
 
 WIDTH = 100  # columns of new lines
 _CONTINUED = "    "

@@ -18,7 +18,7 @@ from engine.cuir.static.host_constants import host_constants
 from engine.gates.g3_source.conformance import primitives
 from engine.gates.g3_source.header_hashes import defined
 from engine.lift import lift, load_package
-from engine.lift.catalogue import catalogue, default_catalogue
+from engine.lift.names.catalogue import catalogue, default_catalogue
 from engine.transfer.rules.elements.dense_tiles import KEYS, KEYS_ALONE
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"

@@ -20,7 +20,7 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "cubridge_tui.model.page": 1,
     "engine.gpu.job": 2,
     "engine.gpu.ray_driver": 1,
-    "engine.lift.headers": 2,
+    "engine.lift.names.headers": 2,
     "engine.package.export": 1,
     "engine.package.module": 1,
     "engine.package.vendor": 1,

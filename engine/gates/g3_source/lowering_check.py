@@ -24,8 +24,8 @@ from engine.cuir.nodes import Field, Module, Path
 from engine.errors import InputError, LiftError, MissingTool
 from engine.gates.g3_source.conformance import read_records, told, unproven
 from engine.lift import KernelPackage, Lifted, lift_source, specialisation_key
-from engine.lift.meanings import known_meanings, like, unexplained
-from engine.lift.provenance import Span
+from engine.lift.cpp.provenance import Span
+from engine.lift.files.meanings import known_meanings, like, unexplained
 from engine.lower.lower import Lowered
 from engine.lower.spans import allowed_spans, union, verify_spans
 from engine.types import UNFINISHED, VerdictKind

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from engine.cuir.printer import print_module
 from engine.cuir.static.check import check
 from engine.errors import CuBridgeError, InputError
-from engine.lift.meanings import Meaning, with_meanings
+from engine.lift.files.meanings import Meaning, with_meanings
 from engine.llm.types import Message
 from engine.service.models.llm_conversation import Conversation, Result
 from engine.service.models.llm_sending import Outgoing, Part, manual, size_of

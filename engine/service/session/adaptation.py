@@ -19,8 +19,8 @@ from engine.cuir.static.host_constants import head_sizes
 from engine.errors import LowerError, StoreError
 from engine.files import read_spec
 from engine.gates.g3_source.lowering_check import Lowering
-from engine.lift.meanings import released
-from engine.lift.package import KernelPackage
+from engine.lift.files.kernel_package import KernelPackage
+from engine.lift.files.meanings import released
 from engine.lower.legal import legal
 from engine.service.session.content import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TARGET
 from engine.service.session.decisions import redo_group, undo_group

@@ -12,9 +12,9 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.errors import CuBridgeError, StoreError
 from engine.lift import lift
-from engine.lift.meanings import read_meanings, with_meanings
-from engine.lift.package import KernelPackage
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
+from engine.lift.files.kernel_package import KernelPackage
+from engine.lift.files.meanings import read_meanings, with_meanings
 from engine.lower.legal import legal
 from engine.service.session.disk_inputs import MODULES, session_kernel
 from engine.service.session.proposal_kinds import edits

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine.errors import CuBridgeError, InputError
 from engine.files import read_spec
 from engine.gpu.closure import beside
-from engine.lift.package import KernelPackage, with_source
+from engine.lift.files.kernel_package import KernelPackage, with_source
 from engine.service.session.workbench import find_kernel
 from engine.types import sha256_of
 from sessions.events import Rebased

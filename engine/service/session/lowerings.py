@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from engine.errors import LiftError, LowerError
-from engine.lift.provenance import Range
+from engine.lift.cpp.provenance import Range
 from engine.lower.legal import legal
 from engine.lower.lower import Lowered, changed_lines
 from engine.lower.relift import lift_for

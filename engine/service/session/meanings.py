@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from engine.cuir.changes.ids import assign
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError
-from engine.lift.meanings import Meaning, meanings_json, with_meanings
+from engine.lift.files.meanings import Meaning, meanings_json, with_meanings
 from engine.service.session.content import LIFTED, MEANINGS
 from engine.service.session.proposal_kinds import ABOUT_MEANINGS
 from engine.service.session.stage_work import Work

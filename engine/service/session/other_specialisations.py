@@ -16,7 +16,7 @@ from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, Interrupted
 from engine.files import read_spec
 from engine.lift import lift_source, specialisation_key
-from engine.lift.meanings import known_meanings, like
+from engine.lift.files.meanings import known_meanings, like
 from engine.service.session.disk_inputs import modules_hash
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.recipes.recipe_json import recipe_to_json

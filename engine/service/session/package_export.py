@@ -10,8 +10,8 @@ from engine.cuir.static.host_constants import head_sizes
 from engine.errors import InputError
 from engine.files import read_spec
 from engine.lift import specialisation_key
-from engine.lift.lifter import lift_source
-from engine.lift.package import Specialisation
+from engine.lift.files.kernel_package import Specialisation
+from engine.lift.files.lifter import lift_source
 from engine.package.export import Content, Layout, export, files_for, package_files
 from engine.package.hub import hub_files
 from engine.package.texts import source_words

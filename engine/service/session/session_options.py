@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError, SpecError
-from engine.lift.package import KernelPackage
+from engine.lift.files.kernel_package import KernelPackage
 from engine.spec.python.spec_file import read_source
 
 

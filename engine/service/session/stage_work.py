@@ -24,8 +24,8 @@ from engine.gates.analysis.reference_mismatch import (
 from engine.gates.g3_source.g3_process import judge_apart
 from engine.gates.g3_source.lowering_check import G3, Lowering, judge_lowered
 from engine.gates.outcome import Found
-from engine.lift.meanings import assumed
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
+from engine.lift.files.meanings import assumed
 from engine.lower.lower import lower
 from engine.service.session.content import BINDING, LOWERED, SOURCE, Content
 from engine.service.session.disk_inputs import MODULES, kernel_moved, spec_moved

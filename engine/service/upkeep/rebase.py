@@ -25,8 +25,14 @@ from engine.cuir.printer import print_expr, print_module
 from engine.cuir.rewrite import substitute
 from engine.errors import InputError
 from engine.lift import Lifted, lift
-from engine.lift.meanings import Meaning, meanings_json, read_meanings, released, with_meanings
-from engine.lift.package import KernelPackage
+from engine.lift.files.kernel_package import KernelPackage
+from engine.lift.files.meanings import (
+    Meaning,
+    meanings_json,
+    read_meanings,
+    released,
+    with_meanings,
+)
 from engine.lower.legal import legal
 from engine.service.session.adaptation import RULES, Adaptation, Steps, applied_rules, pretty_json
 from engine.service.session.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TARGET

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from engine.cuir.static.check import check
 from engine.errors import CuirError, InputError
-from engine.lift.meanings import Meaning, with_meanings
+from engine.lift.files.meanings import Meaning, with_meanings
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.meanings import (
     decide_meanings,

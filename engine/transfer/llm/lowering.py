@@ -15,8 +15,8 @@ from engine.cuir.changes.edits import after_text, before_text, hunks
 from engine.cuir.nodes import Module
 from engine.cuir.ops import SPELLINGS
 from engine.cuir.ops.spelling import WORDS, both
-from engine.lift.provenance import Lifted, Range
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.provenance import Lifted, Range
+from engine.lift.cpp.tokens import Tokens
 from engine.llm.types import Message
 from engine.lower.legal import legal
 from engine.lower.spans import allowed_spans

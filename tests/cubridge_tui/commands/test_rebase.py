@@ -11,7 +11,7 @@ import pytest
 from cubridge_tui.cli import main
 from engine.build.toolchain import find_toolchain
 from engine.errors import InputError, MissingTool
-from engine.lift.package import with_source
+from engine.lift.files.kernel_package import with_source
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.disk_inputs import session_kernel
 from engine.service.session.package_export import export_session

@@ -22,7 +22,7 @@ from engine.build.result import BuildResult
 from engine.build.toolchain import Toolchain
 from engine.cuir.arch import archs
 from engine.errors import InputError, Interrupted, MissingTool, Where
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 from tests.engine.build.test_units import CTYPES
 
 FIELDS = (("x", "tensor"), ("n", "i32"), ("scale", "f32"))

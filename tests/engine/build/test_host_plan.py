@@ -11,7 +11,7 @@ from engine.build.products import Launch
 from engine.cuir.arch import arch
 from engine.cuir.parser import parse_module
 from engine.lift import lift
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 
 TEXT = """
 specialisation(arch='sm_80', T=bf16, D=128)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
 from engine.cuir.static.check import check
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
 from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.lower.spans import allowed_spans, verify_spans

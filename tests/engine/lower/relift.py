@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.cuir.canonical import Difference, first_difference
 from engine.cuir.nodes import Module
 from engine.errors import LiftError
-from engine.lift.lifter import lift_source
+from engine.lift.files.lifter import lift_source
 from engine.lower.legal import legal
 from engine.lower.relift import specialisation_of
 

@@ -19,11 +19,11 @@ from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import Compiler
 from engine.errors import LowerError
-from engine.lift.catalogue import default_catalogue
-from engine.lift.expressions import Translator
-from engine.lift.scope import Local, Program, Scope
-from engine.lift.syntax import parse_expression
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.syntax import parse_expression
+from engine.lift.cpp.tokens import Tokens
+from engine.lift.functions.expressions import Translator
+from engine.lift.names.catalogue import default_catalogue
+from engine.lift.names.scope import Local, Program, Scope
 from engine.lower.emit import Emitter, Names
 from engine.lower.kinds import Kinds, module_kinds
 from engine.lower.legal import legal

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cuir.canonical import equal
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
 from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.lower.relift import lift_for

@@ -8,9 +8,9 @@ from engine.cuir.nodes import Call, Expr, Index, Name, Slice, Tuple, walk_expr
 from engine.cuir.ops.spelling import WORDS, Spelling
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
-from engine.lift.catalogue import default_catalogue, fill, match
-from engine.lift.syntax import Node, parse_expression
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.syntax import Node, parse_expression
+from engine.lift.cpp.tokens import Tokens
+from engine.lift.names.catalogue import default_catalogue, fill, match
 from engine.lower.templates import Template, by_op, default_templates
 
 

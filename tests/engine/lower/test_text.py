@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.lift.provenance import Range
+from engine.lift.cpp.provenance import Range
 from engine.lower.text import (
     WIDTH,
     Patch,

@@ -17,7 +17,7 @@ import pytest
 
 from engine.build.units import COMPILE_FLAGS
 from engine.errors import InputError, StoreError
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 from engine.package.export import (
     Content,
     export,

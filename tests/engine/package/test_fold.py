@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.build.toolchain import Toolchain
 from engine.build.units import unit_text
 from engine.errors import InputError
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 from engine.package.export import package_files
 from engine.package.fold import fold, unfold
 from tests.engine.package.conftest import FIELDS, content

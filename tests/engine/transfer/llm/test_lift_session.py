@@ -15,7 +15,7 @@ from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_module
 from engine.cuir.rewrite import get
 from engine.errors import InputError
-from engine.lift.meanings import Meaning, with_meanings
+from engine.lift.files.meanings import Meaning, with_meanings
 from engine.llm.record import Recorder, Replayer
 from engine.llm.types import Client
 from engine.service.models.llm import Outgoing

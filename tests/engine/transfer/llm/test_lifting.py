@@ -16,7 +16,7 @@ from engine.cuir.parser import parse_block, parse_module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.lift import lift
-from engine.lift.meanings import (
+from engine.lift.files.meanings import (
     Meaning,
     known_meanings,
     like,

@@ -11,9 +11,9 @@ from engine.cuir.printer import print_module
 from engine.cuir.static.kernel_names import CPP, meaning_of
 from engine.errors import TransferError
 from engine.lift import lift, load_package
-from engine.lift.lifter import lift_source
-from engine.lift.scope import RESERVED
-from engine.lift.syntax import KEYWORDS
+from engine.lift.cpp.syntax import KEYWORDS
+from engine.lift.files.lifter import lift_source
+from engine.lift.names.scope import RESERVED
 from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.resources import include_dir, list_kernels

@@ -9,8 +9,8 @@ from engine.cuir.ops import OPS, SPELLINGS
 from engine.cuir.ops.spelling import Spelling
 from engine.cuir.printer import print_module
 from engine.cuir.scalar import CASTS, FUNCTIONS
-from engine.lift.catalogue import catalogue, default_catalogue
-from engine.lift.lifter import lift_source
+from engine.lift.files.lifter import lift_source
+from engine.lift.names.catalogue import catalogue, default_catalogue
 from tests.engine.lift.sources import BINDING, frame
 
 

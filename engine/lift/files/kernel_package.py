@@ -19,9 +19,9 @@ from engine.cuir.arch import archs as known_archs
 from engine.cuir.types import DTYPES
 from engine.errors import InputError, Where
 from engine.files import SOURCE_LIMIT, read_file
-from engine.lift.catalogue import default_catalogue
-from engine.lift.headers import bundled_headers, check_own_header
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.tokens import Tokens
+from engine.lift.names.catalogue import default_catalogue
+from engine.lift.names.headers import bundled_headers, check_own_header
 from engine.resources import KERNEL_SOURCE, include_dir, kernel_dir
 
 MANIFEST = "kernel.toml"

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from engine.cuir.nodes import Expr, walk_expr
 from engine.cuir.static.calls import callee
-from engine.lift.constants import Constant, Evaluator, NotConstant
-from engine.lift.scope import Signature, safe
-from engine.lift.tokens import Token
+from engine.lift.cpp.tokens import Token
+from engine.lift.names.constants import Constant, Evaluator, NotConstant
+from engine.lift.names.scope import Signature, safe
 
 # Stands in an instantiation whose arguments are unknown, since an opaque op makes it.
 UNKNOWN = "?"

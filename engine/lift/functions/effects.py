@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.cuir.ops import OPS
-from engine.lift.scope import C_TYPES, Program, Scope
-from engine.lift.tokens import Token
+from engine.lift.cpp.tokens import Token
+from engine.lift.names.scope import C_TYPES, Program, Scope
 
 ANYTHING = "*"
 _ASSIGN = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<="})

@@ -7,27 +7,11 @@ from tree_sitter import Node as Tree
 from engine.cuir.conversions import NUMBERS, UNSIGNED
 from engine.cuir.nodes import Field
 from engine.errors import LiftError
-from engine.lift import ignored
-from engine.lift.catalogue import Catalogue
-from engine.lift.declarations import read_alias
-from engine.lift.expressions import Translator, Typed, Unknown
-from engine.lift.headers import (
-    NAMESPACE,
-    OUR_HEADERS,
-    aliases,
-    bundled_headers,
-    defined_macros,
-    header_words,
-    includes,
-    is_own,
-    meant,
-    words,
-)
-from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature
-from engine.lift.source import Source
-from engine.lift.syntax import NotAnExpression, parse_expression
-from engine.lift.tokens import Token
-from engine.lift.toplevel import (
+from engine.lift.cpp import ignored_words as ignored
+from engine.lift.cpp.source_text import Source
+from engine.lift.cpp.syntax import NotAnExpression, parse_expression
+from engine.lift.cpp.tokens import Token
+from engine.lift.files.toplevel import (
     ARGS,
     FunctionItem,
     OtherItem,
@@ -41,6 +25,22 @@ from engine.lift.toplevel import (
     read_args,
     read_function,
 )
+from engine.lift.functions.declarations import read_alias
+from engine.lift.functions.expressions import Translator, Typed, Unknown
+from engine.lift.names.catalogue import Catalogue
+from engine.lift.names.headers import (
+    NAMESPACE,
+    OUR_HEADERS,
+    aliases,
+    bundled_headers,
+    defined_macros,
+    header_words,
+    includes,
+    is_own,
+    meant,
+    words,
+)
+from engine.lift.names.scope import C_TYPES, Local, Program, Scope, Signature
 
 
 class TopLevel:

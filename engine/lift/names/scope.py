@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from engine.cuir.nodes import Expr
-from engine.lift.catalogue import Catalogue
+from engine.lift.names.catalogue import Catalogue
 
 # Names that mean something in CuIR wherever they stand.
 RESERVED = frozenset({

@@ -11,8 +11,8 @@ import re
 import pytest
 
 from engine.errors import LiftError
-from engine.lift.catalogue import default_catalogue
-from engine.lift.headers import bundled_headers, check_own_header, header_names, meant
+from engine.lift.names.catalogue import default_catalogue
+from engine.lift.names.headers import bundled_headers, check_own_header, header_names, meant
 from engine.resources import include_dir
 from tests.engine.lift.sources import lift_body, text_of_body
 

@@ -10,12 +10,12 @@ from tree_sitter import Node as Tree
 from engine.cuir.conversions import NUMBERS
 from engine.cuir.nodes import Field, Param
 from engine.errors import LiftError
-from engine.lift import ignored
-from engine.lift.provenance import Range
-from engine.lift.scope import C_TYPES, FIELD_TYPES, MAPS, Signature, safe
-from engine.lift.source import Source, braces_match
-from engine.lift.syntax import KEYWORDS
-from engine.lift.tokens import Token
+from engine.lift.cpp import ignored_words as ignored
+from engine.lift.cpp.provenance import Range
+from engine.lift.cpp.source_text import Source, braces_match
+from engine.lift.cpp.syntax import KEYWORDS
+from engine.lift.cpp.tokens import Token
+from engine.lift.names.scope import C_TYPES, FIELD_TYPES, MAPS, Signature, safe
 
 ARGS = "Args"
 _KIND_WORDS = frozenset({"__global__", "__device__", "__host__"})

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from engine.cuir.conversions import UNSIGNED
 from engine.cuir.nodes import THEN, Binary, Call, Expr, Name, Num, Unary, next_of, walk_expr
-from engine.lift.asm import Parse
-from engine.lift.effects import assigned
-from engine.lift.expressions import Translator, Unknown
-from engine.lift.scope import Local
-from engine.lift.tokens import Token
+from engine.lift.cpp.tokens import Token
+from engine.lift.functions.effects import assigned
+from engine.lift.functions.expressions import Translator, Unknown
+from engine.lift.functions.inline_ptx import Parse
+from engine.lift.names.scope import Local
 
 
 @dataclass(frozen=True, slots=True)

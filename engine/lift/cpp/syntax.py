@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from engine.lift.tokens import Token
+from engine.lift.cpp.tokens import Token
 
 
 @dataclass(frozen=True, slots=True)

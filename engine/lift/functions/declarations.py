@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from tree_sitter import Node as Tree
 
-from engine.lift.catalogue import fill
-from engine.lift.constants import Constant, Evaluator, NotConstant
-from engine.lift.expressions import Translator, Typed, Unknown
-from engine.lift.instances import UNKNOWN
-from engine.lift.scope import Program
-from engine.lift.source import Source
-from engine.lift.syntax import NotAnExpression, parse_expression
-from engine.lift.tokens import Token, join
+from engine.lift.cpp.source_text import Source
+from engine.lift.cpp.syntax import NotAnExpression, parse_expression
+from engine.lift.cpp.tokens import Token, join
+from engine.lift.functions.expressions import Translator, Typed, Unknown
+from engine.lift.names.catalogue import fill
+from engine.lift.names.constants import Constant, Evaluator, NotConstant
+from engine.lift.names.instantiations import UNKNOWN
+from engine.lift.names.scope import Program
 
 
 def read_alias(

@@ -19,20 +19,20 @@ from engine.cuir.nodes import (
     Str,
 )
 from engine.errors import LiftError, Where
-from engine.lift.catalogue import Catalogue, default_catalogue
-from engine.lift.constants import Constant, Evaluator, Facts
-from engine.lift.declarations import check_static_assert
-from engine.lift.expressions import Translator, Unknown
-from engine.lift.instances import Instances
-from engine.lift.launch import bind, find_launch
-from engine.lift.program import TopLevel
-from engine.lift.provenance import BOM, Lifted, Lines, OpaqueOp
-from engine.lift.scope import Local, Scope, safe
-from engine.lift.source import Source
-from engine.lift.statements import FunctionLifter
-from engine.lift.syntax import NotAnExpression
-from engine.lift.tokens import Tokens
-from engine.lift.toplevel import ARGS, FunctionItem, OtherItem, not_liftable
+from engine.lift.cpp.provenance import BOM, Lifted, Lines, OpaqueOp
+from engine.lift.cpp.source_text import Source
+from engine.lift.cpp.syntax import NotAnExpression
+from engine.lift.cpp.tokens import Tokens
+from engine.lift.files.launch import bind, find_launch
+from engine.lift.files.program import TopLevel
+from engine.lift.files.toplevel import ARGS, FunctionItem, OtherItem, not_liftable
+from engine.lift.functions.declarations import check_static_assert
+from engine.lift.functions.expressions import Translator, Unknown
+from engine.lift.functions.statements import FunctionLifter
+from engine.lift.names.catalogue import Catalogue, default_catalogue
+from engine.lift.names.constants import Constant, Evaluator, Facts
+from engine.lift.names.instantiations import Instances
+from engine.lift.names.scope import Local, Scope, safe
 
 MAX_BYTES = 4 << 20
 

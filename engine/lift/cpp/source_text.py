@@ -8,8 +8,8 @@ from tree_sitter import Node as Tree
 
 from engine.cuir.nodes import Path
 from engine.errors import LiftError
-from engine.lift.provenance import Lines, OpaqueOp, Range, Span
-from engine.lift.tokens import Token, Tokens, join
+from engine.lift.cpp.provenance import Lines, OpaqueOp, Range, Span
+from engine.lift.cpp.tokens import Token, Tokens, join
 
 
 @dataclass

@@ -27,19 +27,19 @@ from engine.cuir.nodes import (
     Return,
     Stmt,
 )
-from engine.lift import ignored
-from engine.lift.asm import read_asm
-from engine.lift.constants import Evaluator, NotConstant
-from engine.lift.declarations import check_static_assert, read_alias
-from engine.lift.effects import effects
-from engine.lift.expressions import Translator, Typed, Unknown
-from engine.lift.instances import Instances
-from engine.lift.loops import read_loop
-from engine.lift.provenance import OpaqueOp, Range
-from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature
-from engine.lift.source import Source, braces_match, declared
-from engine.lift.syntax import KEYWORDS, Node, NotAnExpression, parse_expression
-from engine.lift.tokens import Token, join
+from engine.lift.cpp import ignored_words as ignored
+from engine.lift.cpp.provenance import OpaqueOp, Range
+from engine.lift.cpp.source_text import Source, braces_match, declared
+from engine.lift.cpp.syntax import KEYWORDS, Node, NotAnExpression, parse_expression
+from engine.lift.cpp.tokens import Token, join
+from engine.lift.functions.declarations import check_static_assert, read_alias
+from engine.lift.functions.effects import effects
+from engine.lift.functions.expressions import Translator, Typed, Unknown
+from engine.lift.functions.inline_ptx import read_asm
+from engine.lift.functions.loops import read_loop
+from engine.lift.names.constants import Evaluator, NotConstant
+from engine.lift.names.instantiations import Instances
+from engine.lift.names.scope import C_TYPES, Local, Program, Scope, Signature
 
 _TOO_DEEP = 40
 _COMPOUND = {"+=": "+", "-=": "-", "*=": "*", "/=": "/", "%=": "%"}

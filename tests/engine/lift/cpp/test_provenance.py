@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.cuir.nodes import Assign, Do, For, If, Return, children, walk
 from engine.lift import Lifted, lift_source
-from engine.lift.provenance import Lines
+from engine.lift.cpp.provenance import Lines
 from tests.engine.lift.formatting import reformatted
 from tests.engine.lift.sources import BINDING, CONTRACT, PRELUDE, kernel_bytes, lift_body
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from tree_sitter import Node as Tree
 
 from engine.cuir.types import DTYPES
-from engine.lift.constants import Constant
-from engine.lift.program import TopLevel
-from engine.lift.source import Source
-from engine.lift.toplevel import FunctionItem, OtherItem, not_liftable
+from engine.lift.cpp.source_text import Source
+from engine.lift.files.program import TopLevel
+from engine.lift.files.toplevel import FunctionItem, OtherItem, not_liftable
+from engine.lift.names.constants import Constant
 
 
 def find_launch(top: TopLevel, root: Tree, entry: str) -> FunctionItem:

@@ -27,9 +27,9 @@ from engine.cuir.ops import SPELLINGS
 from engine.cuir.ops.spelling import MANY, ONE, WORDS, Spelling, as_names, both, hole_of
 from engine.cuir.parser import parse_expr
 from engine.errors import CuBridgeError
-from engine.lift import ignored
-from engine.lift.syntax import Node, NotAnExpression, parse_expression
-from engine.lift.tokens import Tokens
+from engine.lift.cpp import ignored_words as ignored
+from engine.lift.cpp.syntax import Node, NotAnExpression, parse_expression
+from engine.lift.cpp.tokens import Tokens
 
 KINDS = frozenset({
     "none", "i32", "u32", "i64", "u64", "f32", "bool", "same", "tile", "region", "shared", "stages",

@@ -18,7 +18,7 @@ from engine.cuir.nodes import Module, Opaque, Path, Stmt, blocks, walk, walk_blo
 from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_stmts
 from engine.errors import InputError
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
 from engine.types.plain import read, read_object
 
 SCHEMA = 1

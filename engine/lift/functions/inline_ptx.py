@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from engine.cuir.nodes import Call, Expr, Num
 from engine.cuir.ops.spelling import hole_of
-from engine.lift.catalogue import asm_words, fill
-from engine.lift.expressions import Translator, Unknown
-from engine.lift.syntax import Node
-from engine.lift.tokens import Token
+from engine.lift.cpp.syntax import Node
+from engine.lift.cpp.tokens import Token
+from engine.lift.functions.expressions import Translator, Unknown
+from engine.lift.names.catalogue import asm_words, fill
 
 Parse = Callable[[Sequence[Token]], Node]
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 
 from engine.errors import LiftError, Where
-from engine.lift.catalogue import Catalogue
-from engine.lift.scope import C_TYPES
-from engine.lift.syntax import KEYWORDS, SCALAR_TYPES
-from engine.lift.tokens import Token, Tokens
+from engine.lift.cpp.syntax import KEYWORDS, SCALAR_TYPES
+from engine.lift.cpp.tokens import Token, Tokens
+from engine.lift.names.catalogue import Catalogue
+from engine.lift.names.scope import C_TYPES
 from engine.resources import include_dir
 
 NAMESPACE = "cubridge"

@@ -22,10 +22,10 @@ from engine.cuir.nodes import (
     children,
 )
 from engine.cuir.static.counts import RING, never_negative
-from engine.lift.catalogue import Pattern, fill, match
-from engine.lift.provenance import Range
-from engine.lift.scope import C_TYPES, Local, Program, Scope, Signature, safe
-from engine.lift.syntax import Node
+from engine.lift.cpp.provenance import Range
+from engine.lift.cpp.syntax import Node
+from engine.lift.names.catalogue import Pattern, fill, match
+from engine.lift.names.scope import C_TYPES, Local, Program, Scope, Signature, safe
 
 _COMPARE = frozenset(["<", "<=", ">", ">=", "==", "!="])
 _INT_ONLY = frozenset(["%", "&", "|", "^", "<<", ">>"])
