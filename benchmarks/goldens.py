@@ -20,8 +20,8 @@ from engine.cuir.printer import print_module  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
 from engine.lift.cpp.provenance import Lifted  # noqa: E402
 from engine.lift.files.meanings import released  # noqa: E402
-from engine.lower.legal import legal  # noqa: E402
 from engine.lower.lower import lower  # noqa: E402
+from engine.lower.spelling.legal import legal  # noqa: E402
 from engine.spec.read import read_recipe  # noqa: E402
 from engine.spec.recipes.recipe_json import recipe_to_json  # noqa: E402
 from engine.transfer.review import propose  # noqa: E402

@@ -26,8 +26,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from engine.build.toolchain import find_toolchain  # noqa: E402
-from engine.build.units import COMPILE_FLAGS, arch_flags  # noqa: E402
+from engine.build.folder.units import COMPILE_FLAGS, arch_flags  # noqa: E402
+from engine.build.tools.toolchain import find_toolchain  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
 from engine.lift.cpp.provenance import Lifted  # noqa: E402
 from tests.engine.lower.fixtures import ARCHS, lifted  # noqa: E402

@@ -17,7 +17,7 @@ from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
-from engine.build.toolchain import (
+from engine.build.tools.toolchain import (
     INSTALL_NVCC,
     Origin,
     find_host_compiler,

@@ -288,7 +288,7 @@ def renumbered(rows: Sequence[Row], target: Sequence[Key | None]) -> tuple[Row, 
 
 def same_program(rows: tuple[Row, ...], target: str) -> bool:
     """Whether the taken rows are the target up to how conversions are written."""
-    from engine.lower.legal import legal
+    from engine.lower.spelling.legal import legal
 
     try:
         return print_module(legal(parse_module(taken_text(rows), "shown"))) == target

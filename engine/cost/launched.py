@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.build.occupancy import Residency, resident_blocks
+from engine.build.machine_code.occupancy import Residency, resident_blocks
 from engine.cost.card import Card
 from engine.cost.demand import UNITS, Demand, total
 from engine.cost.nodes import Op, has_steps, shape

@@ -14,8 +14,8 @@ from engine.gpu.result import import_result, matching, read_results, verdict_of
 from engine.gpu.schema import fault_of_rows
 from engine.lift import KernelPackage, lift, specialisation_key
 from engine.lift.files.kernel_package import used_headers
-from engine.lower.legal import legal
 from engine.lower.lower import lower
+from engine.lower.spelling.legal import legal
 from engine.resources import include_dir
 from engine.service.session.content import LOWERED
 from engine.service.session.disk_inputs import check_kernel, check_spec

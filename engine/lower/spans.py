@@ -23,7 +23,7 @@ from engine.cuir.changes.edits import FIELDS, Diff, Edit, EditKind
 from engine.cuir.nodes import Assign, Function, If, Module, Path, Return, Stmt, blocks, walk
 from engine.lift.cpp.provenance import Lifted, Range
 from engine.lift.cpp.tokens import Tokens
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import Toolchain, compiler_environ, find_toolchain
+from engine.build.tools.toolchain import Toolchain, compiler_environ, find_toolchain
 from engine.errors import MissingTool
 from engine.lift import lift
 from engine.lift.files.kernel_package import load_package

@@ -32,9 +32,9 @@ OURS = {  # comes with CuBridge, in a folder of ours
 WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that it made
     "cubridge_tui.editor": 1,
     "cubridge_tui.places": 2,
-    "engine.build.cache": 3,
-    "engine.build.pace": 2,
-    "engine.build.products": 1,
+    "engine.build.folder.cache": 3,
+    "engine.build.folder.pace": 2,
+    "engine.build.machine_code.products": 1,
     "engine.foreign.compile": 1,
     "engine.foreign.record": 1,
     "engine.gpu.ray_driver": 4,
@@ -46,8 +46,8 @@ WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that
 }
 SYSTEM = {  # /proc, /sys, /dev/null, a stream of this process, the installed torch
     "cubridge_tui.cli": 3,
-    "engine.build.process": 1,
-    "engine.build.watchdog": 3,
+    "engine.build.tools.process": 1,
+    "engine.build.tools.watchdog": 3,
     "engine.child.family": 2,
     "engine.child.keeper": 1,
     "engine.child.memory": 2,

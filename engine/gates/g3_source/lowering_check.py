@@ -13,10 +13,10 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from engine.build.build import build
-from engine.build.compare import compare
 from engine.build.host_plan import launches_of
-from engine.build.result import BuildResult
-from engine.build.toolchain import Toolchain, find_toolchain
+from engine.build.machine_code.compare import compare
+from engine.build.machine_code.result import BuildResult
+from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.cuir.canonical import equal, first_difference
 from engine.cuir.changes.merge import merge
 from engine.cuir.matching import Pairs

@@ -55,8 +55,8 @@ from engine.gates.widths.intervals import (
     arithmetic,
     joined,
 )
-from engine.lower.kinds import Kinds, module_kinds
-from engine.lower.templates import default_templates
+from engine.lower.spelling.cpp_kinds import Kinds, module_kinds
+from engine.lower.spelling.templates import default_templates
 
 _ROUNDS = 8  # of the fixed point, after which what still grows counts as any number of its type
 
@@ -89,7 +89,7 @@ class Place:
 
 
 class Ranges:
-    """The ranges of one module, whose conversions are written out (`engine.lower.legal`)."""
+    """The ranges of one module, conversions written out (`engine.lower.spelling.legal`)."""
 
     def __init__(self, module: Module, results: Mapping[str, Range] | None = None) -> None:
         self.module = module

@@ -21,7 +21,7 @@ from engine.files import read_spec
 from engine.gates.g3_source.lowering_check import Lowering
 from engine.lift.files.kernel_package import KernelPackage
 from engine.lift.files.meanings import released
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.service.session.content import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TARGET
 from engine.service.session.decisions import redo_group, undo_group
 from engine.service.session.disk_inputs import inputs_of, modules_text, spec_modules

@@ -15,7 +15,7 @@ from engine.lift import lift
 from engine.lift.cpp.provenance import Lifted
 from engine.lift.files.kernel_package import KernelPackage
 from engine.lift.files.meanings import read_meanings, with_meanings
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.service.session.disk_inputs import MODULES, session_kernel
 from engine.service.session.proposal_kinds import edits
 from engine.service.session.session_options import Options

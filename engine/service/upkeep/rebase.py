@@ -33,7 +33,7 @@ from engine.lift.files.meanings import (
     released,
     with_meanings,
 )
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.service.session.adaptation import RULES, Adaptation, Steps, applied_rules, pretty_json
 from engine.service.session.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TARGET
 from engine.service.session.disk_inputs import check_spec, inputs_of, kernel_at, kernel_place

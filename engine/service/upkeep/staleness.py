@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import CuBridgeError, InputError, MissingTool
 from engine.files import read_file, read_spec
 from engine.resources import list_kernels

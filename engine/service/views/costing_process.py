@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from engine.child.wire import failure_of
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.priority import stand_back
 from engine.service.views.consequence import Setting, cost_of, setting_of
 from engine.service.views.costing import ALL, EXPERT, Cost, Question

@@ -18,9 +18,9 @@ from engine.cuir.ops.spelling import WORDS, both
 from engine.lift.cpp.provenance import Lifted, Range
 from engine.lift.cpp.tokens import Tokens
 from engine.llm.types import Message
-from engine.lower.legal import legal
+from engine.lower.patches.source_patch import Patch, apply_patches
 from engine.lower.spans import allowed_spans
-from engine.lower.text import Patch, apply_patches
+from engine.lower.spelling.legal import legal
 from engine.transfer.llm.answer import AnswerError, addressed
 from engine.transfer.llm.prompt import fenced, instruction_text, render
 from engine.transfer.llm.sources import without_comments

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.build.units import (
+from engine.build.folder.units import (
     COMPILE_FLAGS,
     LINK_FLAGS,
     Fields,

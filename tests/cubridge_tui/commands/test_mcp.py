@@ -18,7 +18,7 @@ import pytest
 from cubridge_tui.cli import main
 from cubridge_tui.commands.mcp import CALLS, command_of
 from cubridge_tui.screens.adaptation import screen as screen_module
-from engine.build.toolchain import Toolchain
+from engine.build.tools.toolchain import Toolchain
 from engine.child.client import Child
 from engine.errors import CuBridgeError, InputError
 from engine.lift import lift

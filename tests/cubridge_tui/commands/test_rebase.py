@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cubridge_tui.cli import main
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import InputError, MissingTool
 from engine.lift.files.kernel_package import with_source
 from engine.service.session.adaptation import Adaptation

@@ -15,7 +15,7 @@ from cubridge_tui.model.rows import RowKind
 from cubridge_tui.widgets.line import Line
 from engine.gates.g3_source.lowering_check import G3
 from engine.lower import lower as lower_module
-from engine.lower.templates import default_templates
+from engine.lower.spelling.templates import default_templates
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.lowerings import lower_task
 from engine.service.session.session_options import choose_options

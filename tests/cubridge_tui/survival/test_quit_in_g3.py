@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import MissingTool
 from engine.gates.outcome import Found
 from engine.service.session.adaptation import Adaptation

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.build.host_plan import launches_of
-from engine.build.products import Launch
+from engine.build.machine_code.products import Launch
 from engine.cuir.arch import arch
 from engine.cuir.parser import parse_module
 from engine.lift import lift

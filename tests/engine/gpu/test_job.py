@@ -26,7 +26,7 @@ from engine.worker.orchestration.run import CHILDREN
 def test_the_closure_holds_what_is_imported_and_nothing_foreign() -> None:
     found = closure(WORKER_ROOTS)
     assert "engine/worker/verification/checks.py" in found
-    assert "engine/spec/reference/oracle.py" in found and "engine/build/units.py" in found
+    assert "engine/spec/reference/oracle.py" in found and "engine/build/folder/units.py" in found
     assert "engine/__init__.py" in found and "engine/spec/__init__.py" in found
     assert foreign(found.values()) == {}
     for name in ("engine/lift", "engine/service", "engine/lower", "engine/llm"):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import InputError, MissingTool
 from engine.gates.g3_source import conformance
 from engine.gates.g3_source import lowering_check as g3

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.child.wire import ChildEnded
 from engine.errors import Interrupted, MissingTool
 from engine.gates.g3_source.g3_process import judge_apart

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import Toolchain
+from engine.build.tools.toolchain import Toolchain
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel, find_spec

@@ -13,7 +13,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.resources import specs_dir
 from engine.service.views.keep_map import KeepMap
 from engine.service.views.target_mask import TileClass

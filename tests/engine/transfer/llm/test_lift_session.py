@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import Toolchain
+from engine.build.tools.toolchain import Toolchain
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Opaque
 from engine.cuir.parser import parse_block

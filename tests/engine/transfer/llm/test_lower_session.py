@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.cli import main
-from engine.build.toolchain import Toolchain
+from engine.build.tools.toolchain import Toolchain
 from engine.cuir.printer import print_module
 from engine.errors import InputError, LowerError
 from engine.llm.errors import Exhausted
@@ -18,7 +18,7 @@ from engine.llm.record import Recorder, Replayer
 from engine.llm.types import Client
 from engine.lower import lower as lower_module
 from engine.lower.spans import allowed_spans, verify_spans
-from engine.lower.templates import default_templates
+from engine.lower.spelling.templates import default_templates
 from engine.service.models.llm import Outgoing
 from engine.service.models.llm_lower import ModelLower, accept_lowering, decide_lowering
 from engine.service.session.adaptation import Adaptation, start

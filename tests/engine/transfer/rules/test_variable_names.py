@@ -12,8 +12,8 @@ from engine.cuir.nodes import Module
 from engine.cuir.static.check import check
 from engine.errors import TransferError
 from engine.lift import lift, load_package
-from engine.lower.legal import legal
 from engine.lower.lower import lower
+from engine.lower.spelling.legal import legal
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.fill import fill_arguments
 from engine.transfer.rules import apply, plan

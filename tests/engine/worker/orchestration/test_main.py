@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.build.toolchain import Toolchain
+from engine.build.tools.toolchain import Toolchain
 from engine.gpu.job import Contents, pack
 from engine.resources import kernel_dir, list_kernels
 from engine.worker.orchestration import building, device, main, sanitizer

@@ -14,8 +14,8 @@ from engine.lift import lift, load_package
 from engine.lift.cpp.syntax import KEYWORDS
 from engine.lift.files.lifter import lift_source
 from engine.lift.names.scope import RESERVED
-from engine.lower.legal import legal
 from engine.lower.lower import lower
+from engine.lower.spelling.legal import legal
 from engine.resources import include_dir, list_kernels
 from engine.spec.recipes.recipe import Input
 from engine.transfer.rules import apply, plan

@@ -13,7 +13,7 @@ from engine.cuir.parser import parse_expr
 from engine.cuir.rewrite import map_function
 from engine.cuir.static.check import check
 from engine.errors import TransferError
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.spec.recipes.recipe import Input
 from engine.spec.reference.oracle import environment, operand
 from engine.transfer.fill import fill_arguments

@@ -16,7 +16,7 @@ from engine.cuir.static.check import check
 from engine.gates.g1_g2.judge import judge
 from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.resources import specs_dir
 from engine.spec.read import read_recipe
 from engine.spec.recipes.recipe import Input

@@ -32,7 +32,7 @@ from engine.cuir.rewrite import map_function
 from engine.cuir.scalar import evaluate
 from engine.cuir.static.check import check
 from engine.cuir.static.kernel_names import Fresh
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding
 from engine.transfer.bounds import certain, possible
