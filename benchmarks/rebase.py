@@ -41,7 +41,7 @@ from engine.service.session.session_options import choose_options  # noqa: E402
 from engine.service.session.workbench import Bench, find_kernel, find_spec  # noqa: E402
 from engine.service.upkeep.rebase import Rebase, newer_kernel, plan_rebase, record_rebase  # noqa: E402
 from engine.spec.recipes.recipe_json import recipe_to_json  # noqa: E402
-from engine.transfer.review import propose  # noqa: E402
+from engine.transfer.proposals.review import propose  # noqa: E402
 from engine.transfer.rules import apply, plan  # noqa: E402
 from engine.types import Artifact, Origin, Stage, Verdict, sha256_of  # noqa: E402
 from sessions.events import ArtifactSet, ProposalMade, TranscriptAdded  # noqa: E402

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.gpu.predicted import resources_of, with_predictions
     from engine.gpu.result import read_results, table, verdict_of
     from engine.gpu.runners import choose_runner
-    from engine.gpu.session import job_folder
+    from engine.service.session.gpu_verdict import job_folder
     from engine.service.session.workbench import Bench
     from sessions.store import Store
 
@@ -113,8 +113,8 @@ def _plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 def _contents(bench: Bench, args: argparse.Namespace) -> Contents:
     from engine.errors import StoreError
-    from engine.gpu.session import contents_of, contents_of_kernel
     from engine.resources import list_kernels
+    from engine.service.session.gpu_verdict import contents_of, contents_of_kernel
     from engine.service.session.stage_work import Work
     from engine.service.session.workbench import find_kernel
 

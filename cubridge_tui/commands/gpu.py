@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _pack(args: argparse.Namespace) -> int:
     from engine.gpu.job import hashes_of, pack
-    from engine.gpu.session import contents_of
+    from engine.service.session.gpu_verdict import contents_of
     from engine.service.session.stage_work import Work
     from engine.service.session.workbench import Bench
     from sessions.store import Store
@@ -57,8 +57,8 @@ def _pack(args: argparse.Namespace) -> int:
 
 
 def _import(args: argparse.Namespace) -> int:
-    from engine.gpu.session import verdict_from
     from engine.service.session.adaptation import Adaptation
+    from engine.service.session.gpu_verdict import verdict_from
     from engine.service.session.workbench import Bench
     from engine.types import VerdictKind
     from engine.types.trust import beside, rests_on

@@ -71,8 +71,8 @@ def times_of(args: argparse.Namespace) -> dict[str, object]:
 def run(args: argparse.Namespace) -> int:
     from engine.gpu.job import pack
     from engine.gpu.runners import choose_runner
-    from engine.gpu.session import contents_of, job_folder, verdict_from
     from engine.service.session.adaptation import Adaptation
+    from engine.service.session.gpu_verdict import contents_of, job_folder, verdict_from
     from engine.service.session.stage_work import Work
     from engine.service.session.workbench import Bench
     from engine.types import VerdictKind

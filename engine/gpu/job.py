@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.closure import ROOT, beside, closure, foreign, local_modules
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError, Where
 from engine.files import read_spec
 from engine.gates.analysis.tile_sizes import section_of
-from engine.gpu.closure import ROOT, beside, closure, foreign, local_modules
 from engine.spec.python.signature import Asked, Signature, recipe_of, signature_to_json
 from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding

@@ -17,9 +17,9 @@ from cubridge_tui.config import load_config
 from cubridge_tui.model.lists import _kernel_words, own_specs
 from cubridge_tui.themes import load_theme
 from engine import files, resources
+from engine.closure import parsed
 from engine.errors import InputError, SpecError
 from engine.files import read_file, read_text
-from engine.gpu.closure import parsed
 from engine.gpu.job import _spec_files
 from engine.gpu.result import read_results
 from engine.lift import load_package

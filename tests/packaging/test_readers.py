@@ -51,9 +51,9 @@ SYSTEM = {  # /proc, /sys, /dev/null, a stream of this process, the installed to
     "engine.child.family": 2,
     "engine.child.keeper": 1,
     "engine.child.memory": 2,
-    "engine.child.server": 1,
+    "engine.torch_child.server": 1,
     "engine.child.spec_process": 1,
-    "engine.doctor": 1,
+    "engine.service.upkeep.doctor": 1,
     "engine.gates.g3_source.g3_process": 1,
     "engine.priority": 2,
 }

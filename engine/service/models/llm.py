@@ -34,7 +34,7 @@ from engine.transfer.llm.prompt import (
     example_text,
     first_messages,
 )
-from engine.transfer.review import propose
+from engine.transfer.proposals.review import propose
 from engine.types import (
     Artifact,
     Gate,

@@ -33,7 +33,7 @@ from engine.service.session.workbench import Bench
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
-from engine.transfer.review import propose
+from engine.transfer.proposals.review import propose
 from engine.transfer.rules import Step, apply, plan
 from engine.types import (
     Artifact,

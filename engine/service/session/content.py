@@ -23,7 +23,7 @@ from engine.service.session.workbench import Bench
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.recipes.recipe_json import recipe_from_json
 from engine.transfer.binding import Binding
-from engine.transfer.review import compose
+from engine.transfer.proposals.review import compose
 from engine.types import (
     Decision,
     DecisionKind,

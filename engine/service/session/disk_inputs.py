@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.closure import beside
 from engine.errors import CuBridgeError, InputError
 from engine.files import read_spec
-from engine.gpu.closure import beside
 from engine.lift.files.kernel_package import KernelPackage, with_source
 from engine.service.session.workbench import find_kernel
 from engine.types import sha256_of

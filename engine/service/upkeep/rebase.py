@@ -40,8 +40,8 @@ from engine.service.session.disk_inputs import check_spec, inputs_of, kernel_at,
 from engine.service.session.workbench import find_kernel
 from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
-from engine.transfer.carry import carried, known_edits
-from engine.transfer.review import compose, propose
+from engine.transfer.proposals.carry import carried, known_edits
+from engine.transfer.proposals.review import compose, propose
 from engine.types import (
     Artifact,
     Decision,

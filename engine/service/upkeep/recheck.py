@@ -123,7 +123,7 @@ def _lowered_gates(work: Work, progress: Callable[[str], None]) -> Iterator[Chec
             yield Check("G3", given.kind.value, now.kind.value)
     given = work.state.verdict(Gate.G4)
     if given is not None and given.kind in JUDGED:
-        from engine.gpu.session import said_again
+        from engine.service.session.gpu_verdict import said_again
 
         progress("what can be told of G4 again")
         now = said_again(work, given)

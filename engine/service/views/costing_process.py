@@ -18,7 +18,7 @@ from engine.lower.spelling.legal import legal
 from engine.priority import stand_back
 from engine.service.views.consequence import Setting, cost_of, setting_of
 from engine.service.views.costing import ALL, EXPERT, Cost, Question
-from engine.transfer.review import compose
+from engine.transfer.proposals.review import compose
 from engine.types import Decision, DecisionKind
 
 

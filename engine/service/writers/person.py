@@ -8,7 +8,7 @@ from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.content import TARGET
-from engine.transfer.review import propose
+from engine.transfer.proposals.review import propose
 from engine.types import Artifact, Origin, Proposal, Stage, sha256_of
 from sessions.events import ArtifactSet, ProposalMade, TranscriptAdded
 

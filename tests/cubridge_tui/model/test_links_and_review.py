@@ -18,7 +18,7 @@ from engine.cuir.parser import parse_module, parse_with_tables
 from engine.cuir.printer import print_module
 from engine.lift import Lifted, lift, load_package
 from engine.resources import kernel_dir
-from engine.transfer.review import compose, propose
+from engine.transfer.proposals.review import compose, propose
 from engine.transfer.rules import apply, plan
 from engine.types import Decision, DecisionKind, Origin, Proposal, Stage
 from tests.engine.transfer.recipes import VARIANTS

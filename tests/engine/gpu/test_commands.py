@@ -11,9 +11,14 @@ import pytest
 
 from cubridge_tui.cli import main
 from engine.gpu.job import hashes_of
-from engine.gpu.session import contents_of, contents_of_kernel, job_folder, verdict_from
 from engine.resources import kernel_path, spec_path
 from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.gpu_verdict import (
+    contents_of,
+    contents_of_kernel,
+    job_folder,
+    verdict_from,
+)
 from engine.service.session.session_options import choose_options
 from engine.service.session.stage_work import Work
 from engine.service.session.workbench import Bench, find_kernel

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.closure import ROOT, closure, foreign, local_modules
 from engine.errors import InputError
-from engine.gpu.closure import ROOT, closure, foreign, local_modules
 from engine.gpu.job import WORKER_ROOTS, Contents, hashes_of, pack
 from engine.types import sha256_of
 from engine.worker.orchestration.manifest import JobError, arch_for, head_sizes, read_job

@@ -14,8 +14,8 @@ from cubridge_tui.model.acceptance import acceptance_rows
 from cubridge_tui.model.builder import Builder
 from engine.gates.outcome import Found
 from engine.gpu.job import Contents, hashes_of, worker_hash
-from engine.gpu.session import contents_of, said_again, verdict_from
 from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.gpu_verdict import contents_of, said_again, verdict_from
 from engine.service.session.package_export import export_session
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel, find_spec

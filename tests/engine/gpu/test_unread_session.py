@@ -13,11 +13,11 @@ from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.gates.outcome import Found
 from engine.gpu.job import Contents, hashes_of, pack
-from engine.gpu.session import contents_of, verdict_from
 from engine.llm.types import Ending, Listen, Reply, Request, deaf
 from engine.service.models.llm import ModelTransfer
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.content import LIFTED
+from engine.service.session.gpu_verdict import contents_of, verdict_from
 from engine.service.session.package_export import export_session
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel

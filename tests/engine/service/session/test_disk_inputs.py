@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from engine.errors import InputError
-from engine.gpu.session import contents_of
 from engine.package.export import export
 from engine.resources import kernel_dir
 from engine.service.session.adaptation import Adaptation, start
@@ -25,6 +24,7 @@ from engine.service.session.disk_inputs import (
     modules_text,
     spec_moved,
 )
+from engine.service.session.gpu_verdict import contents_of
 from engine.service.session.package_export import content_of
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel, find_spec

@@ -16,7 +16,7 @@ from engine.service.views.consequence import cost_of, kept_share, setting_of
 from engine.service.views.costing import ENDED, Cost, Costing, Question, Where
 from engine.service.views.costing_process import _cost
 from engine.service.views.hunk_words import explain
-from engine.transfer.review import compose, propose
+from engine.transfer.proposals.review import compose, propose
 from engine.transfer.rules import apply, plan
 from engine.types import Decision, DecisionKind, Origin, Proposal
 from engine.worker.problems.problem_sizes import Case

@@ -8,7 +8,7 @@ import pytest
 
 from engine.cuir.changes.ids import assign
 from engine.service.views.hunk_words import Explained, closure, explain, named
-from engine.transfer.review import propose
+from engine.transfer.proposals.review import propose
 from engine.transfer.rules import apply, plan
 from engine.types import Hunk, Origin
 from tests.engine.transfer.recipes import VARIANTS, lifted

@@ -13,7 +13,7 @@ from engine.cuir.printer import print_module
 from engine.cuir.static.check import check
 from engine.errors import CuirError, TransferError
 from engine.spec.recipes.recipe import Input
-from engine.transfer.review import compose, propose
+from engine.transfer.proposals.review import compose, propose
 from engine.transfer.rules import apply, plan
 from engine.types import Decision, DecisionKind, Origin
 from tests.engine.transfer.recipes import VARIANTS, lifted, recipe

@@ -5,8 +5,8 @@ from __future__ import annotations
 from engine.cuir.changes.ids import assign
 from engine.cuir.changes.renaming import Renaming
 from engine.cuir.nodes import Module
-from engine.transfer.carry import carried, known_edits
-from engine.transfer.review import propose
+from engine.transfer.proposals.carry import carried, known_edits
+from engine.transfer.proposals.review import propose
 from engine.types import DecisionKind, Origin
 from tests.engine.cuir.changes.test_diff import kernel
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from engine.errors import InputError, Where
 from engine.files import read_spec
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "engine"
 # What a GPU machine has beside the standard library.
 ALLOWED = frozenset({"torch", "jaxtyping"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.cuir.changes.ids import assign
-from engine.transfer.review import propose
+from engine.transfer.proposals.review import propose
 from engine.transfer.rules import apply, plan
 from engine.types import Hunk, Origin
 from tests.engine.transfer.recipes import VARIANTS, lifted

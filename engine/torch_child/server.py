@@ -74,8 +74,8 @@ def _import_torch() -> MissingTool | None:
 
 
 def _answer(request: dict[str, Any], send: Send) -> None:
-    from engine.child.commands import COMMANDS
     from engine.child.spec_process import SpecEnded
+    from engine.torch_child.commands import COMMANDS
 
     try:
         command = COMMANDS[request["command"]]

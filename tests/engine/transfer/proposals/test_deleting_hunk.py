@@ -11,10 +11,10 @@ from engine.cuir.nodes import Module, blocks
 from engine.cuir.parser import parse_module, parse_with_tables
 from engine.cuir.printer import print_module
 from engine.errors import CuirError
-from engine.transfer.review import compose, propose
+from engine.transfer.proposals.review import compose, propose
 from engine.types import Decision, DecisionKind, Origin, Proposal
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "cuir" / "sm80_flash.cuir"
+GOLDEN = Path(__file__).parents[3] / "golden" / "cuir" / "sm80_flash.cuir"
 TEXT = print_module(parse_module(GOLDEN.read_text(), "golden"))
 
 

@@ -10,10 +10,10 @@ from engine.cuir.changes.ids import assign
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuirError
-from engine.transfer.review import compose, propose
+from engine.transfer.proposals.review import compose, propose
 from engine.types import Decision, DecisionKind, Origin
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "cuir" / "sm80_flash.cuir"
+GOLDEN = Path(__file__).parents[3] / "golden" / "cuir" / "sm80_flash.cuir"
 TEXT = print_module(parse_module(GOLDEN.read_text(), "golden"))
 LINES = TEXT.split("\n")
 
