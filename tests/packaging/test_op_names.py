@@ -7,7 +7,7 @@ import ast
 from pathlib import Path
 
 from engine.cuir.ops import OPS
-from tests.packaging.test_imports import PACKAGES, imported, modules, within
+from tests.packaging.rooms import PACKAGES, imported, modules, within
 
 HOME = (
     "engine.cuir.ops", "engine.cuir.execute", "engine.transfer.rules", "engine.transfer.match",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.packaging.test_imports import PACKAGES, ROOT, modules
+from tests.packaging.rooms import PACKAGES, ROOT, modules
 
 # How often a module opens a file by itself, by whose file it is.
 OURS = {  # comes with CuBridge, in a folder of ours
