@@ -8,6 +8,7 @@ from cubridge_tui.actions.table import (
     ACCEPT,
     ACTIONS,
     ADAPTATION,
+    COST,
     EVERYWHERE,
     GPU,
     HUNKS,
@@ -101,6 +102,7 @@ _WAYS = {
     ACCEPT: ("accept-kernel", "in the panes"),
     REPLAY: ("replay", "on the start screen"),
     MASK: ("mask", "in the panes"),
+    COST: ("cost", "in the panes"),
     GPU: ("gpu", "in the panes"),
     MODEL: ("ask-model", "in the panes"),
 }
