@@ -31,7 +31,7 @@ from engine.service.adaptation import RULES, Adaptation, Steps, applied_rules, p
 from engine.service.bench import find_kernel
 from engine.service.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TARGET
 from engine.service.inputs import check_spec, inputs_of, kernel_at, kernel_place
-from engine.spec.text import recipe_to_json
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.carry import carried, known_edits
 from engine.transfer.review import compose, propose
