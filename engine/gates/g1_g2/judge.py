@@ -68,7 +68,7 @@ def _told(
     if failure is not None:
         details |= failure.details()
         if payload.get("explain") and details["runs"]:
-            details |= explained(way, subject, deck, details["runs"][-1], failure)
+            details |= explained(way, subject, deck, details["runs"][-1], failure, read)
         return _verdict(False, failure.reason, details, begin)
     reason = f"{compared} runs equal the spec"
     if not read:

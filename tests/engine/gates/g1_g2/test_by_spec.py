@@ -87,8 +87,16 @@ def test_a_wrong_one_fails_with_its_weights() -> None:
     example = found["details"]["counterexample"]
     assert not found["ok"] and "normaliser is wrong" in example["diagnosis"]
     assert len(example["keys"]) == example["wrong_keys"] == 7 and "Nk 7" in example["case"]
+    pictures = found["details"]["errors"]
+    assert pictures["weights"]["columns"] == 7 and "9" in "".join(pictures["O"]["cells"])
     found = judged(BASE, ROOT / "kernels/specs/causal.py")
     assert "keeps" in found["details"]["counterexample"]["diagnosis"]
+    above = found["details"]["errors"][
+        "weights"
+    ]  # above the diagonal alone there are pairs too many
+    assert above["high"] == above["wide"] == 1
+    wrong = [(i, j) for i, row in enumerate(above["cells"]) for j, d in enumerate(row) if d != "0"]
+    assert wrong and any(j > i for i, j in wrong)
 
 
 def test_a_mask_that_hides_in_o_is_found_by_one_hot_v(tmp_path: Path) -> None:
