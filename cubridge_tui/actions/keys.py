@@ -79,6 +79,13 @@ def key_name(key: str) -> str:
     return _NAMES.get(key, key)
 
 
+def key_named(name: str) -> str:
+    """The key that `key_name` reads so; empty for a word that is none."""
+    key = next((key for key, word in _NAMES.items() if word == name), name)
+    known = len(name) == 1 or name.startswith(("ctrl+", "f")) or name in ("tab", "space", "end")
+    return key if known or key in _NAMES else ""
+
+
 def key_of(action_id: str, table: Iterable[Action] = ACTIONS) -> str:
     """The key that a text names for an action."""
     return next((key_name(a.keys[0]) for a in table if a.id == action_id and a.keys), "")

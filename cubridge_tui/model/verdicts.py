@@ -136,6 +136,8 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     clause = clause_of(snap, found[at] if found else None)
     if clause:
         lines.append(f"clause     {clause}")
+    drawn, details = picture_lines(verdict.details), verdict.details
+    lines += ["", *drawn] if drawn else []
     runs = verdict.details.get("runs")
     if isinstance(runs, list) and runs:
         lines += ["", f"runs until then ({len(runs)})"]
@@ -150,8 +152,7 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     difference = verdict.details.get("difference")
     if difference:
         lines += ["", "first difference", f"  {difference}"]
-    drawn, details = picture_lines(verdict.details), verdict.details
-    for more in (drawn, resource_lines(details), conformance_lines(details)):
+    for more in (resource_lines(details), conformance_lines(details)):
         lines += ["", *more] if more else []
     return lines
 
