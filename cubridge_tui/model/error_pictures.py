@@ -28,7 +28,7 @@ def picture_lines(details: Mapping[str, Any]) -> list[str]:
             lines += [*drawn, ""] if drawn else []
     if lines:
         lines = [*lines[:-1], f"{'':8}{LEGEND}", ""]
-    return [*lines, *_weights(place)]
+    return [*(lines if _weights(place) else lines[:-1]), *_weights(place)]
 
 
 def _picture(
@@ -41,7 +41,7 @@ def _picture(
     except (KeyError, TypeError, ValueError):
         return []  # of another version
     where = ", ".join(f"{n} {place[n]}" for n in ("b", "h", "case") if n in place)
-    each = f"{high} x {wide}" if high * wide > 1 else "one element"
+    each = f"{high} rows x {wide} columns" if high * wide > 1 else "one element"
     lines = [
         f"|error| of {what} over (i, {column}), {where}: {top:.3g} at most, a mark is {each}",
         f"{'':8}{column}={first:<{max(len(cells[0]) - len(str(last)) - 2, 1)}}{last}",
@@ -69,7 +69,7 @@ def _weights(place: Mapping[str, Any]) -> list[str]:
     for key in keys:
         spec, ours = (_weight(key.get(name)) for name in ("expected", "got"))
         lines.append(f"{key.get('j')!s:>8}  {spec:<14}{ours}")
-    return [*lines, ""]
+    return lines
 
 
 def _weight(value: object) -> str:

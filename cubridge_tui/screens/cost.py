@@ -30,7 +30,7 @@ class CostScreen(ActionScreen):
     NAME = actions.COST
     BINDINGS = bindings(actions.COST)
     DEFAULT_CSS = """
-    CostScreen TimelinePane { height: 2fr; }
+    CostScreen TimelinePane { height: 50%; }
     CostScreen ChartPane { height: 1fr; min-height: 5; }
     """
 
@@ -80,6 +80,7 @@ class CostScreen(ActionScreen):
         lanes = lanes_of(known)
         if lanes != self.pane.shown:
             self.pane.show(lanes)
+            self.pane.styles.height = min(self.pane.virtual_size.height + 1, self.size.height // 2)
         where = costs.where
         title = f" {snap.title}: one block over time"
         title += f", {where.card}, {where.shape}" if where is not None else ""

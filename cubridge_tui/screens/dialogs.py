@@ -90,7 +90,11 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
         if any(event.key == key for key, _ in self._answers):
             event.stop()
             if time.monotonic() - self._asked >= 2 * GRACE:
-                self.dismiss(event.key)
+                self.dismiss(self.result_of(event.key))
+
+    def result_of(self, key: str) -> str | None:
+        """What the dialog's result is once an answer's key was pressed."""
+        return key
 
     def on_resize(self) -> None:
         width = max(int(self.size.width * 0.96) - 6, 20)

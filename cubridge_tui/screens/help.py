@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from textual import events
-
 from cubridge_tui.actions import Action, actions_of, key_name
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.rows import Row, RowKind
@@ -33,10 +31,8 @@ class HelpDialog(TextDialog):
         rows, self._ids = help_rows(screen, facts, table)
         super().__init__("help", rows, answers=(("enter", "does what the line says"),))
 
-    def on_key(self, event: events.Key) -> None:
-        if event.key == "enter":
-            event.stop()
-            self.dismiss(self._ids.get(self.given_row))
+    def result_of(self, key: str) -> str | None:
+        return self._ids.get(self.given_row)
 
 
 def help_rows(

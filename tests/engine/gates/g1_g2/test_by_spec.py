@@ -53,7 +53,7 @@ def judged(module: Module, spec: Path, **more: Any) -> dict[str, Any]:
     interface = Interface.of(declared(read_source(spec, {})), None, None)
     payload = {
         "module": print_module(module), "recipe": None, "spec": str(spec), "options": {},
-        "binding": bind(BASE, module, interface, ()).to_json(), "explain": True, **more,
+        "binding": bind(BASE, module, interface, ()).to_json(), **more,
     }  # fmt: skip
     return judge_json(payload, lambda _: None)
 
@@ -224,7 +224,7 @@ def test_integers_are_drawn_as_what_they_may_mean(
     for keep in (right, *wrong):
         payload = {
             "module": text.replace(right, keep), "recipe": None, "spec": str(file), "options": {},
-            "binding": planned.binding.to_json(), "explain": True,
+            "binding": planned.binding.to_json(),
         }  # fmt: skip
         found = judge_json(payload, lambda _: None)
         assert found["ok"] == (keep == right), (keep, found["reason"])
