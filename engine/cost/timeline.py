@@ -14,11 +14,11 @@ from engine.cost.events import BARRIER, COPY, MATMUL, SOFTMAX, WAIT, Event, Time
 from engine.cost.launched import Launched
 from engine.cost.model import followed
 from engine.cost.overlap import slower, step_time
-from engine.cost.plan import arch_of
 from engine.cost.simulation import Simulation, Span
 from engine.cost.trace import Trace
 from engine.cost.tree import role_tree
 from engine.cost.walk import Step
+from engine.cuir.arch import arch_of
 from engine.cuir.nodes import Module
 from engine.cuir.ops import OPS
 from engine.cuir.ops.spec import Effect, Pending, Who
