@@ -12,7 +12,7 @@ from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
 from engine.cost.card import card_of_device
 from engine.cost.events import Timeline
-from engine.service.costing import EXPERT
+from engine.service.views.costing import EXPERT
 
 NAME = 38
 NUMBERS = 24  # cells right of a bar

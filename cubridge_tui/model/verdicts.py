@@ -10,7 +10,7 @@ from cubridge_tui.model.error_pictures import picture_lines
 from cubridge_tui.model.links import lifted_name, path_of
 from cubridge_tui.model.rows import Key, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
-from engine.service.explain import clause_words
+from engine.service.views.hunk_words import clause_words
 from engine.types import DecisionKind, Gate, Stage, Verdict
 
 

@@ -15,7 +15,7 @@ from cubridge_tui.widgets.chart_pane import ChartPane
 from cubridge_tui.widgets.line import KeyBar, Line
 from cubridge_tui.widgets.timeline_pane import TimelinePane
 from engine.cost.events import Timeline
-from engine.service.costing import EXPERT
+from engine.service.views.costing import EXPERT
 from engine.types import Gate
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from cubridge_tui.model.costs import Costs
 from cubridge_tui.screens.adaptation.screen import AdaptationScreen
 from cubridge_tui.screens.cost import CostScreen
 from engine.cost.events import Event, Timeline
-from engine.service.costing import Cost, Where
+from engine.service.views.costing import Cost, Where
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import gpu_details, placed
 

@@ -14,9 +14,9 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, CuirError
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.resources import list_specs
-from engine.service.bench import lift_any
+from engine.service.session.workbench import lift_any
 from engine.transfer.rules import apply, plan
 from tests.engine.spec.read_once import recipe_of
 
