@@ -25,6 +25,7 @@ from engine.spec.program import Program
 from engine.spec.reading import random_inputs
 from engine.spec.recipe import EmptyRows, Recipe
 from engine.spec.row_sums import in_order
+from engine.spec.signature import fixed_sizes
 from engine.spec.size_values import SizesByName
 from engine.spec.sizes import dimension_values, slots
 from engine.spec.watch import Watch
@@ -81,7 +82,7 @@ def compare(
 def _divides(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> bool:
     """Whether no divisor of the recipe is zero at the sizes of these inputs."""
     roles = (canonical_layout(recipe, role, inputs) for role in ("q", "k", "v"))
-    known = sizes_of(*roles)
+    known = sizes_of(*roles) | fixed_sizes(recipe.constraints)
     return all(
         bool(evaluate(c, dict(known)))
         for c in recipe.constraints

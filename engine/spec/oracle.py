@@ -23,8 +23,8 @@ from engine.spec.load import surroundings
 from engine.spec.modes import OnCpu, Widen
 from engine.spec.program import Program, index_grid, program_of
 from engine.spec.prologue import rows_made
-from engine.spec.recipe import Input, Recipe
-from engine.spec.signature import Described
+from engine.spec.recipe import Input, Recipe, places_of
+from engine.spec.signature import Described, fixed_sizes
 from engine.spec.source import read_source
 
 
@@ -207,11 +207,12 @@ def operand(
         return raw
     name = next(i.name for i in recipe.inputs if i.role == role)
     axes = ("b", "h", "i" if role == "q" else "j", "dd")
+    shape = (*raw.shape[:3], int(env["D"]))  # of which the input itself may be a part
     at = {
         name: torch.arange(size, device=raw.device).reshape(-1, *[1] * (3 - place))
-        for place, (name, size) in enumerate(zip(axes, raw.shape, strict=True))
+        for place, (name, size) in enumerate(zip(axes, shape, strict=True))
     }
-    return rows_made(made, {**env, name: widened(inputs[name]), **at}).broadcast_to(raw.shape)
+    return rows_made(made, {**env, name: widened(inputs[name]), **at}).broadcast_to(shape)
 
 
 def _kept_sum(weights: torch.Tensor, keep: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -248,7 +249,7 @@ def environment(
     """Sizes, indices and extra inputs by name, to evaluate the recipe's expressions with."""
     b, h, i, j = index_grid(q, k)
     env: dict[str, Any] = {"b": b, "h": h, "i": i, "j": j}
-    env |= sizes_of(q, k, v)
+    env |= sizes_of(q, k, v) | fixed_sizes(recipe.constraints)
     for item in recipe.extra():
         tensor = inputs[item.name]
         env[item.name] = tensor.item() if not item.dims else widened(tensor)
@@ -274,8 +275,7 @@ def canonical_layout(
 
 
 def as_bhnd(item: Input, tensor: torch.Tensor) -> torch.Tensor:
-    places = [next((n for n, d in enumerate(item.dims) if d in names), None) for names in (
-        ("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))]  # fmt: skip
+    places = places_of(item.dims)
     out = tensor.permute([p for p in places if p is not None])
     for axis, place in enumerate(places):
         if place is None:

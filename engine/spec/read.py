@@ -31,6 +31,7 @@ from engine.spec.folding import Tables, is_of_angle
 from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
 from engine.spec.oracle import expected, wide_outputs, widened
+from engine.spec.parts import parts_of
 from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import (
     Read,
@@ -317,10 +318,13 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     roles = {reading.q.base: "q", reading.k.base: "k", reading.v.base: "v"}
     renamed = roles_by_name(program, read.traced[0].reading)
     outputs = dict(zip(reading.output, output_names(len(reading.output)), strict=True))
+    parts = (*parts_of(reading.made_q), *parts_of(reading.made_k))
     out = []
     for t in program.tensors:
         role = roles.get(Name(t.name), "extra")
         dims = [renamed.get(d, d) for d in t.dims]
+        if t.name in parts:  # which may be as wide as v by chance
+            dims = [n if d == "Dv" else d for n, d in zip(t.dims, dims, strict=True)]
         if role == "extra":
             check_dims(program.source, t.name, dims, t.line)
         else:

@@ -29,6 +29,7 @@ from engine.spec.factors import (
     split_mask,
     without_guards,
 )  # fmt: skip
+from engine.spec.parts import joined
 from engine.spec.prologue import (
     Product,
     Side,
@@ -67,6 +68,7 @@ class Reading:
     made_q: Expr | None  # what an element of q becomes before the product, over b, h, i and dd
     made_k: Expr | None  # and of k, over b, j, dd and its own head h
     sides: tuple[Expr, Expr]  # both as they were traced, for the lines of clauses
+    columns: int  # how many the product of q and k runs over
 
 
 def read_output(
@@ -126,6 +128,7 @@ def _read_output(
                 "rows are normalised by something else than the sum of their weights, or the "
                 "output is scaled by a row's own values", LLM, f.base,
             )  # fmt: skip
+    weights = [Factor(joined(f.base, outputs, j, floats), f.inverse) for f in weights]
     found_products = products(product(weights), j, floats)
     if not found_products:
         raise _no_matmul(expr, floats)
@@ -176,10 +179,10 @@ def _read_output(
     order = tuple(p.id if isinstance(p := place.get(o), Name) else "d" for o in outputs)
     return Reading(
         q, k, v, score, keep, tuple(map(placed, found_weights.late)), weight, sink, after,
-        rename(kv_head, place), order, raw_score, placed(raw), _extent(summed),
+        rename(kv_head, place), order, raw_score, placed(raw), build.integer(summed.args[1]),
         None if q_side.made is None else rename(q_side.made, place),
         None if k_side.made is None else by_key_head(rename(k_side.made, place), kv_head),
-        (found_products[0].q, found_products[0].k),
+        (found_products[0].q, found_products[0].k), build.integer(found_products[0].extent),
     )  # fmt: skip
 
 
@@ -188,12 +191,6 @@ def _all(parts: list[Expr]) -> Expr:
     for part in parts:
         out = build.both(out, part)
     return out
-
-
-def _extent(summed: Call) -> int:
-    extent = summed.args[1]
-    assert isinstance(extent, Num)
-    return int(extent.value)
 
 
 def _no_matmul(expr: Expr, floats: frozenset[str]) -> NotAttention:

@@ -52,10 +52,10 @@ def _operand(
         return raw
     name = next(i.name for i in recipe.inputs if i.role == role)
     row = torch.arange(raw.shape[0], device=raw.device)[:, None]
-    column = torch.arange(raw.shape[1], device=raw.device)[None, :]
+    column = torch.arange(env["D"], device=raw.device)[None, :]
     env = {n: _wide(value) for n, value in env.items()}
     at = {name: inputs[name].double(), "i" if role == "q" else "j": row, "dd": column}
-    return rows_made(made, env | at).broadcast_to(raw.shape)
+    return rows_made(made, env | at).broadcast_to(raw.shape[0], env["D"])
 
 
 def _wide(value: Any) -> Any:

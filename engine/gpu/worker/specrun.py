@@ -44,7 +44,7 @@ from engine.spec.program import (
     size_arguments,
     sorted_mods,
 )
-from engine.spec.recipe import Input
+from engine.spec.recipe import Input, places_of
 from engine.spec.signature import Asked, recipe_of, signature_of
 from engine.spec.source import read_source
 from engine.spec.unread import DRAWS, documents, integers_of, integers_redrawn, saturates
@@ -382,9 +382,7 @@ def one_hot(v: Tensor, first: int, width: int, value: float = 1.0) -> Tensor:
 
 def _from_bhnd(item: Input, value: Tensor) -> Tensor:
     """A [B, heads, rows, columns] tensor in the input's own order of dimensions."""
-    families = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
-    place = {d: axis for axis, names in enumerate(families) for d in names}
-    kept = [place[d] for d in item.dims]
+    kept = [places_of(item.dims).index(n) for n in range(len(item.dims))]
     for axis in range(4):
         if axis not in kept:
             value = value.narrow(axis, 0, 1)

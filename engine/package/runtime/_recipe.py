@@ -141,8 +141,9 @@ class Recipe:
         if text is None:
             return raw
         axes = ("b", "h", "i" if role == "q" else "j", "dd")
-        names = given | _places(axes, raw.shape, raw.device)
-        return values_of(text, names).double().expand(raw.shape)
+        shape = (*raw.shape[:3], given["D"])  # of which the input itself may be a part
+        names = given | _places(axes, shape, raw.device)
+        return values_of(text, names).double().expand(shape)
 
     def _in_order(self, role: str, values: dict[str, Any]) -> torch.Tensor:
         item = next(i for i in self.info["inputs"] if i["role"] == role)
@@ -154,5 +155,8 @@ AXES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
 
 
 def in_order(tensor: torch.Tensor, dims: Sequence[str]) -> torch.Tensor:
-    """q, k, v or O, which has the dimensions `dims`, as [B, heads, rows, columns]."""
-    return tensor.permute([next(n for n, d in enumerate(dims) if d in names) for names in AXES])
+    """q, k, v or O, which has the dimensions `dims`, as [B, heads, rows, columns]. The columns of a
+    part of q or k are a number."""
+    named = [next((n for n, d in enumerate(dims) if d in names), None) for names in AXES]
+    number = next((n for n, d in enumerate(dims) if d.isdigit()), None)
+    return tensor.permute([number if n is None else n for n in named])  # type: ignore[misc]

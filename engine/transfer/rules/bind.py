@@ -5,21 +5,11 @@ from __future__ import annotations
 from engine.cuir.device_scalars import head_sizes
 from engine.cuir.nodes import Module, Name
 from engine.errors import InputError
-from engine.spec.recipe import Recipe
+from engine.spec.recipe import Recipe, in_kernel_order
+from engine.spec.signature import fixed_sizes
 from engine.transfer.binding import SIZES, Binding, ScalarField, Scratch, SizeField, TensorField
+from engine.transfer.rules.prepared import Prepared
 from engine.transfer.rules.rule import Case
-
-# What one place of the kernel's order may be called: a spec that declares two sizes equal by giving
-# them one name has that name in both places.
-_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
-
-
-def _order(source: tuple[str, ...], canonical: tuple[str, ...]) -> tuple[str, ...]:
-    """The kernel's order in the source's own names; a dimension that it lacks keeps ours."""
-    return tuple(
-        next((d for d in source if d in names), name)
-        for names, name in zip(_PLACES, canonical, strict=True)
-    )
 
 
 def binding_of(case: Case) -> Binding:
@@ -32,7 +22,9 @@ def binding_of(case: Case) -> Binding:
         "v": ("B", "Hkv", "Nk", "Dv"),
     }
     tensors = [
-        TensorField(found.fields[i.role], i.name, i.dims, _order(i.dims, canonical[i.role]), "T")
+        TensorField(
+            found.fields[i.role], i.name, i.dims, in_kernel_order(i.dims, canonical[i.role]), "T"
+        )
         for i in recipe.inputs
         if i.role != "extra"
     ]
@@ -41,7 +33,7 @@ def binding_of(case: Case) -> Binding:
             found.fields["o"],
             "O",
             recipe.output_dims,
-            _order(recipe.output_dims, ("B", "Hq", "Nq", "Dv")),
+            in_kernel_order(recipe.output_dims, ("B", "Hq", "Nq", "Dv")),
             "T",
             output=True,
         )
@@ -70,22 +62,31 @@ def binding_of(case: Case) -> Binding:
     workspace = None if case.lists is None else case.lists.workspace
     dims_of = {i.role: i.dims for i in recipe.inputs}
     scratch = tuple(
-        Scratch(
-            item.field,
-            tuple(
-                d if d in dims_of[item.role] else "1"
-                for d in _order(dims_of[item.role], canonical[item.role])
-            ),
-            "T",
-        )
-        for item in case.prepared
+        _scratch(item, dims_of[item.role], canonical[item.role]) for item in case.prepared
     )
     return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace, scratch)
 
 
+def _scratch(item: Prepared, dims: tuple[str, ...], names: tuple[str, ...]) -> Scratch:
+    """What holds q or k as it is multiplied: of the input's heads and rows, and all D columns."""
+    outer = in_kernel_order(dims, names)[:-1]
+    return Scratch(item.field, (*(d if d in dims else "1" for d in outer), "D"), "T")
+
+
 def _columns_fit(module: Module, recipe: Recipe) -> None:
-    """Raises InputError where the spec's v has as many columns as q and the kernel's has not."""
+    """Raises InputError where the kernel has other columns than the spec's numbers say, and where
+    the spec's v has as many as q and the kernel's has not."""
     sizes = head_sizes(module)
+    fixed = fixed_sizes(recipe.constraints)
+    for name, own in zip(("D", "Dv"), sizes or (), strict=False):
+        if fixed.get(name, own) != own:
+            what = "queries and keys" if name == "D" else "values"
+            raise InputError(
+                f"the spec's {what} have {fixed[name]} columns, and this specialisation of the "
+                f"kernel has {own}",
+                fix=f"take the specialisation for them: --head-dim {fixed['D']}"
+                if "D" in fixed else "take a kernel that is built for these sizes",
+            )  # fmt: skip
     values = next((i for i in recipe.inputs if i.role == "v"), None)
     if sizes is None or sizes[0] == sizes[1] or values is None or "D" not in values.dims:
         return
