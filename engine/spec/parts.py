@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from engine.cuir.nodes import Binary, Call, Compare, Expr, Lambda, Name, Num, Select, walk_expr
+from engine.cuir.nodes import (
+    Binary,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Lambda,
+    Name,
+    Num,
+    Select,
+    walk_expr,
+)
 from engine.scalar_algebra.rewrite import load_names, loads, map_children, rename
 from engine.spec import build
 from engine.spec.factors import Factor, factors, mentions, product, sum_of, terms
@@ -72,12 +83,29 @@ def _end_to_end(group: list[Product]) -> Expr:
         first += build.integer(item.extent)
     for item, start in reversed(ends):
         column = var if start == 0 else Binary("-", var, Num(start))
-        own = [rename(e, {item.var: column}) for e in (item.q, item.k)]
+        own = [_with_index(rename(e, {item.var: column})) for e in (item.q, item.k)]
         inside = Compare("<", var, Num(start + build.integer(item.extent)))
-        q = own[0] if q is None else Select(inside, own[0], q)
-        k = own[1] if k is None else Select(inside, own[1], k)
+        q = own[0] if q is None else build.select(inside, own[0], q)
+        k = own[1] if k is None else build.select(inside, own[1], k)
     assert q is not None and k is not None
     return Call("sum_over", (Lambda((var.id,), Binary("*", q, k)), Num(first)))
+
+
+def _with_index(expr: Expr) -> Expr:
+    """`expr` with each place that is loaded as one sum: parts of one input may meet again."""
+    expr = map_children(expr, _with_index)
+    match expr:
+        case Index(base, index):
+            return Index(base, tuple(map(_summed, index)))
+    return expr
+
+
+def _summed(place: Expr) -> Expr:
+    linear = all(
+        isinstance(e, Name | Num) or (isinstance(e, Binary) and e.op in "+-*")
+        for e in walk_expr(place)
+    )
+    return build.index_expr(build.index_poly(place)) if linear else place
 
 
 def parts_of(made: Expr | None) -> tuple[str, ...]:
