@@ -30,7 +30,8 @@ from engine.spec.fit import NoForm, fit
 from engine.spec.folding import Tables, is_of_angle
 from engine.spec.grouped import grouped
 from engine.spec.load import surroundings
-from engine.spec.oracle import expected, wide_outputs, widened
+from engine.spec.modes import OnCpu, Widen
+from engine.spec.oracle import expected, vmapped_mods, wide_outputs, widened
 from engine.spec.parts import parts_of
 from engine.spec.program import Program, program_of, variations
 from engine.spec.reading import (
@@ -189,6 +190,16 @@ def _with_lse(program: Program, recipe: Recipe, domain: Domain) -> Recipe:
     return dataclasses.replace(recipe, lse=base, lse_dims=order)
 
 
+def _merges(program: Program, domain: Domain) -> bool:
+    """Whether the output comes with heads and columns as one dimension, declared or not."""
+    if program.source.returns is not None:
+        return program.source.merged
+    dims = dims_at(program, domain.within(CHECK_SIZES[0]))
+    given = random_inputs(program.tensors, dims, 99)
+    with OnCpu(), Widen():  # type: ignore[no-untyped-call]
+        return program.merges({n: widened(t) for n, t in given.items()}, vmapped_mods)
+
+
 def _simplified(keep: Expr, kinds: Kinds) -> Expr:
     """A mask's canonical form; the mask as it was read where the solver tells the two apart."""
     simple = canonical_predicate(keep, kinds)
@@ -234,7 +245,7 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         k=made_k,
         sink=sink,
         output=output,
-        merged=program.source.merged,
+        merged=_merges(program, domain),
         constraints=(
             *_constraints(program, read, domain),
             *nonzero_divisors([score, keep, weight, sink, output], kinds),
