@@ -47,7 +47,7 @@ CASES = [
      HEAD + ') -> Float[Tensor, "B Nq Hq D"]:\n    return (q @ k.mT).softmax(-1) @ v\n', 7, "[B Hq Nq D], its annotation"),
     ("nothing", HEAD + "):\n    p = (q @ k.mT).softmax(-1)\n", 7, "returns nothing"),
     ("batch and heads merged",
-     HEAD + "):\n    o = (q @ k.mT).softmax(-1) @ v\n    return o.flatten(0, 1)\n", None, "holds two"),
+     HEAD + "):\n    o = (q @ k.mT).softmax(-1) @ v\n    return o.flatten(0, 1)\n", None, "heads merged"),
     ("a matrix before the product",
      HEAD + ', w: Float[Tensor, "D D"]):\n    return (q @ w @ k.mT).softmax(-1) @ v\n', None,
      "multiplied by a matrix"),
