@@ -24,6 +24,7 @@ from engine.spec.modes import OnCpu, Widen
 from engine.spec.program import Program, index_grid, program_of
 from engine.spec.prologue import rows_made
 from engine.spec.recipe import Input, Recipe, places_of
+from engine.spec.relative import evaluated
 from engine.spec.signature import Described, fixed_sizes
 from engine.spec.source import read_source
 
@@ -165,7 +166,8 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
     env["x"] = q @ k.transpose(-1, -2)
     shape = tuple(env["x"].shape)
     keep = _broadcast(evaluate(recipe.keep, env), shape).to(torch.bool)
-    score = _broadcast(evaluate(recipe.score, env), shape).to(torch.float64)
+    rows = {i.name: widened(inputs[i.name]) for i in recipe.inputs if i.role in ("q", "k")}
+    score = _broadcast(evaluated(recipe.score, env | rows), shape).to(torch.float64)
     if recipe.weight is None:
         masked = _with_sink(recipe, env, score.masked_fill(~keep, -torch.inf))
         lse = torch.logsumexp(masked, -1) if masked.size(-1) else torch.full(shape[:-1], -torch.inf)

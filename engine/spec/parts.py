@@ -60,9 +60,6 @@ def _one_product(part: Expr, j: str, floats: frozenset[str]) -> Product | None:
     if len(found) != 1:
         return None
     (item,) = found
-    keys = [e for e in float_loads(item.k, floats) if mentions(e, item.var)]
-    if any(mentions(e, j) and Name(j) not in e.index for e in keys):
-        return None  # another key for each query: a relative position
     others = [f for f in own if f.inverse or product_of(f.base, j, floats) is None]
     return replace(item, scalars=(*others, *item.scalars))
 

@@ -45,6 +45,9 @@ class Input:
     derive: str | None = None
     # The least and the greatest value of an integer, where the spec declares them: sizes may occur.
     between: tuple[str, str] | None = None
+    # Of a table that the launch fills before the attention (`engine.transfer.rules.relative`): what
+    # an element is, over b, h, its row and its place. No spec has one.
+    made: Expr | None = None
 
 
 def places_of(dims: Sequence[str]) -> list[int | None]:
@@ -111,7 +114,8 @@ class Recipe:
 
     def expressions(self) -> tuple[Expr, ...]:
         """What is computed per element or per row."""
-        parts = (self.q, self.k, self.score, self.keep, self.weight, self.sink, self.output)
+        tables = (i.made for i in self.inputs)
+        parts = (self.q, self.k, self.score, self.keep, self.weight, self.sink, self.output, *tables)
         return tuple(part for part in parts if part is not None)
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Recipe:
@@ -122,6 +126,7 @@ class Recipe:
 
         return replace(
             self,
+            inputs=tuple(replace(i, made=optional(i.made)) for i in self.inputs),
             q=optional(self.q),
             k=optional(self.k),
             score=change(self.score),

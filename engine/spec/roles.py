@@ -38,6 +38,7 @@ from engine.spec.prologue import (
     products,
     sides_of,
 )
+from engine.spec.relative import relative_of, tidied
 from engine.spec.weights import (
     LLM,
     NotAttention,
@@ -172,8 +173,12 @@ def _read_output(
     keep = _all([*masks, keep])
     after = rename(product([Factor(Name("o")), *kept_outer]), {**place, d: Name("d")})
     sink = None if found_weights.sink is None else rename(found_weights.sink, place)
+    score = tidied(score)
+    assert isinstance(q.base, Name) and isinstance(k.base, Name)
+    names = q.base.id, k.base.id
     for value, name in ((score, "score"), (keep, "mask"), (after, "output")):
-        bad = next((e for e in walk_expr(value) if build.is_reduction(e)), None)
+        sums = (e for e in walk_expr(value) if build.is_reduction(e))
+        bad = next((e for e in sums if name != "score" or relative_of(e, *names) is None), None)
         if bad is not None:
             raise NotAttention(f"the {name} reduces over a whole row or head", LLM, bad)
     order = tuple(p.id if isinstance(p := place.get(o), Name) else "d" for o in outputs)

@@ -12,6 +12,7 @@ from engine.cuir.scalar import evaluate
 from engine.gpu.worker.specrun import SpecRun
 from engine.spec.prologue import rows_made
 from engine.spec.recipe import Recipe
+from engine.spec.relative import evaluated
 
 BAND = 1 << 25  # pairs at a time
 
@@ -30,6 +31,7 @@ def one_head(
     q = _operand(recipe, "q", inputs, run.canonical(inputs, "q")[b, h].double(), env)
     k = _operand(recipe, "k", inputs, run.canonical(inputs, "k")[b, kv].double(), env | {"h": kv})
     v = run.canonical(inputs, "v")[b, kv].double()
+    env |= {run.role[role].name: inputs[run.role[role].name].double() for role in ("q", "k")}
     band = max(1, BAND // max(k.shape[0], 1))
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     with torch.device(run.device):
@@ -66,7 +68,7 @@ def _wide(value: Any) -> Any:
 def _band(recipe: Any, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     shape = env["x"].shape
     keep = torch.as_tensor(evaluate(recipe.keep, env)).broadcast_to(shape)
-    score = torch.as_tensor(evaluate(recipe.score, env), dtype=torch.float64).broadcast_to(shape)
+    score = torch.as_tensor(evaluated(recipe.score, env), dtype=torch.float64).broadcast_to(shape)
     live = keep.any(-1)
     if recipe.weight is None:
         masked = torch.where(keep, score, -torch.inf)

@@ -29,6 +29,7 @@ from engine.transfer.rules import (
     output,
     pass_inputs,
     prepare,
+    relative,
     score,
     sink,
     stage,
@@ -41,11 +42,12 @@ from engine.transfer.rules.heads import check_heads
 from engine.transfer.rules.lists import lists_of
 from engine.transfer.rules.orders import with_rows_last
 from engine.transfer.rules.prepared import prepared_of
+from engine.transfer.rules.relative import with_tables
 from engine.transfer.rules.rule import Case, Plan, Rule, Step, ordered
 from engine.transfer.rules.words import Words
 
 RULES = ordered((
-    pass_inputs.RULE, prepare.RULE, score.SCORE, score.SCALE, score.CAP, exponent.RULE,
+    pass_inputs.RULE, prepare.RULE, relative.RULE, score.SCORE, score.SCALE, score.CAP, exponent.RULE,
     mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH, grid.LONGEST, grid.SPREAD,
     empty_rows.RULE, normaliser.RULE, sink.RULE, lse.RULE, output.RULE, offset.RULE, stage.RULE,
     dense.NARROW, dense.SMALLER, next_tile.RULE, arithmetic.RULE, branches.RULE, list_bits.RULE,
@@ -60,6 +62,7 @@ def case_of(module: Module, recipe: Recipe) -> Case:
     check_heads(module, found, recipe)
     recipe, orders = with_rows_last(recipe)
     recipe, theirs = with_free_names(module, found, recipe)
+    recipe = with_tables(recipe, module)
     words = Words(module, found, recipe)
     lists = lists_of(module, found, recipe)
     prepared = prepared_of(module, recipe)

@@ -45,6 +45,8 @@ def binding_of(case: Case) -> Binding:
     fields = {f.name for f in module.fields}
     new_sizes: list[str] = []
     for item in case.used:
+        if item.made is not None:
+            continue
         if item.dims:
             source = theirs.get(item.name, item.name)
             dims = tuple(theirs.get(d, d) for d in item.dims)

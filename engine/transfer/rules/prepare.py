@@ -70,7 +70,7 @@ FLOATS = ("T", "f16", "bf16", "f32")
 
 
 @dataclass
-class _Writer:
+class Writer:
     """The statements of one kernel: `before` those for all heads, `inside` those for one head. Its
     `loads` come first, so that all of them are on their way together."""
 
@@ -217,7 +217,7 @@ class _Writer:
         if shift is not None and len(outer) and outer[-1] == row and _free(outer[:-1], bound):
             if item.dtype in FLOATS:
                 tile = self.region(load.base, outer[:-1], self.row0)
-                columns = _columns(item) if own else _size(item.dims[-1])
+                columns = columns_of(item) if own else _size(item.dims[-1])
                 made = call("load_lines[layout](tile, turn)", layout=self.layout, tile=tile,
                             turn=_turn(shift, columns))  # fmt: skip
         elif shift is not None and _free(outer, bound):
@@ -259,7 +259,7 @@ def _size(dim: str) -> Expr:
     return Name("D") if dim == "D" else size_of(dim)
 
 
-def _columns(raw: Input) -> Expr:
+def columns_of(raw: Input) -> Expr:
     """How many columns the input that is q or k has: all of the head's, or those of a part."""
     place = places_of(raw.dims)[-1]
     return Name("D") if place is None else _size(raw.dims[place])
@@ -339,7 +339,7 @@ def _turn(shift: Expr, columns: Expr) -> Expr:
     return shift
 
 
-def _canonical(made: Expr, raw: Input, view: str) -> Expr:
+def canonical(made: Expr, raw: Input, view: str) -> Expr:
     """`made` with loads of q or k from its view [B, heads, rows, columns]."""
     order = places_of(raw.dims)
 
@@ -367,10 +367,9 @@ def kernel_of(
     tiles, b, h, row0 = (Name(fresh(n)) for n in ("row_tiles", "b", "h", "row0"))
     layout = Index(Name("lines"), (Num(ROWS), Name("D"), Num(WARPS)))
     heads, rows = Attr(ARGS, item.heads), Attr(ARGS, item.rows)
-    made = _canonical(scalar_inputs(item.made, recipe), raw, view)
-    own = {n: e for n, e in words.sizes.items() if n != "D"}
-    made = substitute(made, {**own, "b": b, "h": h})
-    writer = _Writer(item, raw, view, extra, fresh, layout, h, row0)
+    made = canonical(scalar_inputs(item.made, recipe), raw, view)
+    made = words.of_before(made, {"b": b, "h": h})
+    writer = Writer(item, raw, view, extra, fresh, layout, h, row0)
     value = writer.value(made)
     inside = (*writer.loads, *writer.inside)
     read = read_names((*writer.before, *inside))
@@ -388,7 +387,7 @@ def kernel_of(
             store(place, value)
         """,
         view=view, raw=Attr(ARGS, found.fields[item.role]), heads=heads, rows=rows, D=Name("D"),
-        width=_columns(raw), ready=ready, field=Attr(ARGS, item.field),
+        width=columns_of(raw), ready=ready, field=Attr(ARGS, item.field),
         views=tuple(view_of(i, Name("D")) for i in words.tensors if i.name in read),
         tiles=tiles, count=ROWS, b=b, row0=row0, before=tuple(writer.before), h=h, inside=inside,
         place=Index(Name(ready), (b, h, Slice(row0))), value=value,
@@ -412,14 +411,15 @@ def prepare(module: Module, case: Case) -> Module:
     fields = (*module.fields, *(Field(i.field, "tensor") for i in items))
     at = next(n for n, f in enumerate(module.functions) if f.name == found.kernel)
     functions = (*module.functions[:at], *kernels, *module.functions[at:])
-    return _launched(replace(module, fields=fields, functions=functions), found, items)
+    return launched_before(replace(module, fields=fields, functions=functions), found, items)
 
 
 def _instead(old: Expr, new: Expr) -> Callable[[Stmt], Stmt]:
     return lambda stmt: map_stmt_exprs(stmt, lambda e: substitute_expr(e, old, new))
 
 
-def _launched(module: Module, found: Attention, items: tuple[Prepared, ...]) -> Module:
+def launched_before(module: Module, found: Attention, items: tuple[Prepared, ...]) -> Module:
+    """The module with a launch for each item's kernel before the attention's."""
     host = module.function(found.host)
     fresh = Fresh(own_names(host) | {f.name for f in module.functions})
     new: list[Stmt] = []
@@ -430,7 +430,7 @@ def _launched(module: Module, found: Attention, items: tuple[Prepared, ...]) -> 
             if status != success:
                 return status
             """,
-            status=fresh(f"{item.role}_prepared"), kernel=item.kernel, D=Name("D"),
+            status=fresh(item.status), kernel=item.kernel, D=Name("D"),
             tiles=expr("max(1, ceil_div(rows, count))", rows=Attr(ARGS, item.rows), count=ROWS),
             lanes=expr("ceil_div(heads, most)", heads=Attr(ARGS, item.heads), most=HEADS),
             t=32 * WARPS,

@@ -1,0 +1,114 @@
+"""A second product in a score: a row of q, or a key, with a row of an input that positions choose.
+
+Relative position embeddings (Shaw et al., arXiv 1803.02155; DeBERTa, arXiv 2006.03654) add to q.k
+the product of q with an embedding of the distance from query to key, or of k with one. There are
+few embeddings: the products with all of them are a table of each row, of which a pair reads one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from engine.cuir.nodes import Call, Expr, Index, Lambda, Name, walk_expr
+from engine.cuir.scalar import evaluate
+from engine.scalar_algebra.rewrite import loads, map_children, rename
+from engine.spec.build import is_reduction
+from engine.spec.factors import mentions
+
+PLACE = "place"
+"""The embedding that a pair of query and key reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """The sum over `column`, `extent` of them, of `body`: a row of `role` ("q" or "k") times row
+    `PLACE` of dimension `axis` of the input `table`. A pair reads it at `place`."""
+
+    role: str
+    column: str
+    body: Expr
+    extent: Expr
+    table: str
+    axis: int
+    place: Expr
+
+
+def relative_of(expr: Expr, q: str, k: str) -> Relative | None:
+    """`expr` as such a product; None where it is none. `q` and `k` are what these are called."""
+    match expr:
+        case Call("sum_over", (Lambda((column,), body), extent)) if not mentions(extent, "j"):
+            pass
+        case _:
+            return None
+    if any(is_reduction(e) for e in walk_expr(body)):
+        return None
+    read = {load.base.id for load in loads(body) if isinstance(load.base, Name)}
+    roles = [role for role, name in (("q", q), ("k", k)) if name in read]
+    if len(roles) != 1:
+        return None
+    (role,) = roles
+    own, other = (q, "j") if role == "q" else (k, "i")
+    places = {
+        (load.base.id, axis, part)
+        for load in loads(body)
+        if isinstance(load.base, Name)
+        for axis, part in enumerate(load.index)
+        if mentions(part, other)
+    }
+    if len(places) != 1:
+        return None
+    ((table, axis, place),) = places
+    if table == own or mentions(place, column):
+        return None
+    body = _replaced(body, table, axis)
+    return None if mentions(body, other) else Relative(
+        role, column, body, extent, table, axis, place
+    )  # fmt: skip
+
+
+def _replaced(body: Expr, table: str, axis: int) -> Expr:
+    body = map_children(body, lambda e: _replaced(e, table, axis))
+    match body:
+        case Index(Name(id), index) if id == table:
+            return Index(body.base, (*index[:axis], Name(PLACE), *index[axis + 1 :]))
+    return body
+
+
+def tidied(expr: Expr) -> Expr:
+    """`expr` with the variable of each sum called c."""
+    expr = map_children(expr, tidied)
+    match expr:
+        case Lambda((column,), body):
+            return Lambda(("c",), rename(body, {column: Name("c")}))
+    return expr
+
+
+def evaluated(expr: Expr, known: Mapping[str, Any]) -> Any:
+    """The values of `expr` in float64, its sums column by column: `known` has what they read."""
+    env = dict(known)
+    sums: dict[Expr, Expr] = {}
+
+    def reduced(e: Expr) -> Expr:
+        if e in sums:
+            return sums[e]
+        match map_children(e, reduced):
+            case Call("sum_over", (Lambda((column,), body), extent)):
+                total: Any = 0.0
+                for n in range(int(evaluate(extent, env))):
+                    term = torch.as_tensor(evaluate(body, env | {column: n}))
+                    total = total + term.to(torch.float64)
+                name = f"%sum{len(sums)}"
+                env[name] = total
+                sums[e] = Name(name)
+                return sums[e]
+            case other:
+                return other
+
+    return evaluate(reduced(expr), env)
+
+
+
