@@ -25,7 +25,7 @@ from engine.cuir.nodes import (
 from engine.scalar_algebra.rewrite import load_names, loads, map_children, rename
 from engine.spec import build
 from engine.spec.factors import Factor, factors, mentions, product, sum_of, terms
-from engine.spec.prologue import COLUMN, Product, float_loads, product_of
+from engine.spec.prologue import COLUMN, Product, product_of
 
 
 def joined(expr: Expr, outputs: tuple[str, ...], j: str, floats: frozenset[str]) -> Expr:

@@ -101,13 +101,13 @@ class Program:
         """The output with heads and columns apart, where the spec declares that it merges them, or
         declares nothing and the output has a dimension less than the queries."""
         if self.source.returns is None:
-            last = self._merged(out, inputs)
-            return out if last is None else out.reshape((*out.shape[:-1], *last))
+            found = self._merged(out, inputs)
+            return out if found is None else out.reshape((*out.shape[:-1], *found))
         if not self.source.merged:
             return out
         shapes = ((t.dims, inputs[t.name].shape) for t in self.tensors)
         sizes = {d: n for dims, shape in shapes for d, n in zip(dims, shape, strict=True)}
-        last = tuple(int(d) if d.isdigit() else sizes.get(d, -1) for d in self.source.returns[-2:])
+        last = [int(d) if d.isdigit() else sizes.get(d, -1) for d in self.source.returns[-2:]]
         whole = out.dim() == len(self.source.returns) - 1 and out.size(-1) == last[0] * last[1]
         return out.reshape((*out.shape[:-1], *last)) if whole else out
 
@@ -128,7 +128,7 @@ class Program:
         """Whether the spec's output comes with heads and columns as one dimension."""
         with written_out(self.source, mods_runner):
             out = self._given(load_function(self.source, self.varied), inputs, mods_runner)
-        first = out[0] if isinstance(out, tuple) else out
+        first: torch.Tensor = out[0] if isinstance(out, tuple) else out
         return self._split(first, inputs).dim() > first.dim()
 
 

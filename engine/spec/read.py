@@ -376,8 +376,8 @@ def _check_dims(program: Program, tensor: TensorParameter) -> None:
 
 
 def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ...]:
-    """Sizes that share one name are equal, numbers are what they are, and the lengths that the spec
-    runs at."""
+    """Sizes that share one name are equal, numbers are what they are, a batch or a head that no
+    input has is one, and the lengths that the spec runs at."""
     roles: dict[str, list[str]] = {}
     for name, role in role_names(program, read.traced[0].reading):
         roles.setdefault(name, []).append(role)
@@ -393,6 +393,9 @@ def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ..
         for role in named
         if name.isdigit()
     ]
+    there = {role for named in roles.values() for role in named}
+    alone = (*(() if "B" in there else ("B",)), *(() if "Hq" in there else ("Hq", "Hkv")))
+    found += [Compare("==", Name(role), Num(1)) for role in alone]
     lengths = Name("Nq"), Name("Nk")
     if domain is not Domain.ANY and Compare("==", *lengths) not in found:
         found.append(Compare("==" if domain is Domain.EQUAL else "<=", *lengths))

@@ -114,9 +114,9 @@ class Recipe:
 
     def expressions(self) -> tuple[Expr, ...]:
         """What is computed per element or per row."""
+        parts = (self.q, self.k, self.score, self.keep, self.weight, self.sink, self.output)
         tables = (i.made for i in self.inputs)
-        parts = (self.q, self.k, self.score, self.keep, self.weight, self.sink, self.output, *tables)
-        return tuple(part for part in parts if part is not None)
+        return tuple(part for part in (*parts, *tables) if part is not None)
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Recipe:
         """The recipe with `change` made to each of `expressions` and to the map of heads."""

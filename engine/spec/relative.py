@@ -64,16 +64,17 @@ def relative_of(expr: Expr, q: str, k: str) -> Relative | None:
     ((table, axis, place),) = places
     if table == own or mentions(place, column):
         return None
-    body = _replaced(body, table, axis)
+    body = _replaced(body, table, axis, place)
     return None if mentions(body, other) else Relative(
         role, column, body, extent, table, axis, place
     )  # fmt: skip
 
 
-def _replaced(body: Expr, table: str, axis: int) -> Expr:
-    body = map_children(body, lambda e: _replaced(e, table, axis))
+def _replaced(body: Expr, table: str, axis: int, place: Expr) -> Expr:
+    """`body` with row `PLACE` of the table where it reads the row `place`."""
+    body = map_children(body, lambda e: _replaced(e, table, axis, place))
     match body:
-        case Index(Name(id), index) if id == table:
+        case Index(Name(id), index) if id == table and index[axis] == place:
             return Index(body.base, (*index[:axis], Name(PLACE), *index[axis + 1 :]))
     return body
 
@@ -109,6 +110,3 @@ def evaluated(expr: Expr, known: Mapping[str, Any]) -> Any:
                 return other
 
     return evaluate(reduced(expr), env)
-
-
-

@@ -110,9 +110,8 @@ class Checks:
                     sizes[dim] = shape[position]
                 elif not is_name or not _may(eq, shape[position], sizes[dim]):
                     later.append((name, position, dim))
-        for name in ("D", "Dv"):
-            if name in self.numbers:
-                sizes.setdefault(name, self.numbers[name])
+        for name, size in self.numbers.items():
+            sizes.setdefault(name, size)
         sizes.setdefault("Dv", sizes.get("D"))
         sizes.setdefault("Hkv", sizes.get("Hq"))
         for name, position, dim in later:

@@ -66,6 +66,7 @@ def binding_of(case: Case) -> Binding:
     scratch = tuple(
         _scratch(item, dims_of[item.role], canonical[item.role]) for item in case.prepared
     )
+    scratch += tuple(Scratch(t.name, t.dims, t.dtype) for t in case.tables)
     return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace, scratch)
 
 

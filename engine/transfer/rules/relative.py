@@ -25,7 +25,7 @@ from engine.cuir.nodes import (
 from engine.cuir.quote import block
 from engine.errors import TransferError
 from engine.scalar_algebra.rewrite import map_children
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipe import Input, Recipe, Role
 from engine.spec.relative import PLACE, relative_of
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import read_names
@@ -73,7 +73,7 @@ def with_tables(recipe: Recipe, module: Module) -> Recipe:
 
 def _item(table: Input) -> Prepared:
     """What the writer of kernels before the product asks of a table."""
-    role = "q" if table.dims[-1] == "Nq" else "k"
+    role: Role = "q" if table.dims[-1] == "Nq" else "k"
     assert table.made is not None
     row, rows = _OF_ROLE[role]
     return Prepared(role, table.made, row, "Hq", rows, table.name, f"fill_{table.name}")
