@@ -48,7 +48,8 @@ from engine.transfer.rules.words import Words
 
 RULES = ordered((
     pass_inputs.RULE, prepare.RULE, relative.RULE, score.SCORE, score.SCALE, score.CAP,
-    exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH, grid.LONGEST, grid.SPREAD,
+    exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH,
+    grid.LONGEST, grid.SPREAD,
     empty_rows.RULE, normaliser.RULE, sink.RULE, lse.RULE, output.RULE, offset.RULE, stage.RULE,
     dense.NARROW, dense.SMALLER, next_tile.RULE, arithmetic.RULE, branches.RULE, list_bits.RULE,
     ticket.RULE, under_mask.RULE, heads.RULE,
