@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.cuir.device_scalars import head_sizes
+from engine.cuir.host_constants import head_sizes
 from engine.cuir.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import LowerError, StoreError
 from engine.files import read_spec
-from engine.gates.g3 import Lowering
+from engine.gates.g3_source.lowering_check import Lowering
 from engine.lift.meanings import released
 from engine.lift.package import KernelPackage
 from engine.lower.legal import legal
@@ -30,8 +30,8 @@ from engine.service.inputs import inputs_of, modules_text, spec_modules
 from engine.service.kinds import ABOUT_MEANINGS
 from engine.service.options import Options, refuse_other_columns
 from engine.service.work import Work
-from engine.spec.recipe import Recipe
-from engine.spec.text import recipe_to_json
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.review import propose
 from engine.transfer.rules import Step, apply, plan

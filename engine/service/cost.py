@@ -9,14 +9,14 @@ from typing import Any
 from engine.cost.card import Card
 from engine.cost.model import Prediction, predict
 from engine.cost.plan import constants
-from engine.cuir.nodes import Module, Name, Str
+from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.files import read_text
 from engine.gpu.worker.cases import Case
 from engine.service.bench import Bench, lift_any
 from engine.service.content import TARGET
 from engine.service.work import Work
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.types import Gate, Stage
 from sessions.state import SessionState
 
@@ -41,18 +41,12 @@ def module_of_session(bench: Bench, session: str) -> tuple[Module, SessionState,
     return work.lifted.module, work.state, work.recipe
 
 
-def arch_of(module: Module) -> str:
-    """The arch that a module is lifted for; empty where it says none."""
-    value = dict(module.spec).get("arch")
-    return value.id if isinstance(value, Name) else value.value if isinstance(value, Str) else ""
-
-
 def tiles(state: SessionState) -> Mapping[str, Any] | None:
-    """What G2 counted in the attention's launch (`engine.gates.visits.Visits`): a case, the key
-    tiles that are visited there, and how many of them hold no kept pair.
+    """A case that G2 ran, the key tiles visited in it and how many of them hold no kept pair.
 
-    None where G2 has not passed on what the session holds, or counts none: without a mask, and
-    where the kernel lists its tiles from the inputs.
+    See `engine.gates.schedules.tile_visits.Visits`. None where G2 has not passed on what the
+    session holds, or counts none: without a mask, and where the kernel lists its tiles from the
+    inputs.
     """
     verdict = state.verdict(Gate.G2)
     return verdict.details.get("tiles") if verdict is not None and verdict.passed else None

@@ -22,6 +22,7 @@ from engine.cuir.nodes import Module, Name, Opaque, walk
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr, print_module
 from engine.cuir.renaming import renaming
+from engine.cuir.rewrite import substitute
 from engine.errors import InputError
 from engine.lift import Lifted, lift
 from engine.lift.meanings import Meaning, meanings_json, read_meanings, released, with_meanings
@@ -31,11 +32,10 @@ from engine.service.adaptation import RULES, Adaptation, Steps, applied_rules, p
 from engine.service.bench import find_kernel
 from engine.service.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TARGET
 from engine.service.inputs import check_spec, inputs_of, kernel_at, kernel_place
-from engine.spec.text import recipe_to_json
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.carry import carried, known_edits
 from engine.transfer.review import compose, propose
-from engine.transfer.rewrite import substitute
 from engine.types import (
     Artifact,
     Decision,

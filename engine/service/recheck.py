@@ -21,7 +21,7 @@ from engine.service.adaptation import applied_rules, pretty_json
 from engine.service.bench import Bench
 from engine.service.inputs import MODULES, modules_hash
 from engine.service.work import Work
-from engine.spec.text import recipe_from_json
+from engine.spec.recipes.recipe_json import recipe_from_json
 from engine.types import Gate, Origin, Stage, VerdictKind, sha256_of
 from engine.types.trust import taken_on_trust
 from sessions.session import Session

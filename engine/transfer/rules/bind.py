@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from engine.cuir.device_scalars import head_sizes
+from engine.cuir.host_constants import head_sizes
 from engine.cuir.nodes import Module, Name
 from engine.errors import InputError
-from engine.spec.recipe import Recipe, in_kernel_order
-from engine.spec.signature import fixed_sizes
+from engine.spec.python.signature import fixed_sizes
+from engine.spec.recipes.recipe import Recipe, in_kernel_order
 from engine.transfer.binding import SIZES, Binding, ScalarField, Scratch, SizeField, TensorField
 from engine.transfer.rules.prepared import Prepared
 from engine.transfer.rules.rule import Case

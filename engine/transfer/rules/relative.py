@@ -23,12 +23,12 @@ from engine.cuir.nodes import (
     Slice,
 )
 from engine.cuir.quote import block
+from engine.cuir.rewrite import read_names
 from engine.errors import TransferError
 from engine.scalar_algebra.rewrite import map_children
-from engine.spec.recipe import Input, Recipe, Role
-from engine.spec.relative import PLACE, relative_of
+from engine.spec.attention.relative import PLACE, relative_of
+from engine.spec.recipes.recipe import Input, Recipe, Role
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import read_names
 from engine.transfer.rules.inputs import scalar_inputs, size_of, view_of
 from engine.transfer.rules.names import Fresh
 from engine.transfer.rules.prepare import (
