@@ -71,16 +71,11 @@ def _read(node: ast.expr, names: dict[str, Any]) -> Any:
             return torch.where(*parts)
         case ast.Call(ast.Name("sum_over" | "max_over" as name), [ast.Lambda() as f, n]):
             count, var = int(_tensor(_read(n, names))), f.args.args[0].arg
-            of = _tensor(_read(f.body, {**names, var: torch.arange(count, device=_device(names))}))
-            of = of.double().expand((*of.shape[:-1], count))
-            return (of.sum if name == "sum_over" else of.amax)(-1, keepdim=True)
+            terms = (_tensor(_read(f.body, {**names, var: at})).double() for at in range(count))
+            return reduce(torch.add if name == "sum_over" else torch.maximum, terms)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _OF_TENSORS:
             return _OF_TENSORS[name](*(_tensor(_read(item, names)) for item in node.args))
     return value_of(node, names, _read)
-
-
-def _device(names: dict[str, Any]) -> torch.device:
-    return next(v.device for v in names.values() if isinstance(v, torch.Tensor))
 
 
 def _wide(values: dict[str, Any]) -> dict[str, Any]:
