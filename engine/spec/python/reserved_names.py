@@ -11,7 +11,9 @@ RENAME = "rename it in the spec"
 
 def meaning(name: str) -> str | None:
     """What a name means in every kernel; None for one that is free."""
-    from engine.transfer.rules.names import meaning_of  # on use: the rules need recipes themselves
+    from engine.cuir.static.kernel_names import (
+        meaning_of,  # on use: the rules need recipes themselves
+    )
 
     return meaning_of(name)
 
