@@ -76,7 +76,7 @@ class Workspace:
 @dataclass(frozen=True, slots=True)
 class Scratch:
     """`field` is a contiguous tensor that the caller allocates, with nothing in it, and that each
-    launch fills and reads: `dims` are sizes, `dtype` is T."""
+    launch fills and reads: `dims` are sizes, `dtype` is T or f32."""
 
     field: str
     dims: tuple[str, ...]

@@ -25,7 +25,7 @@ from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
 from engine.spec.python.declarations import Declared
-from engine.spec.recipes.recipe import Input
+from engine.spec.recipes.recipe import Input, in_kernel_order
 from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField
 from engine.transfer.llm.answer import AnswerError, AnswerRefused
 from engine.transfer.llm.guards import written
@@ -37,7 +37,6 @@ _ROLES = {
     "k": ("B", "Hkv", "Nk", "D"),
     "v": ("B", "Hkv", "Nk", "Dv"),
 }
-_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +93,13 @@ def bind(
         field = by_role[item.role]
         if field not in fields:
             raise AnswerError(f"class Args lost the field {field!r}, which holds {item.role}")
-        tensors.append(
-            TensorField(field, item.name, item.dims, _order(item.dims, _ROLES[item.role]), "T")
-        )
+        dims = in_kernel_order(item.dims, _ROLES[item.role])
+        tensors.append(TensorField(field, item.name, item.dims, dims, "T"))
     out_dims = interface.output_dims
     tensors.append(
         TensorField(
             _present(by_role["o"], fields), "O", out_dims,
-            _order(out_dims, ("B", "Hq", "Nq", "Dv")), "T", output=True,
+            in_kernel_order(out_dims, ("B", "Hq", "Nq", "Dv")), "T", output=True,
         )
     )  # fmt: skip
     if by_role.get("lse") in fields:
@@ -141,14 +139,6 @@ def _present(name: str, fields: Mapping[str, Field]) -> str:
     if name not in fields:
         raise AnswerError(f"class Args lost the field {name!r}, which the output is written to")
     return name
-
-
-def _order(source: tuple[str, ...], canonical: tuple[str, ...]) -> tuple[str, ...]:
-    """The kernel's order in the source's own names; a dimension that it lacks keeps ours."""
-    return tuple(
-        next((d for d in source if d in names), name)
-        for names, name in zip(_PLACES, canonical, strict=True)
-    )
 
 
 def _tensor(field: Field, source: str | None, interface: Interface) -> TensorField:
