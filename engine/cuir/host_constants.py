@@ -9,6 +9,7 @@ from typing import Any
 from engine.cuir.arch import arch_name, arch_of
 from engine.cuir.calls import built, is_launch, launched
 from engine.cuir.canonical import map_expr
+from engine.cuir.device_scalars import DeviceScalars
 from engine.cuir.nodes import Assign, Call, Do, Expr, If, Module, Name, Num, Return, Stmt
 from engine.cuir.scalar import evaluate
 from engine.errors import CuirError
@@ -94,6 +95,11 @@ def host_constants(module: Module) -> dict[str, int]:
     """The whole numbers among the launcher's own."""
     found = _plan(module).values.items()
     return {n: v for n, v in found if isinstance(v, int) and not isinstance(v, bool)}
+
+
+def scalars_of(module: Module) -> DeviceScalars:
+    """A module's device functions on plain numbers, under its launcher's constants."""
+    return DeviceScalars(module.devices, constants_of(module))
 
 
 @lru_cache(maxsize=8)

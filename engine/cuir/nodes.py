@@ -245,6 +245,11 @@ class Module:
     fields: tuple[Field, ...]
     functions: tuple[Function, ...]
 
+    @property
+    def devices(self) -> dict[str, Function]:
+        """The device functions by name."""
+        return {f.name: f for f in self.functions if f.kind == "device"}
+
     def function(self, name: str) -> Function:
         for candidate in self.functions:
             if candidate.name == name:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from engine.cuir.device_scalars import MAX_STEPS, DeviceScalars
-from engine.cuir.host_constants import constants_of
+from engine.cuir.device_scalars import MAX_STEPS
+from engine.cuir.host_constants import scalars_of
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -63,9 +63,7 @@ class TargetMask:
             CuBridgeError: the target has no mask of a known form, and why.
         """
         attention = find_attention(base or module)
-        consts = constants_of(module)
-        functions = {f.name: f for f in module.functions if f.kind == "device"}
-        self._scalars = DeviceScalars(functions, consts)
+        self._scalars = scalars_of(module)
         if workspace is not None:
             made = DrawnLists(module, workspace, attention.kernel, dict(arguments))
             arguments = {**arguments, workspace: made}

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
+from engine.cuir.host_constants import scalars_of
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
 from engine.gates.deck import Case
 from engine.gates.runs.subject import Subject
-from engine.gates.schedules.schedule_at_size import scalars_of
 from engine.prove.work_order import PIECE, WorkOrder
 from engine.spec.decks.deck_inputs import with_own_sizes
 
