@@ -10,7 +10,7 @@ from engine.cuir.arch import arch_name, arch_of
 from engine.cuir.calls import built, is_launch, launched
 from engine.cuir.canonical import map_expr
 from engine.cuir.device_scalars import DeviceScalars
-from engine.cuir.nodes import Assign, Call, Do, Expr, If, Module, Name, Num, Return, Stmt
+from engine.cuir.nodes import Assign, Call, Expr, If, Module, Name, Num, Return, Stmt, stmt_call
 from engine.cuir.scalar import evaluate
 from engine.errors import CuirError
 
@@ -48,9 +48,8 @@ class HostPlan:
                     self.values.pop(target, None)
                     if number is not None:
                         self.values[target] = number
-            called = {Assign: "value", Return: "value", Do: "call"}.get(type(stmt))
-            call = getattr(stmt, called) if called else None
-            if isinstance(call, Call) and is_launch(call):
+            call = stmt_call(stmt)
+            if call is not None and is_launch(call):
                 yield call
                 if isinstance(stmt, Return):
                     self.bind(call)

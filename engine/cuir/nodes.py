@@ -296,6 +296,16 @@ def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
             return ()
 
 
+def stmt_call(stmt: Stmt) -> Call | None:
+    """The call that is the whole of a statement's expression."""
+    match stmt:
+        case Do(call):
+            return call
+        case Assign(_, Call() as call) | Return(Call() as call):
+            return call
+    return None
+
+
 def map_stmt_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
     """The statement with `change` applied to each header expression."""
     match stmt:
