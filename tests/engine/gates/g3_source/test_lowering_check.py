@@ -1,4 +1,4 @@
-"""An edit of one specialisation is the same edit of others, however theirs resolve the source."""
+"""An edit of one specialisation is the same edit of all others, whatever they resolve."""
 
 from __future__ import annotations
 
