@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from engine.cuir.host_constants import scalars_of
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
+from engine.cuir.static.host_constants import scalars_of
 from engine.gates.deck import Case
 from engine.gates.runs.subject import Subject
 from engine.prove.work_order import PIECE, WorkOrder
