@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.cuir.scalar import evaluate
 from engine.spec.attention.prologue import rows_made
 from engine.spec.recipes.recipe import Recipe
-from engine.spec.reference.oracle import of_row, widened
+from engine.spec.reference.oracle import of_row, weighed, widened
 from engine.worker.problems.specrun import SpecRun
 
 BAND = 1 << 25  # pairs at a time
@@ -59,21 +59,9 @@ def _operand(
     return rows_made(made, env | at).broadcast_to(raw.shape)
 
 
-def _band(recipe: Any, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    shape = env["x"].shape
-    keep = torch.as_tensor(evaluate(recipe.keep, env)).broadcast_to(shape)
-    score = torch.as_tensor(evaluate(recipe.score, env), dtype=torch.float64).broadcast_to(shape)
+def _band(recipe: Recipe, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    keep, weights, _ = weighed(recipe, env)
     live = keep.any(-1)
-    if recipe.weight is None:
-        masked = torch.where(keep, score, -torch.inf)
-        if recipe.sink is not None:
-            sink = torch.as_tensor(evaluate(recipe.sink, of_row(env)), dtype=torch.float64)
-            masked = torch.cat([masked, sink.broadcast_to(shape[0], 1)], -1)
-        weights = torch.softmax(masked, -1)[:, : shape[1]]
-    else:
-        weights = torch.as_tensor(evaluate(recipe.weight, {**env, "s": score}), dtype=torch.float64)
-        weights = weights.broadcast_to(shape)
-    weights = torch.where(keep & live[:, None], weights, 0.0)
     o, size = weights @ v, weights.abs() @ v.abs()
     if recipe.changes_output:
         names = {**of_row(env), "d": torch.arange(v.shape[1])[None, :]}

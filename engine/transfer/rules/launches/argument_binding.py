@@ -6,49 +6,25 @@ from engine.cuir.nodes import Module, Name
 from engine.cuir.static.host_constants import head_sizes
 from engine.errors import InputError
 from engine.spec.recipes.recipe import Recipe
-from engine.transfer.binding import SIZES, Binding, ScalarField, Scratch, SizeField, TensorField
+from engine.transfer.binding import (
+    SIZES,
+    Binding,
+    ScalarField,
+    Scratch,
+    SizeField,
+    TensorField,
+    kernel_order,
+    own_tensors,
+)
 from engine.transfer.rules.base.rule import Case
-
-# What one place of the kernel's order may be called: a spec that declares two sizes equal by giving
-# them one name has that name in both places.
-_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
-
-
-def _order(source: tuple[str, ...], canonical: tuple[str, ...]) -> tuple[str, ...]:
-    """The kernel's order in the source's own names; a dimension that it lacks keeps ours."""
-    return tuple(
-        next((d for d in source if d in names), name)
-        for names, name in zip(_PLACES, canonical, strict=True)
-    )
 
 
 def binding_of(case: Case) -> Binding:
     """What fills each field of the target's arguments."""
     module, found, recipe, theirs = case.module, case.found, case.recipe, case.theirs
     _columns_fit(module, recipe)
-    canonical = {
-        "q": ("B", "Hq", "Nq", "D"),
-        "k": ("B", "Hkv", "Nk", "D"),
-        "v": ("B", "Hkv", "Nk", "Dv"),
-    }
-    tensors = [
-        TensorField(found.fields[i.role], i.name, i.dims, _order(i.dims, canonical[i.role]), "T")
-        for i in recipe.inputs
-        if i.role != "extra"
-    ]
-    tensors.append(
-        TensorField(
-            found.fields["o"],
-            "O",
-            recipe.output_dims,
-            _order(recipe.output_dims, ("B", "Hq", "Nq", "Dv")),
-            "T",
-            output=True,
-        )
-    )
-    if case.softmax and "lse" in found.fields:
-        lse = ("B", "Hq", "Nq")
-        tensors.append(TensorField(found.fields["lse"], "LSE", lse, lse, "f32", output=True))
+    lse = case.softmax and "lse" in found.fields
+    tensors = own_tensors(found.fields, recipe.inputs, recipe.output_dims, lse)
     scalars = [ScalarField(found.fields["scale"], case.factor)]
     fields = {f.name for f in module.fields}
     new_sizes: list[str] = []
@@ -74,7 +50,7 @@ def binding_of(case: Case) -> Binding:
             item.field,
             tuple(
                 d if d in dims_of[item.role] else "1"
-                for d in _order(dims_of[item.role], canonical[item.role])
+                for d in kernel_order(dims_of[item.role], item.role)
             ),
             "T",
         )
