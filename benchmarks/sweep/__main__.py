@@ -1,6 +1,7 @@
 """Everything that is drawn at random, judged: mutants, specs and masks, on both kernels.
 
     python -m benchmarks.sweep run [--log FILE] [--jobs N] [--seconds S] [--only STEP ...]
+                                      [--again OUTCOME ...]
     python -m benchmarks.sweep record [--log FILE]
     python -m benchmarks.sweep pack FOLDER
 
@@ -47,6 +48,7 @@ def main() -> int:
     run.add_argument("--jobs", type=int, default=1)
     run.add_argument("--seconds", type=float, default=math.inf)
     run.add_argument("--only", nargs="*", default=(), help="steps, or words of what is judged")
+    run.add_argument("--again", nargs="*", default=(), help="outcomes that are judged anew")
     run.add_argument("--source-mutants", type=int, default=30, help="of each of 5 sources")
     run.add_argument("--target-mutants", type=int, default=14, help="of each of 46 targets")
     run.add_argument("--masks", type=int, default=1000)
@@ -80,7 +82,7 @@ def _run(asked: argparse.Namespace) -> int:
             for word in asked.only
         )
     ]
-    done = sweep(wanted, asked.log, asked.jobs, end, tree())
+    done = sweep(wanted, asked.log, asked.jobs, end, tree(), asked.again)
     print(f"{done} items are in {asked.log}")
     return 0
 

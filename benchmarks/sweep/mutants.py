@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from benchmarks.sweep import compiling
+from benchmarks.sweep.alike import alike
 from benchmarks.sweep.gate import Found, passed, target
 from benchmarks.sweep.tasks import Original
 from engine.cuir.canonical import canonical
@@ -104,15 +105,17 @@ def _survivor(
         wrong = offence or verify_relift(text, [module])
         if wrong is not None:
             return "killed", f"G3, the text: {wrong}"
+    if found.schedule_is_proven and _only_schedule(subject.module, module):
+        return "survived", "a proof: only the tile schedule differs, whose goals are all proven"
+    if alike(subject.module, module):
+        return "survived", "a proof: the same program in another order"
+    reason = reason_for(one.function, one.statement, one.operator, one.change)
+    if reason is not None:
+        return "survived", f"reviewed: {reason}"
     made, was = (compiling.ptx(original.arch, original.key, t) for t in (text, right))
     if made is None:
         return "killed", "G3, nvcc: it does not compile"
-    if made == was:
-        return "survived", "identical PTX"
-    if found.schedule_is_proven and _only_schedule(subject.module, module):
-        return "survived", "a proof: only the tile schedule differs, whose goals are all proven"
-    reason = reason_for(one.function, one.statement, one.operator, one.change)
-    return ("open", "no reason") if reason is None else ("survived", f"reviewed: {reason}")
+    return ("survived", "identical PTX") if made == was else ("open", "no reason")
 
 
 def _only_schedule(right: Module, mutant: Module) -> bool:

@@ -12,7 +12,7 @@ import multiprocessing
 import signal
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -51,12 +51,25 @@ class _Worker:
     since: float = 0.0
 
 
-def sweep(tasks: Iterable[Task], log: Path, jobs: int, end: float, tree: str) -> int:
+def outcomes_of(line: Mapping[str, Any]) -> set[str]:
+    """A line's outcome, and those on each kernel."""
+    return {str(part["outcome"]) for part in (line, *line.values()) if isinstance(part, Mapping)}
+
+
+def sweep(
+    tasks: Iterable[Task],
+    log: Path,
+    jobs: int,
+    end: float,
+    tree: str,
+    again: Collection[str] = (),
+) -> int:
     """Run the tasks on `jobs` processes until `end` (of the monotonic clock); items done.
 
-    `tree` is what the lines say they were judged by.
+    `tree` is what the lines say they were judged by; items of the outcomes `again` are judged anew.
     """
-    known = lines_of(log)
+    lines = lines_of(log)
+    known = {item for item, line in lines.items() if not outcomes_of(line) & set(again)}
     queue = deque(t for task in tasks if (t := left(task, known)) is not None)
     total, done, told = sum(len(t.numbers) for t in queue), 0, time.monotonic()
     workers = [_started() for _ in range(jobs)]

@@ -71,8 +71,13 @@ def tasks(source_mutants: int, target_mutants: int, masks: int, specs: int) -> I
     for one in originals():
         count = target_mutants if one.spec is not None else source_mutants
         yield from _chunks("mutants", one, count)
-    for of, count in drawn:
-        yield from _chunks("decks", of, count)
+    # In turn, so that a sweep that is cut off has run the same part of each.
+    decks = [list(_chunks("decks", of, count)) for of, count in drawn]
+    longest = max(map(len, decks))
+    for at in range(longest):
+        for of_one in decks:
+            share = len(of_one) / longest
+            yield from of_one[int(at * share) : int((at + 1) * share)]
 
 
 def _chunks(step: Step, of: Drawn | Original, count: int) -> Iterator[Task]:

@@ -19,6 +19,7 @@ from engine.gpu.worker.subject import Subject
 from engine.spec.oracle import Expected
 from engine.spec.small_logits import factor_that_shows
 from engine.spec.under_mask import outside_range, with_nan
+from engine.transfer.inside import inside
 
 # V's hot element, and the weight from which on it must show in O. P is rounded to the inputs'
 # format before it is normalised, so float16 loses weights under 2^-25 of the largest; bfloat16 has
@@ -146,11 +147,14 @@ def _under_mask(subject: Subject, case: Case, tally: Tally) -> None:
         tally.fail(f"{case}: the launch returned {status}")
         return
     o, lse = subject.o(call).clone(), None if call.lse is None else call.lse.clone()
-    keep, sizes = run.expected(inputs).keep, run.sizes(case, subject.d, subject.dv)
+    want, sizes = run.expected(inputs), run.sizes(case, subject.d, subject.dv)
+    keep = want.keep
+    with torch.device(run.device):
+        pairs = inside(recipe, want, inputs, listed=subject.binding.workspace is not None)
     size = subject.constants.get("BM", case.Nq)
     for first in range(0, case.Nq, size):
         block = slice(first, min(first + size, case.Nq))
-        outside = outside_range(recipe, keep, sizes, block, inputs)
+        outside = outside_range(recipe, pairs, sizes, block, inputs)
         tally.case()
         tally.count("keys under the mask that held NaN", int(outside.sum()))
         other = subject.again(case, with_nan(recipe, inputs, outside, ("k", "v")))
