@@ -22,13 +22,13 @@ from engine.cuir.nodes import (
     Module,
     Num,
     Stmt,
+    map_stmt_exprs,
     walk_expr,
 )
 from engine.cuir.printer import print_expr
-from engine.transfer.rewrite import (
+from engine.cuir.rewrite import (
     map_blocks,
     map_expr,
-    map_stmt_exprs,
     read_names,
     stmt_reads,
 )

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from engine.build.toolchain import find_toolchain
-from engine.build.units import COMPILE_FLAGS, arch_flags
+from engine.build.folder.units import COMPILE_FLAGS, arch_flags
+from engine.build.tools.toolchain import find_toolchain
 from engine.resources import include_dir
 
 HEADERS = {"flash_fwd_sm80": "sm80", "flash_fwd_sm90": "sm90"}

@@ -18,8 +18,8 @@ from benchmarks.sweep.gate import passed, target
 from benchmarks.sweep.tasks import TARGETS, Drawn
 from engine.errors import CuBridgeError, TransferError
 from engine.lift import lift, load_package
-from engine.lift.provenance import Lifted
-from engine.spec.recipe import Recipe
+from engine.lift.cpp.provenance import Lifted
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.rules import plan
 from tests.engine.lower.random_masks import lowered, random_mask, spec_text
 from tests.engine.spec.spec_grammar import Outcome, draw_spec, held, read_drawn

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.cuir.nodes import Module
-from engine.gates.by_recipe import BY_RECIPE
-from engine.gates.judge import judged
-from engine.gates.proofs import SCHEDULE, Proofs
-from engine.gates.starve import starved
-from engine.gates.subject import Subject
-from engine.lower.legal import legal
+from engine.gates.g1_g2.by_recipe import BY_RECIPE
+from engine.gates.g1_g2.judge import judged
+from engine.gates.runs.subject import Subject
+from engine.gates.runs.warp_starvation import starved
+from engine.gates.schedules.schedule_goals import SCHEDULE, Proofs
+from engine.lower.spelling.legal import legal
 from engine.prove.solver import Proven
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.rules import apply, plan
 
 

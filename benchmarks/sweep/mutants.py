@@ -17,8 +17,8 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
-from engine.gates.schedule_asked import asked_schedule
-from engine.gates.subject import Subject
+from engine.gates.runs.subject import Subject
+from engine.gates.schedules.schedule_calls import asked_schedule
 from engine.lift import lift, lift_source, load_package
 from engine.lower.lower import lower
 from engine.lower.relift import verify_relift

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from engine.spec.oracle import Expected, expected
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.reference.oracle import Expected, expected
 from engine.transfer.schedule import bounding
 
 

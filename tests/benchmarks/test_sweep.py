@@ -17,9 +17,9 @@ from benchmarks.sweep.drawn import KEY, kernel
 from benchmarks.sweep.pool import lines_of, sweep
 from benchmarks.sweep.record import write_record
 from benchmarks.sweep.tasks import TARGETS, Original, Task
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import MissingTool
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
 from tests.engine.lower.random_masks import TABLES, Mask, lowered, random_mask, recipe_of
 
 RANDOM = (4, 20, 33)

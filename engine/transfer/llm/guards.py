@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-from engine.cuir.calls import launched
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -25,15 +24,17 @@ from engine.cuir.nodes import (
     Path,
     Return,
     Stmt,
+    free_names,
+    stmt_exprs,
     walk,
     walk_block,
     walk_expr,
 )  # fmt: skip
 from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES
 from engine.cuir.printer import print_expr
+from engine.cuir.static.calls import launched
 from engine.transfer.binding import SIZES
 from engine.transfer.llm.answer import AnswerRefused
-from engine.transfer.rewrite import free_names, stmt_exprs
 
 
 def refuse_tricks(base: Module, proposed: Module, spec_numbers: Set[int]) -> None:
