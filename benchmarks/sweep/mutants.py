@@ -21,12 +21,12 @@ from engine.gates.runs.subject import Subject
 from engine.gates.schedules.schedule_calls import asked_schedule
 from engine.lift import lift, lift_source, load_package
 from engine.lower.lower import lower
-from engine.lower.relift import verify_relift
 from engine.lower.spans import allowed_spans, verify_spans
 from engine.resources import spec_path
 from engine.spec.read import read_recipe
 from engine.transfer.rules import plan
 from tests.engine.lift.mutations import sample
+from tests.engine.lower.relift import verify_relift
 from tests.mutants.cuir_mutants import drawn
 from tests.mutants.reviewed import reason_for
 
