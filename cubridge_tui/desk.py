@@ -17,7 +17,7 @@ from cubridge_tui.model.next_step import Step, owed
 from cubridge_tui.model.snapshot import Snapshot
 from engine.errors import CuBridgeError, CuirError, InputError, LowerError
 from engine.files import read_spec
-from engine.service.adaptation import Adaptation, Beginning, beginning, start
+from engine.service.adaptation import Beginning, beginning, start
 from engine.service.bench import Bench, find_kernel
 from engine.service.inputs import (
     MODULES,
@@ -30,6 +30,7 @@ from engine.service.inputs import (
 )
 from engine.service.kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
 from engine.service.meanings import decide_meanings
+from engine.service.opened import adaptation_of
 from engine.service.options import choose_options
 from engine.service.person import propose_by_person
 from engine.service.written_meaning import write_meaning, written_text
@@ -104,7 +105,7 @@ class Desk:
 
     def _begin(self, drafts: Mapping[str, tuple[str, str]]) -> None:
         """Work on what the session holds now."""
-        self.work = Adaptation(self.bench, self.writer, self.actor)
+        self.work = adaptation_of(self.bench, self.writer, self.actor)
         builder = Builder(self.work)
         builder.drafts |= drafts
         self.builder = builder

@@ -101,8 +101,8 @@ def writing(store: Store, session: str, *, brief: bool = False) -> Iterator[Writ
 @contextmanager
 def adapting(args: argparse.Namespace, session: str) -> Iterator[Adaptation]:
     """A session open briefly (see `writing`), for the person or the agent that `args` name."""
-    from engine.service.adaptation import Adaptation
     from engine.service.bench import Bench
+    from engine.service.opened import adaptation_of
     from sessions.store import Store
 
     store = Store.open(args.store)
@@ -110,7 +110,7 @@ def adapting(args: argparse.Namespace, session: str) -> Iterator[Adaptation]:
         Bench(store, progress=narrator(args.json)) as bench,
         writing(store, session, brief=True) as writer,
     ):
-        yield Adaptation(bench, writer, actor_of(args))
+        yield adaptation_of(bench, writer, actor_of(args))
 
 
 def session_named(store: Store, name: str, others: Collection[str]) -> Session | None:

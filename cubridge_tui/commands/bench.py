@@ -116,7 +116,7 @@ def _contents(bench: Bench, args: argparse.Namespace) -> Contents:
     from engine.gpu.session import contents_of, contents_of_kernel
     from engine.resources import list_kernels
     from engine.service.bench import find_kernel
-    from engine.service.work import Work
+    from engine.service.opened import work_of
 
     if args.what in list_kernels() or "/" in args.what:
         package = find_kernel(args.what)
@@ -125,4 +125,4 @@ def _contents(bench: Bench, args: argparse.Namespace) -> Contents:
         session = bench.store.load(args.what)
     except StoreError as error:
         raise neither(args.what, error) from None
-    return contents_of(Work(bench, session), args.only, times_of(args))
+    return contents_of(work_of(bench, session), args.only, times_of(args))

@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.cuir.printer import print_module
     from engine.resources import list_kernels
     from engine.service.bench import Bench, lift_any
-    from engine.service.content import Content
+    from engine.service.opened import work_of
     from sessions.store import Store
 
     store = Store.open(args.store)
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         lifted = lift_any(args.kernel, args.arch, specialisation(args))
         module = lifted.module
     else:
-        content = Content(Bench(store), session)
+        content = work_of(Bench(store), session)
         lifted, module = content.lifted, content.compose()
     ids = assign(module)
     text = print_module(module, ids if args.ids else None)

@@ -7,6 +7,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,9 @@ def write_package(asked: Asked, folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
     shutil.copyfile(asked.reference, folder / "reference.py")
-    (folder / MANIFEST).write_text(_manifest(asked, folder.name), encoding="utf-8")
+    included = tuple(str(Path(i).resolve()) for i in asked.flags.includes)
+    asked = replace(asked, flags=replace(asked.flags, includes=included))
+    (folder / MANIFEST).write_text(manifest_text(asked, folder.name), encoding="utf-8")
 
 
 def read_package(folder: Path) -> Asked:
@@ -52,14 +55,15 @@ def read_package(folder: Path) -> Asked:
         compiled, run = data["compile"], data["check"]
         return Asked(
             folder / data["source"],
-            Flags(data["archs"][0], tuple(compiled["includes"]), tuple(compiled["macros"]),
-                  tuple(compiled["flags"])),
+            Flags(data["archs"][0], tuple(str(folder / i) for i in compiled["includes"]),
+                  tuple(compiled["macros"]), tuple(compiled["flags"])),
             data["entry"],
             folder / data["reference"],
             dict(run["tensors"]),
             run["dtype"],
             run["head_dim"],
             tuple(dict(s) for s in run["sizes"]),
+            dict(run.get("options", {})),
         )  # fmt: skip
     except (tomllib.TOMLDecodeError, KeyError, TypeError, IndexError) as error:
         raise InputError(
@@ -82,19 +86,20 @@ def _beside(file: Path, root: Path) -> Iterator[Path]:
                 todo.append(there)
 
 
-def _manifest(asked: Asked, name: str) -> str:
+def manifest_text(asked: Asked, name: str) -> str:
+    """`kernel.toml` of a kernel in a folder of that name."""
     flags = asked.flags
-    includes = [str(Path(i).resolve()) for i in flags.includes]
     sizes = ", ".join(_table(s) for s in asked.sizes)
     rows: list[tuple[str, Any]] = [
         ("name", name), ("title", f"{name}, executed as PTX"), ("entry", asked.launcher),
         ("source", asked.source.name), ("reference", "reference.py"), ("archs", [flags.arch]),
     ]  # fmt: skip
     lines = [f"{key} = {json.dumps(value)}" for key, value in rows]
-    lines += ["", "[compile]", f"includes = {json.dumps(includes)}",
+    lines += ["", "[compile]", f"includes = {json.dumps(flags.includes)}",
               f"macros = {json.dumps(flags.macros)}", f"flags = {json.dumps(flags.more)}",
               "", "[check]", f"dtype = {json.dumps(asked.dtype)}", f"head_dim = {asked.head_dim}",
-              f"sizes = [{sizes}]", f"tensors = {_table(asked.shapes)}", ""]  # fmt: skip
+              f"sizes = [{sizes}]", f"tensors = {_table(asked.shapes)}",
+              f"options = {_table(asked.options)}", ""]  # fmt: skip
     return "\n".join(lines)
 
 

@@ -27,10 +27,12 @@ from engine.lift import Lifted, lift
 from engine.lift.meanings import Meaning, meanings_json, read_meanings, released, with_meanings
 from engine.lift.package import KernelPackage
 from engine.lower.legal import legal
-from engine.service.adaptation import RULES, Adaptation, Steps, applied_rules, pretty_json
+from engine.service.adaptation import RULES, Adaptation, pretty_json
 from engine.service.bench import find_kernel
 from engine.service.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TARGET
 from engine.service.inputs import check_spec, inputs_of, kernel_at, kernel_place
+from engine.service.opened import adaptation_of
+from engine.service.work import Steps, applied_rules
 from engine.spec.text import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.carry import carried, known_edits
@@ -240,7 +242,7 @@ def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
         bodies += [HunkDecided(decision) for decision in told]
         bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in last]
     work.writer.append(bodies, [*blobs, *(a.data for a in (*artifacts, *last))], actor=work.actor)
-    return Adaptation(work.bench, work.writer, work.actor)
+    return adaptation_of(work.bench, work.writer, work.actor)
 
 
 def _with_names(binding: Binding, called: Mapping[str, str]) -> Binding:
