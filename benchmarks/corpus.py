@@ -30,12 +30,12 @@ from benchmarks.masks import spills  # noqa: E402
 from engine.cuir.printer import print_expr  # noqa: E402
 from engine.errors import CuBridgeError, SpecError  # noqa: E402
 from engine.lift.provenance import Lifted  # noqa: E402
-from engine.spec.compare import Misread, compare  # noqa: E402
-from engine.spec.load import surroundings  # noqa: E402
-from engine.spec.program import program_of  # noqa: E402
+from engine.spec.python.load import surroundings  # noqa: E402
+from engine.spec.python.program import program_of  # noqa: E402
+from engine.spec.python.spec_file import read_source  # noqa: E402
 from engine.spec.read import read_recipe  # noqa: E402
-from engine.spec.recipe import Recipe  # noqa: E402
-from engine.spec.source import read_source  # noqa: E402
+from engine.spec.recipes.recipe import Recipe  # noqa: E402
+from engine.spec.validation.run_comparison import Misread, compare  # noqa: E402
 from tests.engine.lower.fixtures import lifted  # noqa: E402
 from tests.engine.lower.random_masks import lowered  # noqa: E402
 from tests.engine.spec.spec_grammar import sizes_of_all_remainders  # noqa: E402

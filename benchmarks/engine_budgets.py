@@ -35,7 +35,7 @@ from engine.lift.lifter import lift_source  # noqa: E402
 from engine.lower.legal import legal  # noqa: E402
 from engine.lower.lower import lower  # noqa: E402
 from engine.resources import specs_dir  # noqa: E402
-from engine.spec.text import recipe_from_json  # noqa: E402
+from engine.spec.recipes.recipe_json import recipe_from_json  # noqa: E402
 from engine.transfer.rules import apply, plan  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "engine.json"

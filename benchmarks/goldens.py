@@ -23,7 +23,7 @@ from engine.lift.provenance import Lifted  # noqa: E402
 from engine.lower.legal import legal  # noqa: E402
 from engine.lower.lower import lower  # noqa: E402
 from engine.spec.read import read_recipe  # noqa: E402
-from engine.spec.text import recipe_to_json  # noqa: E402
+from engine.spec.recipes.recipe_json import recipe_to_json  # noqa: E402
 from engine.transfer.review import propose  # noqa: E402
 from engine.transfer.rules import apply, plan  # noqa: E402
 from engine.types import Origin  # noqa: E402

@@ -29,8 +29,8 @@ from engine.cuir.nodes import Module  # noqa: E402
 from engine.cuir.parser import parse_module  # noqa: E402
 from engine.cuir.printer import print_module  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
-from engine.gates.judge import judge  # noqa: E402
-from engine.gates.subject import Subject  # noqa: E402
+from engine.gates.g1_g2.judge import judge  # noqa: E402
+from engine.gates.runs.subject import Subject  # noqa: E402
 from engine.lift import lift, lift_source, load_package  # noqa: E402
 from engine.lower.legal import legal  # noqa: E402
 from engine.resources import specs_dir  # noqa: E402

@@ -41,7 +41,7 @@ from engine.service.bench import Bench, find_kernel, find_spec  # noqa: E402
 from engine.service.content import BINDING, RECIPE, TARGET  # noqa: E402
 from engine.service.options import choose_options  # noqa: E402
 from engine.service.rebase import Rebase, newer_kernel, plan_rebase, record_rebase  # noqa: E402
-from engine.spec.text import recipe_to_json  # noqa: E402
+from engine.spec.recipes.recipe_json import recipe_to_json  # noqa: E402
 from engine.transfer.review import propose  # noqa: E402
 from engine.transfer.rules import apply, plan  # noqa: E402
 from engine.types import Artifact, Origin, Stage, Verdict, sha256_of  # noqa: E402

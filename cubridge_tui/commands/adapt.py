@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.service.bench import Bench, find_kernel, find_spec
     from engine.service.opened import adaptation_of
     from engine.service.options import choose_options
-    from engine.spec.source import read_source
+    from engine.spec.python.spec_file import read_source
     from sessions.store import Store
     from sessions.writable import check_writable
 

@@ -12,7 +12,7 @@ from engine.errors import CuBridgeError
 from engine.service.costing import EXPERT
 
 if TYPE_CHECKING:
-    from engine.spec.recipe import Recipe
+    from engine.spec.recipes.recipe import Recipe
 
 _HEAD = ("registers", "spilled B", "blocks/SM", "shared bytes")
 

@@ -19,7 +19,7 @@ from engine.cuir.nodes import Module
 from engine.service.costing import Question
 from engine.service.explain import Explained
 from engine.service.kinds import edits
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Binding
 from engine.types import Decision, Hunk, Proposal, Stage
 from sessions.state import SessionState

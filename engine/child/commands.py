@@ -22,22 +22,22 @@ def recipe(payload: dict[str, Any], report: Report) -> dict[str, Any]:
 
 
 def judge(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """Run a module against a spec: G1 and G2. See engine.gates.choices."""
-    from engine.gates.choices import judge_choices
+    """Run a module against a spec: G1 and G2. See engine.gates.g1_g2.arch_choices."""
+    from engine.gates.g1_g2.arch_choices import judge_choices
 
     return judge_choices(payload, report)
 
 
 def recompute(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """Compute the samples of a GPU's result again. See engine.gates.recompute."""
-    from engine.gates.recompute import recompute as compute_again
+    """Compute the samples of a GPU's result again. See engine.gates.g1_g2.recomputed_samples."""
+    from engine.gates.g1_g2.recomputed_samples import recompute as compute_again
 
     return compute_again(payload, report)
 
 
 def wanted(payload: dict[str, Any], report: Report) -> dict[str, Any]:
-    """What a reference wants of a kernel that runs as it is. See engine.gates.wanted."""
-    from engine.gates.wanted import wanted as want
+    """What a reference asks of a kernel as it is. See engine.gates.g1_g2.reference_case."""
+    from engine.gates.g1_g2.reference_case import wanted as want
 
     return want(payload)
 

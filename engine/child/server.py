@@ -66,7 +66,7 @@ def _import_torch() -> MissingTool | None:
     torch.set_num_threads(1)
     # What every command needs, before one is asked for; what fails here fails again there.
     with contextlib.suppress(Exception):
-        import engine.gates.judge
+        import engine.gates.g1_g2.judge
         import engine.spec.read  # noqa: F401
     # All of this stays: the collector, which runs of CuIR wake often, need not walk it each time.
     gc.freeze()

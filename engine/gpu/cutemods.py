@@ -26,7 +26,7 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.gpu.flexmods import INDEX_NAMES, NotExpressible, plain_softmax, split_scale
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 
 Number = int | float | bool
 INT, FLOAT, BOOL = "int", "float", "bool"

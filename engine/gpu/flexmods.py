@@ -22,7 +22,7 @@ from engine.cuir.nodes import (
     Unary,
     walk_expr,
 )  # fmt: skip
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 
 INDEX_NAMES = {"b": "b", "h": "h", "i": "q_idx", "j": "kv_idx"}
 _FUNCTIONS = {

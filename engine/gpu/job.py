@@ -25,7 +25,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError, Where
 from engine.files import read_spec
-from engine.gates.tile_sizes import section_of
+from engine.gates.analysis.tile_sizes import section_of
 from engine.gpu.closure import ROOT, beside, closure, foreign, local_modules
 from engine.gpu.worker.manifest import (
     KERNEL,
@@ -37,8 +37,8 @@ from engine.gpu.worker.manifest import (
     SOURCE,
     key_of,
 )
-from engine.spec.signature import Asked, Signature, recipe_of, signature_to_json
-from engine.spec.text import recipe_to_json
+from engine.spec.python.signature import Asked, Signature, recipe_of, signature_to_json
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.types import sha256_of
 

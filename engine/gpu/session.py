@@ -23,8 +23,8 @@ from engine.service.content import LOWERED
 from engine.service.inputs import check_kernel, check_spec
 from engine.service.signature import asked_of
 from engine.service.work import Work
-from engine.spec.signature import Asked, signature_of
-from engine.spec.text import recipe_from_json
+from engine.spec.python.signature import Asked, signature_of
+from engine.spec.recipes.recipe_json import recipe_from_json
 from engine.transfer.rules import apply, plan
 from engine.transfer.workspace import constants_by_arch
 from engine.types import Stage, Verdict, VerdictKind, sha256_of

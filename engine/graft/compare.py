@@ -9,7 +9,7 @@ from engine.foreign.check import Asked
 from engine.foreign.find import find
 from engine.foreign.places import Found as Places
 from engine.foreign.places import Hook
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.graft.edits import Edit
 
 

@@ -17,7 +17,7 @@ from engine.foreign.places import Place
 from engine.lower.emit import Emitter, Names
 from engine.lower.kinds import Kinds
 from engine.lower.templates import default_templates
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.linear import tidy
 from engine.transfer.logic import factored, negate
 from engine.transfer.rewrite import map_expr

@@ -25,9 +25,9 @@ from engine.cuir.nodes import Compare, Expr, Name, Num, walk_expr
 from engine.errors import InputError
 from engine.foreign.check import Asked, Checked, check_kernel, place, shorter
 from engine.foreign.launcher import Launcher
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.graft.edits import Edit, Files, only_spans_changed
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 
 Said = Callable[[str], None]
 LIMIT = 1800.0  # seconds for one compilation

@@ -13,9 +13,9 @@ from engine.foreign.check import Asked
 from engine.foreign.launcher import read_launcher
 from engine.foreign.package import MANIFEST, read_package
 from engine.lift.package import KernelPackage
-from engine.spec.declared import declared
-from engine.spec.signature import Signature
-from engine.spec.source import read_source
+from engine.spec.python.declarations import declared
+from engine.spec.python.signature import Signature
+from engine.spec.python.spec_file import read_source
 
 _TEXTS = frozenset({".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".hxx", ".inc", ".impl"})
 _MOST_FILES = 20_000

@@ -10,7 +10,7 @@ from engine.foreign.places import Found, Hook
 from engine.graft.edits import Edit, Files
 from engine.graft.element import masked_or_scored, write
 from engine.graft.route import Router, values_at
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 
 # What a dropped pair's score becomes, as evidence decides: -inf is what the recipe says, and right
 # where the kernel guards rows whose first tiles are dropped; a large number where it does not.

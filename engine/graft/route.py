@@ -18,7 +18,7 @@ from engine.errors import TransferError
 from engine.foreign.launcher import declarator_of
 from engine.foreign.places import Place
 from engine.graft.edits import Edit, Files
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
 
 _TYPES = {"f32": "float", "i32": "int", "i64": "long long", "bool": "unsigned char"}
 

@@ -9,8 +9,8 @@ from engine.cuir.nodes import Compare, Expr, Index, Name, walk_expr
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.rewrite import conjuncts
-from engine.spec.recipe import Recipe
-from engine.spec.signature import Asked, recipe_of
+from engine.spec.python.signature import Asked, recipe_of
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.rewrite import free_names
 from engine.transfer.rules.heads import head_counts
 

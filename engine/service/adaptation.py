@@ -17,7 +17,7 @@ from engine.cuir.ids import assign
 from engine.cuir.printer import print_module
 from engine.errors import LowerError, StoreError
 from engine.files import read_spec
-from engine.gates.g3 import Lowering
+from engine.gates.g3_source.lowering_check import Lowering
 from engine.lift.package import KernelPackage
 from engine.service.bench import Bench
 from engine.service.content import BINDING, LOWERED, RECIPE, SOURCE, TARGET
@@ -27,8 +27,8 @@ from engine.service.inputs import inputs_of, modules_text, spec_modules
 from engine.service.kinds import ABOUT_MEANINGS
 from engine.service.options import Options, refuse_other_columns
 from engine.service.work import Work, applied_rules
-from engine.spec.recipe import Recipe
-from engine.spec.text import recipe_to_json
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.review import propose
 from engine.types import (
     Artifact,

@@ -20,7 +20,7 @@ from engine.gpu.worker.shapes import cases_of, label
 from engine.service.cost import arch_of, arguments
 from engine.service.costing import Cost, Where
 from engine.service.keep_map import KeepMap
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 
 LENGTH = 8192
 ROWS = 32  # query rows, evenly apart, whose kept keys are counted

@@ -20,8 +20,8 @@ from engine.service.bench import Bench
 from engine.service.inputs import MODULES, session_kernel
 from engine.service.kinds import edits
 from engine.service.options import Options
-from engine.spec.recipe import Recipe
-from engine.spec.text import recipe_from_json
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe_json import recipe_from_json
 from engine.transfer.binding import Binding
 from engine.transfer.review import compose
 from engine.types import (

@@ -16,7 +16,7 @@ from engine.gpu.worker.cases import Case
 from engine.service.bench import Bench, lift_any
 from engine.service.content import TARGET
 from engine.service.opened import work_of
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.types import Gate, Stage
 from sessions.state import SessionState
 
@@ -48,11 +48,11 @@ def arch_of(module: Module) -> str:
 
 
 def tiles(state: SessionState) -> Mapping[str, Any] | None:
-    """What G2 counted in the attention's launch (`engine.gates.visits.Visits`): a case, the key
-    tiles that are visited there, and how many of them hold no kept pair.
+    """A case that G2 ran, the key tiles visited in it and how many of them hold no kept pair.
 
-    None where G2 has not passed on what the session holds, or counts none: without a mask, and
-    where the kernel lists its tiles from the inputs.
+    See `engine.gates.schedules.tile_visits.Visits`. None where G2 has not passed on what the
+    session holds, or counts none: without a mask, and where the kernel lists its tiles from the
+    inputs.
     """
     verdict = state.verdict(Gate.G2)
     return verdict.details.get("tiles") if verdict is not None and verdict.passed else None

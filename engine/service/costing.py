@@ -18,8 +18,8 @@ from typing import Any
 
 from engine.child.environment import child_command, child_environment
 from engine.service.explain import Explained, closure
-from engine.spec.recipe import Recipe
-from engine.spec.text import recipe_from_json, recipe_to_json
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
 from engine.types import Proposal
 
 EXPERT, ALL = "expert", "all"

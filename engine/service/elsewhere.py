@@ -18,8 +18,8 @@ from engine.files import read_spec
 from engine.lift import lift_source, specialisation_key
 from engine.lift.meanings import known_meanings, like
 from engine.service.inputs import modules_hash
-from engine.spec.recipe import Recipe
-from engine.spec.text import recipe_to_json
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.types import sha256_of
 

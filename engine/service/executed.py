@@ -22,7 +22,7 @@ from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.package import MANIFEST, manifest_text
 from engine.foreign.places import Found as Places
 from engine.foreign.reference import Reference
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.graft.compare import same_hook
 from engine.graft.edits import Edit, apply, changed_lines, edited, grouped, hunks_of, patch_text
 from engine.graft.judge import Ran, cases_for, judge_build, judge_bytes, judge_run
@@ -36,9 +36,9 @@ from engine.service.adaptation import Adaptation, Proposed, pretty_json
 from engine.service.content import LOWERED, RECIPE
 from engine.service.inputs import kernel_moved, spec_modules, spec_moved
 from engine.service.work import Work
-from engine.spec.recipe import Recipe
-from engine.spec.signature import Signature
-from engine.spec.text import recipe_to_json
+from engine.spec.python.signature import Signature
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.types import (
     Artifact,

@@ -25,7 +25,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.rewrite import stmt_exprs
 from engine.types import Hunk, Origin, Proposal
 

@@ -19,7 +19,7 @@ from engine.service.content import LOWERED
 from engine.service.inputs import check_kernel, check_spec, spec_modules
 from engine.service.signature import asked_of
 from engine.service.work import Work
-from engine.spec.source import read_source
+from engine.spec.python.spec_file import read_source
 from engine.transfer.workspace import constants_by_arch
 from engine.types import Level, Stage
 

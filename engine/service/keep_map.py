@@ -18,7 +18,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import Env, evaluate
 from engine.service.target_mask import TargetMask, TileClass
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding
 from engine.transfer.rewrite import free_names
 

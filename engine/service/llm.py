@@ -33,10 +33,10 @@ from engine.service.llm_gates import ModelGates
 from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, agree, manual
 from engine.service.llm_trials import asker, noted
 from engine.service.work import Work
-from engine.spec.declared import declared
-from engine.spec.recipe import Recipe
-from engine.spec.source import read_source
-from engine.spec.text import recipe_to_json
+from engine.spec.python.declarations import declared
+from engine.spec.python.spec_file import read_source
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.llm.bind import Interface
 from engine.transfer.llm.loop import (
     Attempt,

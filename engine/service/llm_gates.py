@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from engine.cuir.nodes import Module
 from engine.errors import CuBridgeError, InputError, LowerError
-from engine.gates.g3 import G3
+from engine.gates.g3_source.lowering_check import G3
 from engine.lower.lower import lower
 from engine.service.elsewhere import judged, judged_elsewhere, spec_hash
 from engine.service.work import Work
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Binding
 from engine.transfer.llm.loop import Judgement, Reached
 from engine.types import Gate, VerdictKind

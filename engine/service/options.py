@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.errors import InputError, SpecError
 from engine.lift.package import KernelPackage
-from engine.spec.source import read_source
+from engine.spec.python.spec_file import read_source
 
 
 @dataclass(frozen=True, slots=True)

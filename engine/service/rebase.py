@@ -33,7 +33,7 @@ from engine.service.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TA
 from engine.service.inputs import check_spec, inputs_of, kernel_at, kernel_place
 from engine.service.opened import adaptation_of
 from engine.service.work import Steps, applied_rules
-from engine.spec.text import recipe_to_json
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.carry import carried, known_edits
 from engine.transfer.review import compose, propose

@@ -22,7 +22,7 @@ from engine.service.content import RECIPE
 from engine.service.inputs import MODULES, modules_hash
 from engine.service.opened import work_of
 from engine.service.work import Work
-from engine.spec.text import recipe_from_json
+from engine.spec.recipes.recipe_json import recipe_from_json
 from engine.types import Artifact, Gate, Origin, Stage, VerdictKind, sha256_of
 from engine.types.trust import taken_on_trust
 from sessions.session import Session

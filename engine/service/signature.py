@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from engine.service.work import Work
-from engine.spec.declared import declared
-from engine.spec.signature import Asked, Signature
-from engine.spec.source import read_source
+from engine.spec.python.declarations import declared
+from engine.spec.python.signature import Asked, Signature
+from engine.spec.python.spec_file import read_source
 
 
 def asked_of(work: Work) -> Asked:

@@ -15,10 +15,15 @@ from engine.child.wire import ChildFailed, failure_of
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, TransferError
-from engine.gates.apart import judge_apart
-from engine.gates.found import Found
-from engine.gates.g3 import G3, Lowering, judge_lowered
-from engine.gates.unlike import Fault, another_head, cannot_carry, unfilled_field
+from engine.gates.analysis.reference_mismatch import (
+    Fault,
+    another_head,
+    cannot_carry,
+    unfilled_field,
+)
+from engine.gates.g3_source.g3_process import judge_apart
+from engine.gates.g3_source.lowering_check import G3, Lowering, judge_lowered
+from engine.gates.outcome import Found
 from engine.lift.meanings import assumed, released
 from engine.lift.provenance import Lifted
 from engine.lower.legal import legal
@@ -27,8 +32,8 @@ from engine.service.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET, Con
 from engine.service.elsewhere import judged_elsewhere
 from engine.service.inputs import MODULES, kernel_moved, spec_moved
 from engine.service.lowerings import written_lowering
-from engine.spec.recipe import Recipe
-from engine.spec.text import recipe_from_json, recipe_to_json
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.rules import Step, apply, plan
 from engine.types import (
@@ -312,7 +317,7 @@ class Work(Content):
         what: str,
         explain: bool = False,
     ) -> Found:
-        """What `engine.gates.judge` says of a module, in the torch child.
+        """What `engine.gates.g1_g2.judge` says of a module, in the torch child.
 
         `what` begins each line that it says meanwhile: the gate. `base` is the module before a
         model's or a person's edit.

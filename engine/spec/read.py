@@ -21,18 +21,20 @@ from engine.scalar_algebra.canonical import canonical, canonical_predicate
 from engine.scalar_algebra.given import simplified_where
 from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.rewrite import load_names, rename
-from engine.spec import build
-from engine.spec.clauses import clauses_of
-from engine.spec.compare import dims_at
-from engine.spec.derived import derived_values
-from engine.spec.divisors import nonzero_divisors
-from engine.spec.fit import NoForm, fit
-from engine.spec.folding import Tables, is_of_angle
-from engine.spec.grouped import grouped
-from engine.spec.load import surroundings
-from engine.spec.oracle import expected, wide_outputs, widened
-from engine.spec.program import Program, program_of, variations
-from engine.spec.reading import (
+from engine.spec.attention.clauses import clauses_of
+from engine.spec.attention.refusals import unread_op
+from engine.spec.expressions import build
+from engine.spec.expressions.cancelling_multiples import grouped
+from engine.spec.expressions.closed_forms import Form, closed_form, with_forms
+from engine.spec.expressions.divisors import nonzero_divisors
+from engine.spec.expressions.fit import NoForm, fit
+from engine.spec.python.dimension_sizes import CHECK_SIZES, Domain
+from engine.spec.python.load import surroundings
+from engine.spec.python.program import Program, program_of, variations
+from engine.spec.python.reserved_names import check_dims, meaning
+from engine.spec.python.spec_file import EXAMPLE, OWN_NAMES, TensorParameter, read_source
+from engine.spec.readings.derived_inputs import derived_values
+from engine.spec.readings.size_readings import (
     Read,
     output_names,
     random_inputs,
@@ -40,15 +42,13 @@ from engine.spec.reading import (
     role_names,
     roles_by_name,
 )
-from engine.spec.recipe import Input, Recipe
-from engine.spec.refusals import unread_op
-from engine.spec.row_sums import base_and_order
-from engine.spec.sizes import CHECK_SIZES, Domain
-from engine.spec.source import EXAMPLE, OWN_NAMES, TensorParameter, read_source
-from engine.spec.tables import Form, closed_form, with_forms
-from engine.spec.taken import check_dims, meaning
-from engine.spec.trace import Leaf
-from engine.spec.validate import validate_recipe
+from engine.spec.recipes.recipe import Input, Recipe
+from engine.spec.reference.oracle import expected, wide_outputs, widened
+from engine.spec.reference.row_sums import base_and_order
+from engine.spec.tracing.folding import Tables, is_of_angle
+from engine.spec.tracing.trace import Leaf
+from engine.spec.validation.run_comparison import dims_at
+from engine.spec.validation.validate import validate_recipe
 
 _OUTPUT_NAMES = {"b": "B", "h": "Hq", "i": "Nq"}
 HeadSizes = Sequence[tuple[int, int]]

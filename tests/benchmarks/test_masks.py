@@ -10,7 +10,7 @@ import pytest
 from benchmarks.masks import KERNELS, compile_batch, kernel_of
 from engine.build.toolchain import find_toolchain
 from engine.errors import MissingTool
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
 from tests.engine.lower.random_masks import TABLES, Mask, lowered, random_mask, recipe_of
 
 RANDOM = (4, 20, 33)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import textual._wait
 
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.options import choose_options

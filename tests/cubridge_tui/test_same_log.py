@@ -13,8 +13,8 @@ import engine.service.work as work_module
 from cubridge_tui import desk as desk_module
 from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.cli import main
-from engine.gates.found import Found
-from engine.gates.g3 import G3
+from engine.gates.g3_source.lowering_check import G3
+from engine.gates.outcome import Found
 from engine.service.bench import Bench, find_spec
 from engine.service.work import Work
 from engine.types import Gate, Verdict, VerdictKind

@@ -30,7 +30,7 @@ from engine.service.adaptation import beginning
 from engine.service.cost import module_of_file
 from engine.service.inputs import spec_modules
 from engine.service.options import choose_options
-from engine.spec.source import read_source
+from engine.spec.python.spec_file import read_source
 
 
 def endless(path: Path) -> None:

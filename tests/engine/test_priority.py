@@ -74,8 +74,8 @@ def test_a_tool_and_all_that_it_starts_give_way_as_who_runs_it(niceness: int) ->
 def test_g3_beside_an_app_gives_way() -> None:
     ours = group_of("self")
     with subprocess.Popen(
-        child_command("engine.gates.apart"), env=child_environment(), stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, start_new_session=True,
+        child_command("engine.gates.g3_source.g3_process"), env=child_environment(),
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
     ) as judge:  # fmt: skip
         end = time.monotonic() + SECONDS
         while group_of(judge.pid) != NICENESS and time.monotonic() < end:

@@ -16,8 +16,8 @@ from engine.cuir.arch import arch as facts
 from engine.cuir.functions import FUNCTIONS
 from engine.cuir.ops import SPELLINGS
 from engine.cuir.ops.spelling import Spelling, both
-from engine.gates.conformance import primitives
-from engine.gates.header_hashes import defined
+from engine.gates.g3_source.conformance import primitives
+from engine.gates.g3_source.header_hashes import defined
 from engine.lift import lift, load_package
 from engine.lift.catalogue import catalogue, default_catalogue
 from engine.transfer.rules.dense import KEYS, KEYS_ALONE

@@ -16,7 +16,7 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.cost.card": 1,
     "engine.cost.scalar": 1,
     "engine.cuir.arch": 1,
-    "engine.gates.conformance": 1,
+    "engine.gates.g3_source.conformance": 1,
     "cubridge_tui.model.page": 1,
     "engine.gpu.job": 2,
     "engine.gpu.ray_driver": 1,
@@ -54,7 +54,7 @@ SYSTEM = {  # /proc, /sys, /dev/null, a stream of this process, the installed to
     "engine.child.server": 1,
     "engine.child.spec_process": 1,
     "engine.doctor": 1,
-    "engine.gates.apart": 1,
+    "engine.gates.g3_source.g3_process": 1,
     "engine.priority": 2,
 }
 CARRIED = {  # runs beside its own files on another machine, without `engine.files`

@@ -12,20 +12,20 @@ from dataclasses import dataclass, replace
 
 from engine.cuir.integers import integers_in
 from engine.cuir.nodes import Expr
-from engine.spec.extremes import PATTERNS
+from engine.spec.decks.extreme_biases import PATTERNS
 
 FLAT, PEAKED, SHIFTED = "flat", "peaked", "shifted"
-LEVEL, EVEN = "level", "even"  # as `engine.spec.levels` calls them, which needs torch
+LEVEL, EVEN = "level", "even"  # as `engine.spec.decks.logit_levels` has them, which needs torch
 LARGEST_CONSTANT = 4096
 
 
 @dataclass(frozen=True)
 class Case:
     """One run. `values`: flat (normal draws), peaked (q times 8), shifted (q times 3, v plus 3),
-    level (logits of thousands) or even (all the same), as `engine.spec.levels` has them.
+    level (logits of thousands) or even (all the same): `engine.spec.decks.logit_levels`.
 
-    `turn`: how integers over rows and flags are drawn, see `engine.spec.draws`; 0 as they are
-    timed: sorted runs, independent flags. `slots` of a workspace, None for as many as ever.
+    `turn`: how integers over rows and flags are drawn, see `engine.spec.decks.integer_draws`; 0 as
+    they are timed: sorted runs, independent flags. `slots` of a workspace; None: as many as ever.
     """
 
     B: int
@@ -169,7 +169,7 @@ def list_deck(tile: int | None, square: bool) -> tuple[Case, ...]:
 
 
 def extremes(square: bool) -> tuple[Case, ...]:
-    """A bias at the ends of its type, a pattern each (`engine.spec.extremes`)."""
+    """A bias at the ends of its type, a pattern each (`engine.spec.decks.extreme_biases`)."""
     rows = 300 if square else 70
     return tuple(Case(1, 2, 1, rows, 300, name, 9700 + n, n) for n, name in enumerate(PATTERNS))
 

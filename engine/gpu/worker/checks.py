@@ -34,8 +34,8 @@ from engine.gpu.worker.rows import Tally
 from engine.gpu.worker.rules import FACTOR, FACTOR_TANH, judge_lse, judge_output
 from engine.gpu.worker.specrun import UNUSUAL, Outcome
 from engine.gpu.worker.subject import Subject
-from engine.spec.extremes import PATTERNS
-from engine.spec.oracle import output_as_bhnd
+from engine.spec.decks.extreme_biases import PATTERNS
+from engine.spec.reference.oracle import output_as_bhnd
 from engine.transfer.binding import SLOTS
 from engine.transfer.fill import permuted
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from engine.cuir.scalar import evaluate
 from engine.gpu.worker.specrun import SpecRun
-from engine.spec.prologue import rows_made
-from engine.spec.recipe import Recipe
+from engine.spec.attention.prologue import rows_made
+from engine.spec.recipes.recipe import Recipe
 
 BAND = 1 << 25  # pairs at a time
 

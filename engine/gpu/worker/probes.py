@@ -16,9 +16,9 @@ from engine.gpu.worker.checklist import NOT_LINEAR
 from engine.gpu.worker.rows import Tally
 from engine.gpu.worker.specrun import one_hot
 from engine.gpu.worker.subject import Subject
-from engine.spec.oracle import Expected
-from engine.spec.small_logits import factor_that_shows
-from engine.spec.under_mask import outside_range, with_nan
+from engine.spec.decks.small_logits import factor_that_shows
+from engine.spec.reference.masked_keys import outside_range, with_nan
+from engine.spec.reference.oracle import Expected
 
 # V's hot element, and the weight from which on it must show in O. P is rounded to the inputs'
 # format before it is normalised, so float16 loses weights under 2^-25 of the largest; bfloat16 has

@@ -18,8 +18,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from engine.cuir.nodes import Binary, Expr, Name, Num, walk_expr
 from engine.cuir.scalar import evaluate
 from engine.gpu.worker.specrun import SpecRun
-from engine.spec.oracle import environment
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.reference.oracle import environment
 
 Contestant = Callable[[Mapping[str, Tensor]], Tensor]
 DENSE_BYTES = 4 << 30

@@ -17,8 +17,8 @@ from torch import Tensor
 from engine.errors import SpecError
 from engine.gpu.worker.cases import Case
 from engine.gpu.worker.subject import Subject
-from engine.spec.inputs import make_inputs
-from engine.spec.signature import Asked
+from engine.spec.decks.deck_inputs import make_inputs
+from engine.spec.python.signature import Asked
 
 SAMPLES = (
     Case(2, 4, 2, 19, 70, seed=9300),  # two batches, shared keys, two tiles of keys

@@ -21,15 +21,32 @@ from torch import Tensor
 from engine.cuir.scalar import evaluate
 from engine.errors import SpecError
 from engine.gpu.worker.cases import FLAT, PEAKED, SHIFTED, Case
-from engine.spec.derived import derive_inputs
-from engine.spec.draws import FLAGS, in_turn
-from engine.spec.extremes import PATTERNS, at_extremes, masks_as_floats
-from engine.spec.index_ranges import in_range
-from engine.spec.inputs import extent, is_length, lengths, ways_of, with_own_sizes
-from engine.spec.levels import EVEN, LEVEL, at_levels
-from engine.spec.load import load_function, surroundings
-from engine.spec.modes import Widen
-from engine.spec.oracle import (
+from engine.spec.decks.deck_inputs import extent, is_length, lengths, ways_of, with_own_sizes
+from engine.spec.decks.extreme_biases import PATTERNS, at_extremes, masks_as_floats
+from engine.spec.decks.index_ranges import in_range
+from engine.spec.decks.integer_draws import FLAGS, in_turn
+from engine.spec.decks.logit_levels import EVEN, LEVEL, at_levels
+from engine.spec.python.load import load_function, surroundings
+from engine.spec.python.modes import Widen
+from engine.spec.python.program import (
+    Program,
+    broadcast_mods,
+    program_of,
+    size_arguments,
+    sorted_mods,
+)
+from engine.spec.python.signature import Asked, recipe_of, signature_of
+from engine.spec.python.spec_file import read_source
+from engine.spec.python.without_recipe import (
+    DRAWS,
+    documents,
+    integers_of,
+    integers_redrawn,
+    saturates,
+)
+from engine.spec.readings.derived_inputs import derive_inputs
+from engine.spec.recipes.recipe import Input
+from engine.spec.reference.oracle import (
     Expected,
     canonical_layout,
     expected,
@@ -37,17 +54,6 @@ from engine.spec.oracle import (
     rounding_of_lse,
     run_wide,
 )
-from engine.spec.program import (
-    Program,
-    broadcast_mods,
-    program_of,
-    size_arguments,
-    sorted_mods,
-)
-from engine.spec.recipe import Input
-from engine.spec.signature import Asked, recipe_of, signature_of
-from engine.spec.source import read_source
-from engine.spec.unread import DRAWS, documents, integers_of, integers_redrawn, saturates
 
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 GAIN = {FLAT: (1.0, 0.0), PEAKED: (8.0, 0.0), SHIFTED: (3.0, 3.0)}
@@ -177,7 +183,7 @@ class SpecRun:
         sizes: Mapping[str, int],
     ) -> Tensor:
         """Values as a model brings them: ids sorted in documents, slopes positive, bias normal.
-        From turn 1 on ids and flags as `engine.spec.draws` has them."""
+        From turn 1 on ids and flags as `engine.spec.decks.integer_draws` has them."""
         where: dict[str, Any] = {"device": self.device, "generator": generator}
         if self.recipe is not None and item.dims and is_length(item, self.recipe):
             return lengths(item, shape, sizes, generator)
@@ -280,7 +286,7 @@ class SpecRun:
             return expected(self.recipe, inputs)
 
     def rounding_of_lse(self, inputs: Mapping[str, Tensor], lse: Tensor, live: Tensor) -> float:
-        """See `engine.spec.oracle.rounding_of_lse`. Asks for a recipe."""
+        """See `engine.spec.reference.oracle.rounding_of_lse`. Asks for a recipe."""
         assert self.recipe is not None
         with torch.device(self.device):
             return rounding_of_lse(self.recipe, inputs, lse, live)

@@ -17,8 +17,8 @@ from engine.gpu.worker.cases import Case
 from engine.gpu.worker.guarded import Layout
 from engine.gpu.worker.rows import Tallies
 from engine.gpu.worker.specrun import SpecRun
-from engine.spec.extremes import biases
-from engine.spec.oracle import output_as_bhnd
+from engine.spec.decks.extreme_biases import biases
+from engine.spec.reference.oracle import output_as_bhnd
 from engine.transfer.binding import SLOTS, Binding
 
 Say = Callable[[str], None]

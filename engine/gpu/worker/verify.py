@@ -26,8 +26,8 @@ from engine.gpu.worker.samples import samples
 from engine.gpu.worker.specrun import DTYPES, SpecRun
 from engine.gpu.worker.subject import Subject
 from engine.gpu.worker.trouble import not_run
-from engine.spec.signature import Asked, signature_from_json
-from engine.spec.text import recipe_from_json
+from engine.spec.python.signature import Asked, signature_from_json
+from engine.spec.recipes.recipe_json import recipe_from_json
 from engine.transfer.binding import Binding
 
 DUMP = "sanitize.json"

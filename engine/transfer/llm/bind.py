@@ -23,8 +23,8 @@ from engine.cuir.nodes import (
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
-from engine.spec.declared import Declared
-from engine.spec.recipe import Input
+from engine.spec.python.declarations import Declared
+from engine.spec.recipes.recipe import Input
 from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField
 from engine.transfer.llm.answer import AnswerError, AnswerRefused
 from engine.transfer.llm.guards import written

@@ -17,7 +17,7 @@ from typing import Any
 from engine.cuir.nodes import Module, Path
 from engine.cuir.printer import print_expr, print_module
 from engine.llm.types import Message
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.llm.answer import visible
 from engine.transfer.llm.bind import Interface
 

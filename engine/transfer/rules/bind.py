@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.cuir.device_scalars import head_sizes
 from engine.cuir.nodes import Module, Name
 from engine.errors import InputError
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import SIZES, Binding, ScalarField, Scratch, SizeField, TensorField
 from engine.transfer.rules.rule import Case
 

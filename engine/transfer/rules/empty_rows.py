@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from engine.cuir.nodes import Call, Expr, Index, Module, Name, Num, walk_expr
 from engine.cuir.quote import stmt
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import Block, map_stmt_exprs
 from engine.transfer.rules.rule import Rule

@@ -24,7 +24,7 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.quote import rewrites
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import Attention, Site
 from engine.transfer.rewrite import Block, map_expr, map_stmt_exprs
 from engine.transfer.rules.rule import Rule

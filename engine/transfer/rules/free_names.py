@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from engine.cuir.nodes import Expr, Index, Module, Name
 from engine.scalar_algebra.rewrite import map_children
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rules.inputs import names_in
 from engine.transfer.rules.names import Fresh, meaning_of

@@ -9,8 +9,8 @@ from engine.cuir.nodes import Assign, Attr, Expr, Module, Name, Num, Stmt
 from engine.errors import CuBridgeError, TransferError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.rewrite import load_names
-from engine.spec.recipe import Recipe
-from engine.spec.signature import fixed_sizes
+from engine.spec.python.signature import fixed_sizes
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import free_names, map_expr, map_statements, substitute
 from engine.transfer.rules.rule import Case, Rule

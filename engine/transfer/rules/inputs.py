@@ -18,7 +18,7 @@ from engine.cuir.nodes import (
     Stmt,
 )
 from engine.cuir.quote import assign
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import map_function, stmt_reads, substitute

@@ -35,7 +35,7 @@ from engine.cuir.nodes import (
 from engine.cuir.printer import print_expr
 from engine.cuir.quote import block, call, expr
 from engine.errors import TransferError
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Workspace
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention

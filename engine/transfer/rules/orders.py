@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from engine.cuir.nodes import Expr, Index, Name, walk_expr
 from engine.scalar_algebra.rewrite import map_children
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 
 COLUMN = Name("dd")
 _LAST = {"i": 1, "j": 2, "d": 2}

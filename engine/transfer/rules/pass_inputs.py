@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from engine.cuir.nodes import Assign, Attr, Call, Expr, Field, Module, Name, Stmt
 from engine.errors import TransferError
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
 from engine.transfer.match import Attention
 from engine.transfer.rules.inputs import behind_views, view_of
 from engine.transfer.rules.names import meaning_of

@@ -37,7 +37,7 @@ from engine.cuir.nodes import (
 from engine.cuir.quote import assign, block, call, expr
 from engine.errors import TransferError
 from engine.scalar_algebra.evaluate import evaluate
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import (
     free_names,

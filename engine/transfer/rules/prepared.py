@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.cuir.nodes import Expr, Module
-from engine.spec.recipe import Recipe, Role
+from engine.spec.recipes.recipe import Recipe, Role
 from engine.transfer.rules.names import Fresh
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from engine.cuir.nodes import Expr, Module, Name, Num, walk_expr
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding
 from engine.transfer.logic import factored
 from engine.transfer.match import Attention

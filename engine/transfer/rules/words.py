@@ -18,7 +18,7 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.errors import TransferError
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
 from engine.transfer.rewrite import free_names, map_expr, substitute

@@ -10,7 +10,7 @@ import pytest
 
 from cubridge_tui.cli import main
 from engine.cuir.printer import print_module
-from engine.gates.visits import Visits
+from engine.gates.schedules.tile_visits import Visits
 from engine.gpu.worker.results import KIND, SCHEMA
 from engine.service.adaptation import Adaptation
 from engine.service.bench import lift_any
@@ -57,9 +57,7 @@ def test_the_card_is_the_one_that_the_app_predicts_for(
     assert found["card"] == found["predictions"][0]["card"] == card
 
 
-def test_an_arch_of_no_card_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_arch_of_no_card_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "k.cuir"
     text = print_module(lift_any("flash_fwd_sm80", None, {"D": "64"}).module)
     path.write_text(text.replace("'sm_80'", "'sm_75'"))

@@ -29,7 +29,7 @@ from engine.service.llm_gates import ModelGates
 from engine.service.options import choose_options
 from engine.service.person import propose_by_person
 from engine.service.work import Work
-from engine.spec.text import recipe_to_json
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.llm.loop import Judgement, Reached
 from engine.types import Gate, Level, Origin, Stage, VerdictKind
 from sessions.events import HunkDecided, Note, encode

@@ -19,7 +19,7 @@ from engine.build.occupancy import Residency
 from engine.build.ptxas import KernelUse
 from engine.build.result import BuildResult, Kernel, Specialisation
 from engine.cost.card import card_of_arch
-from engine.gates.conformance import Unproven
+from engine.gates.g3_source.conformance import Unproven
 from engine.service.cost import arch_of
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import VARIANTS, lifted

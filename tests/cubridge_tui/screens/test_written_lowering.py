@@ -13,7 +13,7 @@ from cubridge_tui.model.report import lowered_patch
 from cubridge_tui.model.review import taken_text
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.widgets.line import Line
-from engine.gates.g3 import G3
+from engine.gates.g3_source.lowering_check import G3
 from engine.lower import lower as lower_module
 from engine.lower.templates import default_templates
 from engine.service.adaptation import Adaptation, start

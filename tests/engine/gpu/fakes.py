@@ -14,8 +14,8 @@ from engine.cuir.parser import parse_expr
 from engine.gpu.worker.rows import Tallies
 from engine.gpu.worker.specrun import SpecRun
 from engine.gpu.worker.subject import Subject
-from engine.spec.recipe import Input, Recipe
-from engine.spec.signature import Asked
+from engine.spec.python.signature import Asked
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding, ScalarField, SizeField, TensorField
 
 QUERY, KEY = ("B", "Hq", "Nq", "D"), ("B", "Hkv", "Nk", "D")

@@ -13,7 +13,7 @@ from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
 from engine.gpu.flexmods import NotExpressible, flex_source, split_scale
 from engine.gpu.worker.rivals import linear_score
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from tests.engine.gpu.fakes import causal_recipe
 
 SIZES = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 7, "Nk": 11, "D": 16, "Dv": 16}

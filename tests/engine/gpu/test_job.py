@@ -25,7 +25,7 @@ from engine.types import sha256_of
 def test_the_closure_holds_what_is_imported_and_nothing_foreign() -> None:
     found = closure(WORKER_ROOTS)
     assert "engine/gpu/worker/checks.py" in found
-    assert "engine/spec/oracle.py" in found and "engine/build/units.py" in found
+    assert "engine/spec/reference/oracle.py" in found and "engine/build/units.py" in found
     assert "engine/__init__.py" in found and "engine/spec/__init__.py" in found
     assert foreign(found.values()) == {}
     for name in ("engine/lift", "engine/service", "engine/lower", "engine/llm"):

@@ -27,8 +27,8 @@ from engine.gpu.worker.registry import (
     unjudged,
 )
 from engine.gpu.worker.rivals import LACKS, MISSING, Absent, Problem, Taking, mask_of
-from engine.spec.oracle import expected
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
+from engine.spec.reference.oracle import expected
 from tests.engine.gpu import cute_stand_in
 from tests.engine.gpu.fakes import Fake, causal_recipe, subject
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.gpu.worker.guarded import LAYOUTS, bits, guarded, guarded_copy
 from engine.gpu.worker.rows import Tally
 from engine.gpu.worker.rules import judge_lse, judge_output
-from engine.spec.oracle import expected, rounding_of_lse
+from engine.spec.reference.oracle import expected, rounding_of_lse
 from tests.engine.transfer.recipes import recipe
 
 CPU = torch.device("cpu")

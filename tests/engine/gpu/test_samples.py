@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from engine.child.client import Child
-from engine.gates.recompute import recompute
+from engine.gates.g1_g2.recomputed_samples import recompute
 from engine.gpu.recomputed import first_difference
 from engine.gpu.schema import fault_of_rows
 from engine.gpu.worker.samples import SAMPLES, decoded, encoded, samples
-from engine.spec.signature import signature_of, signature_to_json
-from engine.spec.text import recipe_to_json
+from engine.spec.python.signature import signature_of, signature_to_json
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.types import Gate, Level, Verdict, VerdictKind
 from engine.types.trust import rests_on
 from tests.engine.gpu.fakes import Fake, causal_recipe, subject

@@ -12,7 +12,7 @@ import torch
 
 from cubridge_tui.model.acceptance import acceptance_rows
 from cubridge_tui.model.builder import Builder
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.gpu.job import Contents, hashes_of, worker_hash
 from engine.gpu.session import contents_of, said_again, verdict_from
 from engine.gpu.worker.checklist import CHECKS
@@ -23,8 +23,8 @@ from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.export import export_session
 from engine.service.options import choose_options
 from engine.service.recheck import _lowered_gates
-from engine.spec.oracle import expected
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.reference.oracle import expected
 from engine.types import Gate, Level, Stage, Verdict, VerdictKind
 from engine.types.trust import rests_on
 from sessions.store import Store

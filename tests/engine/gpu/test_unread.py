@@ -44,8 +44,8 @@ from engine.gpu.worker.rivals import Absent, Problem
 from engine.gpu.worker.subject import Subject
 from engine.gpu.worker.timing import Ceilings
 from engine.gpu.worker.verify import asked_of
-from engine.spec.recipe import Input
-from engine.spec.signature import Signature
+from engine.spec.python.signature import Signature
+from engine.spec.recipes.recipe import Input
 from tests.engine.gpu.fakes import CAUSAL_SPEC, Fake, causal_recipe, subject
 from tests.engine.gpu.test_checks import BROKEN
 

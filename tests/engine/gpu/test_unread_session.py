@@ -11,7 +11,7 @@ import pytest
 
 from engine.cuir.printer import print_module
 from engine.errors import InputError
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.gpu.job import Contents, hashes_of, pack
 from engine.gpu.session import contents_of, verdict_from
 from engine.gpu.worker.checklist import BY_SPEC, CHECKS, NO_LSE, NO_RECIPE

@@ -15,7 +15,7 @@ from engine.lower.lower import lower
 from engine.lower.relift import verify_relift
 from engine.lower.spans import allowed_spans, verify_spans
 from engine.scalar_algebra import canonical_predicate
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan
 
 QKV = (

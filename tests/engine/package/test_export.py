@@ -28,7 +28,7 @@ from engine.package.export import (
 from engine.package.fold import unfold
 from engine.package.source import END, judged_part
 from engine.package.vendor import vendored
-from engine.spec.recipe import Clause, Input
+from engine.spec.recipes.recipe import Clause, Input
 from engine.types import Gate, Level, Verdict, VerdictKind, sha256_of
 from tests.engine.package.conftest import content, content_with_extras, recipe
 
@@ -219,7 +219,7 @@ def test_the_vendored_part_stands_alone(tmp_path: Path) -> None:
         path.write_bytes(data)
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
-        "import engine.spec.derived, engine.spec.text; "
+        "import engine.spec.readings.derived_inputs, engine.spec.recipes.recipe_json; "
         "print(engine.__file__, any(m.startswith('tree_sitter') for m in sys.modules))"
     )
     done = subprocess.run(

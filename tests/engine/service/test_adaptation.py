@@ -17,7 +17,7 @@ from engine.child import client
 from engine.child.protocol import next_message
 from engine.child.wire import ChildFailed
 from engine.errors import CuirError, StoreError
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.service.adaptation import Adaptation, start
 from engine.service.bench import Bench, find_kernel, find_spec
 from engine.service.options import choose_options

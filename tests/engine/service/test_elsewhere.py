@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine.cuir.nodes import Module
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.lift import lift, load_package
 from engine.service.elsewhere import judged_elsewhere
 from engine.spec.read import read_recipe

@@ -17,7 +17,7 @@ from engine.lower.legal import legal
 from engine.resources import specs_dir
 from engine.service.keep_map import KeepMap
 from engine.service.target_mask import TileClass
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import VARIANTS, lifted, recipe
 
@@ -165,10 +165,10 @@ WRONG_WINDOWS = {
 def test_failing_rows_are_those_of_g2(kernel: str, what: str) -> None:
     """Whole tiles are taken without the predicate, so a wrong one shows in partial tiles alone:
     which those are, one kernel asks for a block of rows, the other for each warpgroup's."""
-    from engine.gates.by_recipe import BY_RECIPE
     from engine.gates.deck import Case
-    from engine.gates.running import exact
-    from engine.gates.subject import Subject
+    from engine.gates.g1_g2.by_recipe import BY_RECIPE
+    from engine.gates.runs.case_run import exact
+    from engine.gates.runs.subject import Subject
     from engine.spec.read import read_recipe
 
     spec = specs_dir() / "sliding_window_causal.py"

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import SpecError
-from engine.spec.compare import Misread, compare
-from engine.spec.load import surroundings
-from engine.spec.program import program_of
+from engine.spec.python.load import surroundings
+from engine.spec.python.program import program_of
+from engine.spec.python.spec_file import read_source
 from engine.spec.read import read_recipe
-from engine.spec.source import read_source
+from engine.spec.validation.run_comparison import Misread, compare
 
 HEAD = """\
 import math

@@ -19,8 +19,8 @@ from engine.spec import (
     recipe_from_json,
     recipe_to_json,
 )  # fmt: skip
-from engine.spec.inputs import KINDS, violated
-from engine.spec.oracle import oracle, output_as_bhnd
+from engine.spec.decks.deck_inputs import KINDS, violated
+from engine.spec.reference.oracle import oracle, output_as_bhnd
 
 SCALED = "x * rsqrt(D)"
 BOTTOM_RIGHT = "j <= i + Nk - Nq"

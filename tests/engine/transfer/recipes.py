@@ -9,7 +9,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
 from engine.lift import lift
 from engine.lift.package import load_package
-from engine.spec.recipe import Input, LseBase, Recipe
+from engine.spec.recipes.recipe import Input, LseBase, Recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 QKV = (

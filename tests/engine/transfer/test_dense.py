@@ -21,7 +21,7 @@ from engine.cuir.nodes import (
     walk_block,
 )
 from engine.cuir.printer import print_expr
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.match import find_attention
 from tests.engine.transfer.recipes import lifted, recipe
 from tests.engine.transfer.test_grid import target_of

@@ -7,7 +7,7 @@ import pytest
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import find_attention
 from engine.transfer.rules import apply, plan
 from engine.transfer.rules.grid import spread_uneven_rows
@@ -40,7 +40,7 @@ def test_even_rows_keep_their_grid(variant: str) -> None:
 
 
 def test_a_length_per_batch_is_uneven_too() -> None:
-    from engine.spec.recipe import Input
+    from engine.spec.recipes.recipe import Input
 
     lengths = (Input("length", "extra", "i32", ("B",)),)
     text = print_module(target_of("flash_fwd_sm90", recipe(keep="j < length[b]", extra=lengths)))

@@ -7,7 +7,7 @@ import torch
 
 from engine.cuir.scalar import evaluate
 from engine.service.keep_map import KeepMap
-from engine.spec.inputs import violated
+from engine.spec.decks.deck_inputs import violated
 from engine.transfer.match import find_attention
 from engine.transfer.rules import apply, plan
 from tests.engine.spec.read_once import recipe_of

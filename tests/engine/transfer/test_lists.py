@@ -30,7 +30,7 @@ from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.cuir.scalar import evaluate
 from engine.lower.legal import legal
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding
 from engine.transfer.bounds import certain, possible
 from engine.transfer.fill import UNFILLED, fill_arguments
@@ -435,8 +435,8 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_list_fails(what: str) -> None:
-    from engine.gates.judge import judge
-    from engine.gates.subject import Subject
+    from engine.gates.g1_g2.judge import judge
+    from engine.gates.runs.subject import Subject
     from engine.resources import specs_dir
     from engine.spec.read import read_recipe
 
@@ -467,8 +467,8 @@ def test_a_wrong_list_fails(what: str) -> None:
 def test_a_wrong_part_of_a_block_fails(old: str, new: str) -> None:
     """A warpgroup of the Hopper kernel asks for its own rows: tiles that it passes over, full
     tiles."""
-    from engine.gates.judge import judge
-    from engine.gates.subject import Subject
+    from engine.gates.g1_g2.judge import judge
+    from engine.gates.runs.subject import Subject
     from engine.resources import specs_dir
     from engine.spec.read import read_recipe
 

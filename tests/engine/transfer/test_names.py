@@ -16,7 +16,7 @@ from engine.lift.syntax import KEYWORDS
 from engine.lower.legal import legal
 from engine.lower.lower import lower
 from engine.resources import include_dir, list_kernels
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
 from engine.transfer.rules import apply, plan
 from engine.transfer.rules.names import CPP, meaning_of
 from tests.engine.transfer.recipes import recipe

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
 from engine.transfer.match import find_attention
 from engine.transfer.rules.grid import PIECES, begin_with_the_longest
 from engine.transfer.rules.order import (

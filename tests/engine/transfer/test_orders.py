@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.cuir.printer import print_expr
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
 from engine.transfer.rules.orders import with_rows_last
 from tests.engine.transfer.recipes import recipe
 

@@ -13,8 +13,8 @@ from engine.cuir.nodes import Name, Return
 from engine.cuir.parser import parse_expr
 from engine.errors import TransferError
 from engine.lower.legal import legal
-from engine.spec.oracle import environment, operand
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
+from engine.spec.reference.oracle import environment, operand
 from engine.transfer.fill import fill_arguments
 from engine.transfer.match import find_attention
 from engine.transfer.rewrite import map_function

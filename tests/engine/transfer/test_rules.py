@@ -12,7 +12,7 @@ from engine.cuir.nodes import Call, walk
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuirError, TransferError
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
 from engine.transfer.review import compose, propose
 from engine.transfer.rules import apply, plan
 from engine.types import Decision, DecisionKind, Origin

@@ -13,13 +13,13 @@ from engine.cuir.execute import Limits, Schedule, run_program
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.gates.judge import judge
-from engine.gates.subject import Subject
+from engine.gates.g1_g2.judge import judge
+from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package
 from engine.lower.legal import legal
 from engine.resources import specs_dir
 from engine.spec.read import read_recipe
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
 from engine.transfer.binding import Binding
 from engine.transfer.fill import fill_arguments
 from engine.transfer.match import find_attention

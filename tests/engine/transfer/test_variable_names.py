@@ -14,7 +14,7 @@ from engine.errors import TransferError
 from engine.lift import lift, load_package
 from engine.lower.legal import legal
 from engine.lower.lower import lower
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.fill import fill_arguments
 from engine.transfer.rules import apply, plan
 from engine.transfer.rules.pass_inputs import RENAME

@@ -10,7 +10,7 @@ from engine.cuir.ids import assign
 from engine.cuir.nodes import Module, Num
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer
 from engine.transfer.llm.apply import apply_answer
 from engine.transfer.llm.bind import bind, default_binding

@@ -14,7 +14,7 @@ import pytest
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.llm.client import ServerClient
 from engine.llm.errors import Exhausted
 from engine.llm.record import Recorder, Replayer

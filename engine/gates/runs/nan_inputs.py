@@ -1,0 +1,97 @@
+"""NaN where no row of a block keeps a key, and NaN where one does.
+
+What lies beyond the range of keys that a block of rows keeps must not matter (a cache's tail, its
+padding): K and V hold NaN there, and the block's rows come out as with numbers. What a row keeps
+must matter: NaN in V at a kept key is NaN in O. Keys inside the range that a row does not keep are
+left alone: in PyTorch 0 times NaN is NaN, and so it may be here.
+
+Runs in the torch child only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.gates.analysis.tile_sizes import tiles_of
+from engine.gates.deck import Case, Tiles
+from engine.gates.runs.case_run import Row, execute, make_case
+from engine.gates.runs.output_comparison import lse_equal, rows_equal
+from engine.gates.runs.subject import Failure, Subject
+from engine.spec.reference.masked_keys import outside_range, with_nan
+from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
+
+MODE = "under mask"
+
+
+def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row]:
+    """The first and the last block of rows beside NaN under the mask, and NaN at a kept key."""
+    row: Row = {"case": str(case), "mode": MODE}
+    inputs, sizes = make_case(subject, case, seed)
+    want = expected(subject.recipe, inputs)
+    size = (tiles_of(subject.module) or Tiles(128, 64)).rows
+    firsts = sorted({0, (max(case.Nq, 1) - 1) // size * size})
+    hidden = 0
+    for first in firsts:
+        block = slice(first, min(first + size, case.Nq))
+        outside = outside_range(subject.recipe, want.keep, sizes, block, inputs)
+        hidden += int(outside.sum())
+        planted = with_nan(subject.recipe, inputs, outside, ("k", "v"))
+        # K and V have no part in the lists of tiles.
+        same = first != firsts[0]
+        failure, out = execute(subject, planted, sizes, "exact", seed, same_lists=same)
+        if failure is not None and not out:
+            return failure, row
+        wrong = _compared(subject, want, out, block)
+        if wrong is not None:
+            words = (
+                f"NaN in K and V where rows {block.start} to {block.stop - 1} keep nothing reaches "
+                f"them: {wrong.reason}"
+            )
+            return replace(wrong, reason=words), row
+    row["hidden"] = hidden
+    return _kept_nan(subject, want, inputs, sizes, seed), row
+
+
+def _compared(
+    subject: Subject, want: Expected, out: Mapping[str, Tensor], block: slice
+) -> Failure | None:
+    o = output_as_bhnd(subject.recipe, out["O"])[:, :, block]
+    failure, _ = rows_equal(o, want.o[:, :, block], "O")
+    if failure is None and want.lse is not None and "LSE" in out:
+        failure, _ = lse_equal(out["LSE"][:, :, block], want.lse[:, :, block])
+    return failure
+
+
+def _kept_nan(
+    subject: Subject, want: Expected, inputs: Mapping[str, Any], sizes: Mapping[str, int], seed: int
+) -> Failure | None:
+    """NaN at the key that most rows keep is NaN in all of them."""
+    weighed = want.keep & (want.weights != 0)
+    key = int(weighed.sum((0, 1, 2)).argmax())
+    where = torch.zeros(sizes["B"], sizes["Hkv"], sizes["Nk"], dtype=torch.bool)
+    where[..., key] = True
+    planted = with_nan(subject.recipe, inputs, where, ("v",))
+    failure, out = execute(subject, planted, sizes, "exact", seed, same_lists=True)
+    if failure is not None and not out:
+        return failure
+    lost = weighed[..., key] & ~output_as_bhnd(subject.recipe, out["O"]).isnan().all(-1)
+    if not bool(lost.any()):
+        return None
+    b, h, i = (int(x) for x in lost.nonzero()[0])
+    return Failure(
+        f"NaN in V at a kept pair is lost: b={b}, h={h}, i={i}, j={key}",
+        counterexample={"b": b, "h": h, "i": i, "j": key},
+    )
+
+
+def under_mask_cases(tiles: Tiles | None) -> Iterator[Case]:
+    """Two blocks of rows and the last tile of keys in part, in two batches: ids with padding at the
+    end, and in runs (engine/spec/decks/integer_draws.py)."""
+    at = tiles or Tiles(128, 64)
+    rows, keys = at.rows + 9, 2 * at.keys + 22
+    yield Case(2, 1, 1, rows, max(rows, keys), modes=(MODE,), turn=6)
