@@ -82,6 +82,14 @@ class Flags:
         ]
 
 
+class DoesNotCompile(InputError):
+    """A source that nvcc refuses; `output` is all that it said."""
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """The PTX, parsed, and the program that records a launch."""
@@ -96,8 +104,8 @@ def compile_kernel(
     """Compiles a source to PTX with source lines, inside of the program that records its launches.
 
     Raises:
-        InputError: the source does not compile, with nvcc's first error; or it calls something of
-            the CUDA runtime that the recorder has not, by its name.
+        DoesNotCompile: with nvcc's first error; or it calls something of the CUDA runtime that the
+            recorder has not, by its name.
     """
     source = source.resolve()
     driver = folder / "driver.cu"
@@ -111,7 +119,8 @@ def compile_kernel(
     ]  # fmt: skip
     done = run(command, cwd=folder, environ=compiler_environ(), limit=LIMIT)
     if not done.ok:
-        raise InputError(_reason(done.output or f"nvcc ended with {done.returncode}", source))
+        output = done.output or f"nvcc ended with {done.returncode}"
+        raise DoesNotCompile(_reason(output, source), output)
     ptx = next(kept.glob("driver*.ptx"))
     return Compiled(parse_module(ptx.read_text(encoding="utf-8"), "PTX"), program)
 

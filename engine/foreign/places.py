@@ -22,7 +22,9 @@ class Place:
         element: the C++ lvalue of the float with number `e` (an int from 0 to `elements`): `sum`,
             `acc[e / 4][e % 4]`, `reinterpret_cast<float*>(&tSrS)[e]`.
         coordinates: `b`, `h` (of the queries), `i`, `j` as C++ integer expressions in what is in
-            scope there and `e`.
+            scope there and `e`. Where the kernel itself does not tell the batch from the head (it
+            has one number for both, and not Hq), `bh` is there, b Hq + h, and `b`, `h` or both are
+            not.
         sizes: `B`, `Hq`, `Hkv`, `Nq`, `Nk`, `D` as C++ integer expressions in scope, where found.
         to_score: what an element must be multiplied with to give scale * (q . k), a C++ float
             expression in scope there; "1.0f" where it is one already.

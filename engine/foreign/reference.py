@@ -169,10 +169,20 @@ def _values(name: str, written: Written) -> tuple[Array, Array]:
     return values, known
 
 
-_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
+_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk", "N"), ("D", "Dv"))
 
 
 def as_bhnd(values: Array, p: Parameter, shape: tuple[int, ...]) -> Array:
     """A tensor in the order [B, Hq, Nq, Dv] (or without the last), whatever its own is."""
-    order = [p.dims.index(d) for names in _PLACES for d in p.dims if d in names]
-    return values.transpose(order).reshape(shape)
+    return values.transpose(places_of(p)).reshape(shape)
+
+
+def places_of(p: Parameter) -> list[int]:
+    """Where B, H, N and D are among a tensor's dimensions."""
+    return [p.dims.index(d) for names in _PLACES for d in p.dims if d in names]
+
+
+def output(p: Parameter, written: Written, shape: tuple[int, ...]) -> Array:
+    """An output's numbers in that order in float64; nan where nothing wrote one."""
+    values, known = (as_bhnd(a, p, shape) for a in _values(p.means, written))
+    return np.where(known, values, np.nan)
