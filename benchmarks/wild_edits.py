@@ -60,10 +60,10 @@ DOCUMENT = "      if (first + n > row || doc[first + n] != doc[row]) dot = -1e38
 def passed_on(name: str, type: str) -> tuple[tuple[str, str], ...]:
     """An extra input through launcher and kernel."""
     return (
-        ("int length, int D, float scale) {", f"int length, int D, float scale, const {type}* {name}) {{"),
-        ("float scale, cudaStream_t stream) {", f"float scale, const {type}* {name}, cudaStream_t stream) {{"),
+        ("D, float scale) {", f"D, float scale, const {type}* {name}) {{"),
+        ("scale, cudaStream_t stream) {", f"scale, const {type}* {name}, cudaStream_t stream) {{"),
         ("Hq, N, D, scale);", f"Hq, N, D, scale, {name});"),
-    )  # fmt: skip
+    )
 
 
 RIGHT = (
@@ -92,11 +92,12 @@ RIGHT = (
         "the mask before the scale, as a number": (
             (HOOK + MASK, "      if (first + n > row) dot = -4.0f;\n" + HOOK),),
         "the mask before the product": (
-            (HOOK + MASK, HOOK), ("float dot = 0.0f;", "float dot = first + n > row ? -1.0f : 0.0f;")),
+            (HOOK + MASK, HOOK),
+            ("float dot = 0.0f;", "float dot = first + n > row ? -1.0f : 0.0f;")),
         "the loop ends a tile early": one("first < length;", "first < length - kTile;"),
         "the loop ends at the block's first row": one("first < length;",
                                                        "first <= blockIdx.x * blockDim.x;"),
-        "the loop begins at the second tile": one("int first = 0; first", "int first = kTile; first"),
+        "the loop begins at the second tile": one("int first = 0;", "int first = kTile;"),
         "a skipped tile's offset of V forgotten": one(
             "values[at] = v[base + (size_t)first * D + at];",
             "values[at] = v[base + (size_t)(first ? first - kTile : 0) * D + at];"),
@@ -210,7 +211,8 @@ def main() -> int:
                 passed, words = judge(right, text, child, Path(name))
                 rows.append({"spec": right.spec, "edit": wrong or "the right one",
                              "wrong": bool(wrong), "passed": passed, "said": words})  # fmt: skip
-                print("ok " if passed == (not wrong) else "BAD", right.spec, wrong, words, flush=True)
+                good = "ok " if passed == (not wrong) else "BAD"
+                print(good, right.spec, wrong, words, flush=True)
     bad = [r for r in rows if r["passed"] == r["wrong"]]
     found = {"wrong edits": sum(r["wrong"] for r in rows),
              "wrong passes": sum(r["wrong"] and r["passed"] for r in rows),

@@ -60,7 +60,7 @@ def find(asked: Asked, said: Said = lambda text: None) -> Found:
         reference = None
         if child is not None and asked.reference is not None:
             said(f"reading {asked.reference.name}")
-            reference = read_reference(asked.reference, child)
+            reference = read_reference(asked.reference, child, asked.options)
         shapes = {**(reference.shapes if reference else {}), **asked.shapes}
         scalars = reference.scalars if reference else {}
         entry = read_launcher(

@@ -12,6 +12,7 @@ from engine.errors import TransferError
 from engine.types import Hunk, Origin
 
 Files = Mapping[Path, bytes]
+_NEAR = 2  # lines between edits of one hunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Edit:
     """Bytes `start` to `end` of a file become `text`.
 
     Args:
-        title: what it does, in a few words; edits of one title and file are one hunk.
+        title: what it does, in a few words; neighbours of one title are one hunk.
         clause: the recipe's clauses that it carries, with ", " between them.
     """
 
@@ -76,18 +77,28 @@ def only_spans_changed(old: bytes, new: bytes, edits: Sequence[Edit]) -> bool:
     return old[at:] == new[at + shift :]
 
 
-def grouped(edits: Sequence[Edit]) -> list[list[Edit]]:
-    """The edits hunk by hunk: those of one title and one file, in the order of the file."""
+def grouped(edits: Sequence[Edit], files: Files) -> list[list[Edit]]:
+    """The edits hunk by hunk: those of one title in neighbouring lines, in the order of the file;
+    files and titles in the order of the edits."""
     groups: dict[tuple[str, Path], list[Edit]] = {}
     for edit in edits:
         groups.setdefault((edit.title, edit.file), []).append(edit)
-    return [sorted(group, key=lambda e: e.start) for group in groups.values()]
+    out: list[list[Edit]] = []
+    for (_, file), group in groups.items():
+        last: Edit | None = None
+        for edit in sorted(group, key=lambda e: e.start):
+            if last is not None and files[file].count(b"\n", last.end, edit.start) <= _NEAR:
+                out[-1].append(edit)
+            else:
+                out.append([edit])
+            last = edit
+    return out
 
 
 def hunks_of(files: Files, edits: Sequence[Edit], name: Mapping[Path, str]) -> tuple[Hunk, ...]:
     """What a person reviews: the lines of each group as they are, and as they become."""
     out: list[Hunk] = []
-    for number, group in enumerate(grouped(edits), start=1):
+    for number, group in enumerate(grouped(edits, files), start=1):
         first = group[0]
         data = files[first.file]
         before, after = _lines(data, group)

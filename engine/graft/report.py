@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from engine.foreign.places import Found
+from engine.foreign.places import Found, Hook, Loop, Meaning, Place
 
 
 def lifted_text(title: str, found: Found, name: Mapping[Path, str]) -> str:
@@ -25,8 +28,9 @@ def lifted_text(title: str, found: Found, name: Mapping[Path, str]) -> str:
             out.append(f"  {at(p.file, p.line)}  {p.variable}{many} in {p.function}")
             out += [f"    {n} = {text}" for n, text in p.coordinates.items()]
             out += [f"    {n} is {text}" for n, text in p.sizes.items()]
-            scaled = "q . k, scaled" if p.to_score == "1.0f" else f"q . k, scaled by {p.to_score}"
-            out.append(f"    an element is {scaled}")
+            whole = p.to_score in ("1.0f", "1")
+            also = "" if whole else f"q . k, and {p.to_score} of it is "
+            out.append(f"    an element is {also}the scaled score")
     if found.meanings:
         out += ["", "meanings:"]
         out += [f"  {at(m.file, m.line)}  {m.variable} is {m.what}: {m.evidence}"
@@ -39,3 +43,34 @@ def lifted_text(title: str, found: Found, name: Mapping[Path, str]) -> str:
         out += ["", "not found:"]
         out += [f"  {text}" for text in found.refused]
     return "\n".join(out) + "\n"
+
+
+def found_text(found: Found) -> str:
+    """All that was found as JSON, as a session keeps it."""
+    return json.dumps(asdict(found), indent=2, default=str) + "\n"
+
+
+def read_found(text: str) -> Found:
+    """What `found_text` wrote."""
+    data = json.loads(text)
+    return Found(
+        tuple(_hook(h) for h in data["hooks"]),
+        tuple(Meaning(**_filed(m)) for m in data["meanings"]),
+        tuple(_loop(x) for x in data["loops"]),
+        tuple(data["refused"]),
+        data["executed"],
+        tuple(map(Path, data["files"])),
+    )
+
+
+def _filed(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {**data, "file": Path(data["file"])}
+
+
+def _hook(data: Mapping[str, Any]) -> Hook:
+    return Hook(**{**data, "places": tuple(Place(**_filed(p)) for p in data["places"])})
+
+
+def _loop(data: Mapping[str, Any]) -> Loop:
+    spans = {n: None if data[n] is None else tuple(data[n]) for n in ("first", "end")}
+    return Loop(**{**_filed(data), **spans})

@@ -19,17 +19,19 @@ from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.check import Asked
 from engine.foreign.find import find
 from engine.foreign.launcher import Launcher, read_launcher
+from engine.foreign.overlay import overlaid
 from engine.foreign.package import MANIFEST, manifest_text
 from engine.foreign.places import Found as Places
 from engine.foreign.reference import Reference
 from engine.gates.outcome import Found
-from engine.graft.compare import same_hook
+from engine.graft.compare import Patched as Again
+from engine.graft.compare import same_scores
 from engine.graft.edits import Edit, apply, changed_lines, edited, grouped, hunks_of, patch_text
 from engine.graft.judge import Ran, cases_for, judge_build, judge_bytes, judge_run
 from engine.graft.kernel import ExecutedKernel
-from engine.graft.overlay import originals_read, overlaid
+from engine.graft.originals import originals_read
 from engine.graft.plan import MINUS, hook_of, plan
-from engine.graft.report import lifted_text
+from engine.graft.report import found_text, lifted_text, read_found
 from engine.lift.provenance import Lifted
 from engine.package.export import SCHEMA, with_verdicts
 from engine.service.adaptation import Adaptation, Proposed, pretty_json
@@ -53,7 +55,7 @@ from engine.types import (
     sha256_of,
 )
 
-FOUND, PATCH = "found.txt", "target.patch"
+FOUND, PLACES, PATCH = "found.txt", "found.json", "target.patch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,13 @@ class ExecutedWork(Work):
     @property
     def places(self) -> Places:
         """What probing finds of the source."""
-        if self._found is None:
-            self.bench.progress("probing: executing the kernel with observations in its source")
-            self._found = find(self.package.asked, self.bench.progress)
+        if self._found is None and PLACES in self.state.stage(Stage.LIFTED).artifacts:
+            self._found = read_found(self.text(Stage.LIFTED, PLACES))
+        return self._found or self._probed()
+
+    def _probed(self) -> Places:
+        self.bench.progress("probing: executing the kernel with observations in its source")
+        self._found = find(self.package.asked, self.bench.progress)
         return self._found
 
     def files(self) -> dict[Path, bytes]:
@@ -123,8 +129,10 @@ class ExecutedWork(Work):
         }  # fmt: skip
 
     def lifted_artifacts(self) -> list[Artifact]:
-        text = lifted_text(self.package.title, self.places, self.names())
-        return [Artifact.of(Stage.LIFTED, FOUND, text)]
+        found = self._probed()
+        text = lifted_text(self.package.title, found, self.names())
+        return [Artifact.of(Stage.LIFTED, FOUND, text),
+                Artifact.of(Stage.LIFTED, PLACES, found_text(found))]  # fmt: skip
 
     def weigh_lifted(self, lifted: Lifted | None = None) -> Verdict:
         """G1: executed as PTX the source computes its reference, at the sizes that were run."""
@@ -203,7 +211,7 @@ class ExecutedWork(Work):
                     for h in proposal.hunks
                     if decision.target in (proposal.id, h.id, f"{proposal.id}/{h.id}")
                 }
-            groups = grouped(self.edits_of(proposal))
+            groups = grouped(self.edits_of(proposal), self.files())
             for hunk, group in zip(proposal.hunks, groups, strict=True):
                 made = decisions.get(hunk.id)
                 if made is None or made.kind is DecisionKind.REJECTED:
@@ -320,7 +328,15 @@ class ExecutedWork(Work):
             if not built.ok or not edits:
                 return built
             self.bench.progress("probing the patched source")
-            again = same_hook(self.places, edits, over, folder, self.bench.progress)
+            over = replace(over, reference=self.spec, options=self.options.spec)
+            again = same_scores(
+                self.places.hooks[0],
+                recipe,
+                Again(asked, over, folder, edits),
+                self.bench.child,
+                tools,
+                self.bench.progress,
+            )
         reasons = (kept.reason, built.reason, again.reason)
         return Found(again.ok, "; ".join(reasons) if again.ok else again.reason,
                      {**built.details, **again.details})  # fmt: skip
