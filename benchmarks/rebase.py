@@ -35,7 +35,6 @@ from engine.cuir.printer import print_module  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
 from engine.lift import lift  # noqa: E402
 from engine.lift.package import with_source  # noqa: E402
-from engine.lower.relift import verify_relift  # noqa: E402
 from engine.service.adaptation import Adaptation, pretty_json, start  # noqa: E402
 from engine.service.bench import Bench, find_kernel, find_spec  # noqa: E402
 from engine.service.content import BINDING, RECIPE, TARGET  # noqa: E402
@@ -48,6 +47,7 @@ from engine.types import Artifact, Origin, Stage, Verdict, sha256_of  # noqa: E4
 from sessions.events import ArtifactSet, ProposalMade, TranscriptAdded  # noqa: E402
 from sessions.store import Store  # noqa: E402
 from tests.engine.lift.formatting import renamed, without_comments  # noqa: E402
+from tests.engine.lower.relift import verify_relift  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "rebase.json"
 KERNELS = ("flash_fwd_sm80", "flash_fwd_sm90")

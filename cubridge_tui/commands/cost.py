@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.cost.card import card, card_of_arch, cards
     from engine.cost.plan import constants
     from engine.cost.report import lines
+    from engine.cuir.arch import arch_name
     from engine.errors import InputError, StoreError
     from engine.gpu.worker.shapes import cases_of, label
     from engine.resources import list_kernels
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     width = constants(module).get("D", 128)
     plan = {"lengths": args.lengths or [2048, 8192], "shapes": args.shapes}
     cases = cases_of(plan, int(width))
-    arch = args.arch or service.arch_of(module)
+    arch = args.arch or arch_name(module)
     named = card(args.card) if args.card else card_of_arch(arch)
     if named is None:
         raise InputError(

@@ -9,11 +9,11 @@ from cubridge_tui.model.links import lifted_name
 from cubridge_tui.model.review import head_of
 from cubridge_tui.model.rows import Key, Row, RowKind
 from engine.cuir.nodes import Opaque, Path
+from engine.cuir.rewrite import get
 from engine.service.kinds import ABOUT_MEANINGS
 from engine.service.meanings import step_of
 from engine.service.work import Work
 from engine.transfer.llm.lifting import Step
-from engine.transfer.rewrite import get
 from engine.types import Decision, DecisionKind, Hunk, Proposal
 from sessions.state import SessionState
 

@@ -34,10 +34,6 @@ class Kernel:
     def symbol(self) -> str:
         return self.use.symbol
 
-    @property
-    def spills(self) -> bool:
-        return self.use.spill_store_bytes > 0 or self.use.spill_load_bytes > 0
-
     def to_json(self) -> dict[str, Any]:
         return {
             "name": self.name,

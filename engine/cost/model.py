@@ -17,8 +17,8 @@ from typing import Any
 
 from engine.cost.card import Card
 from engine.cost.launched import DRAM, LaunchCost, Launched
-from engine.cost.plan import arch_of, launches
-from engine.cuir.arch import arch
+from engine.cost.plan import launches
+from engine.cuir.arch import arch, arch_of
 from engine.cuir.nodes import Module, Name
 from engine.errors import CuBridgeError, InputError
 

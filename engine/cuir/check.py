@@ -7,8 +7,7 @@ on the arguments are taken, and what they leave is joined; loops are followed un
 
 from __future__ import annotations
 
-from engine.cuir.arch import WARPGROUP_THREADS, Arch
-from engine.cuir.arch import arch as arch_facts
+from engine.cuir.arch import WARPGROUP_THREADS, arch_of
 from engine.cuir.calls import is_launch
 from engine.cuir.elected import WORDS, misuses
 from engine.cuir.facts import Facts
@@ -32,7 +31,6 @@ from engine.cuir.nodes import (
     Path,
     Return,
     Stmt,
-    Str,
     Tuple,
     next_of,
     walk_block,
@@ -67,7 +65,7 @@ def check(module: Module) -> tuple[Finding, ...]:
 class _Checker:
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.arch = _arch(module)
+        self.arch = arch_of(module)
         self.facts = Facts(module)
         self.findings: dict[tuple[str, Path], Finding] = {}
         self.spec: Scope = {name: _constant(value) for name, value in module.spec}
@@ -344,14 +342,6 @@ def _constant(value: Expr) -> Type:
             kind = "bool" if isinstance(number, bool) else "i32"
             return Scalar("f32" if isinstance(number, float) else kind, number)
     return Unknown()
-
-
-def _arch(module: Module) -> Arch:
-    for key, value in module.spec:
-        match value:
-            case Str(name) | Name(name) if key == "arch":
-                return arch_facts(name)
-    raise InputError("the module names no arch", fix="specialisation(arch='sm_80', ...)")
 
 
 def _paths(module: Module) -> list[Path]:

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
-from engine.cuir.arch import Arch, arch
-from engine.cuir.calls import built, launched
 from engine.cuir.nodes import (
     Assign,
     Call,
-    Expr,
     For,
     Function,
     If,
     Index,
-    Module,
-    Name,
-    Num,
     Return,
     Stmt,
     next_of,
-    rebuild,
 )
 from engine.cuir.ops.traits import FIELD_VIEWS
 from engine.cuir.scalar import CONSTANTS, Compiler, Env, Fn
-from engine.errors import CuBridgeError, CuirError
+from engine.errors import CuirError
 
 MAX_STEPS = 100_000  # of a schedule function's loop: what goes on longer is not drawn
 
@@ -127,60 +119,3 @@ class DeviceScalars(Compiler):
 
                 return loop
         raise CuirError(f"a {type(stmt).__name__.lower()} in a device function is not drawn")
-
-
-def constants_of(module: Module) -> dict[str, Any]:
-    """The launcher's compile-time numbers (BM, BN, STAGES, ...) under the module's arch."""
-    values: dict[str, Any] = {}
-    types: dict[str, str] = {}
-    facts: Arch | None = None
-    for name, value in module.spec:
-        match value:
-            case Num(number):
-                values[name] = number
-            case Name(kind):
-                types[name] = kind
-        if name == "arch":
-            facts = arch(str(getattr(value, "value", "")))
-
-    def known(node: Expr) -> Expr:
-        number = built(node, facts, types) if facts is not None else None
-        return rebuild(node, known) if number is None else Num(number)
-
-    scalars = DeviceScalars({}, {})
-    for function in module.functions:
-        if function.kind != "host":
-            continue
-        for stmt in function.body:
-            match stmt:
-                case Assign(target, value):
-                    try:
-                        values[target] = scalars.compile(known(value))(dict(values))
-                    except (CuBridgeError, KeyError, TypeError, ZeroDivisionError):
-                        values.pop(target, None)  # known at run time only
-                case Return(given) if (found := launched(given)) is not None:
-                    _bind(module, found.name, found.consts, values)
-    return values
-
-
-@lru_cache(maxsize=8)
-def head_sizes(module: Module) -> tuple[int, int] | None:
-    """The columns of q and k, and those of v and o: the launcher's `DV` where it has one, else as
-    many. None where the module is of no known head size."""
-    columns = dict(module.spec).get("D")
-    if not isinstance(columns, Num) or not isinstance(columns.value, int):
-        return None
-    values = constants_of(module).get("DV")
-    return columns.value, values if isinstance(values, int) else columns.value
-
-
-def _bind(module: Module, kernel: str, given: tuple[Expr, ...], values: dict[str, Any]) -> None:
-    """The kernel's own names for the template arguments that it is launched with."""
-    found: dict[str, Any] = {}
-    for name, value in zip(module.function(kernel).consts, given, strict=False):
-        match value:
-            case Name(id) if id in values:
-                found[name] = values[id]
-            case Num(number):
-                found[name] = number
-    values |= found

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.cuir.edits import FIELDS, SPEC, Diff, Edit, EditKind, index_of
-from engine.cuir.matching import Pairs, increasing, match_modules, shell, signature, with_blocks
-from engine.cuir.nodes import Function, Module, Path, Stmt, blocks, walk
+from engine.cuir.matching import Pairs, increasing, match_modules, shell, signature
+from engine.cuir.nodes import Function, Module, Path, Stmt, blocks, walk, with_blocks
 
 
 def diff(old: Module, new: Module, same: Mapping[Path, Path] | None = None) -> Diff:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-from engine.cuir.facts import own_expressions
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -23,6 +22,7 @@ from engine.cuir.nodes import (
     Name,
     Path,
     Stmt,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
@@ -65,7 +65,7 @@ def misuses(function: Function) -> Iterator[Path]:
     """The statements that make something else of `elect()`."""
     flags = flags_of(function)
     for path, stmt in walk_block(function.body, (function.name,)):
-        asks = any(_asks(e, flags) for e in own_expressions(stmt))
+        asks = any(_asks(e, flags) for e in stmt_exprs(stmt))
         if asks and not _is_use(stmt, flags):
             yield path
 

@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from engine.cuir.nodes import (
     Assign,
     Call,
-    Do,
     Expr,
     For,
     Function,
-    If,
     Index,
     Module,
     Name,
     Opaque,
-    Return,
     Stmt,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
@@ -42,24 +40,8 @@ def statements(function: Function) -> Iterator[Stmt]:
 def expressions(function: Function) -> Iterator[Expr]:
     """Every expression of the function and everything below it."""
     for stmt in statements(function):
-        for expr in own_expressions(stmt):
+        for expr in stmt_exprs(stmt):
             yield from walk_expr(expr)
-
-
-def own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions of a statement itself, not of the statements inside it."""
-    match stmt:
-        case Assign(_, value):
-            return (value,)
-        case Do(call):
-            return (call,)
-        case For(_, start, stop, step, _):
-            return (start, stop, step)
-        case If(cond, _, _):
-            return (cond,)
-        case Return(value) if value is not None:
-            return (value,)
-    return ()
 
 
 def own_names(function: Function) -> set[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from engine.cuir.diff import diff
 from engine.cuir.edits import Diff
 from engine.cuir.nodes import Module, Path, walk
 
@@ -44,13 +43,6 @@ def same_ids(old_ids: Mapping[Path, str], new_ids: Mapping[Path, str]) -> dict[P
     """Old path -> new path of what bears the same id in both; an id met twice proves nothing."""
     old_at, new_at = _unique(old_ids), _unique(new_ids)
     return {old_at[name]: new_at[name] for name in old_at if name in new_at}
-
-
-def diff_with_ids(
-    old: Module, old_ids: Mapping[Path, str], new: Module, new_ids: Mapping[Path, str]
-) -> Diff:
-    """The diff of a text that came back with its ids (from a model, or from an editor)."""
-    return diff(old, new, same_ids(old_ids, new_ids))
 
 
 def _unique(ids: Mapping[Path, str]) -> dict[str, Path]:

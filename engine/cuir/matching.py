@@ -49,12 +49,6 @@ def shell(stmt: Stmt) -> Stmt:
     return stmt
 
 
-def with_blocks(stmt: Stmt, inner: Mapping[str, tuple[Stmt, ...]]) -> Stmt:
-    """The statement with its blocks replaced by those of `inner`, by name."""
-    named: dict[str, Any] = {name: inner[name] for name, _ in blocks(stmt) if name in inner}
-    return replace(stmt, **named) if named else stmt
-
-
 def signature(function: Function) -> Function:
     """The function without its body."""
     return replace(function, body=())

@@ -2,21 +2,22 @@
 
 Statements are paired as in a diff, and are the same where only lambda parameters are called
 otherwise. Between statements that all three have in the same order, one
-side's text is taken where the other side left the old one; a statement's own text is merged in the
-same way, and its blocks in turn. Where both sides changed the same, `mine` is taken and its
-statements are told as conflicts.
+side's text is taken where the other side left the old one, and where one side took statements away
+that the other put new ones among, both are done; a statement's own text is merged in the same way,
+and its blocks in turn. Where both sides changed the same, `mine` is taken and its statements are
+told as conflicts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from engine.cuir.canonical import canonical_stmt
 from engine.cuir.edits import FIELDS
-from engine.cuir.matching import increasing, match_modules, shell, signature, with_blocks
-from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks, walk_block
+from engine.cuir.matching import Pairs, increasing, match_modules, shell, signature
+from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks, walk_block, with_blocks
 
 Named = TypeVar("Named", Field, Function)
 T = TypeVar("T")
@@ -32,18 +33,22 @@ class Merged:
     conflicts: frozenset[Path]
 
 
-def merge(old: Module, theirs: Module, mine: Module) -> Merged:
-    """`theirs` with the changes that `mine` made to `old`; the specialisation is theirs."""
-    made = _Merge(old, theirs, mine)
+def merge(old: Module, theirs: Module, mine: Module, pairs: Pairs | None = None) -> Merged:
+    """`theirs` with the changes that `mine` made to `old`; the specialisation is theirs.
+
+    `pairs` says which statement of `old` is which of `theirs` where that is known; else the two are
+    matched as in a diff.
+    """
+    made = _Merge(old, theirs, mine, match_modules(old, theirs) if pairs is None else pairs)
     fields = made.fields()
     functions = made.functions()
     return Merged(Module(theirs.spec, fields, functions), frozenset(made.conflicts))
 
 
 class _Merge:
-    def __init__(self, old: Module, theirs: Module, mine: Module) -> None:
+    def __init__(self, old: Module, theirs: Module, mine: Module, to_theirs: Pairs) -> None:
         self.old, self.theirs, self.mine = old, theirs, mine
-        self.to_theirs, self.to_mine = match_modules(old, theirs), match_modules(old, mine)
+        self.to_theirs, self.to_mine = to_theirs, match_modules(old, mine)
         self.conflicts: set[Path] = set()
 
     def pick(self, old: T, theirs: T, mine: T, path: Path) -> T:
@@ -134,6 +139,13 @@ class _Merge:
             return theirs
         if there in (was, here):
             return mine
+        for fewer, more, body in ((here, there, theirs), (there, here, mine)):
+            # One side took statements away, the other put new ones among them: none is touched by
+            # both.
+            left, all_there = _places(fewer, was), _places(was, more)
+            if left is not None and all_there is not None:
+                gone = {place for at_old, place in enumerate(all_there) if at_old not in left}
+                return tuple(stmt for place, stmt in enumerate(body) if place not in gone)
         self.conflicts |= set(_inside(mine, at, start))
         return mine
 
@@ -150,6 +162,17 @@ class _Merge:
             assert isinstance(j, int) and isinstance(k, int)
             places.append((i, j, k))
         return increasing(places)
+
+
+def _places(fewer: Sequence[object], more: Sequence[object]) -> list[int] | None:
+    """Where the items of `fewer` stand in `more`, in their order; None where one is not there."""
+    out: list[int] = []
+    for item in fewer:
+        try:
+            out.append(more.index(item, out[-1] + 1 if out else 0))
+        except ValueError:
+            return None
+    return out
 
 
 def _same(node: object) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine.cuir.facts import Facts, own_expressions
+from engine.cuir.facts import Facts
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -14,6 +14,7 @@ from engine.cuir.nodes import (
     Path,
     Return,
     Stmt,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
@@ -33,7 +34,7 @@ def why_not_nested(call: Call, facts: Facts) -> str:
 def nested(function: Function, facts: Facts) -> Iterator[tuple[Path, str]]:
     """The statements that hold such a call in an expression, and what is wrong with it."""
     for path, stmt in walk_block(function.body, (function.name,)):
-        for expr in own_expressions(stmt):
+        for expr in stmt_exprs(stmt):
             for call in walk_expr(expr):
                 if isinstance(call, Call) and not (call is expr and _may_head(stmt, call)):
                     message = why_not_nested(call, facts)

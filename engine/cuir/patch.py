@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from engine.cuir.edits import FIELDS, SPEC, Diff, Edit, EditHunk, EditKind, Node, head_of, index_of
-from engine.cuir.matching import with_blocks
-from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks, walk
+from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks, walk, with_blocks
 
 
 def apply(difference: Diff, old: Module, only: Iterable[EditHunk] | None = None) -> Module:

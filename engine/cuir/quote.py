@@ -28,7 +28,6 @@ from engine.cuir.nodes import (
     Do,
     Expr,
     For,
-    If,
     Index,
     Lambda,
     Name,
@@ -37,7 +36,11 @@ from engine.cuir.nodes import (
     Stmt,
     Tuple,
     Unary,
+    blocks,
+    map_stmt_exprs,
+    map_target,
     rebuild,
+    with_blocks,
 )
 from engine.cuir.ops import OPS
 from engine.cuir.parser import Parser
@@ -191,24 +194,12 @@ class _Filled:
     def block(self, body: Block) -> Block:
         out: list[Stmt] = []
         for one in body:
-            match one:
-                case Do(Call(fn)) if fn.startswith("*"):
-                    out += _statements(self.holes[fn[1:]])
-                case Do(made):
-                    filled = self.expr(made)
-                    assert isinstance(filled, Call)
-                    out.append(Do(filled))
-                case Assign(target, value):
-                    out.append(Assign(self.name(target), self.expr(value)))
-                case For(var, start, stop, step, inner):
-                    first, end, by = map(self.expr, (start, stop, step))
-                    out.append(For(self.name(var), first, end, by, self.block(inner)))
-                case If(cond, then, other):
-                    out.append(If(self.expr(cond), self.block(then), self.block(other)))
-                case Return(value):
-                    out.append(Return(None if value is None else self.expr(value)))
-                case _:
-                    out.append(one)
+            if isinstance(one, Do) and one.call.fn.startswith("*"):
+                out += _statements(self.holes[one.call.fn[1:]])
+                continue
+            inner = {branch: self.block(stmts) for branch, stmts in blocks(one)}
+            filled = map_stmt_exprs(with_blocks(one, inner), self.expr)
+            out.append(map_target(filled, self.name))
         return tuple(out)
 
     def expr(self, node: Expr) -> Expr:

@@ -12,29 +12,30 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.cuir.canonical import ARGS
-from engine.cuir.facts import own_expressions, own_names, statements
-from engine.cuir.matching import match_modules, with_blocks
+from engine.cuir.facts import own_names, statements
+from engine.cuir.matching import match_modules
 from engine.cuir.nodes import (
     Assign,
     Call,
-    Do,
     Expr,
     For,
     Function,
-    If,
     Lambda,
     Module,
     Name,
     Opaque,
     Param,
-    Return,
     Stmt,
     blocks,
     children,
     free_names,
+    map_stmt_exprs,
+    map_target,
     rebuild,
+    stmt_exprs,
     walk,
     walk_expr,
+    with_blocks,
 )  # fmt: skip
 
 BLANK = "%"  # stands in no parsed name
@@ -126,7 +127,7 @@ def _votes(a: Any, b: Any) -> Iterator[tuple[str, str]]:
         case For(x), For(y):
             yield x, y
     if isinstance(a, Stmt):
-        mine, theirs = own_expressions(a), own_expressions(b)
+        mine, theirs = stmt_exprs(a), stmt_exprs(b)
     else:
         mine, theirs = children(a), children(b)
     if len(mine) == len(theirs):
@@ -164,7 +165,7 @@ def _caught(function: Function) -> set[tuple[str, str]]:
 def _all_exprs(function: Function) -> list[Expr]:
     found = [value for _, value in function.options]
     for stmt in statements(function):
-        found += own_expressions(stmt)
+        found += stmt_exprs(stmt)
     return found
 
 
@@ -186,25 +187,9 @@ def _renamed(
                 return replace(node, fn=functions[fn])
         return node
 
-    def call(node: Call) -> Call:
-        made = expr(node)
-        assert isinstance(made, Call)
-        return made
-
     def stmt(node: Stmt) -> Stmt:
         node = with_blocks(node, {branch: block(inner) for branch, inner in blocks(node)})
-        match node:
-            case Assign(target, value):
-                return Assign(names.get(target, target), expr(value))
-            case Do(done):
-                return Do(call(done))
-            case For(var, start, stop, step):
-                return For(names.get(var, var), expr(start), expr(stop), expr(step), node.body)
-            case If(cond):
-                return replace(node, cond=expr(cond))
-            case Return(value) if value is not None:
-                return Return(expr(value))
-        return node
+        return map_target(map_stmt_exprs(node, expr), lambda name: names.get(name, name))
 
     def block(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return tuple(map(stmt, body))

@@ -87,10 +87,20 @@ def _parser() -> Parser:
 
 
 def names_in(source: bytes) -> Iterator[tuple[str, frozenset[str]]]:
-    """Each function that a file defines, and the names that it spells."""
-    for function in functions_of(_parser().parse(source).root_node):
-        spelled = (text(n) for n in descend(function) if n.type.endswith("identifier"))
-        yield plain(name_of(function)), frozenset(spelled)
+    """Each function that a file defines, and the names that it spells; those that are spelled
+    outside of all functions under no name."""
+    root = _parser().parse(source).root_node
+    yield "", frozenset(_names(root, True))
+    for function in functions_of(root):
+        yield plain(name_of(function)), frozenset(_names(function, False))
+
+
+def _names(node: Node, outside: bool) -> Iterator[str]:
+    if node.type.endswith("identifier"):
+        yield text(node)
+    for child in node.named_children:
+        if not (outside and child.type == "function_definition"):
+            yield from _names(child, outside)
 
 
 def plain(name: str) -> str:
@@ -107,6 +117,8 @@ def boundaries(file: Path, source: bytes, reached: Container[str]) -> Iterator[B
         head = source[function.start_byte : body.start_byte if body else function.end_byte]
         if body is None or b"constexpr" in head.split(b"(")[0]:
             continue
+        if any(n.type == "kernel_call_syntax" for n in descend(body)):
+            continue  # a function of the host
         declarator = declarator_of(function)
         listed = declarator.child_by_field_name("parameters") if declarator else None
         scope = list(_parameters(listed, b"__global__" in head))

@@ -10,6 +10,7 @@ from engine.build.process import run
 from engine.build.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
 from engine.foreign.launcher import Launcher
+from engine.ptx.observe import uncovered
 from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Module
 
@@ -122,7 +123,7 @@ def compile_kernel(
         output = done.output or f"nvcc ended with {done.returncode}"
         raise DoesNotCompile(_reason(output, source), output)
     ptx = next(kept.glob("driver*.ptx"))
-    return Compiled(parse_module(ptx.read_text(encoding="utf-8"), "PTX"), program)
+    return Compiled(parse_module(uncovered(ptx.read_text(encoding="utf-8")), "PTX"), program)
 
 
 def _reason(output: str, source: Path) -> str:

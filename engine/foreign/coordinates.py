@@ -96,7 +96,7 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
     if {"i", "j"} - set(texts) or (why and "bh" not in texts):
         return "; ".join(why.values())
     variable = next(v for v in at.mentioned if v.name == expression)
-    element = _element(variable, seen[0].held.words, seen[0].track.bits.shape[1])
+    element = _element(variable, seen[0].held.words, max(seen[0].track.words) + 1)
     place = Place(
         at.file, at.after, at.line, at.function, expression, len(seen[0].held.words), element,
         texts, _sizes(seen), _to_score(seen), at.indent,

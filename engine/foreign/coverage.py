@@ -15,6 +15,8 @@ from engine.foreign.tracks import Track
 Array = np.ndarray[Any, Any]
 _MOST_TOGETHER = 3  # places of one hook
 _MOST_CLASSES = 12
+_MOST_PLACES = 16
+_OF_A_CLASS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def held(look: int, track: Track, codes: Codes, factors: Sequence[float]) -> Hel
         good = (pairs >= 0).any(0) & ~other.any(0)
         if not good.any():
             continue
-        words = tuple(int(w) for w in np.flatnonzero(good))
+        words = tuple(track.words[int(w)] for w in np.flatnonzero(good))
         mine = pairs[:, good]
         there = mine >= 0
         who = np.broadcast_to(track.threads[:, None], mine.shape)[there]
@@ -66,6 +68,18 @@ def held(look: int, track: Track, codes: Codes, factors: Sequence[float]) -> Hel
             continue
         return Held(look, factor, words, mine, counts > 0, int(replicas[0]))
     return reason
+
+
+def worth(found: Sequence[Held], scale: float) -> list[Held]:
+    """What is worth a closer look: of those that hold the same scores the first in the source, and
+    the one after it; scaled ones first, and those with most scores."""
+    classes: dict[tuple[float, bytes], list[Held]] = {}
+    for h in found:
+        classes.setdefault((h.factor, h.covered.tobytes()), []).append(h)
+    ranked = sorted(
+        classes.values(), key=lambda c: (c[0].factor != scale, -int(c[0].covered.sum()))
+    )
+    return [h for c in ranked for h in c[:_OF_A_CLASS]][:_MOST_PLACES]
 
 
 def covers(found: Sequence[Held], needed: Array) -> Iterator[tuple[Held, ...]]:

@@ -25,7 +25,7 @@ from engine.foreign.boundaries import boundaries, names_in
 from engine.foreign.check import Asked
 from engine.foreign.codes import Codes
 from engine.foreign.coordinates import Seen, explain
-from engine.foreign.coverage import Held, covers, factors, held
+from engine.foreign.coverage import Held, covers, factors, held, worth
 from engine.foreign.instead import judge
 from engine.foreign.launcher import read_launcher
 from engine.foreign.observed import Look, Observed, compile_observed
@@ -84,10 +84,7 @@ class _Search:
     refused: list[str] = field(default_factory=list)
 
     def found(self) -> Found:
-        stages = list(self.stages())
-        if not stages:
-            return Found((), (), (), ("the source defines no function that the launcher reaches",))
-        for looks, files in stages:
+        for looks, files in self.stages():
             self.refused.clear()
             first = self.observe(looks)
             near = self.near(first)
@@ -98,36 +95,43 @@ class _Search:
                 return Found(
                     tuple(hooks), (), tuple(loops), tuple(self.refused), near.executed, files
                 )
-        return Found((), (), (), tuple(self.refused))
+        nothing = "the source defines no function that the launcher reaches"
+        return Found((), (), (), tuple(self.refused) or (nothing,))
 
     def stages(self) -> Iterator[tuple[list[Look], tuple[Path, ...]]]:
         """What is looked at: the source's own folder, then one include folder more each time."""
         files = reached(self.bench.asked)
-        texts = {file: file.read_bytes() for file in files}
+        order = list(dict.fromkeys(files.values()))
+        texts: dict[Path, bytes] = {}
+        before = 0
+        for count in range(1, len(order) + 1):
+            taken = tuple(f for f, root in files.items() if root in order[:count])
+            texts |= {f: f.read_bytes() for f in taken if f not in texts}
+            functions = self.reached(texts)
+            looks = [Look(b, v.name) for f in taken for b in boundaries(f, texts[f], functions)
+                     for v in b.mentioned]  # fmt: skip
+            if len(looks) > MOST_LOOKS:
+                return
+            if len(looks) > before:
+                yield looks, taken
+            before = len(looks)
+
+    def reached(self, texts: dict[Path, bytes]) -> set[str]:
+        """The names of functions that the launcher reaches, itself left out: those that a function
+        spells which is reached, or that stand outside of functions."""
         spelled: dict[str, set[str]] = {}
         for text in texts.values():
             for name, names in names_in(text):
                 spelled.setdefault(name, set()).update(names)
-        functions = {self.bench.entry.name}
+        launcher = self.bench.entry.name
+        functions = {launcher, "", *(name for name in spelled if name.startswith("operator"))}
         todo = list(functions)
         while todo:
             for name in spelled.get(todo.pop(), ()):
                 if name in spelled and name not in functions:
                     functions.add(name)
                     todo.append(name)
-        functions |= {name for name in spelled if name.startswith("operator")}
-        functions -= {self.bench.entry.name}
-        order = list(dict.fromkeys(files.values()))
-        before = -1
-        for count in range(1, len(order) + 1):
-            taken = tuple(f for f, root in files.items() if root in order[:count])
-            looks = [Look(b, v.name) for f in taken for b in boundaries(f, texts[f], functions)
-                     for v in b.mentioned]  # fmt: skip
-            if len(looks) > MOST_LOOKS:
-                return
-            if len(looks) > before and looks:
-                yield looks, taken
-            before = len(looks)
+        return functions - {launcher}
 
     def observe(self, looks: Sequence[Look]) -> Observed:
         name = self.bench.asked.source.name
@@ -160,20 +164,9 @@ class _Search:
                     self.refused.append(
                         f"{look.at.file.name}:{look.at.line}: {look.expression}: {one}"
                     )
-            sets = list(covers(all_held, needed.reshape(-1)))
-            if sets:
-                # Scaled scores first: an edit is of those.
-                sets.sort(key=lambda s: (len(s), s[0].factor != scale))
+            if all_held:
                 self.refused.clear()
-                return _Near(sizes, others, sets, executed, needed)
-            for one in all_held:
-                look = first.looks[one.look]
-                if look is not None:
-                    lacking = int((needed.reshape(-1) & ~one.covered).sum())
-                    self.refused.append(
-                        f"{look.at.file.name}:{look.at.line}: {look.expression} lacks {lacking} of "
-                        f"{int(needed.sum())} scores that the output depends on"
-                    )
+                return _Near(sizes, others, worth(all_held, scale), executed, needed)
         self.refused.append(
             why
             or "no variable holds scores q . k of single pairs: the kernel computes none, or "
@@ -191,39 +184,52 @@ class _Search:
 
     def seen(self, observed: Observed, sizes: Sizes) -> _Run:
         self.said(f"probing at {_words(sizes)}")
-        found, _ = self.codes(observed, sizes)
-        return _Run(sizes, found, dict(self.grids))
+        found, executed = self.codes(observed, sizes)
+        return _Run(sizes, found, dict(self.grids), frozenset(executed))
 
-    def second(self, observed: Observed, others: Sequence[Sizes]) -> _Run:
-        """The run at the first of these sizes that the kernel takes."""
-        why: InputError | None = None
+    def second(self, observed: Observed, others: Sequence[Sizes], kernels: frozenset[str]) -> _Run:
+        """The run at the first of these sizes that the kernel takes, with the same kernels."""
+        why = InputError("other sizes launch other kernels")
         for sizes in others:
             try:
-                return self.seen(observed, sizes)
+                run = self.seen(observed, sizes)
             except InputError as error:
-                why = why or error
-        assert why is not None
+                why = error
+            else:
+                if run.kernels == kernels:
+                    return run
         raise why
 
     grids: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
 
     def hooks(self, first: Observed, near: _Near) -> tuple[list[Hook], list[Loop]]:
         """The hooks among the sets: observed again, explained and tried."""
-        sets = near.sets[:MOST_HOOKS]
         looks: list[Look] = []
-        starts: dict[int, int] = {}
-        for number in sorted({h.look for some in sets for h in some}):
-            look = first.looks[number]
+        starts: list[int] = []
+        for one in near.held:
+            look = first.looks[one.look]
             assert look is not None
-            starts[number] = len(looks)
+            starts.append(len(looks))
             looks.append(Look(look.at, look.expression, "change"))
             looks += [Look(look.at, e, "number") for e in look.at.scope]
         again = self.observe(looks)
-        runs = [self.seen(again, near.sizes), self.second(again, near.others)]
+        first_run = self.seen(again, near.sizes)
+        runs = [first_run, self.second(again, near.others, first_run.kernels)]
+        scale = self.bench.scale(near.sizes)
+        codes = Codes(near.sizes)
+        whole = [
+            held(number, runs[0].tracks[number], codes, (one.factor,))
+            for number, one in zip(starts, near.held, strict=True)
+            if number in runs[0].tracks
+        ]
+        sets = list(covers([h for h in whole if isinstance(h, Held)], near.keep.reshape(-1)))
+        sets.sort(key=lambda s: (len(s), s[0].factor != scale))
+        if not sets:
+            self.refused += self.lacking(again, whole, near.keep)
         hooks: list[Hook] = []
         loops: dict[tuple[Path, int, str], Loop] = {}
-        for some in sets:
-            made = self.hook(again, runs, [(h, starts[h.look]) for h in some], near.keep)
+        for some in sets[:MOST_HOOKS]:
+            made = self.hook(again, runs, some, near.keep)
             if isinstance(made, str):
                 self.refused.append(made)
             else:
@@ -233,15 +239,27 @@ class _Search:
                     break
         return hooks, list(loops.values())
 
+    def lacking(self, again: Observed, whole: Sequence[Held | str], keep: Array) -> Iterator[str]:
+        """What places that hold scores lack, so that no set of them is a hook."""
+        for one in whole:
+            look = again.looks[one.look] if isinstance(one, Held) else None
+            if isinstance(one, Held) and look is not None:
+                lacking = int((keep.reshape(-1) & ~one.covered).sum())
+                yield (
+                    f"{look.at.file.name}:{look.at.line}: {look.expression} lacks {lacking} of "
+                    f"{int(keep.sum())} scores that the output depends on"
+                )
+
     def hook(
-        self, again: Observed, runs: list[_Run], some: list[tuple[Held, int]], keep: Array
+        self, again: Observed, runs: list[_Run], some: tuple[Held, ...], keep: Array
     ) -> tuple[Hook, list[Loop]] | str:
         """One set: its places with their coordinates; else why it is none."""
         places: list[Place] = []
         loops: list[Loop] = []
         parts: list[tuple[int, Held, Track]] = []
         at = ""
-        for one, number in some:
+        for one in some:
+            number = one.look
             look = again.looks[number]
             if look is None:
                 return f"{at}a place cannot be written"
@@ -274,7 +292,7 @@ class _Search:
         wrong = judge(self.bench, again.compiled, runs[0].sizes, parts, keep)
         if wrong:
             return at + wrong
-        held_ = some[0][0]
+        held_ = some[0]
         scale = self.bench.scale(runs[0].sizes)
         name = factors(scale).get(held_.factor, f"{held_.factor:.6g}")
         evidence = (
@@ -289,20 +307,21 @@ class _Search:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What observations saw at some sizes, and the grid and block of each launch."""
+    """What observations saw at some sizes; the grid and block of each launch, and the kernels."""
 
     sizes: Sizes
     tracks: dict[int, Track]
     grids: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
+    kernels: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """Sets of places that hold the scores that are needed."""
+    """Places that hold scores, and what is needed of them."""
 
     sizes: Sizes
     others: list[Sizes]
-    sets: list[tuple[Held, ...]]
+    held: list[Held]
     executed: dict[str, int]
     keep: Array  # [B, Hq, Nq, Nk]
 

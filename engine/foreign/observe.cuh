@@ -1,5 +1,5 @@
 // Included before a source that is observed: writes the words of a variable down with instructions
-// that only engine/ptx/observe.py executes. On the host nothing is done.
+// that only engine/ptx/observe.py executes; ptxas reads comments. On the host nothing is done.
 #pragma once
 #ifdef __CUDACC__
 #include <cstddef>
@@ -26,10 +26,10 @@ __device__ __forceinline__ void word(char* at) {
   unsigned bits = 0;
   __builtin_memcpy(&bits, at + Word * 4, size);
   if constexpr (Change) {
-    asm volatile("observe.rw.b32 %0, %1, %2, %3;" : "+r"(bits) : "n"(Place), "n"(int(Word)), "n"(Kind));
+    asm volatile("//@ observe.rw.b32 %0, %1, %2, %3;\n\t" : "+r"(bits) : "n"(Place), "n"(int(Word)), "n"(Kind));
     __builtin_memcpy(at + Word * 4, &bits, size);
   } else {
-    asm volatile("observe.b32 %0, %1, %2, %3;" ::"r"(bits), "n"(Place), "n"(int(Word)), "n"(Kind));
+    asm volatile("//@ observe.b32 %0, %1, %2, %3;\n\t" ::"r"(bits), "n"(Place), "n"(int(Word)), "n"(Kind));
   }
 #endif
 }
@@ -39,10 +39,19 @@ __device__ __forceinline__ void words(T& value, std::index_sequence<Word...>) {
   (word<Place, kind<T>(), int(sizeof(T)), Change, Word>((char*)(&value)), ...);
 }
 
+// Of what has many words a few: the first two, one in the middle and the last.
+template <int Place, class T, std::size_t Count>
+__device__ __forceinline__ void some(T& value) {
+  words<Place, false>(value, std::index_sequence<0, 1, Count / 2 + 1, Count - 1>{});
+}
+
 // Numbers, arrays of numbers and class objects of up to a kilobyte.
 template <int Place, class T> __host__ __device__ __forceinline__ void look(const T& value) {
 #ifdef __CUDA_ARCH__
-  if constexpr (sizeof(T) <= 1024 && !std::is_pointer_v<T> && !std::is_empty_v<T>)
+  if constexpr (sizeof(T) > 1024 || std::is_pointer_v<T> || std::is_empty_v<T>) return;
+  else if constexpr (sizeof(T) > 32)
+    some<Place, T, (sizeof(T) + 3) / 4>(const_cast<T&>(value));
+  else
     words<Place, false>(const_cast<T&>(value), std::make_index_sequence<(sizeof(T) + 3) / 4>{});
 #endif
 }

@@ -19,6 +19,8 @@ HELPER = Path(__file__).with_name("observe.cuh")
 _ERROR = re.compile(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
 _WITHIN = re.compile(r"at line (\d+) of (\S+)")
 _TRIES = 12
+# What observations make large stays inline: the machine executes no calls.
+_INLINE = ("-Xcicc", "-inline-threshold=10000000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def compile_observed(
     for _ in range(_TRIES):
         texts, lines = _inserted(left)
         changed = overlaid(asked, texts, folder / "overlay")
-        more = (*(changed.flags.more or ("-std=c++17",)), "-include", str(HELPER))
+        more = (*(changed.flags.more or ("-std=c++17",)), "-include", str(HELPER), *_INLINE)
         flags = replace(changed.flags, more=more)
         try:
             compiled = compile_kernel(changed.source, entry, flags, tools, folder)

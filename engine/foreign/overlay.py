@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.errors import InputError
-from engine.files import SOURCE_LIMIT, read_file
 from engine.foreign.check import Asked
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
@@ -35,7 +34,7 @@ def reached(asked: Asked) -> dict[Path, Path]:
     todo = [source]
     while todo:
         here = todo.pop()
-        for name in _INCLUDE.findall(read_file(here, "make it readable", SOURCE_LIMIT)):
+        for name in _INCLUDE.findall(here.read_bytes()):
             words = name.decode("utf-8", "replace")
             for folder in (here.parent, *roots):
                 there = (folder / words).resolve()

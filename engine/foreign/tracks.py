@@ -22,6 +22,7 @@ class Track:
         threads: [visits], with the launch in the high bits.
         visit: [visits], how often the thread came by before.
         bits: [visits, words]; `known` is false where the two worlds differ.
+        words: which of the variable's words these are.
     """
 
     kind: int
@@ -29,6 +30,7 @@ class Track:
     visit: Array
     bits: Array
     known: Array
+    words: tuple[int, ...]
 
     @property
     def floats(self) -> Array:
@@ -75,9 +77,9 @@ def tracks(observer: Observer) -> dict[int, Track]:
         if any(not np.array_equal(threads, other[0]) for other in joined[1:]):
             continue
         out[place] = Track(
-            columns[0][0][3], threads, counted(threads),
+            next(iter(columns.values()))[0][3], threads, counted(threads),
             np.stack([c[1].astype(np.uint32) for c in joined], axis=1),
-            np.stack([c[2] for c in joined], axis=1),
+            np.stack([c[2] for c in joined], axis=1), tuple(sorted(columns)),
         )  # fmt: skip
     return out
 

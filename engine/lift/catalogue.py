@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from engine.cuir.conversions import NUMBERS
 from engine.cuir.nodes import (
-    Attr,
-    Binary,
-    Bool,
     Call,
-    Compare,
     Expr,
     Index,
-    Lambda,
     Name,
     Num,
-    Select,
-    Slice,
     Str,
     Tuple,
-    Unary,
+    rebuild,
     walk_expr,
 )  # fmt: skip
 from engine.cuir.ops import SPELLINGS
@@ -172,40 +165,20 @@ def fill(template: Expr, holes: Mapping[str, Expr | tuple[Expr, ...]]) -> Expr:
 
     def one(expr: Expr) -> Expr:
         match expr:
-            case Name(id):
-                if id.startswith(ONE):
-                    value = holes[id[len(ONE) :]]
-                    assert not isinstance(value, tuple)
-                    return value
-                return Name(id)
-            case Num(value):
-                return Num(value)
-            case Str(value):
-                return Str(value)
-            case Attr(base, field):
-                return Attr(one(base), field)
+            case Name(id) if id.startswith(ONE):
+                value = holes[id[len(ONE) :]]
+                assert not isinstance(value, tuple)
+                return value
             case Call(fn, args, kwargs, params):
                 named = tuple((key, one(value)) for key, value in kwargs)
                 return Call(fn, many(args), named, many(params))
-            case Slice(start):
-                return Slice(one(start))
             case Index(base, index):
                 return Index(one(base), many(index))
-            case Unary(op, operand):
-                return Unary(op, one(operand))
-            case Binary(op, left, right):
-                return Binary(op, one(left), one(right))
-            case Compare(op, left, right):
-                return Compare(op, one(left), one(right))
-            case Bool(op, left, right):
-                return Bool(op, one(left), one(right))
-            case Select(cond, then, other):
-                return Select(one(cond), one(then), one(other))
-            case Lambda(params, body):
-                return Lambda(params, one(body))
             case Tuple(items):
                 return Tuple(many(items))
-        raise TypeError(f"not a CuIR expression: {expr!r}")
+            case Name() | Num() | Str():
+                return replace(expr)
+        return rebuild(expr, one)
 
     return one(template)
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from tree_sitter import Node as Tree
 
-from engine.lift.constants import TYPE_BYTES, Constant, TypeName
+from engine.cuir.types import DTYPES
+from engine.lift.constants import Constant
 from engine.lift.program import TopLevel
 from engine.lift.source import Source
 from engine.lift.toplevel import FunctionItem, OtherItem, not_liftable
@@ -69,14 +70,14 @@ def bind(
     binding: dict[str, Constant] = {}
     for name, kind in zip(consts, launch.signature.const_kinds, strict=True):
         value = specialisation[name]
-        if kind == "type" and value in TYPE_BYTES:
-            binding[name] = TypeName(value)
+        if kind == "type" and value in DTYPES:
+            binding[name] = value
         elif kind == "bool" and value in ("true", "false"):
             binding[name] = value == "true"
         elif kind in ("i32", "i64") and value.lstrip("-").isdecimal() and len(value) < 12:
             binding[name] = int(value)
         else:
-            wanted = {"type": ", ".join(TYPE_BYTES), "bool": "true or false"}.get(kind, "a number")
+            wanted = {"type": ", ".join(DTYPES), "bool": "true or false"}.get(kind, "a number")
             raise source.fail(
                 launch.tree.start_byte,
                 f"{name}={value} is no value of the template parameter {name}",

@@ -20,7 +20,7 @@ from engine.cuir.nodes import (
 )
 from engine.errors import LiftError, Where
 from engine.lift.catalogue import Catalogue, default_catalogue
-from engine.lift.constants import Constant, Evaluator, Facts, TypeName
+from engine.lift.constants import Constant, Evaluator, Facts
 from engine.lift.declarations import check_static_assert
 from engine.lift.expressions import Translator, Unknown
 from engine.lift.instances import Instances
@@ -87,7 +87,7 @@ class _Lifter:
     ) -> None:
         self.specialisation = dict(specialisation)
         self.arch = arch
-        self.limit = archs.arch(arch).shared_block
+        self.facts = archs.arch(arch)
         self.entry = entry
         text = data
         if data.startswith(BOM):
@@ -121,7 +121,8 @@ class _Lifter:
         launch = find_launch(top, self.root, self.entry)
         binding = bind(self.source, launch, self.specialisation)
         done: dict[str, Function] = {}
-        self.evaluator = Evaluator(Facts(self.limit, ARGS, tuple(f.type for f in top.fields), done))
+        fields = tuple(f.type for f in top.fields)
+        self.evaluator = Evaluator(Facts(self.facts, ARGS, fields, done))
         self.instances = Instances((f.signature for f in top.functions), self.evaluator)
         self.check_compile_time_functions(done)
         self.instances.clear()
@@ -149,7 +150,7 @@ class _Lifter:
         spec = (("arch", Str(self.arch)), *((k, _spec_value(v)) for k, v in binding.items()))
         module = Module(spec, top.fields, functions)
         constants = {
-            f.signature.name: {k: _plain(v) for k, v in known.items()}
+            f.signature.name: dict(known)
             for f in top.functions
             for known in self.instances.known(f.signature.name)[:1]
         }
@@ -246,9 +247,5 @@ class _Lifter:
             check_static_assert(self.source, tree, translator, self.program, self.evaluator, [{}])
 
 
-def _plain(value: Constant) -> int | float | bool | str:
-    return value.name if isinstance(value, TypeName) else value
-
-
 def _spec_value(value: Constant) -> Expr:
-    return Name(value.name) if isinstance(value, TypeName) else Num(value)
+    return Name(value) if isinstance(value, str) else Num(value)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from engine.cuir.ids import assign
-from engine.cuir.nodes import For, If, Module, Opaque, Path, Stmt, blocks, walk, walk_block
+from engine.cuir.nodes import Module, Opaque, Path, Stmt, blocks, walk, walk_block, with_blocks
 from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_stmts
 from engine.errors import InputError
@@ -172,7 +172,7 @@ def released(base: Module, edited: Module) -> Module:
             for branch, inner in blocks(stmt):
                 new = freed(function, inner)
                 if new != inner:
-                    stmt = _with_block(stmt, branch, new)
+                    stmt = with_blocks(stmt, {branch: new})
             if (
                 isinstance(stmt, Opaque)
                 and (function, stmt.text) in texts
@@ -198,22 +198,9 @@ def _filled(module: Module, bodies: Mapping[Path, Block]) -> Module:
             for branch, inner in blocks(stmt):
                 new = fill(inner, (*path, branch))
                 if new is not inner and new != inner:
-                    stmt = _with_block(stmt, branch, new)
+                    stmt = with_blocks(stmt, {branch: new})
             out.append(stmt)
         return tuple(out)
 
     functions = tuple(replace(f, body=fill(f.body, (f.name,))) for f in module.functions)
     return replace(module, functions=functions)
-
-
-def _with_block(stmt: Stmt, branch: str, body: Block) -> Stmt:
-    match stmt:
-        case For():
-            return replace(stmt, body=body)
-        case If(cond, then, other):
-            return If(
-                cond, body if branch == "then" else then, body if branch == "other" else other
-            )
-        case Opaque():
-            return replace(stmt, meaning=body)
-    return stmt

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine.cuir.arch import archs as known_archs
+from engine.cuir.types import DTYPES
 from engine.errors import InputError, Where
 from engine.files import SOURCE_LIMIT, read_file
 from engine.lift.catalogue import default_catalogue
-from engine.lift.constants import TYPE_BYTES
 from engine.lift.headers import bundled_headers, check_own_header
 from engine.lift.tokens import Tokens
 from engine.resources import KERNEL_SOURCE, include_dir, kernel_dir
@@ -292,10 +292,10 @@ class _Manifest:
                 return "true" if value else "false"
             case int():
                 return str(value)
-            case str() if value in TYPE_BYTES:
+            case str() if value in DTYPES:
                 return value
         self.fail(
-            key, f"{value!r} is no value", f"write numbers, true, false or {', '.join(TYPE_BYTES)}"
+            key, f"{value!r} is no value", f"write numbers, true, false or {', '.join(DTYPES)}"
         )
 
     def refusals(self) -> Mapping[str, str]:

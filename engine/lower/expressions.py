@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from engine.cuir.nodes import (
     Assign,
     Attr,
-    Binary,
-    Bool,
     Call,
-    Compare,
     Do,
     Expr,
     For,
@@ -27,8 +24,9 @@ from engine.cuir.nodes import (
     Slice,
     Stmt,
     Tuple,
-    Unary,
     children,
+    rebuild,
+    stmt_exprs,
     walk_expr,
 )
 from engine.errors import LowerError
@@ -178,29 +176,11 @@ def _closes_at(text: str) -> int:
 
 def _same_shape(old: Expr, new: Expr) -> bool:
     """Whether the two differ in their children only."""
-    match old, new:
-        case Attr(_, a), Attr(_, b):
-            return a == b
-        case Call(), Call():
-            names = [k for k, _ in old.kwargs], [k for k, _ in new.kwargs]
-            sizes = (len(old.params), len(old.args)), (len(new.params), len(new.args))
-            return old.fn == new.fn and names[0] == names[1] and sizes[0] == sizes[1]
-        case Slice(), Slice():
-            return True
-        case Index(), Index():
-            slices = [[isinstance(i, Slice) for i in e.index] for e in (old, new)]
-            return slices[0] == slices[1]
-        case (Unary(a), Unary(b)) | (Binary(a), Binary(b)) | (Compare(a), Compare(b)):
-            return a == b
-        case Bool(a), Bool(b):
-            return a == b
-        case Select(), Select():
-            return True
-        case Lambda(a), Lambda(b):
-            return a == b
-        case Tuple(a), Tuple(b):
-            return len(a) == len(b)
-    return False
+
+    def blank(child: Expr) -> Expr:
+        return Slice(Num(0)) if isinstance(child, Slice) else Num(0)
+
+    return rebuild(old, blank) == rebuild(new, blank)
 
 
 def _strengths(expr: Expr, emitter: Emitter) -> list[int]:
@@ -220,15 +200,14 @@ def _strengths(expr: Expr, emitter: Emitter) -> list[int]:
 
 
 def _expressions(stmt: Stmt) -> list[tuple[str, Expr]]:
-    match stmt:
-        case Assign(_, value):
-            return [("value", value)]
-        case Return(value):
-            return [] if value is None else [("value", value)]
-        case Do(call):
-            return [("call", call)]
-        case If(cond):
-            return [("condition", cond)]
-        case For(_, start, stop, step):
-            return [("start", start), ("stop", stop), ("step", step)]
-    return []
+    """A statement's own expressions by their roles in `Lifted.parts`."""
+    return list(zip(_ROLES.get(type(stmt), ()), stmt_exprs(stmt), strict=False))
+
+
+_ROLES: Mapping[type[Stmt], tuple[str, ...]] = {
+    Assign: ("value",),
+    Return: ("value",),
+    Do: ("call",),
+    If: ("condition",),
+    For: ("start", "stop", "step"),
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.cuir.nodes import (
@@ -20,12 +19,13 @@ from engine.cuir.nodes import (
     Stmt,
     blocks,
     rebuild,
+    stmt_exprs,
     walk_expr,
 )
 from engine.cuir.ops.traits import BUILT
 from engine.cuir.printer import print_stmts
 from engine.errors import LowerError
-from engine.lower.kinds import Kinds, header_exprs
+from engine.lower.kinds import Kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class _Forms:
     def block(self, body: tuple[Stmt, ...], at: Path) -> None:
         for position, stmt in enumerate(body):
             path = (*at, position)
-            for expr in header_exprs(stmt):
+            for expr in stmt_exprs(stmt):
                 self.reads(expr, stmt, frozenset())
             if isinstance(stmt, Assign):
                 self.assign(stmt, path)
@@ -132,7 +132,7 @@ def template_names(function: Function, kinds: Kinds) -> set[str]:
         found.update(n.id for n in walk_expr(expr) if isinstance(n, Name))
 
     for stmt in _all(function.body):
-        for expr in header_exprs(stmt):
+        for expr in stmt_exprs(stmt):
             for node in walk_expr(expr):
                 if isinstance(node, Call):
                     for param in node.params:
@@ -177,6 +177,3 @@ def _all(body: tuple[Stmt, ...]) -> list[Stmt]:
         for _, inner in blocks(stmt):
             out += _all(inner)
     return out
-
-
-FormsByPath = Mapping[Path, Form]

@@ -33,6 +33,7 @@ from engine.cuir.nodes import (
     Stmt,
     Unary,
     rebuild,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
@@ -228,22 +229,8 @@ def type_consts(function: Function) -> set[str]:
                 found.add(value.id)
 
     for _, stmt in walk_block(function.body, ()):
-        for expr in header_exprs(stmt):
+        for expr in stmt_exprs(stmt):
             for node in walk_expr(expr):
                 if isinstance(node, Call):
                     look(node)
     return found & set(function.consts)
-
-
-def header_exprs(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions of a statement itself, not of its blocks."""
-    match stmt:
-        case Assign(_, value):
-            return (value,)
-        case For(_, start, stop, step, _):
-            return (start, stop, step)
-        case Return(value):
-            return () if value is None else (value,)
-    cond = getattr(stmt, "cond", None)
-    call = getattr(stmt, "call", None)
-    return tuple(e for e in (cond, call) if e is not None)

@@ -21,7 +21,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.cuir.conversions import INTEGERS, NUMBERS, UNSIGNED
-from engine.cuir.matching import with_blocks
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -43,6 +42,7 @@ from engine.cuir.nodes import (
     Unary,
     blocks,
     rebuild,
+    with_blocks,
 )
 from engine.lower.kinds import Kinds, common, module_kinds
 from engine.lower.signs import Signs

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import z3
 
-from engine.cuir.device_scalars import constants_of
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Attr,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.cuir.device_scalars import head_sizes
+from engine.cuir.host_constants import head_sizes
 from engine.cuir.ids import assign
 from engine.cuir.printer import print_module
 from engine.errors import LowerError, StoreError

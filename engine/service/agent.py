@@ -16,7 +16,8 @@ from engine.service.inputs import check_spec
 from engine.service.llm import attempt_events, proposal_events, task_of
 from engine.service.llm_gates import ModelGates
 from engine.service.llm_sending import manual
-from engine.transfer.llm.loop import Attempt, try_answer
+from engine.transfer.llm.editing import Edit, judge_edit
+from engine.transfer.llm.loop import Attempt, tried
 from engine.transfer.llm.prompt import render
 from engine.types import Gate, Origin, Proposal, Stage
 from sessions.events import ProposalMade
@@ -30,7 +31,7 @@ _ASKED = Message("user", "(an agent's own edit: nothing was sent to a model)")
 class Offered:
     """What an edit came to: `proposal` where it passed G2; else the attempt says why not."""
 
-    attempt: Attempt
+    attempt: Attempt[Edit]
     proposal: Proposal | None
 
 
@@ -94,9 +95,9 @@ def propose_by_agent(work: Adaptation, text: str) -> Offered:
     ending = Ending.COMPLETE if text.strip() else Ending.EMPTY
     if len(text) > MAX_CHARACTERS:
         ending, text = Ending.LENGTH, text[:MAX_CHARACTERS]
-    judge = ModelGates(work, Gate.G2, lambda _: None, nullcontext).judge(recipe)
+    gates = ModelGates(work, Gate.G2, lambda _: None, nullcontext).judge(recipe)
     request = Request(work.actor, (_ASKED,), Parameters())
-    attempt = try_answer(task, request, Reply(ending, text), judge)
+    attempt = tried(request, Reply(ending, text), judge_edit(task, gates), candidate=1)
     proposal = None
     bodies, blobs = attempt_events(name, attempt)
     if attempt.passed:

@@ -13,11 +13,12 @@ from engine.cost.card import Card, card_of_arch
 from engine.cost.model import Prediction, predict
 from engine.cost.plan import constants
 from engine.cost.report import bound_words
+from engine.cuir.arch import arch_name
 from engine.cuir.nodes import Module
 from engine.errors import InputError
 from engine.gpu.worker.cases import Case
 from engine.gpu.worker.shapes import cases_of, label
-from engine.service.cost import arch_of, arguments
+from engine.service.cost import arguments
 from engine.service.costing import Cost, Where
 from engine.service.keep_map import KeepMap
 from engine.spec.recipes.recipe import Recipe
@@ -50,7 +51,7 @@ def setting_of(module: Module, recipe: Recipe | None) -> Setting:
     Raises:
         InputError: the cost model knows no card of the kernel's arch.
     """
-    arch = arch_of(module)
+    arch = arch_name(module)
     card = card_of_arch(arch)
     if card is None:
         raise InputError(f"the cost model has no card of the arch {arch or 'that is not given'}")

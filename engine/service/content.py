@@ -137,9 +137,9 @@ class Content:
         """What a proposal proposes."""
         return parse_module(self.proposed_text(proposal), f"{proposal.id}.cuir")
 
-    def decisions(self, proposal: Proposal) -> dict[str, Decision]:
-        """What stands decided of a proposal's hunks, by hunk."""
-        made = {h.id: self.state.decision(proposal.id, h.id) for h in proposal.hunks}
+    def decisions(self, proposal: Proposal, latest: Sequence[Decision] = ()) -> dict[str, Decision]:
+        """What stands decided of a proposal's hunks, by hunk, with `latest` on top of it."""
+        made = {h.id: self.state.decision(proposal.id, h.id, latest) for h in proposal.hunks}
         return {hunk: decision for hunk, decision in made.items() if decision is not None}
 
     def decided(self, edits: Sequence[Proposal], latest: Sequence[Decision] = ()) -> Module:
@@ -147,13 +147,7 @@ class Content:
         what the next proposal is made against."""
         module = self.lifted.module
         for proposal in edits:
-            decisions = self.decisions(proposal)
-            for decision in latest:
-                decisions |= {
-                    h.id: decision
-                    for h in proposal.hunks
-                    if decision.target in (proposal.id, h.id, f"{proposal.id}/{h.id}")
-                }
+            decisions = self.decisions(proposal, latest)
             module = compose(module, self.proposed(proposal), proposal, decisions)
         return module
 

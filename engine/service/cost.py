@@ -9,7 +9,7 @@ from typing import Any
 from engine.cost.card import Card
 from engine.cost.model import Prediction, predict
 from engine.cost.plan import constants
-from engine.cuir.nodes import Module, Name, Str
+from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.files import read_text
 from engine.gpu.worker.cases import Case
@@ -39,12 +39,6 @@ def module_of_session(bench: Bench, session: str) -> tuple[Module, SessionState,
     if TARGET in work.state.stage(Stage.TARGET).artifacts:
         return work.target, work.state, work.recipe
     return work.lifted.module, work.state, work.recipe
-
-
-def arch_of(module: Module) -> str:
-    """The arch that a module is lifted for; empty where it says none."""
-    value = dict(module.spec).get("arch")
-    return value.id if isinstance(value, Name) else value.value if isinstance(value, Str) else ""
 
 
 def tiles(state: SessionState) -> Mapping[str, Any] | None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from engine.cuir.calls import launched
-from engine.cuir.device_scalars import DeviceScalars, constants_of
+from engine.cuir.device_scalars import DeviceScalars
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -20,11 +21,12 @@ from engine.cuir.nodes import (
     Slice,
     Stmt,
     Tuple,
+    stmt_exprs,
     walk_block,
 )
+from engine.cuir.rewrite import substitute
 from engine.cuir.scalar import Env, Fn
 from engine.errors import CuirError
-from engine.transfer.rewrite import stmt_exprs, substitute
 
 _BLOCK, _GRID = "$block", "$grid"
 Place = tuple[int, ...]

@@ -21,12 +21,12 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Path,
+    stmt_exprs,
     walk,
     walk_block,
     walk_expr,
 )
 from engine.spec.recipes.recipe import Recipe
-from engine.transfer.rewrite import stmt_exprs
 from engine.types import Hunk, Origin, Proposal
 
 _FACTORS = (1, 2, 4, 8, 0.5, 0.25)

@@ -6,7 +6,7 @@ import io
 import tarfile
 from pathlib import Path
 
-from engine.cuir.device_scalars import head_sizes
+from engine.cuir.host_constants import head_sizes
 from engine.errors import InputError
 from engine.files import read_spec
 from engine.lift import specialisation_key

@@ -14,13 +14,12 @@ from itertools import accumulate
 from typing import Any
 
 from engine.cuir.device_scalars import DeviceScalars
-from engine.cuir.nodes import Module
+from engine.cuir.nodes import Module, free_names
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import Env, evaluate
 from engine.service.target_mask import TargetMask, TileClass
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding
-from engine.transfer.rewrite import free_names
 
 # An extra input's value at named dimensions: `table(input, {"b": 0, "Nk": 5}, sizes)`.
 Table = Callable[[Input, Mapping[str, int], Mapping[str, int]], int | float | bool]

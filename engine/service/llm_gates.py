@@ -15,7 +15,8 @@ from engine.service.elsewhere import judged, judged_elsewhere, spec_hash
 from engine.service.work import Work
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Binding
-from engine.transfer.llm.loop import Judgement, Reached
+from engine.transfer.llm.editing import Edit, Gates
+from engine.transfer.llm.outcome import Outcome, Reached
 from engine.types import Gate, VerdictKind
 
 
@@ -29,21 +30,21 @@ class ModelGates:
     also: Callable[[Module], str | None]
     turn: Callable[[], AbstractContextManager[object]]
 
-    def judge(self, recipe: Recipe | None) -> Callable[[Module, Binding], Judgement]:
+    def judge(self, recipe: Recipe | None) -> Gates:
         """The judge of edits of a session's target; `recipe` is None where none was read."""
         spec = spec_hash(self.work)
 
-        def judge(module: Module, binding: Binding) -> Judgement:
+        def judge(module: Module, binding: Binding) -> Outcome[Edit]:
             with self.turn():
                 return judge_in_turn(module, binding)
 
-        def judge_in_turn(module: Module, binding: Binding) -> Judgement:
+        def judge_in_turn(module: Module, binding: Binding) -> Outcome[Edit]:
             found = self._g2(module, binding, recipe)
             if found.reached is Reached.PASSED:
                 found = self._g2_elsewhere(module, binding, recipe, found)
             unmet = self.also(module) if found.reached is Reached.PASSED else None
             if unmet is not None:
-                found = Judgement(Reached.UNMET, unmet)
+                found = Outcome(Reached.UNMET, unmet)
             if found.reached is Reached.PASSED and self.through is not Gate.G2:
                 found = self._g3(module, found)
             if spec_hash(self.work) != spec:
@@ -56,38 +57,38 @@ class ModelGates:
 
         return judge
 
-    def _g2(self, module: Module, binding: Binding, recipe: Recipe | None) -> Judgement:
+    def _g2(self, module: Module, binding: Binding, recipe: Recipe | None) -> Outcome[Edit]:
         work = self.work
         work.bench.progress("G2: running the model's edit against the spec")
         found = judged(work, work.ruled(), module, binding, recipe)
         reached = Reached.PASSED if found.ok else Reached.G2
-        return Judgement(reached, found.reason, str(found.details.get("op") or ""), found.details)
+        return Outcome(reached, found.reason, str(found.details.get("op") or ""), found.details)
 
     def _g2_elsewhere(
-        self, module: Module, binding: Binding, recipe: Recipe | None, found: Judgement
-    ) -> Judgement:
+        self, module: Module, binding: Binding, recipe: Recipe | None, found: Outcome[Edit]
+    ) -> Outcome[Edit]:
         """The same edit in another specialisation of the source; `found` where it passes there."""
         there = judged_elsewhere(self.work, module, binding, recipe)
         if there is None or there.ok:
             return found
         op = str(there.details.get("op") or "")
-        return Judgement(Reached.G2, there.reason, op, there.details)
+        return Outcome(Reached.G2, there.reason, op, there.details)
 
-    def _g3(self, module: Module, found: Judgement) -> Judgement:
+    def _g3(self, module: Module, found: Outcome[Edit]) -> Outcome[Edit]:
         """The text of G3 and, where nvcc is, its compile: a model can repair what fails there."""
         work = self.work
         try:
             lowered = lower(work.lifted, module)
             result = work.judge_source(module, lowered.source)
         except LowerError as error:
-            return Judgement(Reached.LOWERING, f"it cannot be lowered: {error}")
+            return Outcome(Reached.LOWERING, f"it cannot be lowered: {error}")
         except CuBridgeError:
             raise
         except Exception as error:  # a text that nobody thought of must not end the session
             reason = f"it cannot be lowered ({type(error).__name__}: {error})"
-            return Judgement(Reached.LOWERING, reason)
+            return Outcome(Reached.LOWERING, reason)
         if result.kind is VerdictKind.FAIL:
-            return Judgement(Reached.LOWERING, result.reason + lowered_line(result, lowered.source))
+            return Outcome(Reached.LOWERING, result.reason + lowered_line(result, lowered.source))
         return found
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from engine.errors import CuBridgeError, InputError
-from engine.llm.types import Client, Ending, Listen, Message, Parameters, deaf
+from engine.llm.types import Message
 from engine.service.adaptation import Adaptation
 from engine.service.content import LOWERED
 from engine.service.kinds import ABOUT_LOWERINGS
+from engine.service.llm_conversation import Conversation, Result
 from engine.service.llm_gates import lowered_line
-from engine.service.llm_sending import Consent, Outgoing, Part, actor_name, agree, manual
-from engine.service.llm_trials import asker, kept, passed
+from engine.service.llm_sending import Outgoing, Part, manual, size_of
 from engine.service.lowerings import (
     lower_task,
     lowering_proposal,
@@ -22,7 +22,7 @@ from engine.service.lowerings import (
 )
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, reason_of
 from engine.transfer.llm.lowering import LowerTask, lower_messages, lowered_source, read_regions
-from engine.transfer.llm.rounds import PASSED, REFUSED, UNREADABLE, Outcome, Trial, trials
+from engine.transfer.llm.outcome import Outcome, Reached
 from engine.types import (
     Artifact,
     Decision,
@@ -35,34 +35,11 @@ from engine.types import (
 from sessions.events import ArtifactSet, HunkDecided, ProposalMade, TranscriptAdded
 
 Texts = dict[str, str]
-LowerTrial = Trial[Texts]
-G3 = "g3"  # how far a trial got whose text applies and is not the target, or does not compile
-
-
-@dataclass(frozen=True, slots=True)
-class LowerResult:
-    """What a run came to."""
-
-    trials: tuple[LowerTrial, ...]
-    proposal: Proposal | None
-
-    @property
-    def cancelled(self) -> bool:
-        return any(t.reply.ending is Ending.CANCELLED for t in self.trials)
 
 
 @dataclass(slots=True)
-class ModelLower:
+class ModelLower(Conversation[Texts]):
     """The model's part in the lowering of one session. The target must stand."""
-
-    work: Adaptation
-    client: Client
-    model: str
-    consent: Consent
-    parameters: Parameters = field(default_factory=Parameters)
-    listen: Listen = deaf
-    steer: Callable[[LowerTrial], str | None] = lambda _: ""
-    on_trial: Callable[[LowerTrial], None] = lambda _: None
 
     def first_prompt(self, why: str, instruction: str = "") -> tuple[Message, ...]:
         """The prompt as it would be sent: to read, to edit, and to give to `run`."""
@@ -70,21 +47,20 @@ class ModelLower:
 
     def outgoing(self, prompt: Sequence[Message], requests: int) -> Outgoing:
         """What the first request carries, by part."""
-        sizes = [len(m.text.encode("utf-8", "replace")) for m in prompt]
         parts = (
-            Part("instructions, C++ spellings and the CuIR manual", sizes[0]),
+            Part("instructions, C++ spellings and the CuIR manual", size_of(prompt[:1])),
             Part(
                 f"the CUDA source of {self.work.package.name} without comments, and the accepted "
                 "change in CuIR",
-                sum(sizes[1:]),
+                size_of(prompt[1:]),
             ),
         )
-        return Outgoing(self.client.place, self.model, parts, requests, self.client.manner)
+        return self.sending(parts, requests)
 
     def run(
         self, why: str, rounds: int, instruction: str = "",
         prompt: Sequence[Message] | None = None,
-    ) -> LowerResult:  # fmt: skip
+    ) -> Result[Texts]:  # fmt: skip
         """Ask for a lowering; every trial is kept, and the one that passes G3 becomes a proposal.
 
         `why` is what the templates said. Raises:
@@ -98,45 +74,38 @@ class ModelLower:
                 "the target changes nothing of the source", fix="accept a hunk of the target first"
             )
         start = tuple(prompt) if prompt else lower_messages(task, manual())
-        agree(self.consent, self.outgoing(start, rounds + 1))
+        outgoing = self.outgoing(start, rounds + 1)
         number = 1 + sum(p.id.startswith(ABOUT_LOWERINGS) for p in work.state.proposals)
         name = f"{ABOUT_LOWERINGS}{number}"
-        found = trials(
-            self.model, self.parameters, start, rounds, asker(work, self.client, self.listen),
-            lambda text: self._judge(text, task), self.steer,
-        )  # fmt: skip
-        done = kept(work, self.model, name, found, self.on_trial)
-        texts = passed(done)
-        if texts is None:
-            return LowerResult(done, None)
+        done = self.hold(name, outgoing, start, rounds, lambda text: self._judge(text, task))
         last = done[-1]
+        if not last.passed or last.outcome.value is None:
+            return Result(done, None)
         proposal = lowering_proposal(
-            task, name, texts, reason_of(last.reply.text),
+            task, name, last.outcome.value, reason_of(last.reply.text),
             transcript=sha256_of(last.transcript()),
         )  # fmt: skip
         subject = subject_text(work)
         added = TranscriptAdded(subject_name(name), sha256_of(subject), name)
-        work.writer.append(
-            [added, ProposalMade(proposal)], [subject.encode()], actor=actor_name(self.model)
-        )
-        return LowerResult(done, proposal)
+        work.writer.append([added, ProposalMade(proposal)], [subject.encode()], actor=self.actor)
+        return Result(done, proposal)
 
     def _judge(self, text: str, task: LowerTask) -> Outcome[Texts]:
         try:
             texts = read_regions(text, task)
         except AnswerRefused as error:
-            return Outcome(REFUSED, error.message, "It was refused:")
+            return Outcome(Reached.REFUSED, error.message, stage="It was refused:")
         except AnswerError as error:
-            return Outcome(UNREADABLE, error.message, "It could not be applied:")
+            return Outcome(Reached.UNREADABLE, error.message, stage="It could not be applied:")
         source = lowered_source(texts, task)
         try:
             found = self.work.judge_source(self.work.target, source)
         except CuBridgeError as error:
-            return Outcome(G3, str(error), "Gate G3 found:", texts)
+            return Outcome(Reached.G3, str(error), stage="Gate G3 found:", value=texts)
         if found.kind is VerdictKind.FAIL:
             reason = found.reason + lowered_line(found, source)
-            return Outcome(G3, reason, "Gate G3 found:", texts)
-        return Outcome(PASSED, f"G3: {found.reason}", value=texts)
+            return Outcome(Reached.G3, reason, stage="Gate G3 found:", value=texts)
+        return Outcome(Reached.PASSED, f"G3: {found.reason}", value=texts)
 
 
 def decide_lowering(work: Adaptation, *decisions: Decision) -> None:

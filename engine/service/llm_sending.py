@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from engine.errors import InputError
+from engine.llm.types import Message
 from engine.resources import docs_dir
 
 MANUAL = "cuir.md"
@@ -44,6 +45,11 @@ class Outgoing:
 
 
 Consent = Callable[[Outgoing], bool]
+
+
+def size_of(prompt: Sequence[Message]) -> int:
+    """Bytes of a prompt's texts."""
+    return sum(len(m.text.encode("utf-8", "replace")) for m in prompt)
 
 
 def manual() -> str:

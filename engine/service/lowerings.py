@@ -38,10 +38,7 @@ def written_lowering(work: Work, latest: Sequence[Decision] = ()) -> Lowered | N
             continue
         chosen: dict[str, str] = {}
         for hunk in proposal.hunks:
-            decision = work.state.decision(proposal.id, hunk.id)
-            for later in latest:
-                if later.target in (proposal.id, f"{proposal.id}/{hunk.id}"):
-                    decision = later
+            decision = work.state.decision(proposal.id, hunk.id, latest)
             if decision is None or decision.kind is DecisionKind.REJECTED:
                 continue
             edited = decision.replacement

@@ -59,7 +59,7 @@ def standing(
             continue
         task = lift_task(work, dict(known))
         for hunk in proposal.hunks:
-            decision = _decision(state, proposal, hunk, latest)
+            decision = state.decision(proposal.id, hunk.id, latest)
             if decision is None or decision.kind is DecisionKind.REJECTED:
                 continue
             if hunk.id not in open_ops(step, task):
@@ -122,13 +122,3 @@ def proposal_of(
         )  # fmt: skip
     name = f"{ABOUT_MEANINGS}{number}-{step.value}"
     return Proposal(name, origin, reason, tuple(hunks), transcript)
-
-
-def _decision(
-    state: SessionState, proposal: Proposal, hunk: Hunk, latest: Sequence[Decision]
-) -> Decision | None:
-    found = state.decision(proposal.id, hunk.id)
-    for decision in latest:
-        if decision.target in (proposal.id, f"{proposal.id}/{hunk.id}"):
-            found = decision
-    return found

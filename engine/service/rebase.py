@@ -22,6 +22,7 @@ from engine.cuir.nodes import Module, Name, Opaque, walk
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr, print_module
 from engine.cuir.renaming import renaming
+from engine.cuir.rewrite import substitute
 from engine.errors import InputError
 from engine.lift import Lifted, lift
 from engine.lift.meanings import Meaning, meanings_json, read_meanings, released, with_meanings
@@ -37,7 +38,6 @@ from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.carry import carried, known_edits
 from engine.transfer.review import compose, propose
-from engine.transfer.rewrite import substitute
 from engine.types import (
     Artifact,
     Decision,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
-from engine.cuir.device_scalars import MAX_STEPS, DeviceScalars, constants_of
+from engine.cuir.device_scalars import MAX_STEPS, DeviceScalars
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -18,17 +19,18 @@ from engine.cuir.nodes import (
     Name,
     Slice,
     Stmt,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
 from engine.cuir.ops import OPS
 from engine.cuir.ops.spec import Trait
 from engine.cuir.ops.traits import CONDITIONS, MASKS, REGISTER_LOADS
+from engine.cuir.rewrite import map_expr, substitute
 from engine.cuir.scalar import Env
 from engine.errors import CuirError
 from engine.service.drawn_lists import DrawnLists
 from engine.transfer.match import definitions, find_attention
-from engine.transfer.rewrite import map_expr, stmt_exprs, substitute
 
 _DEPTH = 32
 

@@ -22,12 +22,11 @@ from engine.cuir.edits import (
     before_text,
     hunks,
 )
-from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks
+from engine.cuir.nodes import Field, Function, Module, Path, Stmt, blocks, with_blocks
 from engine.cuir.parser import parse_block, parse_module
 from engine.cuir.patch import apply  # fmt: skip
 from engine.cuir.printer import print_module
 from engine.errors import CuirError, TransferError, Where
-from engine.transfer.rewrite import with_block
 from engine.transfer.rules import Step
 from engine.types import Decision, DecisionKind, Hunk, Origin, Proposal
 
@@ -250,7 +249,7 @@ def _splice(
         index, branch = _int(path[0]), str(path[1])
         stmt = body[index]
         inner = put(dict(blocks(stmt))[branch], path[2:])
-        return (*body[:index], with_block(stmt, branch, inner), *body[index + 1 :])
+        return (*body[:index], with_blocks(stmt, {branch: inner}), *body[index + 1 :])
 
     functions = tuple(
         Function(f.kind, f.name, f.params, f.consts, f.options, put(f.body, block[1:]))

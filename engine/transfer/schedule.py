@@ -11,10 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 
-from engine.cuir.nodes import MIRRORED, Binary, Bool, Call, Compare, Expr, Name, Num, Select, Unary
+from engine.cuir.nodes import (
+    MIRRORED,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Name,
+    Num,
+    Select,
+    Unary,
+    free_names,
+)
 from engine.transfer.linear import Linear, linear_difference, tidy
 from engine.transfer.logic import FALSE, TRUE, disjuncts, negate, normal
-from engine.transfer.rewrite import free_names
 
 ROW, KEY = Name("i"), Name("j")
 

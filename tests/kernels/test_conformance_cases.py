@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from engine.build.host_plan import host_constants
-from engine.cuir.arch import arch as facts
 from engine.cuir.functions import FUNCTIONS
+from engine.cuir.host_constants import host_constants
 from engine.cuir.ops import SPELLINGS
 from engine.cuir.ops.spelling import Spelling, both
 from engine.gates.g3_source.conformance import primitives
@@ -142,7 +141,7 @@ SHAPES = {"sm80": shapes_sm80, "sm90": shapes_sm90}
 def needed(suite: str, binding: dict[str, str], arch: str) -> set[str]:
     """What a specialisation computes with, as its launcher chooses tiles on that arch."""
     module = lift(load_package(f"flash_fwd_{suite}"), binding, arch).module
-    return SHAPES[suite](binding["T"], host_constants(module, facts(arch)))
+    return SHAPES[suite](binding["T"], host_constants(module))
 
 
 @pytest.mark.parametrize("suite", SUITES)

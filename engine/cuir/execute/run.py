@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from engine.cuir.arch import WARPGROUP_THREADS
-from engine.cuir.arch import arch as arch_facts
+from engine.cuir.arch import WARPGROUP_THREADS, arch_of
 from engine.cuir.execute.code import PART, Code, Stopped
 from engine.cuir.execute.compiler import ProgramCompiler, kept_program
 from engine.cuir.execute.global_memory import check_claims
@@ -19,7 +18,7 @@ from engine.cuir.execute.pure import run_pure
 from engine.cuir.execute.turns import take_turns
 from engine.cuir.execute.values import Tensor, TensorField
 from engine.cuir.findings import Finding
-from engine.cuir.nodes import Module, Name, Path, Str
+from engine.cuir.nodes import Module, Path
 from engine.cuir.scalar import Env, Mode, f32
 from engine.cuir.types import KernelRef
 from engine.errors import CuirError
@@ -114,15 +113,6 @@ class Host:
         return threads // WARPGROUP_THREADS
 
 
-def arch_name(module: Module) -> str:
-    """The arch that a module is specialised for. Raises `CuirError` when it names none."""
-    for key, value in module.spec:
-        match value:
-            case Str(name) | Name(name) if key == "arch":
-                return name
-    raise CuirError("the module names no arch", fix="specialisation(arch='sm_80', ...)")
-
-
 def run_program(
     module: Module,
     inputs: Mapping[str, Tensor | int | float],
@@ -143,7 +133,7 @@ def run_program(
     another one may watch what its expressions give.
     Raises `CuirError` for a module without a host function or a field without a value.
     """
-    facts = arch_facts(arch_name(module))
+    facts = arch_of(module)
     schedule, limits = schedule or Schedule(), limits or Limits()
     try:
         compiled = compiler(module, mode)

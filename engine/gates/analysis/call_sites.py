@@ -23,13 +23,16 @@ from engine.cuir.nodes import (
     Return,
     Select,
     Stmt,
+    free_names,
+    map_stmt_exprs,
     rebuild,
+    stmt_exprs,
     walk_expr,
 )
+from engine.cuir.rewrite import map_blocks, substitute
 from engine.cuir.scalar import CASTS, FUNCTIONS
 from engine.gates.analysis.path_conditions import standings
 from engine.gates.analysis.size_comparisons import MAX_NODES
-from engine.transfer.rewrite import free_names, map_blocks, map_stmt_exprs, stmt_exprs, substitute
 
 MAX_WAYS = 64  # through one function
 

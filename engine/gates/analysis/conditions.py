@@ -29,6 +29,8 @@ from engine.cuir.nodes import (
     Select,
     Unary,
     children,
+    free_names,
+    stmt_exprs,
     walk,
     walk_block,
     walk_expr,
@@ -40,7 +42,6 @@ from engine.gates.analysis.exempt_sides import Guards
 from engine.gates.analysis.float_expressions import Kinds, parameters
 from engine.gates.analysis.path_conditions import Standing, Within, runs, standings
 from engine.gates.analysis.size_comparisons import resolved, scalars_of
-from engine.transfer.rewrite import free_names, stmt_exprs
 
 Key = tuple[Path, Expr, Within]
 SHOWN = 160  # characters of a condition in a verdict

@@ -32,13 +32,13 @@ from engine.cuir.nodes import (
     Num,
     Return,
     Stmt,
+    free_names,
     walk,
     walk_expr,
 )
 from engine.cuir.ops.traits import FILLS, MAPS, REDUCTIONS
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS
 from engine.gates.analysis.size_comparisons import resolved, scalars_of
-from engine.transfer.rewrite import free_names
 
 # The outcome of a comparison (statistic on the left) that says that it is nothing.
 _NOTHING = {"==": True, "!=": False, ">": False, "<=": True}

@@ -24,12 +24,12 @@ from engine.cuir.nodes import (
     Select,
     Stmt,
     Unary,
+    stmt_exprs,
     walk,
     walk_expr,
 )
 from engine.cuir.ops.traits import FIELD_VIEWS, MAPS, MASKS, REDUCTIONS, REGISTER_LOADS
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS
-from engine.transfer.rewrite import stmt_exprs
 
 WHOLE = frozenset({"i32", "i64", "bool"})
 

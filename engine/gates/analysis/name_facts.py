@@ -14,6 +14,8 @@ from engine.cuir.nodes import (
     Lambda,
     Module,
     Num,
+    free_names,
+    stmt_exprs,
     walk,
     walk_block,
     walk_expr,
@@ -22,7 +24,6 @@ from engine.cuir.ops.traits import STEADY
 from engine.cuir.scalar import CASTS, FUNCTIONS
 from engine.gates.analysis.float_expressions import coordinates, parameters
 from engine.gates.analysis.size_comparisons import known_constants
-from engine.transfer.rewrite import free_names, stmt_exprs
 
 _COUNTED = STEADY | FUNCTIONS.keys() | CASTS.keys()
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice, product
 
-from engine.build.host_plan import host_constants
-from engine.cuir.arch import arch as arch_facts
+from engine.cuir.host_constants import host_constants
 from engine.cuir.nodes import (
     CONTRARY,
     Assign,
@@ -30,16 +29,17 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Path,
-    Str,
+    free_names,
+    stmt_exprs,
     walk,
     walk_expr,
 )
 from engine.cuir.printer import print_expr
+from engine.cuir.rewrite import map_expr, substitute
 from engine.cuir.scalar import CASTS, FUNCTIONS, evaluate
 from engine.errors import CuBridgeError
 from engine.gates.deck import MAX_CONSTANT, Case, Tiles
 from engine.transfer.match import find_attention
-from engine.transfer.rewrite import free_names, map_expr, stmt_exprs, substitute
 
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk")
 SMALL = {"B": 1, "Hq": 1, "Hkv": 1, "Nq": 3, "Nk": 5}
@@ -241,9 +241,7 @@ def expressions_in(module: Module) -> Iterator[Row]:
 @lru_cache(maxsize=8)
 def known_constants(module: Module) -> Mapping[str, Mapping[str, int]]:
     """The whole numbers that names stand for at compile time, by function."""
-    arch = next((v for k, v in module.spec if k == "arch"), None)
-    name = arch.value if isinstance(arch, Str) else arch.id if isinstance(arch, Name) else ""
-    of_host = host_constants(module, arch_facts(name)) if name else {}
+    of_host = host_constants(module)
     out = {f.name: dict(of_host) if f.kind == "host" else {} for f in module.functions}
     functions = {f.name: f for f in module.functions}
     for _ in range(3):  # the launcher binds kernels, kernels bind device functions

@@ -16,9 +16,11 @@ from engine.cuir.nodes import (
     Num,
     Select,
     children,
+    stmt_exprs,
     walk,
     walk_expr,
 )
+from engine.cuir.rewrite import substitute
 from engine.gates.analysis.size_comparisons import (
     expressions_in,
     known_constants,
@@ -27,7 +29,6 @@ from engine.gates.analysis.size_comparisons import (
     whole_number,
 )
 from engine.gates.deck import Tiles
-from engine.transfer.rewrite import stmt_exprs, substitute
 
 MAX_TILE = 1024
 NAMED = 1000  # a tile has a name; a number may be a block of the mask, however often it divides

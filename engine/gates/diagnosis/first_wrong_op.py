@@ -30,10 +30,10 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.ops.traits import MAPS, ROW_STORES
+from engine.cuir.rewrite import map_expr, substitute
 from engine.cuir.scalar import evaluate
 from engine.errors import CuBridgeError
 from engine.transfer.match import Attention, Site, block_at, find_attention
-from engine.transfer.rewrite import map_expr, substitute
 
 RATIO_TOLERANCE = 1e-8
 

@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.build.host_plan import host_constants
-from engine.cuir.arch import arch as arch_facts
+from engine.cuir.host_constants import host_constants
 from engine.cuir.nodes import Module, Str
 from engine.cuir.parser import parse_module
 from engine.gates.analysis.tile_sizes import tiles_of
@@ -69,14 +68,13 @@ def other_choices(
 ) -> Iterator[tuple[str, Module, Mapping[str, int]]]:
     """The module on each arch whose launcher chooses as on none before it, with the numbers that
     are other ones than on the module's own arch."""
-    own = str(getattr(dict(module.spec)["arch"], "value", ""))
-    first = host_constants(module, arch_facts(own))
+    first = host_constants(module)
     seen = [first]
     for name in archs:
         there = replace(
             module, spec=tuple((k, Str(name) if k == "arch" else v) for k, v in module.spec)
         )
-        found = host_constants(there, arch_facts(name))
+        found = host_constants(there)
         if found not in seen:
             seen.append(found)
             yield name, there, {n: v for n, v in found.items() if first.get(n) != v}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any
 
 from engine.build.build import build
@@ -17,15 +17,15 @@ from engine.build.compare import compare
 from engine.build.host_plan import launches_of
 from engine.build.result import BuildResult
 from engine.build.toolchain import Toolchain, find_toolchain
-from engine.cuir.arch import arch as arch_facts
 from engine.cuir.canonical import equal, first_difference
-from engine.cuir.diff import diff
-from engine.cuir.nodes import Field, Module
-from engine.cuir.patch import apply
+from engine.cuir.matching import Pairs
+from engine.cuir.merge import merge
+from engine.cuir.nodes import Field, Module, Path
 from engine.errors import InputError, LiftError, MissingTool
 from engine.gates.g3_source.conformance import read_records, told, unproven
 from engine.lift import KernelPackage, Lifted, lift_source, specialisation_key
 from engine.lift.meanings import known_meanings, like, unexplained
+from engine.lift.provenance import Span
 from engine.lower.lower import Lowered
 from engine.lower.spans import allowed_spans, union, verify_spans
 from engine.types import UNFINISHED, VerdictKind
@@ -107,12 +107,11 @@ def _check_text(
             base = lift_source(lifted.source, binding, arch, file=package.file, entry=package.entry)
             base = replace(base, module=like(base.module, known))
             # The same edit, made to what this specialisation lifts to.
-            edit = diff(_unbound(lifted.module), _unbound(target))
-            try:
-                wanted = replace(apply(edit, _unbound(base.module)), spec=base.module.spec)
-            except ValueError:
+            merged = merge(lifted.module, base.module, target, _same_source(lifted, base))
+            if merged.conflicts:
                 reason = f"{key}: the edit does not fit this specialisation of the source"
                 return G3(VerdictKind.FAIL, reason, {})
+            wanted = merged.module
         try:
             again = lift_source(lowered, binding, arch, file="lowered.cu", entry=package.entry)
         except (LiftError, InputError) as error:
@@ -143,16 +142,24 @@ def _conformance(lowered: bytes, package: KernelPackage) -> tuple[str, dict[str,
     try:
         records = read_records()
     except InputError as error:
-        where = Path(error.where.file).name if error.where else "a record"
+        where = FilePath(error.where.file).name if error.where else "a record"
         return f"conformance is not known: {where}: {error.message}", {"fix": error.fix}
     found = unproven(lowered, dict(package.headers), records)
     runs = [{"suite": r.suite, "device": r.device, "arch": r.arch, "date": r.date} for r in records]
     return told(found, records), {"runs": runs, "unproven": [item.to_json() for item in found]}
 
 
-def _unbound(module: Module) -> Module:
-    """The module without its specialisation, which is no part of an edit."""
-    return replace(module, spec=())
+def _same_source(old: Lifted, new: Lifted) -> Pairs:
+    """Which statement of one specialisation is which of another of the same source: those that came
+    from the same place of it, in their order."""
+    places: dict[Span, list[Path]] = {}
+    for path, span in new.provenance.items():
+        places.setdefault(span, []).append(path)
+    pairs: Pairs = {}
+    for path, span in old.provenance.items():
+        if there := places.get(span):
+            pairs[path] = there.pop(0)
+    return pairs
 
 
 def _compile(
@@ -171,7 +178,7 @@ def _compile(
     def one(source: bytes, fields: tuple[Field, ...], what: str) -> BuildResult:
         launches = {
             specialisation_key(binding): launches_of(
-                lift_source(source, binding, arch, entry=package.entry).module, arch_facts(arch)
+                lift_source(source, binding, arch, entry=package.entry).module
             )
             for binding in package.specialisations
         }

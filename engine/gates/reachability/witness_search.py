@@ -27,9 +27,11 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Path,
+    free_names,
     walk,
 )
 from engine.cuir.parser import parse_expr
+from engine.cuir.rewrite import map_expr, substitute
 from engine.cuir.scalar import CONSTANTS, evaluate
 from engine.errors import CuBridgeError
 from engine.gates.analysis.call_sites import Inline, Site, call_sites
@@ -43,7 +45,6 @@ from engine.gates.reachability.size_table import one_of, table_of_sizes, tiles, 
 from engine.gates.reachability.unreached_divisions import never_by_0
 from engine.gates.runs.subject import Subject
 from engine.transfer.match import find_attention
-from engine.transfer.rewrite import free_names, map_expr, substitute
 
 SHOWN = 40
 CHUNK = 1000  # points, among which there are mostly as many that differ

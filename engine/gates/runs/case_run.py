@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.cuir.execute.compiler import kept_program
 from engine.cuir.execute.program import Schedule
 from engine.cuir.execute.run import Outcome, run_program
-from engine.cuir.nodes import Name, walk_expr
+from engine.cuir.nodes import Name, free_names, walk_expr
 from engine.cuir.scalar import Mode
 from engine.gates.analysis.size_comparisons import SIZES
 from engine.gates.deck import Case
@@ -27,7 +27,6 @@ from engine.spec.decks.extreme_biases import PATTERNS, at_extremes
 from engine.spec.reference.oracle import as_bhnd, output_as_bhnd
 from engine.transfer.binding import SLOTS
 from engine.transfer.fill import fill_arguments, unpermuted
-from engine.transfer.rewrite import free_names
 from engine.transfer.workspace import launch_constants
 
 REMOVED = 130  # keys that a bias of -inf takes in one go: more than any tile has

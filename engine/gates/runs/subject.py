@@ -12,8 +12,8 @@ from torch import Tensor
 
 from engine.child.spec_process import SpecProcess
 from engine.cuir.check import check
-from engine.cuir.device_scalars import head_sizes
-from engine.cuir.nodes import Module, Name
+from engine.cuir.host_constants import head_sizes
+from engine.cuir.nodes import Module, Name, free_names
 from engine.gates.analysis.float_expressions import float_in_lists
 from engine.gates.deck import Case
 from engine.gates.runs.branch_coverage import Watch
@@ -25,7 +25,6 @@ from engine.spec.python.declarations import declared
 from engine.spec.python.signature import fixed_sizes
 from engine.spec.python.spec_file import read_source
 from engine.transfer.binding import Binding
-from engine.transfer.rewrite import free_names
 
 Report = Callable[[str], None]
 

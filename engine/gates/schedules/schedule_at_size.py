@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from engine.cuir.device_scalars import DeviceScalars, constants_of
-from engine.cuir.nodes import Call, Expr, Module, Name, Select
+from engine.cuir.device_scalars import DeviceScalars
+from engine.cuir.host_constants import constants_of
+from engine.cuir.nodes import Call, Expr, Module, Name, Select, free_names
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import Env, Fn, evaluate
 from engine.gates.deck import Case
@@ -19,7 +20,6 @@ from engine.gates.runs.subject import Subject
 from engine.prove.kinds import ends, sides
 from engine.prove.schedule import TileSchedule
 from engine.spec.decks.deck_inputs import with_own_sizes
-from engine.transfer.rewrite import free_names
 
 MAX_STEPS = 3000  # of a case, at which the kinds of value are noted
 MOST = 4  # visits for each tile that there is

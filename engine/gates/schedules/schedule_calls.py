@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.cuir.device_scalars import DeviceScalars, constants_of
+from engine.cuir.device_scalars import DeviceScalars
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -30,10 +31,10 @@ from engine.cuir.nodes import (
     walk_block,
 )
 from engine.cuir.ops.traits import MASKS, MATMULS
+from engine.cuir.rewrite import get
 from engine.errors import CuirError
 from engine.prove.schedule import TileSchedule
 from engine.transfer.match import block_at, definitions, is_transposed
-from engine.transfer.rewrite import get
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 import z3
 
 from engine.cuir.integers import integers_in
-from engine.cuir.nodes import Call, Index, walk_block, walk_expr
+from engine.cuir.nodes import Call, Index, stmt_exprs, walk_block, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.errors import CuBridgeError
 from engine.gates.deck import Case
@@ -29,7 +29,6 @@ from engine.prove.schedule import ScheduleGoals, TileSchedule
 from engine.prove.solver import Answer, Goal, Proven, Unknown, Witness, prove
 from engine.prove.terms import NotWhole, Terms, Value
 from engine.prove.work_order import WorkOrder, work_goals
-from engine.transfer.rewrite import stmt_exprs
 
 SCHEDULE, ORDER, DIVISORS = "the tile schedule", "the order of work", "divisors are positive"
 MAX_EVALUATIONS = 120_000  # of masks and schedules at sampled sizes: about a second

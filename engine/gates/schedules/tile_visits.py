@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cuir.device_scalars import DeviceScalars, constants_of
+from engine.cuir.device_scalars import DeviceScalars
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import Call, Name, Num
 from engine.errors import CuBridgeError
 from engine.gates.analysis.tile_sizes import tiles_of

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from engine.cuir.calls import launched
-from engine.cuir.device_scalars import DeviceScalars, constants_of
+from engine.cuir.device_scalars import DeviceScalars
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -16,15 +17,17 @@ from engine.cuir.nodes import (
     Path,
     Return,
     Stmt,
+    free_names,
     next_of,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
+from engine.cuir.rewrite import get, substitute, substitute_expr
 from engine.errors import CuirError
 from engine.gates.schedules.schedule_calls import scoring_kernel
 from engine.prove.work_order import PIECE, WorkOrder
 from engine.transfer.match import block_at, definitions
-from engine.transfer.rewrite import free_names, get, stmt_exprs, substitute, substitute_expr
 
 _BLOCK, _GRID = Call("block_id", (Num(0),)), Call("grid_dim", (Num(0),))
 _OTHERWISE = "the kernel takes its work in another way"

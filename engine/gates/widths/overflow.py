@@ -19,17 +19,19 @@ from engine.cuir.nodes import (
     Name,
     Num,
     Path,
+    map_stmt_exprs,
     rebuild,
+    stmt_exprs,
     walk,
     walk_expr,
 )
 from engine.cuir.printer import print_expr
+from engine.cuir.rewrite import map_blocks
 from engine.gates.widths.intervals import HEADS, LENGTH, LOADED, PAIRS, WIDTHS, Range
 from engine.gates.widths.value_ranges import At, Ranges, expressions
 from engine.gates.widths.width_proofs import proofs
 from engine.lower.legal import legal
 from engine.prove.solver import Proven, Witness
-from engine.transfer.rewrite import map_blocks, map_stmt_exprs, stmt_exprs
 
 ROWS = (0, 2 * LENGTH)  # what a row, a head or a number of tiles lies in
 COUNTED_WITH = (

@@ -26,6 +26,8 @@ from engine.cuir.nodes import (
     Path,
     Select,
     children,
+    free_names,
+    stmt_exprs,
     walk,
     walk_expr,
 )
@@ -38,7 +40,6 @@ from engine.gates.analysis.reference_mismatch import Fault
 from engine.gates.analysis.size_comparisons import SIZES, resolved, scalars_of
 from engine.spec import Recipe
 from engine.transfer.binding import Binding
-from engine.transfer.rewrite import free_names, stmt_exprs
 
 PLACE = "$place"  # a row, a key, a head, a tile, a number that is loaded
 _BUILT = FUNCTIONS.keys() | CASTS.keys() | BUILT

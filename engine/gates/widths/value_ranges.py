@@ -34,6 +34,7 @@ from engine.cuir.nodes import (
     Tuple,
     Unary,
     children,
+    stmt_exprs,
     walk,
     walk_expr,
 )
@@ -56,7 +57,6 @@ from engine.gates.widths.intervals import (
 )
 from engine.lower.kinds import Kinds, module_kinds
 from engine.lower.templates import default_templates
-from engine.transfer.rewrite import stmt_exprs
 
 _ROUNDS = 8  # of the fixed point, after which what still grows counts as any number of its type
 

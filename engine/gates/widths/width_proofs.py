@@ -13,7 +13,7 @@ from typing import Any
 
 import z3
 
-from engine.cuir.device_scalars import constants_of
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Attr,
     Call,
@@ -26,6 +26,7 @@ from engine.cuir.nodes import (
     Name,
     children,
     next_of,
+    stmt_exprs,
     walk,
     walk_expr,
 )
@@ -36,7 +37,6 @@ from engine.gates.widths.intervals import HEADS, PAIRS, WIDTHS, Range
 from engine.gates.widths.value_ranges import At, Ranges
 from engine.prove.solver import Answer, Condition, Goal, Proven, Unknown, prove
 from engine.prove.terms import Env, NotWhole, Path, Terms, Value
-from engine.transfer.rewrite import stmt_exprs
 
 ENOUGH = 2
 BUDGET = 400_000  # z3's steps for one question to one solver

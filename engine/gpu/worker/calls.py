@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cuir.parser import parse_expr
-from engine.cuir.scalar import evaluate
 from engine.errors import InputError
 from engine.gpu.worker.guarded import PLAIN, Guarded, Layout, bits, guarded, guarded_copy
 from engine.transfer.binding import SLOTS, Binding, TensorField
-from engine.transfer.fill import UNFILLED, permuted
+from engine.transfer.fill import UNFILLED, filled, size_of
 
 Launch = Callable[[Mapping[str, Any]], int]
 """Values by field of the argument struct (tensors as views in the kernel's order) -> status."""
@@ -114,35 +112,31 @@ def make_call(
     """
     layouts = layouts or {}
     device = next(v.device for v in inputs.values() if isinstance(v, Tensor))
-    fields: dict[str, Any] = {}
     kept: dict[str, Guarded] = {}
     outputs: dict[str, Guarded] = {}
-    for item in binding.tensors:
+
+    def placed(item: TensorField) -> Tensor:
         layout = layouts.get(item.source, PLAIN)
         kind = stored(item, dtype)
         if item.output:
-            made = guarded([_size(d, sizes) for d in item.source_dims], kind, device, layout)
+            made = guarded([size_of(d, sizes) for d in item.source_dims], kind, device, layout)
             outputs[item.source] = made
         else:
             check_holds(item.source, inputs[item.source], kind)
             made = guarded_copy(inputs[item.source], kind, layout)
             kept[item.source] = made
-        fields[item.field] = permuted(made.tensor, item)
-    for size in binding.sizes:
-        fields[size.field] = _size(size.size, sizes)
-    numbers: dict[str, Any] = dict(sizes)
-    numbers |= {n: v.item() for n, v in inputs.items() if v.dim() == 0}
-    for scalar in binding.scalars:
-        fields[scalar.field] = evaluate(scalar.value, numbers)
+        return made.tensor
+
+    fields = filled(binding, placed, sizes, inputs)
     call = Call(launch, fields, kept, outputs)
     space = binding.workspace
     if space is not None:
         known = {**(constants or {}), **sizes, space.slots: slots}
-        shape = [int(evaluate(parse_expr(d, "dimension"), known)) for d in space.dims]
+        shape = [size_of(d, known) for d in space.dims]
         call.workspace, call.planned = guarded(shape, torch.int32, device), space.planned
         fields |= {space.field: call.workspace.tensor, space.planned: 0, space.slots: slots}
     for row in binding.scratch:
-        passed = guarded([_size(d, sizes) for d in row.dims], dtype, device)
+        passed = guarded([size_of(d, sizes) for d in row.dims], dtype, device)
         call.scratch[row.field] = passed
         fields[row.field] = passed.tensor
     return call
@@ -175,7 +169,3 @@ def check_holds(name: str, value: Tensor, kind: torch.dtype) -> None:
 def synchronise(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def _size(dim: str, sizes: Mapping[str, int]) -> int:
-    return int(dim) if dim.isdigit() else sizes[dim]

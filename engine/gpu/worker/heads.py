@@ -12,6 +12,7 @@ from engine.cuir.scalar import evaluate
 from engine.gpu.worker.specrun import SpecRun
 from engine.spec.attention.prologue import rows_made
 from engine.spec.recipes.recipe import Recipe
+from engine.spec.reference.oracle import of_row, widened
 
 BAND = 1 << 25  # pairs at a time
 
@@ -53,14 +54,9 @@ def _operand(
     name = next(i.name for i in recipe.inputs if i.role == role)
     row = torch.arange(raw.shape[0], device=raw.device)[:, None]
     column = torch.arange(raw.shape[1], device=raw.device)[None, :]
-    env = {n: _wide(value) for n, value in env.items()}
+    env = {n: widened(v) if isinstance(v, Tensor) else v for n, v in env.items()}
     at = {name: inputs[name].double(), "i" if role == "q" else "j": row, "dd": column}
     return rows_made(made, env | at).broadcast_to(raw.shape)
-
-
-def _wide(value: Any) -> Any:
-    floats = isinstance(value, Tensor) and value.dtype.is_floating_point
-    return value.double() if floats else value
 
 
 def _band(recipe: Any, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -71,7 +67,7 @@ def _band(recipe: Any, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, 
     if recipe.weight is None:
         masked = torch.where(keep, score, -torch.inf)
         if recipe.sink is not None:
-            sink = torch.as_tensor(evaluate(recipe.sink, _own(env)), dtype=torch.float64)
+            sink = torch.as_tensor(evaluate(recipe.sink, of_row(env)), dtype=torch.float64)
             masked = torch.cat([masked, sink.broadcast_to(shape[0], 1)], -1)
         weights = torch.softmax(masked, -1)[:, : shape[1]]
     else:
@@ -80,12 +76,7 @@ def _band(recipe: Any, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, 
     weights = torch.where(keep & live[:, None], weights, 0.0)
     o, size = weights @ v, weights.abs() @ v.abs()
     if recipe.changes_output:
-        names = {**_own(env), "d": torch.arange(v.shape[1])[None, :]}
+        names = {**of_row(env), "d": torch.arange(v.shape[1])[None, :]}
         o, size = (torch.as_tensor(evaluate(recipe.output, {**names, "o": t})) for t in (o, size))
         o, size = torch.where(live[:, None], o, 0.0), size.abs()
     return o, size, live
-
-
-def _own(env: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row knows without its keys."""
-    return {n: e for n, e in env.items() if n not in ("j", "x")}

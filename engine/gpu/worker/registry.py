@@ -275,23 +275,3 @@ def absent(
 def unjudged(rival: Rival, parameters: Iterable[str]) -> list[str]:
     """Parameters of a signature whose meaning the registry does not know."""
     return [name for name in parameters if name not in rival.known]
-
-
-def false_claims(row: Mapping[str, Any]) -> str:
-    """What is false of a recorded row that says what a rival lacks; empty where nothing is.
-
-    Judged by the parameters that the row's own run read from the installed function.
-    """
-    rival = next((r for r in RIVALS if r.name == row.get("name")), None)
-    if rival is None or row.get("kind") != LACKS:
-        return ""
-    parameters = list(row.get("parameters", ()))
-    if not parameters:
-        return f"{rival.name}: says what its function lacks, and holds no parameters"
-    for name in row.get("lacks", ()):
-        wanted = rival.says.get(name)
-        if wanted is not None and set(parameters) >= set(wanted):
-            return f"{rival.name}: lacks {NEEDS[name]}, and its function has {', '.join(wanted)}"
-    if unknown := unjudged(rival, parameters):
-        return f"{rival.name}: its function has {', '.join(unknown)}, which nobody has judged"
-    return ""

@@ -180,7 +180,7 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
     weights = weights.masked_fill(~keep, 0.0)
     o = _kept_sum(weights, keep, v)
     if recipe.changes_output:
-        value = evaluate(recipe.output, {**_own(env), "o": o, "d": torch.arange(o.size(-1))})
+        value = evaluate(recipe.output, {**of_row(env), "o": o, "d": torch.arange(o.size(-1))})
         o = _broadcast(value, tuple(o.shape)).to(torch.float64)
     return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
 
@@ -228,12 +228,12 @@ def _with_sink(recipe: Recipe, env: Mapping[str, Any], masked: torch.Tensor) -> 
     """Masked scores [B, Hq, Nq, Nk], the sink as one more column behind them."""
     if recipe.sink is None:
         return masked
-    value = evaluate(recipe.sink, _own(env))
+    value = evaluate(recipe.sink, of_row(env))
     column = _broadcast(value, (*masked.shape[:-1], 1)).to(torch.float64)
     return torch.cat([masked, column], -1)
 
 
-def _own(env: Mapping[str, Any]) -> dict[str, Any]:
+def of_row(env: Mapping[str, Any]) -> dict[str, Any]:
     """What a row knows without its keys."""
     return {n: e for n, e in env.items() if n not in ("j", "x")}
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from engine.cuir.nodes import Expr, Name, Num
 from engine.spec.expressions import build
-from engine.spec.tracing.ops_support import Args, Handler, Kwargs, Unreadable, argument, dims_of
+from engine.spec.tracing.ops_reduce import reduced
+from engine.spec.tracing.ops_support import Args, Handler, Kwargs, Unreadable, argument
 from engine.spec.tracing.symbolic import Indices, Sym
 
 if TYPE_CHECKING:
@@ -23,27 +24,13 @@ def _length(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     order = argument(args, kwargs, 1, "ord", 2)
     dim = argument(args, kwargs, 2, "dim")
     keepdim = argument(args, kwargs, 3, "keepdim", False)
-    sym = trace.sym(args[0])
-    dims = dims_of(dim, len(sym.shape))
     if order not in (1, 2, math.inf):
         raise Unreadable
-    names = {d: trace.variable(sym.shape[d]) for d in dims}
-
-    def read(index: Indices) -> Expr:
-        rest = iter(index)
-        own: list[Expr] = []
-        for d in range(len(sym.shape)):
-            if d in names and keepdim:
-                next(rest)
-            own.append(Name(names[d]) if d in names else next(rest))
-        element = sym.read(tuple(own))
-        value = _square(element) if order == 2 else build.call("abs", element)
-        for d in reversed(dims):
-            fn = "max_over" if order == math.inf else "sum_over"
-            value = build.reduction(fn, names[d], sym.shape[d], value)
-        return build.call("sqrt", value) if order == 2 else value
-
-    return Sym(tuple(out.shape), read, sym.deps)
+    return reduced(
+        trace, "max_over" if order == math.inf else "sum_over", args[0], dim, keepdim, out,
+        finish=(lambda v: build.call("sqrt", v)) if order == 2 else None,
+        element=_square if order == 2 else (lambda e: build.call("abs", e)),
+    )  # fmt: skip
 
 
 def _layer_norm(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> list[Sym | None]:

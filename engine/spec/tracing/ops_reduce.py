@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Body = Callable[[Expr], Expr]
 
 
-def _reduced(
+def reduced(
     trace: Trace, fn: str, tensor: Any, dim: Any, keepdim: bool, out: Any,
     finish: Body | None = None, element: Body | None = None,
 ) -> Sym:  # fmt: skip
@@ -49,7 +49,7 @@ def _reduced(
 def _sum(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     dim = argument(args, kwargs, 1, "dim")
     keepdim = argument(args, kwargs, 2, "keepdim", False)
-    return _reduced(trace, "sum_over", args[0], dim, keepdim, out,
+    return reduced(trace, "sum_over", args[0], dim, keepdim, out,
                     element=lambda e: build.as_number(e, trace.kinds))  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def _mean(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     dim = argument(args, kwargs, 1, "dim")
     keepdim = argument(args, kwargs, 2, "keepdim", False)
     count = args[0].numel() // max(1, out.numel())
-    return _reduced(
+    return reduced(
         trace, "sum_over", args[0], dim, keepdim, out, lambda v: build.div(v, Num(count))
     )
 
@@ -66,15 +66,15 @@ def _max(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Any:
     if isinstance(out, tuple):  # values and positions
         dim = argument(args, kwargs, 1, "dim")
         keepdim = argument(args, kwargs, 2, "keepdim", False)
-        return [_reduced(trace, "max_over", args[0], dim, keepdim, out[0]), None]
+        return [reduced(trace, "max_over", args[0], dim, keepdim, out[0]), None]
     if len(args) > 1:
         raise Unreadable
-    return _reduced(trace, "max_over", args[0], None, False, out)
+    return reduced(trace, "max_over", args[0], None, False, out)
 
 
 def _amax(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     dim = argument(args, kwargs, 1, "dim", [])
-    return _reduced(
+    return reduced(
         trace, "max_over", args[0], dim, argument(args, kwargs, 2, "keepdim", False), out
     )
 
@@ -82,7 +82,7 @@ def _amax(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
 def _amin(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     dim = argument(args, kwargs, 1, "dim", [])
     keepdim = argument(args, kwargs, 2, "keepdim", False)
-    return _reduced(
+    return reduced(
         trace, "max_over", args[0], dim, keepdim, out, finish=build.neg, element=build.neg
     )
 
@@ -91,7 +91,7 @@ def _quantified(fn: str) -> Handler:
     def handle(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
         dim = argument(args, kwargs, 1, "dim")
         keepdim = argument(args, kwargs, 2, "keepdim", False)
-        return _reduced(trace, fn, args[0], dim, keepdim, out,
+        return reduced(trace, fn, args[0], dim, keepdim, out,
                         element=lambda e: build.as_truth(e, trace.kinds))  # fmt: skip
 
     return handle
@@ -99,7 +99,7 @@ def _quantified(fn: str) -> Handler:
 
 def _logsumexp(trace: Trace, args: Args, kwargs: Kwargs, out: Any) -> Sym:
     keepdim = argument(args, kwargs, 2, "keepdim", False)
-    return _reduced(
+    return reduced(
         trace, "sum_over", args[0], args[1], keepdim, out,
         finish=lambda v: build.call("log", v), element=lambda e: build.call("exp", e),
     )  # fmt: skip

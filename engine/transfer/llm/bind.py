@@ -18,6 +18,7 @@ from engine.cuir.nodes import (
     Num,
     Select,
     Unary,
+    free_names,
     walk_expr,
 )
 from engine.cuir.parser import parse_expr
@@ -29,7 +30,6 @@ from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, Tens
 from engine.transfer.llm.answer import AnswerError, AnswerRefused
 from engine.transfer.llm.guards import written
 from engine.transfer.match import find_attention
-from engine.transfer.rewrite import free_names
 
 DEFAULT_SCALE = "rsqrt(f32(D))"
 _ROLES = {
@@ -67,12 +67,6 @@ class Interface:
         """Every named size."""
         named = [d for i in self.inputs for d in i.dims if not d.isdigit()]
         return tuple(dict.fromkeys((*SIZES, *named)))
-
-
-def default_binding(base: Module, interface: Interface) -> Binding:
-    """The base kernel's fields, filled for this spec. Raises `TransferError` for a module without
-    an attention in it."""
-    return bind(base, base, interface, ())
 
 
 def bind(
@@ -198,7 +192,7 @@ def _number(field: Field, source: str | None, interface: Interface) -> Expr:
     unknown = free_names(expr) - set(interface.dimensions) - inputs - set(constants)
     if unknown:
         raise AnswerError(f"bind: {field.name} is made of {min(unknown)!r}, which the spec lacks")
-    from engine.transfer.rewrite import substitute
+    from engine.cuir.rewrite import substitute
 
     return substitute(expr, {n: Num(v) for n, v in constants.items()})
 

@@ -25,6 +25,8 @@ from engine.cuir.nodes import (
     Path,
     Return,
     Stmt,
+    free_names,
+    stmt_exprs,
     walk,
     walk_block,
     walk_expr,
@@ -33,7 +35,6 @@ from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES
 from engine.cuir.printer import print_expr
 from engine.transfer.binding import SIZES
 from engine.transfer.llm.answer import AnswerRefused
-from engine.transfer.rewrite import free_names, stmt_exprs
 
 
 def refuse_tricks(base: Module, proposed: Module, spec_numbers: Set[int]) -> None:

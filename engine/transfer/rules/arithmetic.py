@@ -30,16 +30,13 @@ from engine.cuir.nodes import (
     Num,
     Stmt,
     Unary,
+    free_names,
+    map_stmt_exprs,
     rebuild,
     walk_expr,
 )
+from engine.cuir.rewrite import map_expr, map_statements
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import (
-    free_names,
-    map_expr,
-    map_statements,
-    map_stmt_exprs,
-)
 from engine.transfer.rules.hoist import Labels, hoist
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import is_element_op

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cuir.device_scalars import head_sizes
+from engine.cuir.host_constants import head_sizes
 from engine.cuir.nodes import Module, Name
 from engine.errors import InputError
 from engine.spec.recipes.recipe import Recipe

@@ -23,10 +23,11 @@ from engine.cuir.nodes import (
     Select,
     Stmt,
     Unary,
+    map_stmt_exprs,
     walk_expr,
 )
+from engine.cuir.rewrite import map_expr, map_statements
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import map_expr, map_statements, map_stmt_exprs
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import is_element_op
 

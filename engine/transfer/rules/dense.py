@@ -33,8 +33,8 @@ from engine.cuir.nodes import (
     Stmt,
     blocks,
 )
+from engine.cuir.rewrite import Block, map_statements
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import Block, map_statements
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.stage import starts_matmul
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.cuir.nodes import Call, Expr, Index, Module, Name, Num, walk_expr
+from engine.cuir.nodes import Call, Expr, Index, Module, Name, Num, map_stmt_exprs, walk_expr
 from engine.cuir.quote import stmt
+from engine.cuir.rewrite import Block
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import Attention, Site
-from engine.transfer.rewrite import Block, map_stmt_exprs
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import edit_site
 

@@ -21,12 +21,13 @@ from engine.cuir.nodes import (
     Num,
     Select,
     Unary,
+    map_stmt_exprs,
     walk_expr,
 )
 from engine.cuir.quote import rewrites
+from engine.cuir.rewrite import Block, map_expr
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import Attention, Site
-from engine.transfer.rewrite import Block, map_expr, map_stmt_exprs
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import edit_site
 

@@ -19,18 +19,14 @@ from engine.cuir.nodes import (
     Module,
     Name,
     Stmt,
+    free_names,
+    map_stmt_exprs,
     walk_expr,
 )
 from engine.cuir.quote import expr as quoted
 from engine.cuir.quote import matched
+from engine.cuir.rewrite import map_expr, map_statements, read_names
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import (
-    free_names,
-    map_expr,
-    map_statements,
-    map_stmt_exprs,
-    read_names,
-)
 from engine.transfer.rules.order import first_rows_first, share_is_even
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sharing import steps_by_the_grid

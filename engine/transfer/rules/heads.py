@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.cuir.facts import statements
-from engine.cuir.nodes import Assign, Attr, Expr, Module, Name, Num, Stmt
+from engine.cuir.nodes import Assign, Attr, Expr, Module, Name, Num, Stmt, free_names
+from engine.cuir.rewrite import map_expr, map_statements, substitute
 from engine.errors import CuBridgeError, TransferError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.rewrite import load_names
 from engine.spec.python.signature import fixed_sizes
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import free_names, map_expr, map_statements, substitute
 from engine.transfer.rules.rule import Case, Rule
 
 COUNTS = ((1, 1), (4, 1), (4, 2), (6, 3), (8, 8), (12, 4))

@@ -13,11 +13,12 @@ from engine.cuir.nodes import (
     Name,
     Path,
     Stmt,
+    free_names,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
 from engine.transfer.match import block_at
-from engine.transfer.rewrite import free_names, stmt_exprs
 from engine.transfer.rules.inputs import is_view
 from engine.transfer.rules.names import Fresh
 from engine.transfer.rules.sites import put_block

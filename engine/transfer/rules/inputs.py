@@ -18,10 +18,10 @@ from engine.cuir.nodes import (
     Stmt,
 )
 from engine.cuir.quote import assign
+from engine.cuir.rewrite import map_function, stmt_reads, substitute
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import map_function, stmt_reads, substitute
 
 
 def names_in(module: Module, found: Attention) -> set[str]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from engine.cuir.nodes import Assign, Attr, Expr, Function, Name, Num, Return
+from engine.cuir.nodes import Assign, Attr, Expr, Function, Name, Num, Return, free_names
 from engine.cuir.quote import assign, expr
+from engine.cuir.rewrite import stmt_reads
 from engine.transfer import schedule as intervals
 from engine.transfer.linear import tidy
-from engine.transfer.rewrite import free_names, stmt_reads
 from engine.transfer.rules.names import Fresh
 
 KEYS = Attr(Name("args"), "Nk")

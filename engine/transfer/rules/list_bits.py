@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from engine.cuir.nodes import Assign, Attr, Binary, Call, Expr, If, Module, Name, Stmt, Tuple, Unary
 from engine.cuir.quote import block, expr, matched
+from engine.cuir.rewrite import Block, map_blocks, map_function
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import Block, map_blocks, map_function
 from engine.transfer.rules.inputs import names_in
 from engine.transfer.rules.lists import ARGS, Lists, bits_at, with_view
 from engine.transfer.rules.names import Fresh

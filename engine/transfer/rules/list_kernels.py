@@ -28,20 +28,15 @@ from engine.cuir.nodes import (
     Num,
     Param,
     Stmt,
+    free_names,
 )
 from engine.cuir.quote import block, call, expr, stmt
+from engine.cuir.rewrite import Block, put_before, stmt_reads, substitute
 from engine.errors import TransferError
 from engine.transfer import bounds, logic
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
 from engine.transfer.ranges import Range, with_ranges
-from engine.transfer.rewrite import (
-    Block,
-    free_names,
-    put_before,
-    stmt_reads,
-    substitute,
-)
 from engine.transfer.rules.branches import unbranched
 from engine.transfer.rules.inputs import view_of
 from engine.transfer.rules.lists import (

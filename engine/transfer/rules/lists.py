@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from engine.cuir.facts import expressions, own_expressions, statements
+from engine.cuir.facts import expressions, statements
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -29,18 +29,20 @@ from engine.cuir.nodes import (
     Return,
     Slice,
     Stmt,
+    free_names,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
 from engine.cuir.printer import print_expr
 from engine.cuir.quote import block, call, expr
+from engine.cuir.rewrite import Block, substitute
 from engine.errors import TransferError
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Workspace
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
 from engine.transfer.ranges import reads_pairs
-from engine.transfer.rewrite import Block, free_names, substitute
 from engine.transfer.rules.inputs import is_view, names_in
 from engine.transfer.rules.names import Fresh, locals_for
 from engine.transfer.rules.sharing import sharing_of
@@ -171,7 +173,7 @@ def launches(host: Function, kernel: str) -> list[tuple[Stmt, Call]]:
     """The statements of the host that run the kernel, at least one, and their calls."""
     out: list[tuple[Stmt, Call]] = []
     for one in statements(host):
-        for inner in own_expressions(one):
+        for inner in stmt_exprs(one):
             match inner:
                 case Call("run", (Index(Name(name), _) | Name(name), *_)) if name == kernel:
                     out.append((one, inner))
@@ -291,7 +293,7 @@ def with_view(body: Block, found: Attention, lists: Lists) -> tuple[Block, tuple
     consts = next(
         tuple(p.id for p in node.params if isinstance(p, Name))
         for _, one in walk_block(body, ())
-        for whole in own_expressions(one)
+        for whole in stmt_exprs(one)
         for node in walk_expr(whole)
         if isinstance(node, Call) and node.fn == found.schedule.count
     )

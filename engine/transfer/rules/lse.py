@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from engine.cuir.nodes import Call, Do, Module, Name, Stmt
 from engine.cuir.quote import stmt
+from engine.cuir.rewrite import Block, put_before
 from engine.errors import TransferError
-from engine.transfer.rewrite import Block, put_before
 from engine.transfer.rules.rule import Case, Rule
 
 

@@ -18,23 +18,18 @@ from engine.cuir.nodes import (
     Num,
     Return,
     Stmt,
+    free_names,
+    map_stmt_exprs,
 )
 from engine.cuir.printer import print_expr
 from engine.cuir.quote import block, expr
+from engine.cuir.rewrite import Block, map_expr, stmt_reads, substitute
 from engine.errors import TransferError
 from engine.transfer import schedule as intervals
 from engine.transfer.bounds import tile_full
 from engine.transfer.linear import linear, tidy
 from engine.transfer.logic import conjunction, normal
 from engine.transfer.match import Site
-from engine.transfer.rewrite import (
-    Block,
-    free_names,
-    map_expr,
-    map_stmt_exprs,
-    stmt_reads,
-    substitute,
-)
 from engine.transfer.rules.inputs import view_of
 from engine.transfer.rules.lead import passed_over
 from engine.transfer.rules.list_kernels import kernels

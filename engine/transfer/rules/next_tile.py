@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.cuir.nodes import Assign, Call, Expr, For, Module, Num, Stmt
+from engine.cuir.nodes import Assign, Call, Expr, For, Module, Num, Stmt, free_names
 from engine.cuir.quote import expr, stmt
+from engine.cuir.rewrite import Block, map_blocks, map_function, substitute
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import Block, free_names, map_blocks, map_function, substitute
 from engine.transfer.rules.dense import held_alone
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.stage import starts_matmul

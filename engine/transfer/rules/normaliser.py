@@ -16,20 +16,20 @@ from engine.cuir.nodes import (
     Module,
     Name,
     Stmt,
+    free_names,
     walk_expr,
 )
 from engine.cuir.quote import expr
-from engine.cuir.scalar import evaluate
-from engine.transfer.match import Site
-from engine.transfer.rewrite import (
+from engine.cuir.rewrite import (
     Block,
     drop_newly_dead,
-    free_names,
     map_blocks,
     map_function,
     read_names,
     substitute,
 )
+from engine.cuir.scalar import evaluate
+from engine.transfer.match import Site
 from engine.transfer.rules.arithmetic import cheap
 from engine.transfer.rules.inputs import scalar_inputs
 from engine.transfer.rules.rule import Case, Rule
@@ -48,9 +48,9 @@ def replace_softmax(module: Module, case: Case) -> Module:
     # A masked score is -inf. Where the score is x times a positive factor plus the rest, -inf stays
     # -inf and one map computes both; otherwise the score is computed before the mask.
     if not _keeps_minus_infinity(score, words.scale, case.factor):
-        module = insert_score(module, found, _cheap_weight(body))
+        module = insert_score(module, found, _cheap_weight(body, weight))
         body = X
-    value = _cheap_weight(substitute(weight, {"s": body}))
+    value = _cheap_weight(substitute(weight, {"s": body}), weight)
     if not _vanishes_at_minus_infinity(recipe.weight):
         value = expr("0.0 if x == -inf else value", x=X, value=value)
     kernel = module.function(found.kernel)
@@ -76,11 +76,16 @@ def replace_softmax(module: Module, case: Case) -> Module:
     return replace(module, fields=tuple(f for f in module.fields if f.name != lse))
 
 
-def _cheap_weight(weight: Expr) -> Expr:
-    """`weight` in fewer instructions. No softmax follows, so that small values count by their own
-    size: tanh stays exact, whose other form is right to an absolute error alone."""
-    tanh = any(isinstance(e, Call) and e.fn == "tanh" for e in walk_expr(weight))
-    return weight if tanh else cheap(weight)
+def _cheap_weight(expr: Expr, weight: Expr) -> Expr:
+    """`expr`, a part of the weight or all of it, in fewer instructions.
+
+    tanh's other form is right to an absolute error alone. Under a sigmoid or an exponential that
+    is the same relative error of the weight; any other weight counts small values by their own
+    size, and tanh stays exact.
+    """
+    tanh = any(isinstance(e, Call) and e.fn == "tanh" for e in walk_expr(expr))
+    exponential = isinstance(weight, Call) and weight.fn in ("sigmoid", "exp", "exp2")
+    return expr if tanh and not exponential else cheap(expr)
 
 
 def _is_exponential(one: Stmt, score: str, vectors: frozenset[str]) -> bool:

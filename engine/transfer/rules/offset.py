@@ -17,15 +17,11 @@ from engine.cuir.nodes import (
     Module,
     Name,
     Stmt,
+    map_stmt_exprs,
 )
+from engine.cuir.rewrite import map_expr, map_statements, read_names
 from engine.transfer.linear import Linear, linear
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import (
-    map_expr,
-    map_statements,
-    map_stmt_exprs,
-    read_names,
-)
 from engine.transfer.rules.inputs import behind_views
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import is_element_op

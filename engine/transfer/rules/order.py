@@ -12,8 +12,9 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from engine.cuir.device_scalars import DeviceScalars, constants_of
+from engine.cuir.device_scalars import DeviceScalars
 from engine.cuir.facts import expressions, statements
+from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -27,9 +28,9 @@ from engine.cuir.nodes import (
     Tuple,
     walk_expr,
 )
+from engine.cuir.rewrite import map_function
 from engine.errors import CuBridgeError
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import map_function
 
 PROCESSORS = 132
 # Heads in the batch and queries (as many as keys): a launch of some ten pieces per multiprocessor.

@@ -6,10 +6,21 @@ itself is taken up in the accumulator's layout.
 
 from __future__ import annotations
 
-from engine.cuir.nodes import Assign, Binary, Call, Do, Expr, Module, Name, Stmt, walk_expr
+from engine.cuir.nodes import (
+    Assign,
+    Binary,
+    Call,
+    Do,
+    Expr,
+    Module,
+    Name,
+    Stmt,
+    free_names,
+    walk_expr,
+)
 from engine.cuir.quote import expr, stmt
+from engine.cuir.rewrite import put_before, substitute
 from engine.transfer.match import block_at
-from engine.transfer.rewrite import free_names, put_before, substitute
 from engine.transfer.rules.arithmetic import cheap
 from engine.transfer.rules.inputs import scalar_inputs
 from engine.transfer.rules.names import locals_for

@@ -32,23 +32,23 @@ from engine.cuir.nodes import (
     Stmt,
     Tuple,
     Unary,
+    free_names,
+    map_stmt_exprs,
     walk_expr,
 )
 from engine.cuir.quote import assign, block, call, expr
-from engine.errors import TransferError
-from engine.scalar_algebra.evaluate import evaluate
-from engine.spec.recipes.recipe import Input, Recipe
-from engine.transfer.match import Attention
-from engine.transfer.rewrite import (
-    free_names,
+from engine.cuir.rewrite import (
     map_expr,
     map_statements,
-    map_stmt_exprs,
     put_before,
     read_names,
     substitute,
     substitute_expr,
 )
+from engine.errors import TransferError
+from engine.scalar_algebra.evaluate import evaluate
+from engine.spec.recipes.recipe import Input, Recipe
+from engine.transfer.match import Attention
 from engine.transfer.rules.inputs import scalar_inputs, size_of, view_of
 from engine.transfer.rules.lists import launches
 from engine.transfer.rules.names import Fresh

@@ -13,20 +13,15 @@ from engine.cuir.nodes import (
     Module,
     Num,
     Stmt,
+    map_stmt_exprs,
     rebuild,
     walk_expr,
 )
 from engine.cuir.printer import print_expr
 from engine.cuir.quote import expr as quoted
 from engine.cuir.quote import matched
+from engine.cuir.rewrite import Block, map_expr, map_statements, substitute_expr
 from engine.transfer.match import Attention, Site
-from engine.transfer.rewrite import (
-    Block,
-    map_expr,
-    map_statements,
-    map_stmt_exprs,
-    substitute_expr,
-)
 from engine.transfer.rules.arithmetic import Positive, cheap, positive_multiple
 from engine.transfer.rules.inputs import scalar_inputs
 from engine.transfer.rules.rule import Case, Rule

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.cuir.arch import WARPGROUP_THREADS, Arch
-from engine.cuir.arch import arch as arch_facts
-from engine.cuir.device_scalars import constants_of
+from engine.cuir.arch import WARPGROUP_THREADS, arch_of
 from engine.cuir.facts import expressions, statements
+from engine.cuir.host_constants import constants_of
 from engine.cuir.infer import Typer
 from engine.cuir.infer_scalars import Scope
 from engine.cuir.nodes import (
@@ -31,15 +30,14 @@ from engine.cuir.nodes import (
     Num,
     Return,
     Stmt,
-    Str,
     Tuple,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
 from engine.cuir.ops import OPS, Pending
 from engine.cuir.ops.spec import Mismatch, RuleContext
 from engine.cuir.ops.traits import MATMULS
-from engine.cuir.printer import print_expr
 from engine.cuir.types import (
     DTYPES,
     WORD_PITCH,
@@ -53,7 +51,6 @@ from engine.cuir.types import (
 )
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention, definitions
-from engine.transfer.rewrite import stmt_exprs
 
 BARRIER_BYTES = 8
 SLOTS = 2  # shared words: one may still be fetched while the other is posted
@@ -93,7 +90,7 @@ def sharing_of(module: Module, found: Attention) -> Sharing | None:
     if last is None or asked is None or not isinstance(last.value, Call):
         return None
     whole = constants_of(module).get(asked)
-    if not isinstance(whole, int) or whole + MORE_BYTES > _facts(module).shared_block:
+    if not isinstance(whole, int) or whole + MORE_BYTES > arch_of(module).shared_block:
         return None
     return Sharing(
         *loops,
@@ -222,11 +219,6 @@ def _last_bytes(module: Module, kernel: Function, run: Call) -> Assign | None:
     return last if barriers and end % WORD_PITCH == 0 else None
 
 
-def _facts(module: Module) -> Arch:
-    name = next(v for key, v in module.spec if key == "arch")
-    return arch_facts(name.value if isinstance(name, Str) else print_expr(name))
-
-
 def _places(stmt: Stmt) -> int:
     """How many places of shared memory a statement names."""
     nodes = (node for expr in stmt_exprs(stmt) for node in walk_expr(expr))
@@ -242,7 +234,7 @@ def _ends(module: Module, kernel: Function, run: Call) -> dict[str, int]:
                 spec[name] = DTypeValue(DTYPES[id])
             case Num(number):
                 spec[name] = Scalar("i32", number)
-    typer = Typer(module, RuleContext(_facts(module)), spec, lambda *called: Unknown())
+    typer = Typer(module, RuleContext(arch_of(module)), spec, lambda *called: Unknown())
     host, scope = constants_of(module), dict(spec)
     items = run.args[0].index if isinstance(run.args[0], Index) else ()
     for const, given in zip(kernel.consts, items, strict=True):

@@ -21,12 +21,13 @@ from engine.cuir.nodes import (
     Name,
     Path,
     Select,
+    map_stmt_exprs,
     walk_block,
 )
 from engine.cuir.quote import expr
+from engine.cuir.rewrite import Block, substitute
 from engine.errors import TransferError
 from engine.transfer.match import block_at
-from engine.transfer.rewrite import Block, map_stmt_exprs, substitute
 from engine.transfer.rules.inputs import scalar_inputs
 from engine.transfer.rules.names import locals_for
 from engine.transfer.rules.rule import Case, Rule

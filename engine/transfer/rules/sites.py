@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from engine.cuir.nodes import Assign, Call, Expr, Module, Name, Stmt, blocks
+from engine.cuir.nodes import (
+    Assign,
+    Call,
+    Expr,
+    Module,
+    Name,
+    Stmt,
+    blocks,
+    free_names,
+    with_blocks,
+)
 from engine.cuir.quote import stmt
+from engine.cuir.rewrite import Block, map_function
 from engine.transfer.match import Attention, Site, block_at, find_sites
-from engine.transfer.rewrite import Block, free_names, map_function, with_block
 
 X = Name("x")
 
@@ -32,7 +42,7 @@ def put_block(module: Module, block: tuple[str | int, ...], body: Block) -> Modu
         inner = dict(blocks(one))[str(branch)]
         return (
             *stmts[:index],
-            with_block(one, str(branch), put(inner, path[2:])),
+            with_blocks(one, {str(branch): put(inner, path[2:])}),
             *stmts[index + 1 :],
         )
 

@@ -26,18 +26,13 @@ from engine.cuir.nodes import (
     Name,
     Stmt,
     Tuple,
+    free_names,
+    map_stmt_exprs,
     walk_expr,
 )
 from engine.cuir.quote import expr
+from engine.cuir.rewrite import Block, map_blocks, map_expr, map_function
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import (
-    Block,
-    free_names,
-    map_blocks,
-    map_expr,
-    map_function,
-    map_stmt_exprs,
-)
 from engine.transfer.rules.hoist import Labels, hoist
 from engine.transfer.rules.rule import Rule
 from engine.transfer.rules.sites import is_element_op

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from engine.cuir.nodes import Assign, Binary, For, Module, Name, Num, Stmt
 from engine.cuir.quote import block, stmt
+from engine.cuir.rewrite import Block, map_blocks, map_function, map_statements
 from engine.errors import TransferError
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import Block, map_blocks, map_function, map_statements
 from engine.transfer.rules.inputs import names_in
 from engine.transfer.rules.lists import Lists, queue_of, with_view
 from engine.transfer.rules.names import locals_for

@@ -25,10 +25,10 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.ops.traits import MATMULS
 from engine.cuir.quote import expr
+from engine.cuir.rewrite import Block, map_blocks, map_function, map_statements, substitute
 from engine.transfer import schedule as intervals
 from engine.transfer.extremes import spread
 from engine.transfer.match import Attention, base_name, tensor_maps
-from engine.transfer.rewrite import Block, map_blocks, map_function, map_statements, substitute
 from engine.transfer.rules.lists import KEYS, ZERO, Area, Lists, with_view, word_of
 from engine.transfer.rules.mask import descends
 from engine.transfer.rules.names import locals_for

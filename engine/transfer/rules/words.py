@@ -15,13 +15,14 @@ from engine.cuir.nodes import (
     Module,
     Name,
     Num,
+    free_names,
     walk_expr,
 )
+from engine.cuir.rewrite import map_expr, substitute
 from engine.errors import TransferError
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
-from engine.transfer.rewrite import free_names, map_expr, substitute
 from engine.transfer.rules.sites import X
 
 

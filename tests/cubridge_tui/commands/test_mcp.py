@@ -30,7 +30,7 @@ from engine.service.options import choose_options
 from engine.service.person import propose_by_person
 from engine.service.work import Work
 from engine.spec.recipes.recipe_json import recipe_to_json
-from engine.transfer.llm.loop import Judgement, Reached
+from engine.transfer.llm.outcome import Outcome, Reached
 from engine.types import Gate, Level, Origin, Stage, VerdictKind
 from sessions.events import HunkDecided, Note, encode
 from sessions.store import Store
@@ -148,8 +148,8 @@ async def test_an_agents_own_edit_is_judged_as_a_models_and_appears_in_the_app(
     session = placed(path, Stage.LIFTED)
     monkeypatch.setenv("CUBRIDGE_STORE", str(path))
     monkeypatch.setattr(Work, "read_recipe", lambda *_: PLAIN)
-    right = Judgement(Reached.PASSED, "")
-    wrong = Judgement(Reached.G2, "O is wrong", details={"counterexample": {"i": 2}})
+    right = Outcome(Reached.PASSED, "")
+    wrong = Outcome(Reached.G2, "O is wrong", details={"counterexample": {"i": 2}})
 
     def judge(self: ModelGates, recipe: object) -> Any:
         from engine.cuir.printer import print_module

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from engine.cost.card import card, card_of_device, cards
 from engine.cost.model import Prediction, predict
-from engine.cost.plan import arch_of, launches
+from engine.cost.plan import launches
 from engine.cost.report import lines
+from engine.cuir.arch import arch_of
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module

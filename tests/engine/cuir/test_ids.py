@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cuir.diff import diff
-from engine.cuir.ids import assign, carry, carry_table, diff_with_ids, same_ids
+from engine.cuir.ids import assign, carry, carry_table, same_ids
 from engine.cuir.nodes import Assign, Module, Name, Path, Stmt, walk
 from engine.cuir.parser import parse_with_tables
 from engine.cuir.printer import print_module
@@ -54,7 +54,7 @@ def test_ids_in_a_text_tell_the_statements() -> None:
     ids = assign(old)
     text = print_module(old, ids).replace("m = row_max(s, m)", "top = largest(s)")
     back = parse_with_tables(text)
-    found = diff_with_ids(old, ids, back.module, back.ids)
+    found = diff(old, back.module, same_ids(ids, back.ids))
     assert [e.kind.value for e in found.edits] == ["change"]
     assert carry(ids, found, back.module) == ids
 

@@ -14,6 +14,7 @@ from tests.engine.cuir.test_diff import KERNEL, kernel
 
 KEEP = "        s = keep(s, lambda i, j: j < args.Nk, at=[q0, step * BN])\n"
 CAP = "        s = map(s, lambda x: tanh(x))\n"
+WAIT, SYNC = "        wait_async(0)\n", "        sync()\n"
 MASKED = KEEP.replace("j < args.Nk", "j < args.Nk and j <= i")
 
 
@@ -84,3 +85,10 @@ def test_added_fields_and_functions_follow_what_they_followed() -> None:
     assert [f.name for f in made.module.fields] == ["q", "o", "Nk", "B", "scale", "window"]
     assert [f.name for f in made.module.functions][2:] == ["slot", "flash_fwd", "launch"]
     assert not made.conflicts
+
+
+def test_what_one_side_put_among_statements_that_the_other_took_away_stays() -> None:
+    put, gone = (WAIT + SYNC, WAIT + CAP + SYNC), (WAIT + SYNC, "")
+    stays = Merged(kernel((WAIT + SYNC, CAP)), frozenset())
+    assert three(put, gone) == stays
+    assert three(gone, put) == stays

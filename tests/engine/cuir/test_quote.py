@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from engine.cuir.nodes import Binary, Lambda, Name, Num, Stmt, Tuple
 from engine.cuir.parser import parse_block, parse_expr
 from engine.cuir.quote import block, expr, matched, rewrites, stmt
+from engine.cuir.rewrite import map_expr
 from engine.errors import CuirError
-from engine.transfer.rewrite import map_expr
 
 
 def test_a_quote_is_what_its_text_says() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,9 @@ from engine.gpu.worker.registry import (
     FA4,
     FLEX,
     FLEX_FLASH,
+    NEEDS,
     RIVALS,
     Rival,
-    false_claims,
     installed,
     parameters_of,
     take_part,
@@ -37,6 +38,26 @@ PLAIN = "x / sqrt(float(D))"
 
 def rival(name: str) -> Rival:
     return next(r for r in RIVALS if r.name == name)
+
+
+def false_claims(row: Mapping[str, Any]) -> str:
+    """What is false of a recorded row that says what a rival lacks; empty where nothing is.
+
+    Judged by the parameters that the row's own run read from the installed function.
+    """
+    found = next((r for r in RIVALS if r.name == row.get("name")), None)
+    if found is None or row.get("kind") != LACKS:
+        return ""
+    parameters = list(row.get("parameters", ()))
+    if not parameters:
+        return f"{found.name}: says what its function lacks, and holds no parameters"
+    for name in row.get("lacks", ()):
+        wanted = found.says.get(name)
+        if wanted is not None and set(parameters) >= set(wanted):
+            return f"{found.name}: lacks {NEEDS[name]}, and its function has {', '.join(wanted)}"
+    if unknown := unjudged(found, parameters):
+        return f"{found.name}: its function has {', '.join(unknown)}, which nobody has judged"
+    return ""
 
 
 def problem(

@@ -12,11 +12,11 @@ from engine.cuir.parser import parse_expr
 from engine.lift.provenance import Lifted
 from engine.lower.legal import legal
 from engine.lower.lower import lower
-from engine.lower.relift import verify_relift
 from engine.lower.spans import allowed_spans, verify_spans
 from engine.scalar_algebra import canonical_predicate
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan
+from tests.engine.lower.relift import verify_relift
 
 QKV = (
     Input("q", "q", "T", ("B", "Hq", "Nq", "D")),

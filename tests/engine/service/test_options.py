@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.desk import Desk
-from engine.cuir.device_scalars import head_sizes
+from engine.cuir.host_constants import head_sizes
 from engine.errors import InputError
 from engine.lift import lift
 from engine.service.adaptation import start

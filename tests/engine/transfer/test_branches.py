@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cuir.nodes import Bool, Call, Expr, Lambda, Module, walk_block, walk_expr
+from engine.cuir.nodes import Bool, Call, Expr, Lambda, Module, stmt_exprs, walk_block, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
 from engine.spec.recipes.recipe import Input
 from engine.transfer.match import find_attention
-from engine.transfer.rewrite import stmt_exprs
 from engine.transfer.rules import apply, plan
 from engine.transfer.rules.branches import unbranched
 from tests.engine.transfer.recipes import lifted, recipe

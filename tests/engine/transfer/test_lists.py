@@ -23,11 +23,13 @@ from engine.cuir.nodes import (
     Num,
     Return,
     Unary,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
+from engine.cuir.rewrite import map_function
 from engine.cuir.scalar import evaluate
 from engine.lower.legal import legal
 from engine.spec.recipes.recipe import Input, Recipe
@@ -37,7 +39,6 @@ from engine.transfer.fill import UNFILLED, fill_arguments
 from engine.transfer.logic import factored
 from engine.transfer.match import find_attention
 from engine.transfer.ranges import reads_pairs, with_ranges
-from engine.transfer.rewrite import map_function, stmt_exprs
 from engine.transfer.rules import apply, plan
 from engine.transfer.rules.names import Fresh
 from engine.transfer.schedule import KEY, ROW

@@ -11,13 +11,13 @@ from engine.cuir.check import check
 from engine.cuir.execute import run_program
 from engine.cuir.nodes import Name, Return
 from engine.cuir.parser import parse_expr
+from engine.cuir.rewrite import map_function
 from engine.errors import TransferError
 from engine.lower.legal import legal
 from engine.spec.recipes.recipe import Input
 from engine.spec.reference.oracle import environment, operand
 from engine.transfer.fill import fill_arguments
 from engine.transfer.match import find_attention
-from engine.transfer.rewrite import map_function
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import lifted, recipe
 

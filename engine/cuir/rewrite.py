@@ -7,23 +7,20 @@ from dataclasses import replace
 
 from engine.cuir.nodes import (
     Assign,
-    Call,
-    Do,
     Expr,
-    For,
     Function,
-    If,
     Lambda,
     Module,
     Name,
     Opaque,
     Path,
-    Return,
     Stmt,
     blocks,
+    free_names,
     rebuild,
+    stmt_exprs,
+    with_blocks,
 )  # fmt: skip
-from engine.cuir.nodes import free_names as free_names
 
 Block = tuple[Stmt, ...]
 
@@ -53,23 +50,6 @@ def substitute(expr: Expr, names: Mapping[str, Expr]) -> Expr:
     return map_expr(expr, change)
 
 
-def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions in a statement's own header (not in its blocks)."""
-    match stmt:
-        case Assign(_, value):
-            return (value,)
-        case Do(call):
-            return (call,)
-        case For(_, start, stop, step, _):
-            return (start, stop, step)
-        case If(cond, _, _):
-            return (cond,)
-        case Return(value):
-            return () if value is None else (value,)
-        case _:
-            return ()
-
-
 def stmt_reads(stmt: Stmt) -> frozenset[str]:
     """Names read by a statement and everything inside it."""
     own = frozenset().union(*(free_names(e) for e in stmt_exprs(stmt)))
@@ -80,40 +60,6 @@ def stmt_reads(stmt: Stmt) -> frozenset[str]:
     return own
 
 
-def map_stmt_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
-    """The statement with `change` applied to each header expression."""
-    match stmt:
-        case Assign(target, value):
-            return Assign(target, change(value))
-        case Do(call):
-            done = change(call)
-            assert isinstance(done, Call)
-            return Do(done)
-        case For(var, start, stop, step, body):
-            return For(var, change(start), change(stop), change(step), body)
-        case If(cond, then, other):
-            return If(change(cond), then, other)
-        case Return(value):
-            return Return(None if value is None else change(value))
-        case _:
-            return stmt
-
-
-def with_block(stmt: Stmt, branch: str, body: Block) -> Stmt:
-    """`stmt` with one of its blocks replaced."""
-    if isinstance(stmt, For) and branch == "body":
-        return replace(stmt, body=body)
-    if isinstance(stmt, If) and branch in ("then", "other"):
-        return If(
-            stmt.cond,
-            body if branch == "then" else stmt.then,
-            body if branch == "other" else stmt.other,
-        )
-    if isinstance(stmt, Opaque) and branch == "meaning":
-        return replace(stmt, meaning=body)
-    raise KeyError(branch)
-
-
 def map_blocks(body: Block, change: Callable[[Block], Block]) -> Block:
     """`change` applied to every statement list, innermost first, unchanged objects kept."""
     out: list[Stmt] = []
@@ -121,7 +67,7 @@ def map_blocks(body: Block, change: Callable[[Block], Block]) -> Block:
         for branch, inner in blocks(stmt):
             new = map_blocks(inner, change)
             if new is not inner and new != inner:
-                stmt = with_block(stmt, branch, new)
+                stmt = with_blocks(stmt, {branch: new})
         out.append(stmt)
     done = tuple(out)
     return change(
