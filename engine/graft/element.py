@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from engine.cuir.functions import FUNCTIONS
 from engine.cuir.nodes import Binary, Call, Compare, Expr, Index, Name, Num, walk_expr
+from engine.cuir.rewrite import map_expr
 from engine.errors import LowerError, TransferError
 from engine.foreign.places import Place
 from engine.lower.emit import Emitter, Names
@@ -20,7 +21,6 @@ from engine.lower.templates import default_templates
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.linear import tidy
 from engine.transfer.logic import factored, negate
-from engine.transfer.rewrite import map_expr
 
 X, SCORE = Name("x"), Name("s")
 COORDINATES = {"b": "batch", "h": "head", "i": "row", "j": "key"}

@@ -231,6 +231,6 @@ def _uses(was: BuildResult, now: BuildResult) -> str:
     for kernel in now.specialisations[0].kernels:
         before = was.specialisations[0].kernel(kernel.name)
         old = "new" if before is None else f"the source: {before.use.registers}"
-        spills = "spills as the source does" if kernel.spills else "no spills"
+        spills = "spills as the source does" if kernel.use.spill_store_bytes else "no spills"
         said.append(f"{kernel.name} {kernel.use.registers} registers ({old}), {spills}")
     return "; ".join(said)
