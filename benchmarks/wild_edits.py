@@ -1,6 +1,6 @@
 """Wrong edits of a kernel that is executed as PTX: does a gate tell each from the right one?
 
-    python benchmarks/wild_edits.py
+    python benchmarks/wild_edits.py [SPEC ...]
 
 A plain kernel of ours (tests/engine/graft/plain.cu) carries four specs by right edits, which must
 pass; each wrong one changes a few characters of one, as a hand that slips would, and must fail.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +26,7 @@ from engine.graft.judge import judge_run
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "tests" / "engine" / "graft" / "plain.cu"
 RESULTS = ROOT / "benchmarks" / "results" / "wild_edits.json"
+RIGHT_ONE = "the right one"
 SPECS = ROOT / "kernels" / "specs"
 SIZES = ({"B": 2, "Hq": 2, "N": 64, "D": 16},)
 HOOK = "      dot *= scale;\n"
@@ -101,10 +101,12 @@ RIGHT = (
         "a skipped tile's offset of V forgotten": one(
             "values[at] = v[base + (size_t)first * D + at];",
             "values[at] = v[base + (size_t)(first ? first - kTile : 0) * D + at];"),
-        "a return before the barrier": one(
-            "    __syncthreads();\n    float s",
-            "    if (first > row) break;\n    __syncthreads();\n    float s"),
-        "the barrier gone": one("    __syncthreads();\n    float s", "    float s"),
+        "threads that are done leave before they load": one(
+            "    for (int at = threadIdx.x;",
+            "    if (first > row) break;\n    for (int at = threadIdx.x;"),
+        "the barrier gone, in blocks of two warps": (
+            ("N / 32", "N / 64"), ("grid, 32,", "grid, 64,"),
+            ("    __syncthreads();\n    float s", "    float s")),
         "only even heads": one("first + n > row", "head % 2 == 0 && first + n > row"),
         "only the first batch": one("first + n > row", "batch == 0 && first + n > row"),
         "only the first block": one("first + n > row", "blockIdx.x == 0 && first + n > row"),
@@ -201,27 +203,32 @@ def judge(right: Right, text: str, child: Child, folder: Path) -> tuple[bool, st
 
 def main() -> int:
     chosen = sys.argv[1:]
-    rows: list[dict[str, Any]] = []
-    begin = time.perf_counter()
+    text = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "{}"
+    rows: dict[str, dict[str, Any]] = json.loads(text).get("edits", {})
+    bad = 0
     with tempfile.TemporaryDirectory() as name, Child() as child:
         for right in RIGHT:
             if chosen and right.spec not in chosen:
                 continue
-            for wrong, text in sources(right):
-                passed, words = judge(right, text, child, Path(name))
-                rows.append({"spec": right.spec, "edit": wrong or "the right one",
-                             "wrong": bool(wrong), "passed": passed, "said": words})  # fmt: skip
-                good = "ok " if passed == (not wrong) else "BAD"
-                print(good, right.spec, wrong, words, flush=True)
-    bad = [r for r in rows if r["passed"] == r["wrong"]]
-    found = {"wrong edits": sum(r["wrong"] for r in rows),
-             "wrong passes": sum(r["wrong"] and r["passed"] for r in rows),
-             "right edits refused": sum(not r["wrong"] and not r["passed"] for r in rows),
-             "seconds": round(time.perf_counter() - begin), "edits": rows}  # fmt: skip
-    if not chosen:
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print({k: v for k, v in found.items() if k != "edits"})
+            for wrong, source in sources(right):
+                passed, words = judge(right, source, child, Path(name))
+                bad += passed == bool(wrong)
+                key = f"{right.spec}: {wrong or RIGHT_ONE}"
+                rows[key] = {"wrong": bool(wrong), "passed": passed, "said": words}
+                print("BAD" if passed == bool(wrong) else "ok ", key, words, flush=True)
+                RESULTS.write_text(summed(rows), encoding="utf-8")
     return 1 if bad else 0
+
+
+def summed(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """All edits with what there is of them."""
+    found = {
+        "wrong edits": sum(r["wrong"] for r in rows.values()),
+        "wrong passes": sum(r["wrong"] and r["passed"] for r in rows.values()),
+        "right edits refused": sum(not r["wrong"] and not r["passed"] for r in rows.values()),
+        "edits": rows,
+    }
+    return json.dumps(found, indent=1) + "\n"
 
 
 if __name__ == "__main__":
