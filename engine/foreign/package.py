@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import tomllib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError
-from engine.files import SOURCE_LIMIT, read_file, read_text
+from engine.files import read_text
 from engine.foreign.check import Asked
 from engine.foreign.compile import Flags
+from engine.foreign.overlay import reached
 
 MANIFEST = "kernel.toml"
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
 def write_package(asked: Asked, folder: Path) -> None:
@@ -33,7 +31,7 @@ def write_package(asked: Asked, folder: Path) -> None:
     except FileExistsError:
         raise InputError(f"{folder} exists", fix="remove it, or name another with --out") from None
     beside = asked.source.resolve().parent
-    for file in sorted(set(_beside(asked.source.resolve(), beside))):
+    for file in sorted(f for f, root in reached(asked).items() if root == beside):
         target = folder / file.relative_to(beside)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
@@ -70,20 +68,6 @@ def read_package(folder: Path) -> Asked:
             f"{path} is no manifest of an imported kernel: {error}",
             fix="import the kernel again with `cubridge import`",
         ) from None
-
-
-def _beside(file: Path, root: Path) -> Iterator[Path]:
-    """A source and what it includes from its own folder and those below it."""
-    todo, seen = [file], {file}
-    while todo:
-        here = todo.pop()
-        yield here
-        text = read_file(here, "make it readable", SOURCE_LIMIT).decode("utf-8", "replace")
-        for name in _INCLUDE.findall(text):
-            there = (here.parent / name).resolve()
-            if there.is_file() and there.is_relative_to(root) and there not in seen:
-                seen.add(there)
-                todo.append(there)
 
 
 def manifest_text(asked: Asked, name: str) -> str:

@@ -95,6 +95,8 @@ class ExecutedWork(Work):
     def binding(self) -> Binding:
         self._no_cuir()
 
+    shown = {Stage.LIFTED: FOUND, Stage.TARGET: PATCH}
+    words = {Stage.LIFTED: "executed as PTX", Stage.TARGET: "patch"}
     no_gpu = "not run on a GPU: a job packs kernels that are lifted"
 
     def assumed_ops(self) -> tuple[str, ...]:

@@ -56,6 +56,9 @@ Steps = list[tuple[Step, Module]]
 class Work(Content):
     """A session's content and what its gates say of it, read-only."""
 
+    # The texts that a person is shown of the stages between source and lowered, and what they are.
+    shown: Mapping[Stage, str] = {Stage.LIFTED: LIFTED, Stage.TARGET: TARGET}
+    words: Mapping[Stage, str] = {Stage.LIFTED: "CuIR", Stage.TARGET: "CuIR"}
     no_gpu = (
         "not run on a GPU yet: `cubridge verify SESSION`, or v in the app, runs or packs the job"
     )

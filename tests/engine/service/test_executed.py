@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.cli import main
+from cubridge_tui.model.builder import Builder
+from cubridge_tui.model.snapshot import View
 from engine.build.toolchain import find_toolchain
 from engine.errors import CuBridgeError, TransferError
 from engine.foreign.check import Asked
@@ -23,7 +25,7 @@ from engine.service.bench import Bench, find_kernel
 from engine.service.export import export_session
 from engine.service.opened import adaptation_of
 from engine.service.options import choose_options
-from engine.types import Decision, DecisionKind, Gate, Level, VerdictKind
+from engine.types import Decision, DecisionKind, Gate, Level, Stage, VerdictKind
 from sessions.store import Store
 
 SOURCE = Path(__file__).parents[1] / "graft" / "plain.cu"
@@ -99,6 +101,17 @@ def test_a_kernel_is_adapted_in_its_own_source(
     assert "G1 passes" in capsys.readouterr().out
     assert main(["lift", out["session"]]) == 2
     assert "executed as PTX: there is no CuIR of it" in capsys.readouterr().err
+
+
+def test_what_was_found_is_shown_and_kept(bench: Bench, kernel: Path) -> None:
+    work = opened(bench, kernel, "softcap_causal")
+    work.make_lifted()
+    found = work.session.artifact(Stage.LIFTED, "found.txt").text
+    assert "plain.cu:28  dot in attention\n    b = batch\n" in found
+    panes = Builder(work).snapshot().panes[View.TEXT]
+    assert [row.text for row in panes[Stage.LIFTED].rows] == found.splitlines()
+    assert panes[Stage.LIFTED].title == "lifted  executed as PTX"
+    assert not panes[Stage.TARGET].rows
 
 
 def test_no_edit_is_the_same_bytes_and_what_is_no_edit_of_scores_is_refused(
