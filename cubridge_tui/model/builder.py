@@ -214,7 +214,12 @@ class Builder:
         links: Links,
     ) -> tuple[dict[View, Panes], str]:
         src = split_lines(source)
-        plain_source = with_keys(plain_rows(src, "expert"), Stage.SOURCE, links)
+        said = self.work.gutter()
+        marked = tuple(
+            replace(row, sign=said.get(number, row.sign))
+            for number, row in enumerate(plain_rows(src, "expert"), start=1)
+        )
+        plain_source = with_keys(marked, Stage.SOURCE, links)
         lifted_lines = split_lines(lifted_text or "")
         plain_lifted = with_keys(plain_rows(lifted_lines, "expert"), Stage.LIFTED, links)
         reviewed, made, blocked = latest_review(

@@ -116,6 +116,13 @@ class ExecutedWork(Work):
         self._found = find(self.package.asked, self.bench.progress)
         return self._found
 
+    def gutter(self) -> dict[int, str]:
+        if PLACES not in self.state.stage(Stage.LIFTED).artifacts:
+            return {}
+        found, source = self.places, self.package.asked.source.resolve()
+        said = {m.line: m.what for m in found.meanings if m.file == source and len(m.what) < 3}
+        return said | {p.line: "S" for h in found.hooks[:1] for p in h.places if p.file == source}
+
     def files(self) -> dict[Path, bytes]:
         """The source, and the headers that were observed."""
         return _read((self.package.asked.source.resolve(), *self.places.files))

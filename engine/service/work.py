@@ -75,6 +75,10 @@ class Work(Content):
         )
         return recipe_from_json(answer["recipe"])
 
+    def gutter(self) -> Mapping[int, str]:
+        """What stands at lines of the source, in a letter or two, where probing found it."""
+        return {}
+
     def lifted_artifacts(self) -> list[Artifact]:
         """The lifted stage, made from the source."""
         return [Artifact.of(Stage.LIFTED, LIFTED, print_module(self.lifted.module))]

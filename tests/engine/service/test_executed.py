@@ -112,6 +112,8 @@ def test_what_was_found_is_shown_and_kept(bench: Bench, kernel: Path) -> None:
     assert [row.text for row in panes[Stage.LIFTED].rows] == found.splitlines()
     assert panes[Stage.LIFTED].title == "lifted  executed as PTX"
     assert not panes[Stage.TARGET].rows
+    signs = {row.number: row.sign for row in panes[Stage.SOURCE].rows if row.sign}
+    assert signs == {28: "S"}
 
 
 def test_no_edit_is_the_same_bytes_and_what_is_no_edit_of_scores_is_refused(
