@@ -57,7 +57,7 @@ def specialisation(args: argparse.Namespace) -> dict[str, str]:
     if args.dtype:
         out["T"] = args.dtype
     if args.head_dim:
-        out["D"] = args.head_dim
+        out["D"] = str(args.head_dim)
     return out
 
 

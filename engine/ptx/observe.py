@@ -1,8 +1,8 @@
 """Instructions that no GPU has: `observe` writes a register down, `observe.rw` may change it too.
 
-A source that is observed has them as inline assembly, in comments, since ptxas refuses what it does
-not know: `//@ observe.b32 value, place, word, kind;` says word `word` of the variable that stands at
-a place. What `kind` means is the observer's matter.
+A source that is observed has them as inline assembly, in comments, since ptxas refuses what it
+does not know: `//@ observe.b32 value, place, word, kind;` says word `word` of the variable that
+stands at a place. What `kind` means is the observer's matter.
 """
 
 from __future__ import annotations
