@@ -184,7 +184,7 @@ async def measure(kinds: Collection[str], situations: Collection[str]) -> list[d
     from cubridge_tui.app import CuBridgeApp
     from cubridge_tui.desk import begin
     from cubridge_tui.steady import steady
-    from engine.service.bench import Bench, cache_dir, find_spec
+    from engine.service.session.workbench import Bench, cache_dir, find_spec
     from sessions.store import Store
 
     with Bench(Store.open()) as bench:

@@ -40,8 +40,8 @@ from engine.errors import advice
 from sessions.store import Store
 
 if TYPE_CHECKING:
-    from engine.service.adaptation import Beginning
-    from engine.service.bench import Bench
+    from engine.service.session.adaptation import Beginning
+    from engine.service.session.workbench import Bench
 
 TERMINAL_SECONDS = 1.0
 YOUNG_SECONDS = 0.03  # between a key's repaint and a look at the new objects
@@ -118,7 +118,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         """The workplace of all sessions. Its engine is loaded after the first paint (0.2 s)."""
         with self._bench_lock:
             if self._bench is None:
-                from engine.service.bench import Bench
+                from engine.service.session.workbench import Bench
 
                 self._bench = Bench(
                     self.store, cancel=self.cancel, progress=self.jobs.progress, apart=True

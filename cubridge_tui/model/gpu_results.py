@@ -13,11 +13,11 @@ from typing import Any
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
-from engine.gpu.worker.rates import matmul_of, rate_of
 from engine.report.bars import Bar, Group
 from engine.report.bars import bars as picture_of_bars
 from engine.report.picture import Picture
 from engine.types import Verdict
+from engine.worker.orchestration.rates import matmul_of, rate_of
 
 OURS = "CuBridge"
 FLOPS = "TFLOP/s = 2 (D + Dv) x kept pairs / time"

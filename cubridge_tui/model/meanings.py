@@ -10,9 +10,9 @@ from cubridge_tui.model.review import head_of
 from cubridge_tui.model.rows import Key, Row, RowKind
 from engine.cuir.nodes import Opaque, Path
 from engine.cuir.rewrite import get
-from engine.service.kinds import ABOUT_MEANINGS
-from engine.service.meanings import step_of
-from engine.service.work import Work
+from engine.service.session.meanings import step_of
+from engine.service.session.proposal_kinds import ABOUT_MEANINGS
+from engine.service.session.stage_work import Work
 from engine.transfer.llm.lifting import Step
 from engine.types import Decision, DecisionKind, Hunk, Proposal
 from sessions.state import SessionState
@@ -42,7 +42,7 @@ class OpaqueNote:
 
 def opaque_notes(work: Work) -> tuple[OpaqueNote, ...]:
     """The opaque ops of the session's source, in its order."""
-    from engine.cuir.ids import assign
+    from engine.cuir.changes.ids import assign
 
     bare, lifted = work.bare, work.lifted
     if not bare.opaque:

@@ -9,7 +9,7 @@ from cubridge_tui.model.built import conformance_lines, resource_lines
 from cubridge_tui.model.links import lifted_name, path_of
 from cubridge_tui.model.rows import Key, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
-from engine.service.explain import clause_words
+from engine.service.views.hunk_words import clause_words
 from engine.types import DecisionKind, Gate, Stage, Verdict
 
 

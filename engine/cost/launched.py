@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.build.occupancy import Residency, resident_blocks
+from engine.build.machine_code.occupancy import Residency, resident_blocks
 from engine.cost.card import Card
 from engine.cost.demand import UNITS, Demand, total
 from engine.cost.nodes import Op, has_steps, shape
@@ -19,9 +19,9 @@ from engine.cost.tree import role_tree
 from engine.cost.values import Values
 from engine.cost.walk import Step, Tally, Walker
 from engine.cuir.arch import WARPGROUP_THREADS, Arch
-from engine.cuir.facts import Facts
 from engine.cuir.nodes import Module
 from engine.cuir.ops.traits import ELECTIONS
+from engine.cuir.static.facts import Facts
 from engine.errors import InputError
 
 WAITING = "waiting for results"

@@ -16,9 +16,6 @@ from engine.cost.nodes import Branch, Loop, Node, Op, Set, sliced
 from engine.cost.ops import Bound, cost
 from engine.cost.values import Reads, Values
 from engine.cuir.arch import Arch
-from engine.cuir.facts import Facts
-from engine.cuir.infer import WarpgroupTyper
-from engine.cuir.infer_scalars import Scope
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -40,6 +37,9 @@ from engine.cuir.ops import OPS
 from engine.cuir.ops.bind import bind
 from engine.cuir.ops.spec import Mismatch, RuleContext
 from engine.cuir.ops.traits import DENSE_LOADS
+from engine.cuir.static.facts import Facts
+from engine.cuir.static.infer import WarpgroupTyper
+from engine.cuir.static.infer_scalars import Scope
 from engine.cuir.types import (
     DTYPES,
     DTypeValue,

@@ -90,7 +90,7 @@ def parse_block(text: str, file: str = "<hunk>") -> tuple[Stmt, ...]:
 
 
 class Parser:
-    """One text read; `engine.cuir.quote` adds holes to what may stand in it."""
+    """One text read; `engine.cuir.text.quote` adds holes to what may stand in it."""
 
     def __init__(self, text: str, file: str) -> None:
         self.file = file

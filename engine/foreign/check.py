@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
@@ -94,7 +94,10 @@ def check_kernel(
             reference = read_reference(asked.reference, child, asked.options)
         shapes = {**(reference.shapes if reference else {}), **asked.shapes}
         scalars = reference.scalars if reference else {}
-        entry = read_launcher(text, str(asked.source), asked.launcher, shapes, asked.dtype, scalars)
+        types = reference.types if reference else {}
+        entry = read_launcher(
+            text, str(asked.source), asked.launcher, shapes, asked.dtype, scalars, types
+        )
         said(f"compiling {asked.source.name} for {asked.flags.arch}")
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
         cases = [Case(dict(s), n) for n, s in enumerate(asked.sizes)] or usual_cases(

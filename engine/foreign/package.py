@@ -41,12 +41,6 @@ def write_package(asked: Asked, folder: Path) -> None:
     (folder / MANIFEST).write_text(manifest_text(asked, folder.name), encoding="utf-8")
 
 
-def is_package(folder: Path) -> bool:
-    """Whether a folder is one that `write_package` writes: its manifest says how it is checked."""
-    manifest = folder / MANIFEST
-    return manifest.is_file() and "[check]" in manifest.read_text("utf-8").splitlines()
-
-
 def read_package(folder: Path) -> Asked:
     """The kernel that a folder holds.
 

@@ -51,6 +51,13 @@ class Reference:
         shapes = {i.name if i.role == "extra" else i.role: " ".join(i.dims) for i in inputs}
         return shapes | {"o": " ".join(self.signature.output_dims), "lse": "B Hq Nq"}
 
+    @property
+    def types(self) -> dict[str, str]:
+        """The elements of extra tensors by name, where the reference says them."""
+        held = {"f32": "f32", "i32": "i32", "i64": "i64", "bool": "u8"}
+        return {i.name: held[i.dtype] for i in self.signature.inputs
+                if i.role == "extra" and i.dtype in held}  # fmt: skip
+
     def allows(self, sizes: Mapping[str, int]) -> bool:
         return all(evaluate(c, sizes) for c in self.signature.constraints)
 

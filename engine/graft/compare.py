@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.build.toolchain import Toolchain
+from engine.build.tools.toolchain import Toolchain
 from engine.child.client import Child
 from engine.cuir.nodes import Bool, Expr, Index, walk_expr
 from engine.errors import InputError
@@ -74,8 +74,9 @@ def same_scores(
     text = read_text(asked.source, "the patched source")
     shapes = {**reference.shapes, **asked.shapes}
     entry = read_launcher(
-        text, str(asked.source), asked.launcher, shapes, asked.dtype, reference.scalars
-    )
+        text, str(asked.source), asked.launcher, shapes, asked.dtype, reference.scalars,
+        reference.types,
+    )  # fmt: skip
     bench = Bench(asked, entry, reference, child, folder)
     looks = [Look(patched.place(p), p.variable) for p in hook.places]
     observed = compile_observed(asked, entry, looks, tools, folder)

@@ -15,9 +15,9 @@ from engine.cuir.nodes import Binary, Call, Compare, Expr, Index, Name, Num, wal
 from engine.cuir.rewrite import map_expr
 from engine.errors import LowerError, TransferError
 from engine.foreign.places import Place
-from engine.lower.emit import Emitter, Names
-from engine.lower.kinds import Kinds
-from engine.lower.templates import default_templates
+from engine.lower.spelling.cpp_kinds import Kinds
+from engine.lower.spelling.emit import Emitter, Names
+from engine.lower.spelling.templates import default_templates
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.linear import tidy
 from engine.transfer.logic import factored, negate

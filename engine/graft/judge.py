@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from engine.build.build import ended_by_signal
-from engine.build.compare import compare
-from engine.build.process import run
-from engine.build.products import Launch, read_specialisation
-from engine.build.ptxas import function_name
-from engine.build.result import BuildResult
-from engine.build.toolchain import Toolchain, compiler_environ
+from engine.build.machine_code.compare import compare
+from engine.build.machine_code.products import Launch, read_specialisation
+from engine.build.machine_code.ptxas import function_name
+from engine.build.machine_code.result import BuildResult
+from engine.build.tools.process import run
+from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.child.client import Child
 from engine.cuir.arch import arch as arch_of
 from engine.cuir.nodes import Compare, Expr, Name, Num, walk_expr

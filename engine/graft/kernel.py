@@ -12,7 +12,7 @@ from engine.files import SOURCE_LIMIT, read_file
 from engine.foreign.check import Asked
 from engine.foreign.launcher import read_launcher
 from engine.foreign.package import MANIFEST, read_package
-from engine.lift.package import KernelPackage
+from engine.lift.files.kernel_package import KernelPackage
 from engine.spec.python.declarations import declared
 from engine.spec.python.signature import Signature
 from engine.spec.python.spec_file import read_source

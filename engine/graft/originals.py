@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.build.process import run
-from engine.build.toolchain import Toolchain, compiler_environ
+from engine.build.tools.process import run
+from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
 from engine.foreign.check import Asked
 from engine.graft.edits import Files

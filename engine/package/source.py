@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from engine.build.units import Fields, dispatcher_text, unit_body
+from engine.build.folder.units import Fields, dispatcher_text, unit_body
 from engine.package.fields import c_fields, field_comments
 
 END = "// --- the end of what was judged ---"

@@ -8,7 +8,7 @@ from textual.timer import Timer
 
 from cubridge_tui.model.costs import NONE, Costs
 from cubridge_tui.screens.adaptation.shared import Shared
-from engine.service.costing import Cost, Costing, Question, Where
+from engine.service.views.costing import Cost, Costing, Question, Where
 from engine.types import Stage
 
 ASK_AFTER = 1.5  # seconds that a proposal has been looked at

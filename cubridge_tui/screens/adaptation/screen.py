@@ -37,7 +37,7 @@ from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
 from cubridge_tui.widgets.pane_grid import PaneGrid
 from cubridge_tui.widgets.stage_bar import StageBar
-from engine.service.adaptation import Beginning
+from engine.service.session.adaptation import Beginning
 from engine.types import Stage
 
 LOOK_SECONDS = 3.0  # how often files on disk, other writers and unsaved events are looked at

@@ -1,8 +1,8 @@
 """Runs CuIR: whole programs, in two modes, under any schedule, and watches their order."""
 
-from engine.cuir.execute.explore import Exploration, explore
-from engine.cuir.execute.program import Coverage, Limits, Observer, Schedule, Visit
-from engine.cuir.execute.run import Outcome, run_program
+from engine.cuir.execute.compiled.program import Coverage, Limits, Observer, Schedule, Visit
+from engine.cuir.execute.schedules.explore import Exploration, explore
+from engine.cuir.execute.schedules.run import Outcome, run_program
 from engine.cuir.findings import Finding
 
 __all__ = [

@@ -178,7 +178,7 @@ class OpSpec:
     operands: tuple[Operand, ...]
     signature: str
     rule: TypeRule
-    execute: str  # "module:function" below engine.cuir.execute
+    execute: str  # "FAMILY:function" of engine.cuir.execute.families.run_FAMILY
     doc: str
     who: Who
     spelling: Spelling

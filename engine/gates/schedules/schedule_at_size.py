@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from engine.cuir.device_scalars import DeviceScalars
-from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import Call, Expr, Module, Name, Select, free_names
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import Env, Fn, evaluate
+from engine.cuir.static.device_scalars import DeviceScalars
+from engine.cuir.static.host_constants import constants_of
 from engine.gates.deck import Case
 from engine.gates.runs.subject import Subject
 from engine.prove.kinds import ends, sides

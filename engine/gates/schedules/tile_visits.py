@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cuir.device_scalars import DeviceScalars
-from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import Call, Name, Num
+from engine.cuir.static.device_scalars import DeviceScalars
+from engine.cuir.static.host_constants import constants_of
 from engine.errors import CuBridgeError
 from engine.gates.analysis.tile_sizes import tiles_of
 from engine.gates.deck import UNKNOWN, Case

@@ -13,7 +13,6 @@ from typing import Any
 
 import z3
 
-from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Attr,
     Call,
@@ -32,6 +31,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.nodes import Path as StmtPath
 from engine.cuir.ops.traits import FIELD_VIEWS, STEADY
+from engine.cuir.static.host_constants import constants_of
 from engine.gates.analysis.path_conditions import Standing, climbs, standings
 from engine.gates.widths.intervals import HEADS, PAIRS, WIDTHS, Range
 from engine.gates.widths.value_ranges import At, Ranges

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-from engine.cuir.calls import launched
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -33,6 +32,7 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES
 from engine.cuir.printer import print_expr
+from engine.cuir.static.calls import launched
 from engine.transfer.binding import SIZES
 from engine.transfer.llm.answer import AnswerRefused
 

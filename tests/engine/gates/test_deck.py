@@ -20,7 +20,7 @@ from engine.gates.runs.deck_cases import data_cases, read_cases
 from engine.gates.runs.subject import Subject
 from engine.gates.widths.overflow import overflow
 from engine.lift import lift, load_package
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.spec.read import read_recipe
 from engine.transfer.rules import apply, plan
 from tests.engine.gates.g1_g2.test_judge import subject_of as target_of

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.units import COMPILE_FLAGS
+from engine.build.folder.units import COMPILE_FLAGS
 from engine.errors import InputError, StoreError
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 from engine.package.export import (
     Content,
     export,

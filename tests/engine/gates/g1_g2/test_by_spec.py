@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module

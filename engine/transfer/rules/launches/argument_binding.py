@@ -1,0 +1,96 @@
+"""How the target's arguments are filled from the spec's inputs."""
+
+from __future__ import annotations
+
+from engine.cuir.nodes import Module, Name
+from engine.cuir.static.host_constants import head_sizes
+from engine.errors import InputError
+from engine.spec.recipes.recipe import Recipe
+from engine.transfer.binding import SIZES, Binding, ScalarField, Scratch, SizeField, TensorField
+from engine.transfer.rules.base.rule import Case
+
+# What one place of the kernel's order may be called: a spec that declares two sizes equal by giving
+# them one name has that name in both places.
+_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
+
+
+def _order(source: tuple[str, ...], canonical: tuple[str, ...]) -> tuple[str, ...]:
+    """The kernel's order in the source's own names; a dimension that it lacks keeps ours."""
+    return tuple(
+        next((d for d in source if d in names), name)
+        for names, name in zip(_PLACES, canonical, strict=True)
+    )
+
+
+def binding_of(case: Case) -> Binding:
+    """What fills each field of the target's arguments."""
+    module, found, recipe, theirs = case.module, case.found, case.recipe, case.theirs
+    _columns_fit(module, recipe)
+    canonical = {
+        "q": ("B", "Hq", "Nq", "D"),
+        "k": ("B", "Hkv", "Nk", "D"),
+        "v": ("B", "Hkv", "Nk", "Dv"),
+    }
+    tensors = [
+        TensorField(found.fields[i.role], i.name, i.dims, _order(i.dims, canonical[i.role]), "T")
+        for i in recipe.inputs
+        if i.role != "extra"
+    ]
+    tensors.append(
+        TensorField(
+            found.fields["o"],
+            "O",
+            recipe.output_dims,
+            _order(recipe.output_dims, ("B", "Hq", "Nq", "Dv")),
+            "T",
+            output=True,
+        )
+    )
+    if case.softmax and "lse" in found.fields:
+        lse = ("B", "Hq", "Nq")
+        tensors.append(TensorField(found.fields["lse"], "LSE", lse, lse, "f32", output=True))
+    scalars = [ScalarField(found.fields["scale"], case.factor)]
+    fields = {f.name for f in module.fields}
+    new_sizes: list[str] = []
+    for item in case.used:
+        if item.dims:
+            source = theirs.get(item.name, item.name)
+            dims = tuple(theirs.get(d, d) for d in item.dims)
+            own = case.orders.get(source, dims)
+            tensors.append(TensorField(item.name, source, own, dims, item.dtype))
+            new_sizes += [
+                d for d in item.dims if not d.isdigit() and d not in fields and d not in new_sizes
+            ]
+        else:
+            scalars.append(ScalarField(item.name, Name(theirs.get(item.name, item.name))))
+    sizes = [
+        SizeField(f.name, f.name) for f in module.fields if f.type == "i32" and f.name in SIZES
+    ]
+    sizes += [SizeField(d, theirs.get(d, d)) for d in new_sizes if d not in ("D", "Dv")]
+    workspace = None if case.lists is None else case.lists.workspace
+    dims_of = {i.role: i.dims for i in recipe.inputs}
+    scratch = tuple(
+        Scratch(
+            item.field,
+            tuple(
+                d if d in dims_of[item.role] else "1"
+                for d in _order(dims_of[item.role], canonical[item.role])
+            ),
+            "T",
+        )
+        for item in case.prepared
+    )
+    return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace, scratch)
+
+
+def _columns_fit(module: Module, recipe: Recipe) -> None:
+    """Raises InputError where the spec's v has as many columns as q and the kernel's has not."""
+    sizes = head_sizes(module)
+    values = next((i for i in recipe.inputs if i.role == "v"), None)
+    if sizes is None or sizes[0] == sizes[1] or values is None or "D" not in values.dims:
+        return
+    raise InputError(
+        f"at head size {sizes[0]} the kernel's values and output have {sizes[1]} columns, and the "
+        f"spec declares {values.name} with as many as the queries",
+        fix=f"annotate {values.name} and the output with Dv instead of D, or take another size",
+    )
