@@ -78,6 +78,6 @@ def _band(recipe: Any, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, 
     o, size = weights @ v, weights.abs() @ v.abs()
     if recipe.changes_output:
         names = {**of_row(env), "d": torch.arange(v.shape[1])[None, :]}
-        o, size = (torch.as_tensor(evaluate(recipe.output, {**names, "o": t})) for t in (o, size))
+        o, size = (torch.as_tensor(evaluated(recipe.output, {**names, "o": t})) for t in (o, size))
         o, size = torch.where(live[:, None], o, 0.0), size.abs()
     return o, size, live
