@@ -99,7 +99,7 @@ def test_what_changes_the_sum_and_the_output(recipes: dict[str, Recipe]) -> None
     assert outputs == {
         "gated_causal": "o * sigmoid(gate[b, i, h, d])",
         "output_norm_causal": (
-            "o * weight[d] * rsqrt(sum_over(lambda c: o[c] * o[c], D) / D + 1e-05)"
+            "weight[d] * o * rsqrt(sum_over(lambda c: o[c] * o[c], D) / D + 1e-05)"
         ),
     }
 
