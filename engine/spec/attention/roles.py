@@ -241,14 +241,27 @@ def _all(parts: list[Expr]) -> Expr:
 
 
 def _no_matmul(expr: Expr, floats: frozenset[str]) -> NotAttention:
-    read = sorted(
-        {e.base.id for e in walk_expr(expr) if isinstance(e, Index) and isinstance(e.base, Name)}
-    )
+    loads = {
+        e: e.base.id for e in walk_expr(expr) if isinstance(e, Index) and isinstance(e.base, Name)
+    }
+    merged = [e for e, name in loads.items() if name in floats and _of_two(e.index[-1])]
+    if merged:
+        names = ", ".join(sorted({loads[e] for e in merged}))
+        return NotAttention(
+            f"heads and columns of {names} come as one dimension (as a projection gives them)",
+            'take them apart before the attention, and declare them so: "B N H D"', merged[0],
+        )  # fmt: skip
+    read = sorted(set(loads.values()))
     return NotAttention(
         "the output is not a product of weights and v, with weights made of q times k"
         + (f" (it reads {', '.join(read)})" if read else " (it reads no input)"),
         "compute O = weights(q @ k^T) @ v; the roles are found from the two matmuls",
     )
+
+
+def _of_two(place: Expr) -> bool:
+    """Whether a place that is loaded is made of two of the output's."""
+    return len({e.id for e in walk_expr(place) if isinstance(e, Name) and e.id[:2] == "%o"}) > 1
 
 
 def _merged_output(expr: Expr, outputs: tuple[str, ...]) -> Expr | None:
