@@ -29,8 +29,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.masks import spills  # noqa: E402
 from engine.cuir.printer import print_expr  # noqa: E402
 from engine.errors import CuBridgeError, SpecError  # noqa: E402
-from engine.lift.package import load_package  # noqa: E402
-from engine.lift.provenance import Lifted  # noqa: E402
+from engine.lift.cpp.provenance import Lifted  # noqa: E402
+from engine.lift.files.kernel_package import load_package  # noqa: E402
 from engine.spec.python.load import surroundings  # noqa: E402
 from engine.spec.python.program import program_of  # noqa: E402
 from engine.spec.python.signature import fixed_sizes  # noqa: E402

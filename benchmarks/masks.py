@@ -26,10 +26,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from engine.build.toolchain import find_toolchain  # noqa: E402
-from engine.build.units import COMPILE_FLAGS, arch_flags  # noqa: E402
+from engine.build.folder.units import COMPILE_FLAGS, arch_flags  # noqa: E402
+from engine.build.tools.toolchain import find_toolchain  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
-from engine.lift.provenance import Lifted  # noqa: E402
+from engine.lift.cpp.provenance import Lifted  # noqa: E402
 from tests.engine.lower.fixtures import ARCHS, lifted  # noqa: E402
 from tests.engine.lower.random_masks import lowered, random_mask, recipe_of  # noqa: E402
 

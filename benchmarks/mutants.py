@@ -32,7 +32,7 @@ from engine.errors import CuBridgeError  # noqa: E402
 from engine.gates.g1_g2.judge import judge  # noqa: E402
 from engine.gates.runs.subject import Subject  # noqa: E402
 from engine.lift import lift, lift_source, load_package  # noqa: E402
-from engine.lower.legal import legal  # noqa: E402
+from engine.lower.spelling.legal import legal  # noqa: E402
 from engine.resources import specs_dir  # noqa: E402
 from engine.spec.read import read_recipe  # noqa: E402
 from engine.transfer.rules import apply, plan  # noqa: E402

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.build.units import (
+from engine.build.folder.units import (
     COMPILE_FLAGS,
     LINK_FLAGS,
     Fields,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.masks import KERNELS, compile_batch, kernel_of
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import MissingTool
 from engine.spec.recipes.recipe import Input
 from tests.engine.lower.random_masks import TABLES, Mask, lowered, random_mask, recipe_of

@@ -163,27 +163,35 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
     head = head.to(torch.int64)
     k, v = k[:, head], v[:, head]
     env["x"] = q @ k.transpose(-1, -2)
-    shape = tuple(env["x"].shape)
-    keep = _broadcast(evaluate(recipe.keep, env), shape).to(torch.bool)
     rows = {i.name: widened(inputs[i.name]) for i in recipe.inputs if i.role in ("q", "k")}
-    score = _broadcast(evaluated(recipe.score, env | rows), shape).to(torch.float64)
-    if recipe.weight is None:
-        masked = _with_sink(recipe, env, score.masked_fill(~keep, -torch.inf))
-        lse = torch.logsumexp(masked, -1) if masked.size(-1) else torch.full(shape[:-1], -torch.inf)
-        lse = lse.to(torch.float64)
-        # Not exp(masked - lse): beside scores of a type's smallest number lse loses log(sum).
-        nothing = torch.isneginf(lse)[..., None]
-        weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))[..., : shape[-1]]
-        lse = lse if recipe.lse != "2" else lse / math.log(2.0)
-    else:
-        lse = None
-        weights = _broadcast(evaluate(recipe.weight, {**env, "s": score}), shape).to(torch.float64)
-    weights = weights.masked_fill(~keep, 0.0)
+    keep, weights, lse = weighed(recipe, env | rows)
+    if lse is not None and recipe.lse == "2":
+        lse = lse / math.log(2.0)
     o = _kept_sum(weights, keep, v)
     if recipe.changes_output:
         value = evaluated(recipe.output, {**of_row(env), "o": o, "d": torch.arange(o.size(-1))})
         o = _broadcast(value, tuple(o.shape)).to(torch.float64)
     return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
+
+
+def weighed(
+    recipe: Recipe, env: Mapping[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """What is kept and the weights, 0 where nothing is, of the products `x` [..., rows, keys] in
+    `env`; and the natural logarithm of the softmax's sum [..., rows]. All float64."""
+    shape = tuple(env["x"].shape)
+    keep = _broadcast(evaluate(recipe.keep, env), shape).to(torch.bool)
+    score = _broadcast(evaluated(recipe.score, env), shape).to(torch.float64)
+    if recipe.weight is not None:
+        weights = _broadcast(evaluate(recipe.weight, {**env, "s": score}), shape).to(torch.float64)
+        return keep, weights.masked_fill(~keep, 0.0), None
+    masked = _with_sink(recipe, env, score.masked_fill(~keep, -torch.inf))
+    lse = torch.logsumexp(masked, -1) if masked.size(-1) else torch.full(shape[:-1], -torch.inf)
+    lse = lse.to(torch.float64)
+    # Not exp(masked - lse): beside scores of a type's smallest number lse loses log(sum).
+    nothing = torch.isneginf(lse)[..., None]
+    weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))[..., : shape[-1]]
+    return keep, weights.masked_fill(~keep, 0.0), lse
 
 
 def rounding_of_lse(
@@ -227,7 +235,7 @@ def _kept_sum(weights: torch.Tensor, keep: torch.Tensor, v: torch.Tensor) -> tor
 
 
 def _with_sink(recipe: Recipe, env: Mapping[str, Any], masked: torch.Tensor) -> torch.Tensor:
-    """Masked scores [B, Hq, Nq, Nk], the sink as one more column behind them."""
+    """Masked scores [..., rows, keys], the sink as one more column behind them."""
     if recipe.sink is None:
         return masked
     value = evaluate(recipe.sink, of_row(env))

@@ -22,16 +22,18 @@ from engine.cuir.nodes import (
     Param,
     Slice,
 )
-from engine.cuir.quote import block
 from engine.cuir.rewrite import read_names
+from engine.cuir.static.kernel_names import Fresh
+from engine.cuir.text.quote import block
 from engine.errors import TransferError
 from engine.scalar_algebra.rewrite import map_children
 from engine.spec.attention.relative import PLACE, relative_of
 from engine.spec.recipes.recipe import Input, Recipe, Role
 from engine.transfer.match import Attention
-from engine.transfer.rules.inputs import scalar_inputs, size_of, view_of
-from engine.transfer.rules.names import Fresh
-from engine.transfer.rules.prepare import (
+from engine.transfer.rules.base.input_views import scalar_inputs, size_of, view_of
+from engine.transfer.rules.base.prepared_operands import Prepared
+from engine.transfer.rules.base.rule import Case, Rule
+from engine.transfer.rules.launches.prepare import (
     ARGS,
     ROWS,
     WARPS,
@@ -40,8 +42,6 @@ from engine.transfer.rules.prepare import (
     columns_of,
     launched_before,
 )
-from engine.transfer.rules.prepared import Prepared
-from engine.transfer.rules.rule import Case, Rule
 
 _OF_ROLE = {"q": ("i", "Nq"), "k": ("j", "Nk")}
 

@@ -6,13 +6,13 @@ import random
 import re
 from dataclasses import dataclass
 
-from engine.cuir.check import check
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
-from engine.lift.provenance import Lifted
-from engine.lower.legal import legal
+from engine.cuir.static.check import check
+from engine.lift.cpp.provenance import Lifted
 from engine.lower.lower import lower
 from engine.lower.spans import allowed_spans, verify_spans
+from engine.lower.spelling.legal import legal
 from engine.scalar_algebra import canonical_predicate
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan

@@ -21,9 +21,9 @@ from engine.gates.runs.deck_cases import read_cases
 from engine.gates.runs.stable_logits import UNUSUAL
 from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.resources import list_specs, spec_path
-from engine.service.options import fixed_head_size
+from engine.service.session.session_options import fixed_head_size
 from engine.transfer.binding import Binding
 from engine.transfer.rules import apply, plan
 from tests.engine.spec.read_once import recipe_of

@@ -20,13 +20,19 @@ from engine.llm.errors import Exhausted
 from engine.llm.record import Recorder, Replayer
 from engine.llm.settings import Prices, Secret, Settings
 from engine.llm.types import Client, Message
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.content import LIFTED
-from engine.service.export import export_session
-from engine.service.llm import ModelTransfer, Outgoing, Wish, accepted_example, offered_examples
-from engine.service.options import choose_options
-from engine.service.recheck import recheck
+from engine.service.models.llm import (
+    ModelTransfer,
+    Outgoing,
+    Wish,
+    accepted_example,
+    offered_examples,
+)
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.content import LIFTED
+from engine.service.session.package_export import export_session
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel, find_spec
+from engine.service.upkeep.recheck import recheck
 from engine.transfer.llm.outcome import Reached
 from engine.transfer.llm.prompt import Comment, Example, render
 from engine.types import Artifact, Decision, DecisionKind, Gate, Level, Origin, Stage, VerdictKind
