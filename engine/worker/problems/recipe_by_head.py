@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.cuir.scalar import evaluate
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.reference.oracle import of_row, weighed, widened
-from engine.spec.reference.sums import rows_made
+from engine.spec.reference.sums import evaluated, rows_made
 from engine.worker.problems.specrun import SpecRun
 
 BAND = 1 << 25  # pairs at a time

@@ -6,7 +6,6 @@ itself is taken up in the accumulator's layout, and so are sums over a row's col
 
 from __future__ import annotations
 
-from engine.cuir.static.facts import statements
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -24,6 +23,7 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.rewrite import map_expr, put_before, substitute, substitute_expr
+from engine.cuir.static.facts import statements
 from engine.cuir.static.kernel_names import locals_for
 from engine.cuir.text.quote import block, expr, stmt
 from engine.errors import TransferError
