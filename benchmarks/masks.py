@@ -36,7 +36,7 @@ from tests.engine.lower.random_masks import lowered, random_mask, recipe_of  # n
 RESULTS = ROOT / "benchmarks" / "results" / "masks.json"
 KERNELS = ("flash_fwd_sm80", "flash_fwd_sm90")
 BATCH = 20
-_INSTANCE = "template cudaError_t launch<cubridge::bf16, 128>(const Args&, cudaStream_t);"
+_INSTANCE = "template cudaError_t launch<cubridge::bf16, {}>(const Args&, cudaStream_t);"
 
 
 @cache
@@ -61,16 +61,16 @@ def compile_batch(kernel: str, texts: dict[int, bytes], folder: Path) -> str:
     lines = [f'#include "cubridge/{root}.cuh"']
     for seed, text in texts.items():
         (folder / f"{seed}.cu").write_bytes(text)
-        lines += [f"namespace m{seed} {{", f'#include "{seed}.cu"', _INSTANCE, "}"]
+        lines += [f"namespace m{seed} {{", f'#include "{seed}.cu"', _INSTANCE.format(128), "}"]
     (folder / "batch.cu").write_text("\n".join(lines) + "\n")
     arch = ARCHS[kernel]
     flags = [f"-arch={arch.replace('sm_', 'compute_')}", *arch_flags(arch)[1:], "-G", "-ptx"]
     return nvcc([*flags, "-o", "batch.ptx", "batch.cu"], folder)[1]
 
 
-def spills(kernel: str, text: bytes, folder: Path) -> str:
+def spills(kernel: str, text: bytes, folder: Path, columns: int = 128) -> str:
     """What ptxas says of spills, or nvcc of errors; empty without either."""
-    (folder / "one.cu").write_bytes(text + f"\n{_INSTANCE}\n".encode())
+    (folder / "one.cu").write_bytes(text + f"\n{_INSTANCE.format(columns)}\n".encode())
     optimised = [f for f in COMPILE_FLAGS if f != "-lineinfo"]
     flags = [*arch_flags(ARCHS[kernel]), *optimised, "-cubin"]
     said, wrong = nvcc([*flags, "-o", "one.cubin", "one.cu"], folder)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from engine.cuir.nodes import Expr, Name, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
-
-if TYPE_CHECKING:
-    from engine.spec.recipes.recipe import Input
+from engine.spec.recipes.recipe import Input, in_kernel_order
 
 SLOTS = 16  # tiles of a block of rows whose mask is kept as bits, where nobody asks for others
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
@@ -43,15 +41,11 @@ _ORDERS = {
     "v": ("B", "Hkv", "Nk", "Dv"),
     "o": ("B", "Hq", "Nq", "Dv"),
 }
-_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
 
 
 def kernel_order(dims: tuple[str, ...], role: str) -> tuple[str, ...]:
     """The kernel's order in the source's own names; a dimension that it lacks keeps ours."""
-    return tuple(
-        next((d for d in dims if d in names), name)
-        for names, name in zip(_PLACES, _ORDERS[role], strict=True)
-    )
+    return in_kernel_order(dims, _ORDERS[role])
 
 
 def own_tensors(
@@ -115,7 +109,7 @@ class Workspace:
 @dataclass(frozen=True, slots=True)
 class Scratch:
     """`field` is a contiguous tensor that the caller allocates, with nothing in it, and that each
-    launch fills and reads: `dims` are sizes, `dtype` is T."""
+    launch fills and reads: `dims` are sizes, `dtype` is T or f32."""
 
     field: str
     dims: tuple[str, ...]

@@ -74,6 +74,7 @@ def check_keep_sets(subject: Subject) -> None:
             tally.count("pairs too light to show", int(unclear.sum()))
             if bool(wrong.any()):
                 b, h, i, j = (int(x) for x in wrong.nonzero()[0])
+                tally.picture(case, (b, h, i), "weights", got[b, h], want[b, h])
                 how = "keeps" if float(got[b, h, i, j]) != 0 else "drops"
                 tally.fail(
                     f"{case}: {int(wrong.sum())} pairs differ; first b {b} h {h} i {i} j {j}: the "
