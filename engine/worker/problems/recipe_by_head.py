@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from engine.cuir.scalar import evaluate
-from engine.scalar_algebra.rewrite import load_names
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.reference.oracle import of_row, weighed, widened
 from engine.spec.reference.sums import rows_made
@@ -32,12 +31,7 @@ def one_head(
     q = _operand(recipe, "q", inputs, run.canonical(inputs, "q")[b, h].double(), env)
     k = _operand(recipe, "k", inputs, run.canonical(inputs, "k")[b, kv].double(), env | {"h": kv})
     v = run.canonical(inputs, "v")[b, kv].double()
-    read = load_names(recipe.score)  # a score may read rows of q and k besides their product
-    env |= {
-        i.name: widened(inputs[i.name])
-        for i in recipe.inputs
-        if i.role in ("q", "k") and i.name in read
-    }
+    env |= {run.role[role].name: inputs[run.role[role].name].double() for role in ("q", "k")}
     band = max(1, BAND // max(k.shape[0], 1))
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     with torch.device(run.device):
@@ -60,11 +54,10 @@ def _operand(
         return raw
     name = next(i.name for i in recipe.inputs if i.role == role)
     row = torch.arange(raw.shape[0], device=raw.device)[:, None]
-    columns = int(env["D"])  # of which the input itself may be a part
-    column = torch.arange(columns, device=raw.device)[None, :]
+    column = torch.arange(env["D"], device=raw.device)[None, :]
     env = {n: widened(v) if isinstance(v, Tensor) else v for n, v in env.items()}
     at = {name: inputs[name].double(), "i" if role == "q" else "j": row, "dd": column}
-    return rows_made(made, env | at).broadcast_to(raw.shape[0], columns)
+    return rows_made(made, env | at).broadcast_to(raw.shape[0], env["D"])
 
 
 def _band(recipe: Recipe, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
