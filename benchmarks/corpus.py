@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.masks import spills  # noqa: E402
+from benchmarks.sweep.compiling import spills  # noqa: E402
 from engine.cuir.printer import print_expr  # noqa: E402
 from engine.errors import CuBridgeError, SpecError  # noqa: E402
 from engine.lift.cpp.provenance import Lifted  # noqa: E402
