@@ -273,11 +273,16 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         """A keymap that takes a key twice: told in the warnings, by `actions.clashes`."""
 
     def do_help(self) -> None:
-        from cubridge_tui.screens.help import help_rows
+        from cubridge_tui.screens.help import HelpDialog
 
         screen = self.action_screen
         name = screen.NAME if screen is not None else actions.START
-        self.push_screen(TextDialog("help", help_rows(name, self.facts(), self.actions)))
+
+        def chosen(action: str | None) -> None:
+            if action and screen is not None:
+                screen.action_act(action)
+
+        self.push_screen(HelpDialog(name, self.facts(), self.actions), chosen)
 
     def do_palette(self) -> None:
         self.action_command_palette()

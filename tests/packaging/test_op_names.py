@@ -25,7 +25,7 @@ QUOTED = {
     "engine.gates.reachability.witness_search": {"block_id", "sm_count", "warpgroup_id"},
     "engine.gates.analysis.path_conditions": {"grid_dim"},
     "engine.gates.schedules.work_pieces": {"block_id", "grid_dim"},
-    "engine.lift.names.constants": {"same_type", "shared_limit", "sizeof"},
+    "engine.lift.names.constants": {"sizeof"},
     "engine.service.views.drawn_lists": {
         "block_id", "class_of", "compact", "greatest", "grid_dim", "least", "put", "put_bits",
     },
@@ -40,6 +40,7 @@ OTHER = {
     "engine.cuir.static.check": {"shared"},
     "engine.gates.g3_source.conformance": {"sizeof"},
     "engine.lift.names.catalogue": {"row_map", "shared", "tensor_map"},
+    "engine.lift.files.launch": {"run"},
     "engine.lift.functions.effects": {"sizeof"},
     "engine.lift.functions.expressions": {"shared"},
     "engine.lift.names.scope": {"row_map", "tensor_map"},

@@ -337,7 +337,8 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         for stage in PANES:
             here = stage is self.grid.focused_stage
             parts.append((f" {'▶' if here else ' '}{stage.value} ", "title" if here else "dim"))
-        pairs = [(" 1-4", "key"), (" pairs ", "dim"), ("0", "key"), (" all ", "dim")]
+        pairs = [(f" {n}", "key") for n in range(1, 5)]
+        pairs += [(" pairs ", "dim"), ("0", "key"), (" all ", "dim")]
         wide = self.size.width >= 120
         strip.put(parts, pairs if wide else [])
 

@@ -80,7 +80,7 @@ def judged(
     """
     try:
         found = work.ask_judge(
-            module, recipe, binding, work.spec, work.options.spec, base, what=what, explain=True
+            module, recipe, binding, work.spec, work.options.spec, base, what=what
         )
     except Interrupted:
         raise

@@ -322,7 +322,6 @@ class Work(Content):
         base: Module | None = None,
         *,
         what: str,
-        explain: bool = False,
     ) -> Found:
         """What `engine.gates.g1_g2.judge` says of a module, in the torch child.
 
@@ -340,7 +339,6 @@ class Work(Content):
             "spec": str(spec),
             "options": dict(options),
             "base": None if base is None else print_module(base),
-            "explain": explain,
             "archs": list(self.package.archs),
         }
         answer = self.bench.child.call(

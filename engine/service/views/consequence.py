@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.cost.card import Card, card_of_arch
+from engine.cost.events import Timeline
 from engine.cost.model import Prediction, predict
 from engine.cost.plan import constants
 from engine.cost.report import bound_words
+from engine.cost.timeline import timeline
 from engine.cuir.arch import arch_name
 from engine.cuir.nodes import Module
 from engine.errors import InputError
@@ -74,11 +76,20 @@ def kept_share(recipe: Recipe, case: Case) -> tuple[float, bool]:
 
 def prediction_of(module: Module, setting: Setting) -> Prediction:
     """What the cost model says of a module. Raises `CuBridgeError` where it cannot follow it."""
-    case = setting.case
-    numbers = constants(module)
+    sizes = arguments(setting.case, module)
+    return predict(module, sizes, setting.card, flops=_flops(module, setting))
+
+
+def _flops(module: Module, setting: Setting) -> float:
+    """Of the kept pairs."""
+    case, numbers = setting.case, constants(module)
     widths = [float(numbers.get("D", 128)), float(numbers.get("DV", numbers.get("D", 128)))]
-    flops = setting.kept * 2 * sum(widths) * case.B * case.Hq * case.Nq * case.Nk
-    return predict(module, arguments(case, module), setting.card, flops=flops)
+    return setting.kept * 2 * sum(widths) * case.B * case.Hq * case.Nq * case.Nk
+
+
+def timeline_of(module: Module, setting: Setting) -> Timeline:
+    """A block of the module over time. Raises `CuBridgeError` where the model cannot follow it."""
+    return timeline(module, arguments(setting.case, module), setting.card, _flops(module, setting))
 
 
 def cost_of(module: Module, setting: Setting) -> Cost:

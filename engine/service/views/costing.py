@@ -3,7 +3,8 @@ second of pure Python, and a proposal has dozens of hunks.
 
 One process serves one proposal. It is given the base, the proposed text and the hunks; it says the
 expert's cost, that of all hunks accepted, then each hunk's absence. Targets that are given later
-come first. It ends when its input is closed.
+come first, and so do timelines, which are made where somebody asks. It ends when its input is
+closed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.child.environment import child_command, child_environment
+from engine.cost.events import Timeline
 from engine.service.views.hunk_words import Explained, closure
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
@@ -24,7 +26,7 @@ from engine.types import Proposal
 
 EXPERT, ALL = "expert", "all"
 ENDED = "the process that predicts costs ended; leave the session and open it again"
-Told = Callable[[str, "Cost | Where"], None]
+Told = Callable[[str, "Cost | Where | Timeline"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +107,12 @@ class Costing:
 
     def now(self, name: str, target: str) -> None:
         """Ask for the cost of a target as it is decided now, before what is left of the hunks."""
-        self._awaited.add(name)
-        self._send({"name": name, "target": target})
-        if self._problem:
-            self._give_up()
+        self._ask(name, {"name": name, "target": target})
+
+    def timeline(self, name: str, target: str) -> None:
+        """Ask for the timeline of a target, or of the expert's for an empty one, under a name of
+        its own."""
+        self._ask(name, {"name": name, "timeline": target})
 
     def first(self, hunk: str) -> None:
         """A hunk that somebody looks at: before the others."""
@@ -120,6 +124,12 @@ class Costing:
         with contextlib.suppress(OSError):
             self._process.kill()
         self._process.wait()
+
+    def _ask(self, name: str, message: Mapping[str, Any]) -> None:
+        self._awaited.add(name)
+        self._send(message)
+        if self._problem:
+            self._give_up()
 
     def _send(self, message: Mapping[str, Any]) -> None:
         stream = self._process.stdin
@@ -137,7 +147,7 @@ class Costing:
                 break
             data = json.loads(line)
             name = str(data.get("name", ""))
-            about = Where(**data["where"]) if "where" in data else Cost(**data["cost"])
+            about = _read(data)
             if isinstance(about, Cost) and name == EXPERT and about.problem:
                 problem = about.problem  # there is nothing to compare with
             self._awaited.discard(name)
@@ -151,3 +161,11 @@ class Costing:
         with contextlib.suppress(KeyError):
             while True:
                 self._told(self._awaited.pop(), Cost(problem=self._problem))
+
+
+def _read(data: Mapping[str, Any]) -> Cost | Where | Timeline:
+    if "where" in data:
+        return Where(**data["where"])
+    if "timeline" in data:
+        return Timeline.from_json(data["timeline"])
+    return Cost(**data["cost"])

@@ -9,17 +9,20 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from engine.child.wire import failure_of
+from engine.cost.events import Timeline
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.lower.spelling.legal import legal
 from engine.priority import stand_back
-from engine.service.views.consequence import Setting, cost_of, setting_of
+from engine.service.views.consequence import Setting, cost_of, setting_of, timeline_of
 from engine.service.views.costing import ALL, EXPERT, Cost, Question
 from engine.transfer.proposals.review import compose
 from engine.types import Decision, DecisionKind
+
+T = TypeVar("T")
 
 
 def main() -> None:
@@ -79,18 +82,34 @@ def main() -> None:
         if "first" in given:
             todo.sort(key=lambda each: (each[0] != ALL, each[0] != given["first"]))
             continue
-        text = str(given["target"])
-        made = _cost(lambda text=text: parse_module(text, "target"), setting)  # type: ignore[misc]
-        say(name=given["name"], cost=made.to_json())
+        name = str(given["name"])
+        if "timeline" in given:
+            drawn = given["timeline"]
+            say(name=name, timeline=_timeline(_reading(drawn) if drawn else lambda: base, setting))
+        else:
+            say(name=name, cost=_cost(_reading(given["target"]), setting).to_json())
+
+
+def _reading(text: str) -> Callable[[], Module]:
+    return lambda: parse_module(text, "target")
+
+
+def _timeline(make: Callable[[], Module], setting: Setting) -> dict[str, Any]:
+    found = _or_problem(lambda: timeline_of(make(), setting), lambda words: Timeline(problem=words))
+    return found.to_json()
 
 
 def _cost(make: Callable[[], Module], setting: Setting) -> Cost:
+    return _or_problem(lambda: cost_of(make(), setting), lambda words: Cost(problem=words))
+
+
+def _or_problem(make: Callable[[], T], problem: Callable[[str], T]) -> T:
     try:
-        return cost_of(make(), setting)
+        return make()
     except ValueError as error:  # what a layout cannot be, in words
-        return Cost(problem=str(error))
+        return problem(str(error))
     except Exception as error:
-        return Cost(problem=failure_of(error).message)
+        return problem(failure_of(error).message)
 
 
 def _read(requests: TextIO, waiting: queue.SimpleQueue[Mapping[str, Any]]) -> None:

@@ -17,6 +17,7 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.scalar_algebra.rewrite import TRUE, contains, map_children, rename
 from engine.spec.attention.columns import without_columns
+from engine.spec.attention.parts import joined
 from engine.spec.attention.prologue import (
     Product,
     Side,
@@ -25,6 +26,7 @@ from engine.spec.attention.prologue import (
     products,
     sides_of,
 )
+from engine.spec.attention.relative import relative_of, tidied
 from engine.spec.attention.weights import (
     LLM,
     NotAttention,
@@ -67,6 +69,7 @@ class Reading:
     made_q: Expr | None  # what an element of q becomes before the product, over b, h, i and dd
     made_k: Expr | None  # and of k, over b, j, dd and its own head h
     sides: tuple[Expr, Expr]  # both as they were traced, for the lines of clauses
+    columns: int  # how many the product of q and k runs over
 
 
 def read_output(
@@ -126,6 +129,7 @@ def _read_output(
                 "rows are normalised by something else than the sum of their weights, or the "
                 "output is scaled by a row's own values", LLM, f.base,
             )  # fmt: skip
+    weights = [Factor(joined(f.base, outputs, j, floats), f.inverse) for f in weights]
     found_products = products(product(weights), j, floats)
     if not found_products:
         raise _no_matmul(expr, floats)
@@ -169,17 +173,21 @@ def _read_output(
     keep = _all([*masks, keep])
     after = rename(product([Factor(Name("o")), *kept_outer]), {**place, d: Name("d")})
     sink = None if found_weights.sink is None else rename(found_weights.sink, place)
+    score = tidied(score)
+    assert isinstance(q.base, Name) and isinstance(k.base, Name)
+    names = q.base.id, k.base.id
     for value, name in ((score, "score"), (keep, "mask"), (after, "output")):
-        bad = next((e for e in walk_expr(value) if build.is_reduction(e)), None)
+        sums = (e for e in walk_expr(value) if build.is_reduction(e))
+        bad = next((e for e in sums if name != "score" or relative_of(e, *names) is None), None)
         if bad is not None:
             raise NotAttention(f"the {name} reduces over a whole row or head", LLM, bad)
     order = tuple(p.id if isinstance(p := place.get(o), Name) else "d" for o in outputs)
     return Reading(
         q, k, v, score, keep, tuple(map(placed, found_weights.late)), weight, sink, after,
-        rename(kv_head, place), order, raw_score, placed(raw), _extent(summed),
+        rename(kv_head, place), order, raw_score, placed(raw), build.integer(summed.args[1]),
         None if q_side.made is None else rename(q_side.made, place),
         None if k_side.made is None else by_key_head(rename(k_side.made, place), kv_head),
-        (found_products[0].q, found_products[0].k),
+        (found_products[0].q, found_products[0].k), build.integer(found_products[0].extent),
     )  # fmt: skip
 
 
@@ -188,12 +196,6 @@ def _all(parts: list[Expr]) -> Expr:
     for part in parts:
         out = build.both(out, part)
     return out
-
-
-def _extent(summed: Call) -> int:
-    extent = summed.args[1]
-    assert isinstance(extent, Num)
-    return int(extent.value)
 
 
 def _no_matmul(expr: Expr, floats: frozenset[str]) -> NotAttention:

@@ -7,7 +7,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PASS, FAIL, NOT_RUN = "pass", "fail", "not_run"
 MOST_FAILURES = 6
@@ -39,6 +42,16 @@ class Tally:
         self.failed += 1
         if len(self.failures) < MOST_FAILURES:
             self.failures.append(what)
+
+    def picture(
+        self, case: object, at: tuple[int, int, int], what: str, got: Tensor, want: Tensor
+    ) -> None:
+        """Keep |got - want| [rows, columns] of the first failing case, at a batch, head and row."""
+        from engine.spec.reference.error_grid import error_grid  # torch, with what is compared
+
+        if "errors" not in self.notes:
+            place = dict(zip(("b", "h", "i"), at, strict=True))
+            self.notes["errors"] = place | {"case": str(case), what: error_grid(got, want)}
 
     def measure(self, share: float, case: object) -> None:
         """`share` of the allowed error; NaN counts as infinite."""

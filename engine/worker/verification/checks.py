@@ -171,6 +171,9 @@ def judge_live(
     t[check].measure(max(found.share, found.row_share), case)
     if not found.ok:
         b, h, i, d = found.where
+        none = ~live[b, h, :, None]
+        drawn = (o[b, h].masked_fill(none, 0.0), exact[b, h].masked_fill(none, 0.0))
+        t[check].picture(case, (b, h, i), "O", *drawn)
         t[check].fail(
             f"{case}: error {found.error:.3g}, {found.allowed:.3g} allowed "
             f"({found.row_share:.3g} of the rule per row); worst at b {b} h {h} i {i} d {d}: "

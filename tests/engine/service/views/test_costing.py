@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.cost.events import Timeline
 from engine.cost.model import Prediction
 from engine.cost.report import bound_words
 from engine.cuir.changes.ids import assign
@@ -68,20 +69,22 @@ def test_a_unit_bounds_only_where_it_is_busy() -> None:
     assert bound_words(found) == "tensor cores, 80% busy"
 
 
-def test_the_process_says_where_then_the_expert_s_cost_and_ends() -> None:
+def test_the_process_says_where_the_expert_s_cost_and_timelines_and_ends() -> None:
     made = proposal()
     found = explain(BASE, TARGET, made, RECIPE)
     question = Question.of(print_module(BASE), print_module(TARGET), made, RECIPE, found)
     assert Question.from_json(question.to_json()) == question
-    told: dict[str, Cost | Where] = {}
+    told: dict[str, Cost | Where | Timeline] = {}
     came = threading.Event()
 
-    def tell(name: str, about: Cost | Where) -> None:
+    def tell(name: str, about: Cost | Where | Timeline) -> None:
         told[name] = about
-        if name == "expert":
+        if {"expert", "its lanes", "no lanes"} <= told.keys():
             came.set()
 
     costing = Costing(question, tell)
+    costing.timeline("its lanes", "")
+    costing.timeline("no lanes", "no module")
     try:
         assert came.wait(90)
     finally:
@@ -90,16 +93,19 @@ def test_the_process_says_where_then_the_expert_s_cost_and_ends() -> None:
     assert isinstance(where, Where) and where.name == "A100" and where.shape.startswith("S 8192")
     assert isinstance(expert, Cost) and expert.us > 0 and not expert.problem
     assert costing._process.poll() is not None
+    drawn, none = told["its lanes"], told["no lanes"]
+    assert isinstance(drawn, Timeline) and drawn.lanes == ("block", "block, copies")
+    assert isinstance(none, Timeline) and none.problem and not none.events
 
 
 @pytest.mark.parametrize("how", ["ends", "is killed"])
 def test_what_an_ended_process_leaves_open_is_a_problem(how: str) -> None:
     base = "no module" if how == "ends" else print_module(BASE)
     question = Question(base, base, Proposal("rules", Origin.RULES, "r", ()), None, {"h1": ()})
-    told: dict[str, Cost | Where] = {}
+    told: dict[str, Cost | Where | Timeline] = {}
     came = threading.Event()
 
-    def tell(name: str, about: Cost | Where) -> None:
+    def tell(name: str, about: Cost | Where | Timeline) -> None:
         told[name] = about
         if {"expert", "all", "h1", "now"} <= told.keys():
             came.set()

@@ -46,10 +46,8 @@ CASES = {
         r"scores of several heads are mixed \(talking heads\)",
     ),
     "a second product": (
-        'far: Float[Tensor, "512 D"]',
-        "i = torch.arange(q.shape[2])\n"
-        "s = q @ k.mT + torch.einsum('bhld,lrd->bhlr', q, far[i[:, None] - i + 255])\n"
-        "return torch.softmax(s, -1) @ v",
+        'far: Float[Tensor, "B N N D"]',
+        "s = q @ k.mT + torch.einsum('bhld,blrd->bhlr', q, far)\nreturn torch.softmax(s, -1) @ v",
         r"more than one product: far with q is added \(as relative position embeddings",
     ),
     "a gather of keys": (

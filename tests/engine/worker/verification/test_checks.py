@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.gpu.schema import fault_of_rows
 from engine.worker.launches.specialisation import Subject
 from engine.worker.orchestration.checklist import CHECKS, required
 from engine.worker.problems import problem_sizes as cases
@@ -71,6 +72,10 @@ def test_rows_far_below_0_are_in_the_deck(tmp_path: Path) -> None:
     check_numbers(found)
     rows = {row["check"]: row for row in found.tallies.rows(CHECKS)}
     assert rows["accuracy"]["verdict"] == "fail" and "level" in str(rows["accuracy"])
+    drawn = rows["accuracy"]["notes"]["errors"]["O"]["cells"]
+    assert "9" in "".join(drawn)
+    samples: list[object] = []
+    assert fault_of_rows({"checks": [rows["accuracy"]], "samples": samples}) == ""
 
 
 def _finish(change: Callable[[Fake, Mapping[str, Any]], None]) -> Fake:
@@ -267,6 +272,9 @@ def test_a_light_pair_that_is_dropped_is_seen(tmp_path: Path) -> None:
     windowed = subject(tmp_path, near, recipe=steep, spec=spec_text)
     check_keep_sets(windowed)
     assert verdicts(windowed)["keep sets"] == "fail"
+    rows = {row["check"]: row for row in windowed.tallies.rows(CHECKS)}
+    drawn = rows["keep sets"]["notes"]["errors"]
+    assert "9" in "".join(drawn["weights"]["cells"]) and {"b", "h", "i", "case"} <= set(drawn)
 
 
 def test_far_batches_are_judged_and_a_lost_offset_is_seen(tmp_path: Path) -> None:
