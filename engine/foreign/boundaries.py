@@ -65,6 +65,7 @@ class Boundary:
         mentioned: lvalues of the statement: variables in scope, and what it assigns to.
         scope: expressions that may be numbers there: names, members, sums and products that the
             function spells of what is in scope.
+        begins: the first byte of the function; -1 of a kernel.
     """
 
     file: Path
@@ -75,6 +76,7 @@ class Boundary:
     mentioned: tuple[Variable, ...]
     scope: tuple[str, ...]
     loops: tuple[Loop, ...]
+    begins: int = -1
 
 
 def text(node: Node | None) -> str:
@@ -123,7 +125,8 @@ def boundaries(file: Path, source: bytes, reached: Container[str]) -> Iterator[B
         listed = declarator.child_by_field_name("parameters") if declarator else None
         scope = list(_parameters(listed, b"__global__" in head))
         free = _free(body, {v.name for v in scope})
-        walk = _Walk(file, source, name_of(function), _spelled(body, free), free)
+        walk = _Walk(file, source, name_of(function), _spelled(body, free), free,
+                     -1 if b"__global__" in head else function.start_byte)  # fmt: skip
         yield from walk.block(body, scope, ())
 
 
@@ -252,6 +255,7 @@ class _Walk:
     function: str
     spelled: tuple[_Spelled, ...]
     free: frozenset[str]
+    begins: int
 
     def block(
         self, node: Node, outer: list[Variable], loops: tuple[Loop, ...]
@@ -337,7 +341,7 @@ class _Walk:
             indent if not indent.strip() else indent[: len(indent) - len(indent.lstrip())],
             tuple(v for v in mentioned.values() if _worth(v)),
             tuple(dict.fromkeys([*names, *(s.text for s in self.spelled if s.needs <= known)])),
-            loops,
+            loops, self.begins,
         )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ _ERROR = re.compile(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error", re.MULTIL
 _WITHIN = re.compile(r"at line (\d+) of (\S+)")
 _TRIES = 12
 # What observations make large stays inline: the machine executes no calls.
-_INLINE = ("-Xcicc", "-inline-threshold=10000000")
+_INLINE = b"__attribute__((always_inline)) "
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def compile_observed(
     for _ in range(_TRIES):
         texts, lines = _inserted(left)
         changed = overlaid(asked, texts, folder / "overlay")
-        more = (*(changed.flags.more or ("-std=c++17",)), "-include", str(HELPER), *_INLINE)
+        more = (*(changed.flags.more or ("-std=c++17",)), "-include", str(HELPER))
         flags = replace(changed.flags, more=more)
         try:
             compiled = compile_kernel(changed.source, entry, flags, tools, folder)
@@ -86,13 +86,16 @@ def _inserted(looks: Sequence[Look | None]) -> tuple[dict[Path, bytes], Lines]:
     texts: dict[Path, bytes] = {}
     lines: Lines = {}
     for file, wanted in by_file.items():
+        new = [(after, number, look.text(number).encode()) for after, number, look in wanted]
+        new += [(n, -1, _INLINE) for n in {look.at.begins for _, _, look in wanted} - {-1}]
         source, parts, done, line = file.read_bytes(), [], 0, 1
-        for after, number, look in sorted(wanted, key=lambda w: w[:2]):
-            before, new = source[done:after], look.text(number).encode()
+        for after, number, text in sorted(new):
+            before = source[done:after]
             line += before.count(b"\n")
-            lines[file.name, line + 1] = number
-            line += 2
-            parts += [before, new]
+            if number >= 0:
+                lines[file.name, line + 1] = number
+            line += text.count(b"\n")
+            parts += [before, text]
             done = after
         texts[file] = b"".join([*parts, source[done:]])
     return texts, lines

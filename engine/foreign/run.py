@@ -113,24 +113,24 @@ def probing_sizes(bench: Bench) -> list[tuple[Sizes, list[Sizes]]]:
     told = bench.entry.sizes
     head = asked[0]["D"] if asked else bench.asked.head_dim
     longest = max((max(s["Nk"], s["Nq"]) for s in asked), default=128)
-    step = 64 if longest <= 128 else 128
+    step = 16 if longest <= 64 else 64 if longest <= 128 else 128
     long = -(-longest // step) * step
     other = next((s["D"] for s in asked if s["D"] != head), head) if "D" in told else head
     shared = "Hkv" in told and (not asked or any(s["Hkv"] != s["Hq"] for s in asked))
     uneven = "Nk" in told and "Nq" in told and (not asked or any(s["Nq"] != s["Nk"] for s in asked))
     out: list[tuple[Sizes, list[Sizes]]] = []
     for n in dict.fromkeys((long, 2 * long, 64, 128, 256)):
-        for gqa in dict.fromkeys((shared, False)):
-            first = _sizes(bench, 2, 3, 3, n, n, head)
-            second = [
-                _sizes(bench, 1, 4, 2 if gqa else 4, more, keys, d)
-                for more in (n + n // 2, 2 * n)
-                for keys in dict.fromkeys((n if uneven else more, more))
-                for d in dict.fromkeys((other, head))
-            ]
-            allowed = [s for s in second if s is not None]
-            if first is not None and allowed:
-                out.append((first, allowed))
+        first = _sizes(bench, 2, 3, 3, n, n, head)
+        second = [
+            _sizes(bench, 1, 4, 2 if gqa else 4, more, keys, d)
+            for gqa in dict.fromkeys((shared, False))
+            for more in (n + n // 2, 2 * n)
+            for keys in dict.fromkeys((n if uneven else more, more))
+            for d in dict.fromkeys((other, head))
+        ]
+        allowed = [s for s in second if s is not None]
+        if first is not None and allowed:
+            out.append((first, allowed))
     if not out:
         raise InputError("no sizes of whole tiles are allowed by the reference")
     return out

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.errors import InputError
+from engine.errors import InputError, TransferError
 from engine.files import SOURCE_LIMIT, read_file
 from engine.foreign.check import Asked
 from engine.foreign.launcher import read_launcher
@@ -63,6 +63,27 @@ def load_executed(folder: Path) -> ExecutedKernel:
         source, (), (asked.flags.arch,), ({"T": _dtype(asked, source), "D": columns},), {},
         asked.reference, {}, hashes, asked,
     )  # fmt: skip
+
+
+_PLAIN = {"Hq": "H", "Hkv": "H", "Nq": "N", "Nk": "N", "Dv": "D"}
+
+
+def same_layout(kernel: ExecutedKernel, asked: Signature) -> None:
+    """Raises TransferError where a spec declares q, k, v or the output in another order of
+    dimensions than the kernel's own reference does: the kernel reads memory in its own."""
+    assert kernel.reference is not None
+    own = _dims(Signature.of(declared(read_source(kernel.reference, {}))))
+    for name, dims in _dims(asked).items():
+        if [_PLAIN.get(d, d) for d in dims] != [_PLAIN.get(d, d) for d in own.get(name, dims)]:
+            raise TransferError(
+                f"the spec's {name} is [{', '.join(dims)}] and the kernel's "
+                f"[{', '.join(own[name])}]",
+                fix="declare the spec's tensors in the kernel's order",
+            )
+
+
+def _dims(said: Signature) -> dict[str, tuple[str, ...]]:
+    return {i.role: i.dims for i in said.inputs if i.role != "extra"} | {"o": said.output_dims}
 
 
 def _dtype(asked: Asked, source: bytes) -> str:

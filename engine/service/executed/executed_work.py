@@ -30,7 +30,7 @@ from engine.graft.compare import same_scores
 from engine.graft.edits import Edit, apply, changed_lines, edited, grouped, hunks_of, patch_text
 from engine.graft.judge import Ran, cases_for, judge_build, judge_bytes, judge_run
 from engine.graft.kept import found_json, read_found
-from engine.graft.kernel import ExecutedKernel
+from engine.graft.kernel import ExecutedKernel, same_layout
 from engine.graft.originals import originals_read
 from engine.graft.plan import MINUS, hook_of, plan
 from engine.lift.cpp.provenance import Lifted
@@ -175,8 +175,10 @@ class ExecutedWork(Work):
         """The edits that carry a recipe.
 
         Raises:
-            TransferError: the kernel has no scores, or the recipe is no edit of scores.
+            TransferError: the kernel has no scores, the recipe is no edit of scores, or the spec
+                has its tensors in another order.
         """
+        same_layout(self.package, Signature.of(recipe))
         hook = hook_of(self.places)
         source = self.package.asked.source.resolve()
         return plan(recipe, hook, self.files(), source, self.launcher(recipe), minus)
