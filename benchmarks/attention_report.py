@@ -22,10 +22,10 @@ if str(ROOT) not in sys.path:
 
 from engine.gpu.bench_bars import groups_of, notes_of  # noqa: E402
 from engine.gpu.predicted import HELD, OURS, resources_of  # noqa: E402
-from engine.gpu.worker.rates import rate_of  # noqa: E402
 from engine.report.bars import Group, bars  # noqa: E402
 from engine.report.picture import Picture, png, svg  # noqa: E402
 from engine.report.scatter import Point, scatter  # noqa: E402
+from engine.worker.orchestration.rates import rate_of  # noqa: E402
 
 README = ROOT / "README.md"
 MEASURED = ROOT / "docs" / "measured.md"

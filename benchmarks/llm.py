@@ -47,11 +47,11 @@ from engine.llm.client import ServerClient
 from engine.llm.record import Recorder
 from engine.llm.settings import Limits, Settings, load_settings
 from engine.llm.types import Client, Listen, Parameters, Reply, Request, deaf
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel
-from engine.service.content import LIFTED
-from engine.service.llm import ModelTransfer, Outgoing, Result, Wish
-from engine.service.options import choose_options
+from engine.service.models.llm import ModelTransfer, Outgoing, Result, Wish
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.content import LIFTED
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel
 from engine.transfer.llm.editing import Edit
 from engine.transfer.llm.loop import Attempt
 from engine.types import Artifact, Stage

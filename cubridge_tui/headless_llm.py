@@ -15,8 +15,8 @@ from engine.errors import InputError
 if TYPE_CHECKING:
     from engine.llm.settings import Prices
     from engine.llm.types import Client, Heard, Parameters
-    from engine.service.adaptation import Adaptation
-    from engine.service.llm import Consent, Outgoing, Result
+    from engine.service.models.llm import Consent, Outgoing, Result
+    from engine.service.session.adaptation import Adaptation
     from engine.transfer.llm.editing import Edit
     from engine.transfer.llm.loop import Attempt
 
@@ -94,7 +94,12 @@ class ModelRun:
 
     def transfer(self, work: Adaptation) -> Result[Edit]:
         """Let the model propose. Raises `InputError` when the person did not agree."""
-        from engine.service.llm import ModelTransfer, Wish, accepted_example, offered_examples
+        from engine.service.models.llm import (
+            ModelTransfer,
+            Wish,
+            accepted_example,
+            offered_examples,
+        )
 
         args = self.args
         transfer = ModelTransfer(
@@ -114,8 +119,8 @@ class ModelRun:
     def give_meanings(self, work: Adaptation) -> tuple[bool, str]:
         """Let the model say what opaque ops mean and accept it: whether all three steps got
         through, and what came of them."""
-        from engine.service.llm_lift import ModelLift
-        from engine.service.meanings import decide_meanings
+        from engine.service.models.llm_lift import ModelLift
+        from engine.service.session.meanings import decide_meanings
         from engine.transfer.llm.lifting import Step
         from engine.types import Decision, DecisionKind
 
@@ -136,7 +141,7 @@ class ModelRun:
 
     def lower(self, work: Adaptation, why: str) -> str:
         """Let the model write the lowering and accept it: why there is none, or nothing."""
-        from engine.service.llm_lower import ModelLower, accept_lowering
+        from engine.service.models.llm_lower import ModelLower, accept_lowering
 
         lower = ModelLower(
             work, self.client, self.model, _consent(self.args), self.parameters,

@@ -20,12 +20,12 @@ from cubridge_tui.model.written import decided_regions
 from engine.llm.client import ServerClient
 from engine.llm.settings import Prices, Settings, load_settings
 from engine.llm.types import Message
-from engine.service.llm import ModelTransfer, Outgoing, Wish
-from engine.service.llm import Result as EditResult
-from engine.service.llm_lift import ModelLift
-from engine.service.llm_lower import ModelLower
-from engine.service.lowerings import lower_task
-from engine.service.meanings import lift_task, standing
+from engine.service.models.llm import ModelTransfer, Outgoing, Wish
+from engine.service.models.llm import Result as EditResult
+from engine.service.models.llm_lift import ModelLift
+from engine.service.models.llm_lower import ModelLower
+from engine.service.session.lowerings import lower_task
+from engine.service.session.meanings import lift_task, standing
 from engine.transfer.llm.editing import Edit
 from engine.transfer.llm.lifting import Step, part_text
 from engine.transfer.llm.loop import Attempt

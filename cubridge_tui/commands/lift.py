@@ -29,18 +29,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.cuir.ids import assign
+    from engine.cuir.changes.ids import assign
     from engine.cuir.printer import print_module
-    from engine.foreign.package import is_package, read_package
+    from engine.foreign.package import read_package
+    from engine.lift.files.kernel_package import is_imported
     from engine.resources import list_kernels
-    from engine.service.bench import Bench, lift_any
-    from engine.service.content import Content
+    from engine.service.executed.opened import work_of
+    from engine.service.session.workbench import Bench, lift_any
     from sessions.store import Store
 
     path = Path(args.kernel)
     if args.reference and path.is_file():
         return find_and_report(asked_from(path, args), args.json)
-    if is_package(path):
+    if is_imported(path):
         return find_and_report(read_package(path), args.json)
     store = Store.open(args.store)
     session = session_named(store, args.kernel, list_kernels())
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         lifted = lift_any(args.kernel, args.arch, specialisation(args))
         module = lifted.module
     else:
-        content = Content(Bench(store), session)
+        content = work_of(Bench(store), session)
         lifted, module = content.lifted, content.compose()
     ids = assign(module)
     text = print_module(module, ids if args.ids else None)

@@ -32,8 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.service.agent import check_ready, propose_by_agent
-    from engine.service.person import propose_by_person
+    from engine.service.models.agent import check_ready, propose_by_agent
+    from engine.service.writers.person import propose_by_person
 
     text = None if args.file is None else _text(args.file)
     found: dict[str, Any] = {}

@@ -11,7 +11,6 @@ from cubridge_tui.model.rows import Key, Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
 from engine.cuir.arch import arch as arch_facts
 from engine.cuir.arch import arch_name
-from engine.cuir.infer import Typer
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -33,6 +32,7 @@ from engine.cuir.ops import OPS
 from engine.cuir.ops.spec import Mismatch, RuleContext
 from engine.cuir.ops.traits import MATMULS, ORDERS
 from engine.cuir.printer import print_expr
+from engine.cuir.static.infer import Typer
 from engine.cuir.types import (
     DTYPES,
     DTypeValue,

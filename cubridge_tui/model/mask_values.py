@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.cuir.nodes import free_names
-from engine.service.keep_map import Table, example_value
+from engine.service.views.keep_map import Table, example_value
 from engine.spec.recipes.recipe import Input, Recipe
 
 Value = int | float | bool

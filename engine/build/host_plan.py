@@ -6,9 +6,9 @@ here, and the caller is told so (None).
 
 from __future__ import annotations
 
-from engine.build.products import Launch
-from engine.cuir.host_constants import HostPlan
+from engine.build.machine_code.products import Launch
 from engine.cuir.nodes import Call, Expr, Index, Module
+from engine.cuir.static.host_constants import HostPlan
 
 
 def launches_of(module: Module) -> dict[str, Launch]:

@@ -9,7 +9,6 @@ from typing import Any
 from engine.cost.card import Card
 from engine.cost.values import UNKNOWN, Values
 from engine.cuir.arch import Arch
-from engine.cuir.calls import is_launch, launched
 from engine.cuir.nodes import (
     Assign,
     Do,
@@ -21,6 +20,7 @@ from engine.cuir.nodes import (
     Return,
     Stmt,
 )
+from engine.cuir.static.calls import is_launch, launched
 from engine.errors import InputError
 
 

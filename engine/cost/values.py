@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.cuir.arch import Arch
-from engine.cuir.calls import built
-from engine.cuir.device_scalars import DeviceScalars
-from engine.cuir.facts import statements
 from engine.cuir.nodes import Attr, Call, Expr, Function, Index, Name, stmt_exprs, walk_expr
 from engine.cuir.ops.traits import BUILT, ELECTIONS, WARPGROUPS
 from engine.cuir.scalar import Env, Fn
+from engine.cuir.static.calls import built
+from engine.cuir.static.device_scalars import DeviceScalars
+from engine.cuir.static.facts import statements
 from engine.errors import CuBridgeError
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.build.toolchain import Toolchain, find_toolchain
+from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
@@ -69,12 +69,13 @@ def find(asked: Asked, said: Said = lambda text: None) -> Found:
         reference = None
         if child is not None and asked.reference is not None:
             said(f"reading {asked.reference.name}")
-            reference = read_reference(asked.reference, child)
+            reference = read_reference(asked.reference, child, asked.options)
         shapes = {**(reference.shapes if reference else {}), **asked.shapes}
         scalars = reference.scalars if reference else {}
         entry = read_launcher(
-            source, str(asked.source), asked.launcher, shapes, asked.dtype, scalars
-        )
+            source, str(asked.source), asked.launcher, shapes, asked.dtype, scalars,
+            reference.types if reference else {},
+        )  # fmt: skip
         missing = {"q", "k", "v", "o"} - {p.means for p in (*entry.tensors, *entry.returned)}
         if missing:
             raise InputError(

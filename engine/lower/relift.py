@@ -5,8 +5,8 @@ from __future__ import annotations
 from engine.cuir.nodes import Module, Name, Num, Str
 from engine.cuir.printer import print_expr
 from engine.errors import LowerError
-from engine.lift.lifter import lift_source
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
+from engine.lift.files.lifter import lift_source
 
 
 def specialisation_of(module: Module) -> tuple[str, dict[str, str]]:

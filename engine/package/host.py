@@ -11,7 +11,7 @@ from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.rewrite import conjuncts
 from engine.spec.python.signature import Asked, recipe_of
 from engine.spec.recipes.recipe import Recipe
-from engine.transfer.rules.heads import head_counts
+from engine.transfer.rules.launches.head_map import head_counts
 
 # As recipes say them: bottom-right, the last query beside the last key.
 _CAUSAL = "j <= i + Nk - Nq"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.gpu.closure import closure
+from engine.closure import closure
 
 SPEC_ROOTS = (
     "engine.spec.readings.derived_inputs",  # tables that a spec builds itself

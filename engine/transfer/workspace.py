@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.cuir.host_constants import host_constants
 from engine.cuir.nodes import Module
+from engine.cuir.static.host_constants import host_constants
 from engine.errors import TransferError
 from engine.lift import KernelPackage, lift_source, specialisation_key
 from engine.transfer.binding import Binding

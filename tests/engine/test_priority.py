@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build import process
+from engine.build.tools import process
 from engine.child.environment import child_command, child_environment
 from engine.priority import NICENESS, standing_back
 
@@ -36,7 +36,7 @@ needs_autogroups = pytest.mark.skipif(
 RUNS = """
 import os, sys
 from pathlib import Path
-from engine.build.process import run
+from engine.build.tools.process import run
 from engine.priority import stand_back
 if wanted := int(sys.argv[1]):
     while not stand_back(wanted):

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from engine.cuir.functions import FUNCTIONS
-from engine.cuir.host_constants import host_constants
 from engine.cuir.ops import SPELLINGS
 from engine.cuir.ops.spelling import Spelling, both
+from engine.cuir.static.host_constants import host_constants
 from engine.gates.g3_source.conformance import primitives
 from engine.gates.g3_source.header_hashes import defined
 from engine.lift import lift, load_package
-from engine.lift.catalogue import catalogue, default_catalogue
-from engine.transfer.rules.dense import KEYS, KEYS_ALONE
+from engine.lift.names.catalogue import catalogue, default_catalogue
+from engine.transfer.rules.elements.dense_tiles import KEYS, KEYS_ALONE
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 SUITES = ("sm80", "sm90")

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from engine.cuir.calls import callee
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -31,6 +30,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.rewrite import map_blocks, substitute
 from engine.cuir.scalar import CASTS, FUNCTIONS
+from engine.cuir.static.calls import callee
 from engine.gates.analysis.path_conditions import standings
 from engine.gates.analysis.size_comparisons import MAX_NODES
 
@@ -70,7 +70,7 @@ class Inline:
     what they are given."""
 
     def __init__(self, module: Module) -> None:
-        self._functions = {f.name: f for f in module.functions if f.kind == "device"}
+        self._functions = module.devices
         self._returned: dict[str, Expr | None] = {}
         self._ways = 0
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from engine.cuir.calls import is_launch
 from engine.cuir.nodes import (
     MIRRORED,
     Assign,
@@ -38,6 +37,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.ops.traits import FILLS, MAPS, REDUCTIONS
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS
+from engine.cuir.static.calls import is_launch
 from engine.gates.analysis.size_comparisons import resolved, scalars_of
 
 # The outcome of a comparison (statistic on the left) that says that it is nothing.

@@ -16,7 +16,7 @@ from engine.errors import CuBridgeError, TransferError
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Binding
 from engine.transfer.match import Attention, find_attention
-from engine.transfer.rules.heads import heads_apart
+from engine.transfer.rules.launches.head_map import heads_apart
 
 
 @dataclass(frozen=True, slots=True)

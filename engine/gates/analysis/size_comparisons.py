@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice, product
 
-from engine.cuir.host_constants import host_constants
 from engine.cuir.nodes import (
     CONTRARY,
     Assign,
@@ -37,6 +36,7 @@ from engine.cuir.nodes import (
 from engine.cuir.printer import print_expr
 from engine.cuir.rewrite import map_expr, substitute
 from engine.cuir.scalar import CASTS, FUNCTIONS, evaluate
+from engine.cuir.static.host_constants import host_constants
 from engine.errors import CuBridgeError
 from engine.gates.deck import MAX_CONSTANT, Case, Tiles
 from engine.transfer.match import find_attention

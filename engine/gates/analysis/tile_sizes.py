@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from engine.cuir.calls import callee
 from engine.cuir.nodes import (
     Binary,
     Call,
@@ -21,6 +20,7 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.rewrite import substitute
+from engine.cuir.static.calls import callee
 from engine.gates.analysis.size_comparisons import (
     expressions_in,
     known_constants,

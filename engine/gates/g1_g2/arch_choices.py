@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engine.cuir.host_constants import host_constants
 from engine.cuir.nodes import Module, Str
 from engine.cuir.parser import parse_module
+from engine.cuir.static.host_constants import host_constants
 from engine.gates.analysis.tile_sizes import tiles_of
 from engine.gates.deck import UNKNOWN, Case, Tiles, sections
 from engine.gates.g1_g2.by_recipe import BY_RECIPE

@@ -36,7 +36,7 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
 
     A recipe of None means that none could be read: the spec's own function judges alone. `base` is
     the module before the edit, where a model or a person made it: each condition that is new since
-    must come out both ways. `explain` asks for the weights of a wrong row.
+    must come out both ways. A failure is told with the weights of a wrong row, and with pictures.
     """
     begin = time.monotonic()
     spec, options = Path(payload["spec"]), payload.get("options") or {}
@@ -59,7 +59,7 @@ def _told(
     subject: Subject, report: Report, way: Way, payload: dict[str, Any], begin: float
 ) -> dict[str, Any]:
     read, module = way is BY_RECIPE, subject.module
-    failure, rows, deck, held, kinds = _judged(subject, report, way)
+    failure, rows, deck, held, kinds = judged(subject, report, way)
     compared = sum("skipped" not in row and row.get("rows") != 0 for row in rows)
     late: list[Row] = []
     if failure is None:
@@ -67,8 +67,9 @@ def _told(
     details: dict[str, Any] = {"runs": [*rows, *late], **held.to_json(), **kinds.to_json()}
     if failure is not None:
         details |= failure.details()
-        if payload.get("explain") and details["runs"]:
-            details |= explained(way, subject, deck, details["runs"][-1], failure)
+        if details["runs"]:
+            report("looking at the weights of a wrong row")
+            details |= explained(way, subject, deck, details["runs"][-1], failure, read)
         return _verdict(False, failure.reason, details, begin)
     reason = f"{compared} runs equal the spec"
     if not read:
@@ -94,11 +95,11 @@ def judge(
 ) -> tuple[Failure | None, list[Row]]:
     """The first failure of the deck, and of what it left untested (or None); what every run
     measured."""
-    failure, rows, *_ = _judged(subject, report, way)
+    failure, rows, *_ = judged(subject, report, way)
     return failure, rows
 
 
-def _judged(
+def judged(
     subject: Subject, report: Report, way: Way
 ) -> tuple[Failure | None, list[Row], list[Case], Proofs, Reached]:
     """`judge`, all the cases, what was proven, and what the runs do not bring about."""

@@ -17,11 +17,11 @@ from torch import Tensor
 from engine.child.spec_process import SpecProcess
 from engine.errors import CuBridgeError
 from engine.gates.runs.subject import Report
-from engine.gpu.worker.rules import FACTOR, FACTOR_TANH, judge_lse, judge_output
-from engine.gpu.worker.samples import TYPES, decoded, digest, sample_inputs
 from engine.spec.python.signature import Asked, recipe_of, signature_from_json, signature_of
 from engine.spec.recipes.recipe_json import recipe_from_json
 from engine.spec.reference.oracle import expected, output_as_bhnd, rounding_of_lse
+from engine.worker.launches.samples import TYPES, decoded, digest, sample_inputs
+from engine.worker.verification.tolerances import FACTOR, FACTOR_TANH, judge_lse, judge_output
 
 SAME, DIFFERS, NOT_RUN = "same", "differs", "not_run"
 

@@ -19,9 +19,9 @@ from typing import Any
 from engine.cuir.nodes import Call
 from engine.errors import InputError, Where
 from engine.gates.g3_source.header_hashes import Headers, defined, depends, digest, sha256
-from engine.lift.catalogue import Catalogue, default_catalogue, head
-from engine.lift.syntax import Node
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.syntax import Node
+from engine.lift.cpp.tokens import Tokens
+from engine.lift.names.catalogue import Catalogue, default_catalogue, head
 from engine.resources import kernels_dir
 
 SCHEMA = 1

@@ -28,7 +28,7 @@ from engine.cuir.nodes import Module
 from engine.errors import Interrupted
 from engine.gates.g3_source.lowering_check import G3, judge_lowered
 from engine.lift import KernelPackage
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
 from engine.priority import stand_back
 from engine.types import VerdictKind
 

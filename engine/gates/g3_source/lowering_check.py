@@ -13,19 +13,19 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from engine.build.build import build
-from engine.build.compare import compare
 from engine.build.host_plan import launches_of
-from engine.build.result import BuildResult
-from engine.build.toolchain import Toolchain, find_toolchain
+from engine.build.machine_code.compare import compare
+from engine.build.machine_code.result import BuildResult
+from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.cuir.canonical import equal, first_difference
+from engine.cuir.changes.merge import merge
 from engine.cuir.matching import Pairs
-from engine.cuir.merge import merge
 from engine.cuir.nodes import Field, Module, Path
 from engine.errors import InputError, LiftError, MissingTool
 from engine.gates.g3_source.conformance import read_records, told, unproven
 from engine.lift import KernelPackage, Lifted, lift_source, specialisation_key
-from engine.lift.meanings import known_meanings, like, unexplained
-from engine.lift.provenance import Span
+from engine.lift.cpp.provenance import Span
+from engine.lift.files.meanings import known_meanings, like, unexplained
 from engine.lower.lower import Lowered
 from engine.lower.spans import allowed_spans, union, verify_spans
 from engine.types import UNFINISHED, VerdictKind

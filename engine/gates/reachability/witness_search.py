@@ -16,7 +16,7 @@ from itertools import islice, zip_longest
 import torch
 from torch import Tensor
 
-from engine.cuir.execute.program import Limits
+from engine.cuir.execute.compiled.program import Limits
 from engine.cuir.nodes import (
     Assign,
     Attr,

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cuir.execute.code import PART, Code, Instr, Kind, Stopped
-from engine.cuir.execute.compiler import ProgramCompiler
-from engine.cuir.execute.program import Coverage
-from engine.cuir.execute.site import OpSite
+from engine.cuir.execute.compiled.code import PART, Code, Instr, Kind, Stopped
+from engine.cuir.execute.compiled.compiler import ProgramCompiler
+from engine.cuir.execute.compiled.op_site import OpSite
+from engine.cuir.execute.compiled.program import Coverage
 from engine.cuir.nodes import Bool, Call, Compare, Expr, Module, Path, Select, Stmt
 from engine.cuir.ops import OpSpec
 from engine.cuir.scalar import Env, Fn, Mode

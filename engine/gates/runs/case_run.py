@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cuir.execute.compiler import kept_program
-from engine.cuir.execute.program import Schedule
-from engine.cuir.execute.run import Outcome, run_program
+from engine.cuir.execute.compiled.compiler import kept_program
+from engine.cuir.execute.compiled.program import Schedule
+from engine.cuir.execute.schedules.run import Outcome, run_program
 from engine.cuir.nodes import Name, free_names, walk_expr
 from engine.cuir.scalar import Mode
 from engine.gates.analysis.size_comparisons import SIZES

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from engine.child.spec_process import SpecProcess
-from engine.cuir.check import check
-from engine.cuir.host_constants import head_sizes
 from engine.cuir.nodes import Module, Name, free_names
+from engine.cuir.static.check import check
+from engine.cuir.static.host_constants import head_sizes
 from engine.gates.analysis.float_expressions import float_in_lists
 from engine.gates.deck import Case
 from engine.gates.runs.branch_coverage import Watch

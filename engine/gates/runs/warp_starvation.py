@@ -16,10 +16,10 @@ from itertools import islice
 
 from torch import Tensor
 
-from engine.cuir.execute.program import Schedule
-from engine.cuir.execute.run import Outcome
-from engine.cuir.facts import Facts
+from engine.cuir.execute.compiled.program import Schedule
+from engine.cuir.execute.schedules.run import Outcome
 from engine.cuir.findings import Finding
+from engine.cuir.static.facts import Facts
 from engine.gates.deck import Case
 from engine.gates.runs.case_run import NUMERIC, Row, Way, outputs_of, run_module, workspace_of
 from engine.gates.runs.subject import Failure, Report, Subject, op_text

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.cuir.device_scalars import DeviceScalars
-from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -32,6 +30,8 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.ops.traits import MASKS, MATMULS
 from engine.cuir.rewrite import get
+from engine.cuir.static.device_scalars import DeviceScalars
+from engine.cuir.static.host_constants import constants_of
 from engine.errors import CuirError
 from engine.prove.schedule import TileSchedule
 from engine.transfer.match import block_at, definitions, is_transposed
@@ -97,7 +97,7 @@ def _is_scores(stmt: Stmt) -> bool:
 
 
 def _at_site(module: Module, site: Masked, values: Mapping[str, list[Expr]]) -> TileSchedule:
-    device = {f.name for f in module.functions if f.kind == "device"}
+    device = set(module.devices)
 
     def call(expr: Expr) -> Call | None:
         found = _call(expr, values)

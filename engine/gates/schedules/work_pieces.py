@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from engine.cuir.calls import launched
-from engine.cuir.device_scalars import DeviceScalars
-from engine.cuir.host_constants import constants_of
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -24,6 +21,9 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.rewrite import get, substitute, substitute_expr
+from engine.cuir.static.calls import launched
+from engine.cuir.static.device_scalars import DeviceScalars
+from engine.cuir.static.host_constants import constants_of
 from engine.errors import CuirError
 from engine.gates.schedules.schedule_calls import scoring_kernel
 from engine.prove.work_order import PIECE, WorkOrder

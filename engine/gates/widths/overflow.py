@@ -30,7 +30,7 @@ from engine.cuir.rewrite import map_blocks
 from engine.gates.widths.intervals import HEADS, LENGTH, LOADED, PAIRS, WIDTHS, Range
 from engine.gates.widths.value_ranges import At, Ranges, expressions
 from engine.gates.widths.width_proofs import proofs
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.prove.solver import Proven, Witness
 
 ROWS = (0, 2 * LENGTH)  # what a row, a head or a number of tiles lies in

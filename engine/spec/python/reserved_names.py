@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from engine.cuir.static.kernel_names import meaning_of
 from engine.spec.python.spec_file import SpecSource
 
 RENAME = "rename it in the spec"
@@ -11,8 +12,6 @@ RENAME = "rename it in the spec"
 
 def meaning(name: str) -> str | None:
     """What a name means in every kernel; None for one that is free."""
-    from engine.transfer.rules.names import meaning_of  # on use: the rules need recipes themselves
-
     return meaning_of(name)
 
 

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from engine.cuir.check import check
 from engine.cuir.nodes import Module, Path, blocks
 from engine.cuir.printer import print_stmts
 from engine.cuir.rewrite import get
+from engine.cuir.static.check import check
 from engine.errors import CuBridgeError
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.transfer.binding import Binding
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer, shortened
 from engine.transfer.llm.apply import apply_answer

@@ -27,9 +27,9 @@ from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_module, print_stmts
 from engine.cuir.rewrite import get
 from engine.errors import CuirError
-from engine.lift.meanings import NOTHING, Block, Meaning
-from engine.lift.provenance import Lifted, OpaqueOp
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.provenance import Lifted, OpaqueOp
+from engine.lift.cpp.tokens import Tokens
+from engine.lift.files.meanings import NOTHING, Block, Meaning
 from engine.llm.types import Message
 from engine.transfer.llm.answer import (
     AnswerError,

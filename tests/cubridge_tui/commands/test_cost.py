@@ -11,10 +11,10 @@ import pytest
 from cubridge_tui.cli import main
 from engine.cuir.printer import print_module
 from engine.gates.schedules.tile_visits import Visits
-from engine.gpu.worker.results import KIND, SCHEMA
-from engine.service.adaptation import Adaptation
-from engine.service.bench import lift_any
+from engine.service.session.adaptation import Adaptation
+from engine.service.session.workbench import lift_any
 from engine.types import Gate, Stage, VerdictKind
+from engine.worker.orchestration.results import KIND, SCHEMA
 from sessions.store import Store
 from tests.cubridge_tui.made import bench_of, placed, verdict_of
 

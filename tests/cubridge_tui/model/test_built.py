@@ -15,9 +15,9 @@ from cubridge_tui.model.built import (
     predictions,
     resource_lines,
 )
-from engine.build.occupancy import Residency
-from engine.build.ptxas import KernelUse
-from engine.build.result import BuildResult, Kernel, Specialisation
+from engine.build.machine_code.occupancy import Residency
+from engine.build.machine_code.ptxas import KernelUse
+from engine.build.machine_code.result import BuildResult, Kernel, Specialisation
 from engine.cost.card import card_of_arch
 from engine.cuir.arch import arch_name
 from engine.gates.g3_source.conformance import Unproven

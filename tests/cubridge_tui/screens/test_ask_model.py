@@ -19,9 +19,9 @@ from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.lift import lift
 from engine.llm.types import Message
-from engine.service.bench import find_kernel
-from engine.service.llm_gates import ModelGates
-from engine.service.options import choose_options
+from engine.service.models.llm_gates import ModelGates
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import find_kernel
 from engine.transfer.llm.outcome import Outcome, Reached
 from engine.types import DecisionKind, Origin, Stage
 from sessions.store import Store

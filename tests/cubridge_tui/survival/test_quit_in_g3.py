@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import MissingTool
 from engine.gates.outcome import Found
-from engine.service.adaptation import Adaptation
-from engine.service.bench import Bench
+from engine.service.session.adaptation import Adaptation
+from engine.service.session.workbench import Bench
 from engine.types import Gate
 from sessions.store import Store
 from tests.cubridge_tui.terminal import Terminal

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from engine.build import cache as caches
 from engine.build.build import build
-from engine.build.compare import Loss, compare
-from engine.build.diagnostics import parse_diagnostics
-from engine.build.products import Launch
-from engine.build.result import BuildResult
-from engine.build.toolchain import Toolchain
+from engine.build.folder import cache as caches
+from engine.build.machine_code.compare import Loss, compare
+from engine.build.machine_code.products import Launch
+from engine.build.machine_code.result import BuildResult
+from engine.build.tools.diagnostics import parse_diagnostics
+from engine.build.tools.toolchain import Toolchain
 from engine.cuir.arch import archs
 from engine.errors import InputError, Interrupted, MissingTool, Where
-from engine.lift.package import load_package
-from tests.engine.build.test_units import CTYPES
+from engine.lift.files.kernel_package import load_package
+from tests.engine.build.folder.test_units import CTYPES
 
 FIELDS = (("x", "tensor"), ("n", "i32"), ("scale", "f32"))
 Build = Callable[..., BuildResult]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from engine.build.host_plan import launches_of
-from engine.build.products import Launch
+from engine.build.machine_code.products import Launch
 from engine.cuir.arch import arch
 from engine.cuir.parser import parse_module
 from engine.lift import lift
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 
 TEXT = """
 specialisation(arch='sm_80', T=bf16, D=128)

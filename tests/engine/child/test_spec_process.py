@@ -79,7 +79,7 @@ ATTACKS = {
     "the comparison": "import engine.gates.g1_g2.by_recipe as g; "
     "g.rows_equal = lambda *a: (None, 0.0)",
     "torch's maximum": "torch.Tensor.max = lambda *a, **k: torch.zeros(())",
-    "a command": "import engine.child.commands as c; c.COMMANDS = {}",
+    "a command": "import engine.torch_child.commands as c; c.COMMANDS = {}",
     "every function that compares": (
         "for m in list(sys.modules.values()):\n"
         "    for n in ('rows_equal', 'run_deck', 'exact', 'judge_json', 'judge_choices'):\n"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.lift.lifter import lift_source
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
+from engine.lift.files.lifter import lift_source
 from engine.lower.lower import Lowered, lower
 from engine.lower.spans import allowed_spans, verify_spans
 from engine.resources import kernel_path

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from engine.cuir.canonical import Difference, first_difference
 from engine.cuir.nodes import Module
 from engine.errors import LiftError
-from engine.lift.lifter import lift_source
-from engine.lower.legal import legal
+from engine.lift.files.lifter import lift_source
 from engine.lower.relift import specialisation_of
+from engine.lower.spelling.legal import legal
 
 
 @dataclass(frozen=True, slots=True)

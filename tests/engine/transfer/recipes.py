@@ -8,7 +8,7 @@ from pathlib import Path
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
 from engine.lift import lift
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 from engine.spec.recipes.recipe import Input, LseBase, Recipe
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -105,6 +105,14 @@ VARIANTS = {
         extra=(Input("gate", "extra", "T", ("B", "Nq", "Hq")),),
         sink="0.0",
         output="o * sigmoid(gate[b, i, h])",
+    ),
+    "normed_output": recipe(
+        extra=(Input("w", "extra", "f32", ("Hq", "D")),),
+        output="o / max(sqrt(sum_over(lambda c: o[c] * o[c], Dv)), 1e-6) * w[h, d]",
+    ),
+    "relative": recipe(
+        "x * 0.125 + sum_over(lambda c: q[b, h, i, c] * far[min(max(i - j, 0), 8), c], D)",
+        extra=(Input("far", "extra", "T", ("9", "D")),),
     ),
     "scaled_sigmoid": recipe(
         "x * 0.125",

@@ -9,7 +9,7 @@ import pytest
 from engine.cuir.printer import print_module
 from engine.gates.g1_g2.judge import judge_json
 from engine.lift import lift, load_package
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.spec import read_recipe, recipe_to_json
 from engine.spec.decks.deck_inputs import with_own_sizes
 from engine.transfer.rules import apply, plan

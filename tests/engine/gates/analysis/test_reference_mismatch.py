@@ -8,7 +8,7 @@ import pytest
 
 from engine.gates.analysis.reference_mismatch import Fault, another_head, unfilled_field
 from engine.lift import lift_source, load_package
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
 from engine.spec.read import read_recipe
 from engine.transfer.rules import plan
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
@@ -53,7 +53,7 @@ def judged(module: Module, spec: Path, **more: Any) -> dict[str, Any]:
     interface = Interface.of(declared(read_source(spec, {})), None, None)
     payload = {
         "module": print_module(module), "recipe": None, "spec": str(spec), "options": {},
-        "binding": bind(BASE, module, interface, ()).to_json(), "explain": True, **more,
+        "binding": bind(BASE, module, interface, ()).to_json(), **more,
     }  # fmt: skip
     return judge_json(payload, lambda _: None)
 
@@ -87,8 +87,16 @@ def test_a_wrong_one_fails_with_its_weights() -> None:
     example = found["details"]["counterexample"]
     assert not found["ok"] and "normaliser is wrong" in example["diagnosis"]
     assert len(example["keys"]) == example["wrong_keys"] == 7 and "Nk 7" in example["case"]
+    pictures = found["details"]["errors"]
+    assert pictures["weights"]["columns"] == 7 and "9" in "".join(pictures["O"]["cells"])
     found = judged(BASE, ROOT / "kernels/specs/causal.py")
     assert "keeps" in found["details"]["counterexample"]["diagnosis"]
+    above = found["details"]["errors"][
+        "weights"
+    ]  # above the diagonal alone there are pairs too many
+    assert above["high"] == above["wide"] == 1
+    wrong = [(i, j) for i, row in enumerate(above["cells"]) for j, d in enumerate(row) if d != "0"]
+    assert wrong and any(j > i for i, j in wrong)
 
 
 def test_a_mask_that_hides_in_o_is_found_by_one_hot_v(tmp_path: Path) -> None:
@@ -216,7 +224,7 @@ def test_integers_are_drawn_as_what_they_may_mean(
     for keep in (right, *wrong):
         payload = {
             "module": text.replace(right, keep), "recipe": None, "spec": str(file), "options": {},
-            "binding": planned.binding.to_json(), "explain": True,
+            "binding": planned.binding.to_json(),
         }  # fmt: skip
         found = judge_json(payload, lambda _: None)
         assert found["ok"] == (keep == right), (keep, found["reason"])

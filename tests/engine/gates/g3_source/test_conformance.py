@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import InputError, MissingTool
 from engine.gates.g3_source import conformance
 from engine.gates.g3_source import lowering_check as g3
@@ -28,7 +28,7 @@ from engine.gates.g3_source.conformance import (
 )
 from engine.gates.g3_source.header_hashes import defined, depends, digest, sha256
 from engine.lift import lift, load_package
-from engine.lift.catalogue import default_catalogue
+from engine.lift.names.catalogue import default_catalogue
 from engine.types import VerdictKind
 
 ROOT = Path(__file__).resolve().parents[4]

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.child.wire import ChildEnded
 from engine.errors import Interrupted, MissingTool
 from engine.gates.g3_source.g3_process import judge_apart
 from engine.gates.g3_source.lowering_check import judge_lowered
 from engine.lift import lift
-from engine.service.bench import find_kernel
-from engine.service.options import choose_options
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import find_kernel
 from engine.types import UNFINISHED, VerdictKind
 
 

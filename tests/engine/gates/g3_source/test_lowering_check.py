@@ -6,7 +6,7 @@ import pytest
 
 from engine.gates.g3_source.lowering_check import _check_text
 from engine.lower.lower import lower
-from engine.service.bench import find_kernel
+from engine.service.session.workbench import find_kernel
 from tests.engine.lower.fixtures import lifted
 from tests.engine.lower.test_variants import KERNELS, OTHER, SHORT, adapted
 

@@ -15,7 +15,7 @@ from engine.gates.runs.deck_cases import read_cases
 from engine.gates.runs.nan_inputs import MODE
 from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.spec import read_recipe
 from engine.spec.decks.extreme_biases import PATTERNS, biases, masks_as_floats
 from engine.transfer.rules import apply, plan

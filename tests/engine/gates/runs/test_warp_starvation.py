@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.cuir.execute.run import Outcome
+from engine.cuir.execute.schedules.run import Outcome
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.gates.g1_g2.by_recipe import BY_RECIPE

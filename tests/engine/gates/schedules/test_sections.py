@@ -16,7 +16,7 @@ from engine.gates.runs.case_run import exact
 from engine.gates.runs.deck_cases import unforeseen
 from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.resources import specs_dir
 from engine.spec.read import read_recipe
 from engine.transfer.rules import apply, plan

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.cuir.host_constants import constants_of
+from engine.cuir.static.host_constants import constants_of
 from engine.gates.deck import Tiles, quick
 from engine.gates.runs.subject import Subject
 from engine.gates.schedules.tile_visits import Visits, visits

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.spec.python.declarations import declared

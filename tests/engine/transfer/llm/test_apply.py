@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Assign, Module, walk
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module, print_stmts

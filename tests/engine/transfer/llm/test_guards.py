@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module, Num
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import Toolchain
-from engine.cuir.ids import assign
+from engine.build.tools.toolchain import Toolchain
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Opaque
 from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_module
 from engine.cuir.rewrite import get
 from engine.errors import InputError
-from engine.lift.meanings import Meaning, with_meanings
+from engine.lift.files.meanings import Meaning, with_meanings
 from engine.llm.record import Recorder, Replayer
 from engine.llm.types import Client
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.llm import Outgoing
-from engine.service.llm_conversation import Result
-from engine.service.llm_lift import ModelLift, Said
-from engine.service.meanings import decide_meanings, standing, step_of
-from engine.service.options import choose_options
-from engine.service.recheck import recheck
+from engine.service.models.llm import Outgoing
+from engine.service.models.llm_conversation import Result
+from engine.service.models.llm_lift import ModelLift, Said
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.meanings import decide_meanings, standing, step_of
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel, find_spec
+from engine.service.upkeep.recheck import recheck
 from engine.transfer.llm.lifting import Step
 from engine.types import (
     Decision,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.cli import main
-from engine.build.toolchain import Toolchain
+from engine.build.tools.toolchain import Toolchain
 from engine.cuir.printer import print_module
 from engine.errors import InputError, LowerError
 from engine.llm.errors import Exhausted
@@ -18,15 +18,15 @@ from engine.llm.record import Recorder, Replayer
 from engine.llm.types import Client
 from engine.lower import lower as lower_module
 from engine.lower.spans import allowed_spans, verify_spans
-from engine.lower.templates import default_templates
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.content import LIFTED
-from engine.service.llm import Outgoing
-from engine.service.llm_lower import ModelLower, accept_lowering, decide_lowering
-from engine.service.lowerings import lower_task, written_lowering
-from engine.service.options import choose_options
-from engine.service.recheck import recheck
+from engine.lower.spelling.templates import default_templates
+from engine.service.models.llm import Outgoing
+from engine.service.models.llm_lower import ModelLower, accept_lowering, decide_lowering
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.content import LIFTED
+from engine.service.session.lowerings import lower_task, written_lowering
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel, find_spec
+from engine.service.upkeep.recheck import recheck
 from engine.transfer.llm.answer import AnswerError
 from engine.transfer.llm.lowering import LowerTask, marked_source, read_regions
 from engine.types import (
