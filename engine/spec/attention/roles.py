@@ -70,8 +70,6 @@ class Reading:
     after: Expr  # the output over o: b, h, i and d are its indices
     kv_head: Expr
     output: tuple[str, ...]  # the role of each output dimension: b, h, i, d
-    raw_score: Expr
-    raw_weight: Expr  # with masks and all, for the lines of clauses
     scores: int  # how many keys the sum runs over
     made_q: Expr | None  # what an element of q becomes before the product, over b, h, i and dd
     made_k: Expr | None  # and of k, over b, j, dd and its own head h
@@ -194,7 +192,7 @@ def _read_output(
     order = tuple(p.id if isinstance(p := place.get(o), Name) else "d" for o in outputs)
     return Reading(
         q, k, v, score, keep, tuple(map(placed, found_weights.late)), weight, sink, after,
-        rename(kv_head, place), order, raw_score, placed(raw), build.integer(summed.args[1]),
+        rename(kv_head, place), order, build.integer(summed.args[1]),
         None if q_side.made is None else rename(q_side.made, place),
         None if k_side.made is None else by_key_head(rename(k_side.made, place), kv_head),
         (found_products[0].q, found_products[0].k), build.integer(found_products[0].extent),

@@ -30,7 +30,7 @@ from engine.errors import TransferError
 from engine.transfer.match import Attention, block_at
 from engine.transfer.rules.base.input_views import scalar_inputs
 from engine.transfer.rules.base.rule import Case, Rule
-from engine.transfer.rules.base.score_sites import X, put_block, row_map
+from engine.transfer.rules.base.score_sites import X, map_rows, put_block
 from engine.transfer.rules.elements.arithmetic import cheap
 from engine.transfer.rules.outputs.sink import ending_of
 
@@ -55,7 +55,7 @@ def _change_rows(module: Module, case: Case, value: Expr) -> Module:
     fresh = locals_for(module, [module.function(found.kernel)], case.words.names)
     one = Name(fresh("share"))
     body = _of_nothing(substitute(value, {"o": one}), one)
-    change = row_map(
+    change = map_rows(
         inverse.target, (Name(inverse.target),), (one,), body, found.sites[0].rows
     )  # fmt: skip
     at = end.inverse + 1
