@@ -59,7 +59,7 @@ def _told(
     subject: Subject, report: Report, way: Way, payload: dict[str, Any], begin: float
 ) -> dict[str, Any]:
     read, module = way is BY_RECIPE, subject.module
-    failure, rows, deck, held, kinds = _judged(subject, report, way)
+    failure, rows, deck, held, kinds = judged(subject, report, way)
     compared = sum("skipped" not in row and row.get("rows") != 0 for row in rows)
     late: list[Row] = []
     if failure is None:
@@ -95,11 +95,11 @@ def judge(
 ) -> tuple[Failure | None, list[Row]]:
     """The first failure of the deck, and of what it left untested (or None); what every run
     measured."""
-    failure, rows, *_ = _judged(subject, report, way)
+    failure, rows, *_ = judged(subject, report, way)
     return failure, rows
 
 
-def _judged(
+def judged(
     subject: Subject, report: Report, way: Way
 ) -> tuple[Failure | None, list[Row], list[Case], Proofs, Reached]:
     """`judge`, all the cases, what was proven, and what the runs do not bring about."""

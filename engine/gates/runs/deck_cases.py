@@ -109,7 +109,8 @@ def read_cases(subject: Subject) -> list[Case]:
     if reads_pairs(subject.recipe.keep):
         more = (*more, *data_cases(tiles_of(subject.module)))
     if subject.recipe.keep != Num(True):
-        more = (*more, *under_mask_cases(tiles_of(subject.module)))
+        own = constants(subject.recipe.expressions())
+        more = (*more, *under_mask_cases(tiles_of(subject.module), own))
     return legal_cases(subject, constants_of(subject), more)
 
 

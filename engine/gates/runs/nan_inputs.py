@@ -10,7 +10,7 @@ Runs in the torch child only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,25 +24,33 @@ from engine.gates.runs.output_comparison import lse_equal, rows_equal
 from engine.gates.runs.subject import Failure, Subject
 from engine.spec.reference.masked_keys import outside_range, with_nan
 from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
+from engine.transfer.inside import inside
 
 MODE = "under mask"
+MAX_WIDE = 512  # the largest constant that is worth a run of a second
 
 
 def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row]:
-    """The first and the last block of rows beside NaN under the mask, and NaN at a kept key."""
+    """Blocks of rows beside NaN under the mask: the first, the last and, of those before it, the
+    last one that has some in a tile that it visits; and NaN at a kept key."""
     row: Row = {"case": str(case), "mode": MODE}
     inputs, sizes = make_case(subject, case, seed)
     want = expected(subject.recipe, inputs)
-    size = (tiles_of(subject.module) or Tiles(128, 64)).rows
-    firsts = sorted({0, (max(case.Nq, 1) - 1) // size * size})
+    at = tiles_of(subject.module) or Tiles(128, 64)
+    pairs = inside(subject.recipe, want, inputs, listed=subject.binding.workspace is not None)
+    blocks = {n: slice(n, min(n + at.rows, case.Nq)) for n in range(0, max(case.Nq, 1), at.rows)}
+    outsides = {
+        n: outside_range(subject.recipe, pairs, sizes, block, inputs) for n, block in blocks.items()
+    }
+    last = max(blocks)
+    shown = (n for n in sorted(blocks, reverse=True) if _in_visited(outsides[n], at.keys))
     hidden = 0
-    for first in firsts:
-        block = slice(first, min(first + size, case.Nq))
-        outside = outside_range(subject.recipe, want.keep, sizes, block, inputs)
+    for first in sorted({0, next((n for n in shown if n < last), 0), last}):
+        block, outside = blocks[first], outsides[first]
         hidden += int(outside.sum())
         planted = with_nan(subject.recipe, inputs, outside, ("k", "v"))
         # K and V have no part in the lists of tiles.
-        same = first != firsts[0]
+        same = first != 0
         failure, out = execute(subject, planted, sizes, "exact", seed, same_lists=same)
         if failure is not None and not out:
             return failure, row
@@ -55,6 +63,15 @@ def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | N
             return replace(wrong, reason=words), row
     row["hidden"] = hidden
     return _kept_nan(subject, want, inputs, sizes, seed), row
+
+
+def _in_visited(outside: Tensor, keys: int) -> bool:
+    """Whether a tile of keys has some beyond the range ([B, Hkv, Nk]) and some inside it."""
+    whole = outside.shape[-1] // keys * keys
+    tiles = outside[..., :whole].reshape(*outside.shape[:-1], whole // keys, keys)
+    rest = outside[..., whole:]
+    mixed = tiles.any(-1) & ~tiles.all(-1)
+    return bool(mixed.any()) or bool((rest.any(-1) & ~rest.all(-1)).any())
 
 
 def _compared(
@@ -89,9 +106,14 @@ def _kept_nan(
     )
 
 
-def under_mask_cases(tiles: Tiles | None) -> Iterator[Case]:
+def under_mask_cases(tiles: Tiles | None, constants: Sequence[int] = ()) -> Iterator[Case]:
     """Two blocks of rows and the last tile of keys in part, in two batches: ids with padding at the
-    end, and in runs (engine/spec/decks/integer_draws.py)."""
+    end, and in runs (engine/spec/decks/integer_draws.py). Past a prefix or a window wider than a
+    block there is a block whose own rows end its keys, and one behind it."""
     at = tiles or Tiles(128, 64)
     rows, keys = at.rows + 9, 2 * at.keys + 22
     yield Case(2, 1, 1, rows, max(rows, keys), modes=(MODE,), turn=6)
+    wide = max((c for c in constants if at.rows < c <= MAX_WIDE), default=0)
+    if wide:
+        n = (wide // at.rows + 2) * at.rows + 9
+        yield Case(1, 1, 1, n, n, modes=(MODE,), turn=6)

@@ -16,6 +16,7 @@ from engine.spec.expressions.factors import (
     Factor,
     factors,
     has_reduction,
+    is_mask,
     is_row_sum,
     mentions,
     over,
@@ -62,7 +63,7 @@ def weights_of(inner: list[Factor], outer: list[Factor], j: str, keys: Expr) -> 
         if wanted - have or summed.args[1] != keys:
             continue
         extra = list((have - wanted - Counter([total])).elements())
-        masks = [f for f in extra if _is_mask(f)]
+        masks = [f for f in extra if is_mask(f) and mentions(f.base, j)]
         left = [f for f in extra if f not in masks]
         if any(mentions(f.base, j) for f in left):
             raise NotAttention("weights are changed after they are normalised", LLM, left[0].base)
@@ -97,13 +98,6 @@ def _logit(beside: Expr) -> Expr:
         case [Factor(Num(value), False)] if value > 0:
             return Num(math.log(value))
     return Call("log", (beside,))
-
-
-def _is_mask(factor: Factor) -> bool:
-    match factor.base:
-        case Select(_, Num(1), Num(0)):
-            return not factor.inverse
-    return False
 
 
 # --- elementwise normalisers ---------------------------------------------------------------------

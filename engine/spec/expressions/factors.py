@@ -40,6 +40,14 @@ def is_zero(expr: Expr) -> bool:
     return value_of(expr) == 0
 
 
+def is_mask(factor: Factor) -> bool:
+    """Whether a factor is 1 or 0 by a condition."""
+    match factor.base:
+        case Select(_, Num(1), Num(0)):
+            return not factor.inverse
+    return False
+
+
 def mentions(expr: Expr, name: str) -> bool:
     return contains(expr, Name(name))
 
@@ -218,11 +226,12 @@ def _is_shift(term: Expr) -> bool:
 
 
 def _summed(var: str, body: Expr, extent: Expr, inverse: bool) -> list[Factor]:
+    parts = factors(body)
     inside: list[Factor] = []
-    outside: list[Factor] = []
-    for factor in factors(body):
-        target = inside if mentions(factor.base, var) else outside
-        target.append(Factor(factor.base, factor.inverse))
+    if any(mentions(f.base, var) for f in parts):
+        # A mask of rows or heads alone stays in: outside it would cancel against itself, as 0 / 0.
+        inside = [f for f in parts if mentions(f.base, var) or is_mask(f)]
+    outside = [f for f in parts if f not in inside]
     if not inside:
         outside.append(Factor(extent))
     else:

@@ -13,6 +13,7 @@ from engine.errors import SpecError
 from engine.spec.decks.small_logits import factor_that_shows
 from engine.spec.reference.masked_keys import outside_range, with_nan
 from engine.spec.reference.oracle import Expected
+from engine.transfer.inside import inside
 from engine.worker.launches.result_rows import Tally
 from engine.worker.launches.specialisation import Subject
 from engine.worker.orchestration.checklist import NOT_LINEAR
@@ -147,11 +148,14 @@ def _under_mask(subject: Subject, case: Case, tally: Tally) -> None:
         tally.fail(f"{case}: the launch returned {status}")
         return
     o, lse = subject.o(call).clone(), None if call.lse is None else call.lse.clone()
-    keep, sizes = run.expected(inputs).keep, run.sizes(case, subject.d, subject.dv)
+    want, sizes = run.expected(inputs), run.sizes(case, subject.d, subject.dv)
+    keep = want.keep
+    with torch.device(run.device):
+        pairs = inside(recipe, want, inputs, listed=subject.binding.workspace is not None)
     size = subject.constants.get("BM", case.Nq)
     for first in range(0, case.Nq, size):
         block = slice(first, min(first + size, case.Nq))
-        outside = outside_range(recipe, keep, sizes, block, inputs)
+        outside = outside_range(recipe, pairs, sizes, block, inputs)
         tally.case()
         tally.count("keys under the mask that held NaN", int(outside.sum()))
         other = subject.again(case, with_nan(recipe, inputs, outside, ("k", "v")))

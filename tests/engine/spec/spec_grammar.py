@@ -15,6 +15,7 @@ from engine.spec.python.load import surroundings
 from engine.spec.python.program import program_of
 from engine.spec.python.spec_file import read_source
 from engine.spec.read import read_recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.spec.validation.run_comparison import Misread, compare
 
 HEAD = """\
@@ -186,9 +187,10 @@ class Drawing:
             )
         body.append(
             self.one(
-                "return s.softmax(-1) @ v", "return s.softmax(-1) @ v", "return F.softmax(s, -1) @ v",
-                "e = torch.exp(s - s.amax(-1, keepdim=True))\n    return e / e.sum(-1, keepdim=True) @ v",
-                f"return torch.sigmoid(s) @ v / {self.size()}",
+                "return s.softmax(-1).to(v.dtype) @ v", "return F.softmax(s, -1).to(v.dtype) @ v",
+                "return s.softmax(-1) @ v",
+                "e = torch.exp(s - s.amax(-1, keepdim=True))\n    return (e / e.sum(-1, keepdim=True)).to(v.dtype) @ v",
+                f"return torch.sigmoid(s).to(v.dtype) @ v / {self.size()}",
             )
         )  # fmt: skip
         q, kv = '"B Hq Nq D"', '"B Hq Nk D"'
@@ -253,13 +255,23 @@ def outcome_of(seed: int, folder: Path, runs: int) -> Outcome:
     """Read spec `seed`, and hold its recipe against its function at `runs` other sizes."""
     path = folder / f"spec_{seed}.py"
     path.write_text(draw_spec(seed))
+    found = read_drawn(path)
+    return found if isinstance(found, Outcome) else held(path, found, seed, runs)
+
+
+def read_drawn(path: Path) -> Recipe | Outcome:
+    """The recipe of a drawn spec, or what stands in its way."""
     try:
-        recipe = read_recipe(path)
+        return read_recipe(path)
     except SpecError as error:
         wrong = any(word in error.message for word in UNREAD)
         return Outcome("misread" if wrong else "refused", error.message)
     except Exception as error:
         return Outcome("internal", f"{type(error).__name__}: {error}")
+
+
+def held(path: Path, recipe: Recipe, seed: int, runs: int) -> Outcome:
+    """The recipe held against the function of the spec at `path` at `runs` sizes."""
     program = program_of(read_source(path, {}))
     with surroundings(program.source):
         for n, sizes in enumerate(sizes_of_all_remainders(seed, runs)):
@@ -273,4 +285,11 @@ def outcome_of(seed: int, folder: Path, runs: int) -> Outcome:
     return Outcome("read", "")
 
 
-__all__ = ["Outcome", "draw_spec", "outcome_of", "sizes_of_all_remainders"]
+__all__ = [
+    "Outcome",
+    "draw_spec",
+    "held",
+    "outcome_of",
+    "read_drawn",
+    "sizes_of_all_remainders",
+]
