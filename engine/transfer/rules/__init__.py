@@ -35,8 +35,8 @@ RULES = ordered((
     pass_inputs.RULE, prepare.RULE, position_tables.RULE, score.SCORE, score.SCALE, score.CAP,
     exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH,
     grid.LONGEST, grid.SPREAD, empty_rows.RULE, normaliser.RULE, sink.RULE, lse.RULE,
-    output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER, next_tile.RULE, arithmetic.RULE, branches.RULE, list_bits.RULE,
-    ticket.RULE, under_mask.RULE, heads.RULE,
+    output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER, next_tile.RULE,
+    arithmetic.RULE, branches.RULE, list_bits.RULE, ticket.RULE, under_mask.RULE, heads.RULE,
 ))  # fmt: skip
 """In the order that their `after`s give; that of this list says nothing."""
 

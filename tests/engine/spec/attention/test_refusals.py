@@ -63,8 +63,7 @@ CASES = {
     ),
     "a second set of keys": (
         'p: Float[Tensor, "B H M D"], r: Float[Tensor, "B H M D"]',
-        "k, v = torch.cat((k, p), 2), torch.cat((v, r), 2)\n"
-        "return torch.softmax(q @ k.mT, -1) @ v",
+        "k, v = torch.cat((k, p), 2), torch.cat((v, r), 2)\nreturn torch.softmax(q @ k.mT, -1) @ v",
         "a second set of keys or queries",
     ),
     "a gather of keys": (
