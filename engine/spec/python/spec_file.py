@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -48,6 +48,17 @@ class TensorParameter:
     def keyword(self) -> str:
         """The name of the function's parameter."""
         return self.parameter or self.name
+
+
+_NAMES = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v"}
+
+
+def roles_by_place(tensors: Sequence[TensorParameter]) -> dict[str, str]:
+    """Which tensors are q, k and v by their names, else by their order."""
+    named = {t.name: _NAMES[t.name.lower()] for t in tensors if t.name.lower() in _NAMES}
+    if sorted(named.values()) != ["k", "q", "v"]:
+        named = dict(zip([t.name for t in tensors], "qkv", strict=False))
+    return named
 
 
 @dataclass(frozen=True, slots=True)
