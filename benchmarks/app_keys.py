@@ -206,9 +206,9 @@ def many_hunks(screen: Any) -> Any:
 
 def many_events(screen: Any) -> Any:
     """Two timelines of the same eight lanes, a thousand events in all."""
-    from cubridge_tui.screens.cost import CostScreen
-    from engine.cost.events import KINDS as EVENT_KINDS
-    from engine.cost.events import Event, Timeline
+    from cubridge_tui.screens.adaptation.cost_screen import CostScreen
+    from engine.cost.timeline.events import KINDS as EVENT_KINDS
+    from engine.cost.timeline.events import Event, Timeline
 
     events = tuple(
         Event(n % 8, "map", EVENT_KINDS[n % 5], 90.0 * (n // 8), 90.0 * (n // 8) + 80.0)

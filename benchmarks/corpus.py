@@ -15,7 +15,6 @@ import argparse
 import json
 import re
 import sys
-import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
@@ -30,8 +29,10 @@ from benchmarks.sweep.compiling import spills  # noqa: E402
 from engine.cuir.printer import print_expr  # noqa: E402
 from engine.errors import CuBridgeError, SpecError  # noqa: E402
 from engine.lift.cpp.provenance import Lifted  # noqa: E402
+from engine.lift.files.kernel_package import load_package  # noqa: E402
 from engine.spec.python.load import surroundings  # noqa: E402
 from engine.spec.python.program import program_of  # noqa: E402
+from engine.spec.python.signature import fixed_sizes  # noqa: E402
 from engine.spec.python.spec_file import read_source  # noqa: E402
 from engine.spec.read import read_recipe  # noqa: E402
 from engine.spec.recipes.recipe import Recipe  # noqa: E402
@@ -48,8 +49,12 @@ _EDITS = re.compile(r"Edits:\s*([^\n]*?)\.\n")
 
 
 @cache
-def kernel_of(name: str) -> Lifted:
-    return lifted(name)
+def kernel_of(name: str, columns: int = 128) -> Lifted | None:
+    """The kernel at so many columns; None where it has none of so many."""
+    declared = load_package(ROOT / "kernels" / name).specialisations
+    if not any(s["D"] == str(columns) for s in declared):
+        return None
+    return lifted(name, D=str(columns))
 
 
 def edits_of(path: Path) -> str:
@@ -77,16 +82,19 @@ def held(path: Path, recipe: Recipe) -> str:
 
 def carried(recipe: Recipe, name: str, built: bool) -> str:
     """Why the rules, the lowerer or nvcc make no kernel of the recipe; empty where they do."""
+    columns = fixed_sizes(recipe.constraints).get("D", 128)
+    kernel = kernel_of(name, columns)
+    if kernel is None:
+        return f"refused: not built for {columns} columns"
     try:
-        text = lowered(kernel_of(name), recipe)[0]
+        text = lowered(kernel, recipe)[0]
     except CuBridgeError as error:
         return f"refused: {error.message}"
     except Exception as error:
         return f"internal: {type(error).__name__}: {error}"
     if not built:
         return ""
-    with tempfile.TemporaryDirectory(prefix="cubridge-corpus-") as folder:
-        return spills(name, text, Path(folder))
+    return spills(kernel.specialisation["arch"], f"bf16_{columns}", text)
 
 
 def row(path: Path, kernels: bool, built: bool) -> dict[str, Any]:

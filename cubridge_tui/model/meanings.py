@@ -11,7 +11,6 @@ from cubridge_tui.model.rows import Key, Row, RowKind
 from engine.cuir.nodes import Opaque, Path
 from engine.cuir.rewrite import get
 from engine.service.session.meanings import step_of
-from engine.service.session.proposal_kinds import ABOUT_MEANINGS
 from engine.service.session.stage_work import Work
 from engine.transfer.llm.lifting import Step
 from engine.types import Decision, DecisionKind, Hunk, Proposal
@@ -102,11 +101,6 @@ def step_word(step: Step) -> str:
     """`annotate 1/3, what the ops do`."""
     steps = list(Step)
     return f"{step.value} {1 + steps.index(step)}/{len(steps)}, {step.words}"
-
-
-def is_meaning(name: str) -> bool:
-    """Whether `proposal/hunk` is about a meaning."""
-    return name.startswith(ABOUT_MEANINGS)
 
 
 # --- rows -----------------------------------------------------------------------------------------

@@ -245,6 +245,11 @@ class Module:
     fields: tuple[Field, ...]
     functions: tuple[Function, ...]
 
+    @property
+    def devices(self) -> dict[str, Function]:
+        """The device functions by name."""
+        return {f.name: f for f in self.functions if f.kind == "device"}
+
     def function(self, name: str) -> Function:
         for candidate in self.functions:
             if candidate.name == name:
@@ -289,6 +294,16 @@ def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
             return () if value is None else (value,)
         case _:
             return ()
+
+
+def stmt_call(stmt: Stmt) -> Call | None:
+    """The call that is the whole of a statement's expression."""
+    match stmt:
+        case Do(call):
+            return call
+        case Assign(_, Call() as call) | Return(Call() as call):
+            return call
+    return None
 
 
 def map_stmt_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:

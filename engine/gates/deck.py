@@ -103,7 +103,6 @@ def _whole(tile: int, least: int) -> int:
     return tile * max(2, -(-least // tile))
 
 
-QUICK = quick()
 REACH = 193  # what every quick deck is past
 
 

@@ -87,7 +87,7 @@ class Terms:
     @staticmethod
     def of(module: Module, visit: Visit | None = None) -> Terms:
         """For a module, with the constants that its launcher gives it."""
-        functions = {f.name: f for f in module.functions if f.kind == "device"}
+        functions = module.devices
         return Terms(functions, constants_of(module), visit)
 
     def shown_to(self, visit: Visit) -> Terms:

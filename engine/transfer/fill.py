@@ -77,7 +77,8 @@ def fill_arguments(
         fields |= {space.planned: 0, space.slots: slots}
     for made in binding.scratch:
         shape = [size_of(d, sizes) for d in made.dims]
-        fields[made.field] = torch.full(shape, math.nan, dtype=output_dtype, device=device)
+        dtype = lse_dtype if made.dtype == "f32" else output_dtype
+        fields[made.field] = torch.full(shape, math.nan, dtype=dtype, device=device)
     return Arguments(fields, outputs)
 
 

@@ -172,7 +172,7 @@ def _site(module: Module, path: Path, stmt: Stmt) -> Site:
 
 
 def _device_call(expr: Expr, module: Module) -> Call | None:
-    devices = {f.name for f in module.functions if f.kind == "device"}
+    devices = set(module.devices)
     for node in walk_expr(expr):
         if isinstance(node, Call) and node.fn in devices:
             return node

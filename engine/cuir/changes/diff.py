@@ -6,7 +6,6 @@ which just those were accepted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from engine.cuir.changes.edits import FIELDS, SPEC, Diff, Edit, EditKind, index_of
@@ -14,15 +13,12 @@ from engine.cuir.matching import Pairs, increasing, match_modules, shell, signat
 from engine.cuir.nodes import Function, Module, Path, Stmt, blocks, walk, with_blocks
 
 
-def diff(old: Module, new: Module, same: Mapping[Path, Path] | None = None) -> Diff:
-    """The edits that turn `old` into `new`; empty exactly when they are equal.
-
-    `same` maps old paths to new paths that are known to be the same statement (equal ids).
-    """
+def diff(old: Module, new: Module) -> Diff:
+    """The edits that turn `old` into `new`; empty exactly when they are equal."""
     if old == new:
         identity = {path: path for path, _ in walk(old)}
         return Diff((), (), identity | {(f.name,): (f.name,) for f in old.functions}, ())
-    pairs = match_modules(old, new, same)
+    pairs = match_modules(old, new)
     walker = _Walker(old, new, pairs)
     walker.run()
     edits = walker.edits

@@ -8,9 +8,10 @@ from typing import Any
 
 from engine.cuir.arch import arch_name, arch_of
 from engine.cuir.canonical import map_expr
-from engine.cuir.nodes import Assign, Call, Do, Expr, If, Module, Name, Num, Return, Stmt
+from engine.cuir.nodes import Assign, Call, Expr, If, Module, Name, Num, Return, Stmt, stmt_call
 from engine.cuir.scalar import evaluate
 from engine.cuir.static.calls import built, is_launch, launched
+from engine.cuir.static.device_scalars import DeviceScalars
 from engine.errors import CuirError
 
 
@@ -47,9 +48,8 @@ class HostPlan:
                     self.values.pop(target, None)
                     if number is not None:
                         self.values[target] = number
-            called = {Assign: "value", Return: "value", Do: "call"}.get(type(stmt))
-            call = getattr(stmt, called) if called else None
-            if isinstance(call, Call) and is_launch(call):
+            call = stmt_call(stmt)
+            if call is not None and is_launch(call):
                 yield call
                 if isinstance(stmt, Return):
                     self.bind(call)
@@ -94,6 +94,11 @@ def host_constants(module: Module) -> dict[str, int]:
     """The whole numbers among the launcher's own."""
     found = _plan(module).values.items()
     return {n: v for n, v in found if isinstance(v, int) and not isinstance(v, bool)}
+
+
+def scalars_of(module: Module) -> DeviceScalars:
+    """A module's device functions on plain numbers, under its launcher's constants."""
+    return DeviceScalars(module.devices, constants_of(module))
 
 
 @lru_cache(maxsize=8)

@@ -70,7 +70,7 @@ class Inline:
     what they are given."""
 
     def __init__(self, module: Module) -> None:
-        self._functions = {f.name: f for f in module.functions if f.kind == "device"}
+        self._functions = module.devices
         self._returned: dict[str, Expr | None] = {}
         self._ways = 0
 

@@ -64,7 +64,7 @@ class Kinds:
         self._params = {
             (f.name, p.name): p.type == "f32" for f in module.functions for p in f.params
         }
-        self._devices = {f.name for f in module.functions if f.kind == "device"}
+        self._devices = set(module.devices)
         self._values: dict[tuple[str, str], list[Expr]] = {}
         self._returned: dict[tuple[str, str], list[Expr]] = {}
         for path, stmt in walk(module):

@@ -8,9 +8,9 @@ from typing import Any
 
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
+from engine.cuir.static.host_constants import scalars_of
 from engine.gates.deck import Case
 from engine.gates.runs.subject import Subject
-from engine.gates.schedules.schedule_at_size import scalars_of
 from engine.prove.work_order import PIECE, WorkOrder
 from engine.spec.decks.deck_inputs import with_own_sizes
 

@@ -14,7 +14,7 @@ from engine.cuir.nodes import Call, Expr, Module, Name, Select, free_names
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import Env, Fn, evaluate
 from engine.cuir.static.device_scalars import DeviceScalars
-from engine.cuir.static.host_constants import constants_of
+from engine.cuir.static.host_constants import scalars_of
 from engine.gates.deck import Case
 from engine.gates.runs.subject import Subject
 from engine.prove.kinds import ends, sides
@@ -205,12 +205,6 @@ def kinds_at(subject: Subject, asked: TileSchedule, case: Case) -> frozenset[str
         if left <= 0:
             break
     return frozenset(noting.noted)
-
-
-def scalars_of(module: Module) -> DeviceScalars:
-    """A module's device functions on plain numbers."""
-    functions = {f.name: f for f in module.functions if f.kind == "device"}
-    return DeviceScalars(functions, constants_of(module))
 
 
 def _corners(first: int, length: int) -> list[int]:

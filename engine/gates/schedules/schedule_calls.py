@@ -97,7 +97,7 @@ def _is_scores(stmt: Stmt) -> bool:
 
 
 def _at_site(module: Module, site: Masked, values: Mapping[str, list[Expr]]) -> TileSchedule:
-    device = {f.name for f in module.functions if f.kind == "device"}
+    device = set(module.devices)
 
     def call(expr: Expr) -> Call | None:
         found = _call(expr, values)

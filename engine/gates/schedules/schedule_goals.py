@@ -220,7 +220,7 @@ def _sample(subject: Subject, asked: TileSchedule, done: list[Proof], why: str) 
 
 def _functions(subject: Subject, asked: TileSchedule) -> list[Any]:
     """The schedule's functions and those that they call."""
-    device = {f.name: f for f in subject.module.functions if f.kind == "device"}
+    device = subject.module.devices
     names = [n for n in (asked.count, asked.index, asked.full, asked.lead) if n is not None]
     for name in names:  # grows
         for _, stmt in walk_block(device[name].body, (name,)):

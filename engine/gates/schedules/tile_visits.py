@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.cuir.nodes import Call, Name, Num
-from engine.cuir.static.device_scalars import DeviceScalars
-from engine.cuir.static.host_constants import constants_of
+from engine.cuir.static.host_constants import constants_of, scalars_of
 from engine.errors import CuBridgeError
 from engine.gates.analysis.tile_sizes import tiles_of
 from engine.gates.deck import UNKNOWN, Case
@@ -103,9 +102,7 @@ def _schedule(
 ) -> tuple[int, int, Callable[[int, int, int], list[int]]]:
     """Rows of a block, keys of a tile, and the tiles that (b, h, q0) visits."""
     module, names = subject.module, find_attention(subject.module).schedule
-    functions = {f.name: f for f in module.functions if f.kind == "device"}
-    consts = constants_of(module)
-    scalars = DeviceScalars(functions, consts)
+    functions, consts, scalars = module.devices, constants_of(module), scalars_of(module)
 
     def compiled(name: str, given: tuple[str, ...]) -> Callable[..., Any]:
         operands = tuple(Name(n) for n in ("args", "b", "h", "q0", *given))

@@ -279,7 +279,7 @@ class _Terms(Terms):
     """Terms in which everything that is no term of sizes is some number of its range."""
 
     def __init__(self, owner: _Proofs) -> None:
-        functions = {f.name: f for f in owner.module.functions if f.kind == "device"}
+        functions = owner.module.devices
         super().__init__(functions, constants_of(owner.module), owner.visit)
         self.owner = owner
         self.steady: dict[Expr, Value] = {}
@@ -328,7 +328,7 @@ def _comes_before(path: StmtPath, other: StmtPath) -> bool:
 
 def _reached(module: Module) -> dict[str, frozenset[str]]:
     """The device functions that a call of each one reaches, itself among them."""
-    devices = {f.name for f in module.functions if f.kind == "device"}
+    devices = set(module.devices)
     direct: dict[str, set[str]] = {name: {name} for name in devices}
     for path, stmt in walk(module):
         for expr in stmt_exprs(stmt):

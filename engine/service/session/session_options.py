@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError, SpecError
 from engine.lift.files.kernel_package import KernelPackage
-from engine.spec.python.spec_file import read_source
+from engine.spec.python.spec_file import TensorParameter, read_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +122,33 @@ def refuse_other_columns(spec: Path, sizes: tuple[int, int] | None) -> None:
 def _fixed_columns(spec: Path) -> dict[str, str | None]:
     """The last dimension of q, k and v by their names, where it is a number.
 
-    Empty for a spec that cannot be read: whoever runs it says so.
+    Empty for a spec that cannot be read: whoever runs it says so. Where q or k comes in parts of
+    different numbers of columns, that of all parts, by the first one's name.
     """
     try:
         source = read_source(spec, {})
     except SpecError:
         return {}
     rows = [t for t in source.tensors if t.dtype == "T" and len(t.dims) > 2]
-    rows = rows[:3] if source.kind == "eager" else []
+    if source.kind != "eager":
+        return {}
+    by_letter = [[t for t in rows if t.name[0].lower() == letter] for letter in "qkv"]
+    if max(map(len, by_letter[:2])) > 1 and all(by_letter):
+        return _of_parts(by_letter)
+    rows = rows[:3]
     return {t.name: t.dims[-1] if t.dims[-1].isdecimal() else None for t in rows}
+
+
+def _of_parts(by_letter: Sequence[Sequence[TensorParameter]]) -> dict[str, str | None]:
+    """The columns of q, k and v, each given by one or several tensors; empty where these may be
+    something else, such as the queries of two attentions. The recipe says what they are."""
+    widths = [[t.dims[-1] for t in tensors] for tensors in by_letter]
+    numbers = all(w.isdecimal() for of in widths for w in of)
+    if not numbers or len(widths[2]) > 1 or any(len(set(of)) < len(of) for of in widths):
+        return {}
+    sums = [sum(map(int, of)) for of in widths]
+    names = [tensors[0].name for tensors in by_letter]
+    return {n: str(s) for n, s in zip(names, sums, strict=True)} if sums[0] == sums[1] else {}
 
 
 def usual_specialisation(package: KernelPackage) -> Mapping[str, str]:

@@ -38,7 +38,7 @@ class DrawnLists:
     def __init__(self, module: Module, field: str, attention: str, arguments: Env) -> None:
         """`arguments` are the fields of the argument struct; `attention` names the kernel that
         reads the lists. Raises `CuirError` for a kernel that cannot be run on plain numbers."""
-        functions = {f.name: f for f in module.functions if f.kind == "device"}
+        functions = module.devices
         consts = constants_of(module)
         self._held: dict[Place, int] = {}
         self._args = {**arguments, field: self._load}

@@ -26,8 +26,8 @@ from engine.cuir.ops.spec import Trait
 from engine.cuir.ops.traits import CONDITIONS, MASKS, REGISTER_LOADS
 from engine.cuir.rewrite import map_expr, substitute
 from engine.cuir.scalar import Env
-from engine.cuir.static.device_scalars import MAX_STEPS, DeviceScalars
-from engine.cuir.static.host_constants import constants_of
+from engine.cuir.static.device_scalars import MAX_STEPS
+from engine.cuir.static.host_constants import scalars_of
 from engine.errors import CuirError
 from engine.service.views.drawn_lists import DrawnLists
 from engine.transfer.match import definitions, find_attention
@@ -63,9 +63,7 @@ class TargetMask:
             CuBridgeError: the target has no mask of a known form, and why.
         """
         attention = find_attention(base or module)
-        consts = constants_of(module)
-        functions = {f.name: f for f in module.functions if f.kind == "device"}
-        self._scalars = DeviceScalars(functions, consts)
+        self._scalars = scalars_of(module)
         if workspace is not None:
             made = DrawnLists(module, workspace, attention.kernel, dict(arguments))
             arguments = {**arguments, workspace: made}

@@ -25,6 +25,7 @@ from engine.scalar_algebra.canonical import polynomial
 from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.polynomial import Poly, to_expr
 from engine.scalar_algebra.rewrite import TRUE, contains, disjuncts, load_names, loads, map_children
+from engine.spec.attention.parts import parts_of
 from engine.spec.expressions.build import is_reduction, value_of
 from engine.spec.expressions.factors import factors, is_row_sum, mentions, product
 from engine.spec.recipes.recipe import OUTPUT, Clause, Recipe
@@ -213,7 +214,9 @@ def _before(recipe: Recipe, lines: Lines) -> Iterator[Clause]:
         sums = [e for e in walk_expr(made) if is_reduction(e)]
         inside = {load for s in sums for load in loads(s)}
         columns = {e.index for e in loads(made) if e.base == Name(name) and e not in inside}
-        how = ["normalised over its columns"] * bool(sums) + ["rotated"] * (len(columns) > 1)
+        parts = parts_of(made)
+        how = [f"joined from {', '.join(parts[:-1])} and {parts[-1]}"] if parts else []
+        how += ["normalised over its columns"] * bool(sums) + ["rotated"] * (len(columns) > 1)
         found: dict[Expr, Expr] = {}
         short = _named_sums(made, found)
         sums_in_words = "".join(f", {print_expr(n)} = {print_expr(e)}" for e, n in found.items())

@@ -8,14 +8,19 @@ What depends on the row alone and needs no such sum is a factor of the score ins
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-
-from engine.cuir.nodes import Binary, Call, Expr, Index, Lambda, Name, walk_expr
-from engine.cuir.scalar import evaluate
+from engine.cuir.nodes import (
+    Binary,
+    Call,
+    Expr,
+    Index,
+    Lambda,
+    Name,
+    Select,
+    walk_expr,
+)
 from engine.scalar_algebra.rewrite import load_names, map_children, rename, substitute
 from engine.spec.attention.weights import LLM, NotAttention
 from engine.spec.expressions.build import is_reduction
@@ -31,34 +36,38 @@ class Unprepared(NotAttention):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The sum over `var` of `q` times `k`, multiplied by `scalars`."""
+    """The sum over `var`, of `extent` columns, of `q` times `k`, multiplied by `scalars`."""
 
     scalars: tuple[Factor, ...]
     q: Expr
     k: Expr
     var: str
+    extent: Expr
 
 
 def product_of(expr: Expr, j: str, floats: frozenset[str]) -> Product | None:
     """`expr` as a product of a row of queries and key `j`; None where it is none."""
     match expr:
-        case Call("sum_over", (Lambda((var,), body), _)):
+        case Call("sum_over", (Lambda((var,), body), extent)):
             pass
         case _:
             return None
-    reads = [e for e in _float_loads(body, floats) if mentions(e, var)]
+    reads = [e for e in float_loads(body, floats) if mentions(e, var)]
     if {mentions(e, j) for e in reads} != {False, True}:
         return None
+    if not any(Name(j) in e.index for e in reads):
+        return None  # an embedding of the key's position (`engine.spec.relative`)
     sides = list(_sides(body, j, floats))
     scalars = tuple(f for f, _ in sides if _is_scalar(f, var))
     q, k = (
         product(f for f, of_k in sides if of_k == wanted and not _is_scalar(f, var))
         for wanted in (False, True)
     )
-    return Product(scalars, q, k, var)
+    return Product(scalars, q, k, var, extent)
 
 
-def _float_loads(expr: Expr, floats: frozenset[str]) -> Iterator[Index]:
+def float_loads(expr: Expr, floats: frozenset[str]) -> Iterator[Index]:
+    """The loads of the inputs `floats` in `expr`."""
     for e in walk_expr(expr):
         if isinstance(e, Index) and isinstance(e.base, Name) and e.base.id in floats:
             yield e
@@ -121,7 +130,7 @@ def _side(role: str, expr: Expr, var: str, floats: frozenset[str], rows: frozens
     inner = _bound(expr)
     columns = inner | {var}
     found: dict[str, list[Index]] = {}
-    for e in _float_loads(expr, floats):
+    for e in float_loads(expr, floats):
         if any(mentions(e, c) for c in columns):
             assert isinstance(e.base, Name)
             found.setdefault(e.base.id, []).append(e)
@@ -132,7 +141,11 @@ def _side(role: str, expr: Expr, var: str, floats: frozenset[str], rows: frozens
         return len(varying), len(set(loads))
 
     ranks = sorted(((rank(loads), name) for name, loads in found.items()), reverse=True)
-    if not ranks or (len(ranks) > 1 and ranks[0][0] == ranks[1][0]):
+    whole = {name for of, name in ranks if of[0] == ranks[0][0][0]}  # as varied as the first
+    part = _first_part(expr, columns, whole)
+    if part is not None:
+        ranks.insert(0, (ranks[0][0], part))
+    elif not ranks or (len(ranks) > 1 and ranks[0][0] == ranks[1][0]):
         names = " and ".join(sorted(name for of, name in ranks if of == ranks[0][0]))
         raise NotAttention(
             f"{role} is made of several inputs before the product ({names})" if names
@@ -148,6 +161,16 @@ def _side(role: str, expr: Expr, var: str, floats: frozenset[str], rows: frozens
         raise Unprepared(f"{role} is multiplied by a matrix before the product", LLM, matrix)
     here = _tidy_names(rename(expr, {var: Name(COLUMN)}))
     return Side(load, None if here == load else here)
+
+
+def _first_part(expr: Expr, columns: frozenset[str], names: set[str]) -> str | None:
+    """The first of the inputs `names` that a side is joined from: each column is of one of them."""
+    for e in walk_expr(expr):
+        if isinstance(e, Select) and any(mentions(e.cond, c) for c in columns):
+            then, other = (load_names(side) & names for side in (e.then, e.other))
+            if then and other and not then & other and then | other == names:
+                return _first_part(e.then, columns, {*then}) or min(then)
+    return None
 
 
 def _column_of(role: str, loads: list[Index], columns: frozenset[str]) -> int:
@@ -198,33 +221,3 @@ def by_key_head(made: Expr, kv_head: Expr) -> Expr:
     if mentions(moved, "h"):
         raise NotAttention("k is changed differently for each head of q", LLM, made)
     return rename(moved, {"%g": HEAD})
-
-
-# --- values --------------------------------------------------------------------------------------
-
-
-def rows_made(expr: Expr, env: Mapping[str, Any]) -> torch.Tensor:
-    """What rows of q or k become, in float64: `expr` over the sizes, inputs and indices of `env`,
-    whose `dd` runs over the last dimension of what comes out, and nothing else does."""
-    known = dict(env)
-    sums: dict[Expr, Name] = {}
-
-    def reduced(e: Expr) -> Expr:
-        if e in sums:
-            return sums[e]
-        match map_children(e, reduced):
-            case Call("sum_over" | "max_over" as fn, (Lambda((var,), body), extent)):
-                count = int(evaluate(extent, known))
-                values = torch.as_tensor(
-                    evaluate(body, known | {var: torch.arange(count, device=known["dd"].device)})
-                ).to(torch.float64)
-                values = values.broadcast_to((*values.shape[:-1], count))
-                name = f"%{len(known)}"
-                known[name] = (values.sum if fn == "sum_over" else values.amax)(-1, keepdim=True)
-                sums[e] = Name(name)
-                return sums[e]
-            case other:
-                return other
-
-    made = reduced(expr)
-    return torch.as_tensor(evaluate(made, known)).to(torch.float64)

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from engine.spec.recipes.recipe import places_of
+
 LEVEL, FAR, EVEN = "level", "far", "even"
 LEVELS = (-2048.0, 2048.0, -16384.0, 16384.0)
 """q.k of a row's better keys or worse ones; the others have it twice: float16 ends at 65504."""
@@ -29,7 +31,7 @@ def at_levels(role: str, value: Tensor, dims: Sequence[str], kind: str) -> Tenso
     with the draws beside it, and rows of `FARTHEST` without, for runs in float64. "even": q is 0.
     """
     rows = next((n for n, d in enumerate(dims) if d in ("Nq", "Nk")), None)
-    columns = next((n for n, d in enumerate(dims) if d in ("D", "Dv")), None)
+    columns = places_of(dims)[-1]
     if kind not in (LEVEL, FAR, EVEN) or role not in ("q", "k") or rows is None or columns is None:
         return value
     out = value.clone()

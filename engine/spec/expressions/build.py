@@ -61,6 +61,12 @@ def value_of(expr: Expr) -> float | int | None:
     return None
 
 
+def integer(expr: Expr) -> int:
+    """The whole number that `expr` is."""
+    assert isinstance(expr, Num) and isinstance(expr.value, int)
+    return expr.value
+
+
 def is_reduction(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.fn in REDUCTIONS
 

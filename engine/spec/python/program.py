@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from engine.errors import SpecError, Where
+from engine.spec.python.declarations import roles_by_place
 from engine.spec.python.flex_attention import Mod, ModsRunner, written_out
 from engine.spec.python.load import explained, load_function
 from engine.spec.python.spec_file import SpecSource, TensorParameter
@@ -51,6 +53,12 @@ class Program:
     def _call(
         self, function: Any, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        return self.parts(self._given(function, inputs, mods_runner), inputs)
+
+    def _given(
+        self, function: Any, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner
+    ) -> Any:
+        """What the user's function returns."""
         scalars = {
             s.name: self.varied.get(s.value, s.value) if type(s.value) is int else s.value
             for s in self.source.scalars
@@ -68,7 +76,7 @@ class Program:
                 extras = {t.keyword: inputs[t.name] for t in self.source.tensors}
                 mods = sorted_mods(self.source, function(**extras, **scalars))
                 out = mods_runner(inputs["q"], inputs["k"], inputs["v"], *mods)
-        return self.parts(out, inputs)
+        return out
 
     def parts(
         self, out: Any, inputs: Mapping[str, torch.Tensor]
@@ -90,14 +98,38 @@ class Program:
         )
 
     def _split(self, out: torch.Tensor, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The output with heads and columns apart, where the spec declares that it merges them."""
-        if not self.source.merged or self.source.returns is None:
+        """The output with heads and columns apart, where the spec declares that it merges them, or
+        declares nothing and the output has a dimension less than the queries."""
+        if self.source.returns is None:
+            found = self._merged(out, inputs)
+            return out if found is None else out.reshape((*out.shape[:-1], *found))
+        if not self.source.merged:
             return out
         shapes = ((t.dims, inputs[t.name].shape) for t in self.tensors)
         sizes = {d: n for dims, shape in shapes for d, n in zip(dims, shape, strict=True)}
         last = [int(d) if d.isdigit() else sizes.get(d, -1) for d in self.source.returns[-2:]]
         whole = out.dim() == len(self.source.returns) - 1 and out.size(-1) == last[0] * last[1]
         return out.reshape((*out.shape[:-1], *last)) if whole else out
+
+    def _merged(
+        self, out: torch.Tensor, inputs: Mapping[str, torch.Tensor]
+    ) -> tuple[int, int] | None:
+        """The heads and columns that an undeclared output has as one last dimension: the heads are
+        the dimension of q that it lacks."""
+        query = next(n for n, role in roles_by_place(self.tensors).items() if role == "q")
+        outer = Counter(inputs[query].shape[:-1])
+        heads = list((outer - Counter(out.shape[:-1])).elements())
+        if inputs[query].dim() != 4 or out.dim() != 3 or len(heads) != 1 or not out.numel():
+            return None
+        columns, left = divmod(out.size(-1), heads[0])
+        return None if left else (heads[0], columns)
+
+    def merges(self, inputs: Mapping[str, torch.Tensor], mods_runner: ModsRunner) -> bool:
+        """Whether the spec's output comes with heads and columns as one dimension."""
+        with written_out(self.source, mods_runner):
+            out = self._given(load_function(self.source, self.varied), inputs, mods_runner)
+        first: torch.Tensor = out[0] if isinstance(out, tuple) else out
+        return self._split(first, inputs).dim() > first.dim()
 
 
 # Values for large integers beside the trace sizes: around the lengths, or below every one.

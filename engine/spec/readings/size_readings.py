@@ -15,7 +15,8 @@ from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import rename
 from engine.spec.attention.clauses import lines_by_kind, lines_of
-from engine.spec.attention.prologue import Unprepared
+from engine.spec.attention.parts import parts_of
+from engine.spec.attention.prologue import COLUMN, Unprepared
 from engine.spec.attention.refusals import Reason, reason_of, unread_op
 from engine.spec.attention.roles import Reading, read_output
 from engine.spec.attention.weights import NotAttention
@@ -130,6 +131,7 @@ def trace_once(
         reading = read_output(expr, outputs, named, floats, _sizes(program, dims))
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
+    _check_widths(program, reading)
     found = {load.base for load in (reading.q, reading.k, reading.v)}
     if plain and {Name(name) for name in plain} != found:
         raise _varies(program, "q, k and v are not the first three inputs")
@@ -148,6 +150,26 @@ def _sizes(program: Program, dims: Mapping[str, int]) -> frozenset[int]:
     columns = {d[-1] for d in deep} - {name for d in deep for name in d[:-1]}
     names = {name for t in program.tensors for name in t.dims} - columns
     return frozenset(int(n) if n.isdigit() else dims[n] for n in names)
+
+
+def _check_widths(program: Program, reading: Reading) -> None:
+    """The product runs over all columns of what is multiplied. Raises `SpecError`."""
+    by_name = {t.name: t for t in program.tensors}
+    for load, made in ((reading.q, reading.made_q), (reading.k, reading.made_k)):
+        assert isinstance(load.base, Name)
+        name = load.base.id
+        width = by_name[name].dims[load.index.index(Name(COLUMN))]
+        if not width.isdigit() and parts_of(made):
+            raise program.source.error(
+                f"{name} is a part of what is multiplied, and the number of its columns is {width}",
+                by_name[name].line,
+                'give the parts of the head dimension as numbers, as in "B H N 128" and "B H N 64"',
+            )
+        if width.isdigit() and int(width) != reading.columns and not parts_of(made):
+            raise program.source.error(
+                f"the product reads {reading.columns} of the {width} columns of {name}",
+                program.source.line, "pass the columns that are multiplied",
+            )  # fmt: skip
 
 
 def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Reading:
@@ -238,14 +260,16 @@ def role_names(program: Program, reading: Reading) -> list[tuple[str, str]]:
     for n, e in enumerate(reading.q.index):
         assert isinstance(reading.q.base, Name)
         name = by_name[reading.q.base.id].dims[n]
-        if isinstance(e, Name):
-            out.append((name, "D" if e.id == "dd" else variables[where[e.id]]))
+        if isinstance(e, Name) and e.id == "dd":
+            out.append((_of_whole(name, reading), "D"))
+        elif isinstance(e, Name):
+            out.append((name, variables[where[e.id]]))
     for load, last in ((reading.k, "D"), (reading.v, "Dv")):
         assert isinstance(load.base, Name)
         for n, e in enumerate(load.index):
             name = by_name[load.base.id].dims[n]
             if isinstance(e, Name) and (e.id == "dd" or where.get(e.id) == "d"):
-                out.append((name, last))
+                out.append((_of_whole(name, reading) if e.id == "dd" else name, last))
             elif isinstance(e, Name) and e.id not in where:
                 out.append((name, "Nk"))
             elif isinstance(e, Name) and where[e.id] == "b":
@@ -263,6 +287,11 @@ def role_names(program: Program, reading: Reading) -> list[tuple[str, str]]:
                 out += [("1", role) for role in missing[:1]]
                 here |= set(missing[:1])
     return list(dict.fromkeys(out))
+
+
+def _of_whole(name: str, reading: Reading) -> str:
+    """The columns of q or k, of which an input with the columns `name` may be a part."""
+    return str(reading.columns) if name.isdigit() else name
 
 
 def output_names(rank: int) -> tuple[str, ...]:

@@ -9,12 +9,14 @@ only), `b`, `h`, `i`, `j` (batch, query head, query row, key row), the sizes `B`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from engine.cuir.nodes import Expr, Name, walk_expr
 
+AXES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
+"""The dimensions of q, k, v and the output in the kernels' order, by their names."""
 Role = Literal["q", "k", "v", "extra"]
 EmptyRows = Literal["never", "nan", "mean", "zero", "spec-defined"]
 Source = Literal["eager", "flex"]
@@ -43,6 +45,25 @@ class Input:
     derive: str | None = None
     # The least and the greatest value of an integer, where the spec declares them: sizes may occur.
     between: tuple[str, str] | None = None
+    # Of a table that the launch fills before the attention (rules.launches.position_tables): what
+    # an element is, over b, h, its row and its place. No spec has one.
+    made: Expr | None = None
+
+
+def places_of(dims: Sequence[str]) -> list[int | None]:
+    """Where a tensor of the dimensions `dims` has those of `AXES`. The columns of a part of q or k
+    are a number."""
+    found = [next((n for n, d in enumerate(dims) if d in names), None) for names in AXES]
+    if found[-1] is None:
+        found[-1] = next((n for n, d in enumerate(dims) if d.isdigit() and d != "1"), None)
+    return found
+
+
+def in_kernel_order(dims: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
+    """The dimensions of q, k, v or the output in the kernels' order; `names` are what those are
+    called that the tensor lacks."""
+    places = zip(places_of(dims), names, strict=True)
+    return tuple(name if place is None else dims[place] for place, name in places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +106,17 @@ class Recipe:
     clauses: tuple[Clause, ...] = field(default=())
     # What an element of q becomes before the product, over b, h, i and its column dd; of k, over b,
     # j, dd and its own head h. Loads of q and k have the dimensions of the inputs, in their order;
-    # `sum_over(lambda c: ..., n)` and `max_over` run over columns. None: the element itself.
+    # `sum_over(lambda c: ..., n)` and `max_over` run over columns. None: the element itself. Where
+    # D columns are joined from parts, the input that is q or k is the first part alone, with the
+    # number of its own columns for D.
     q: Expr | None = None
     k: Expr | None = None
 
     def expressions(self) -> tuple[Expr, ...]:
         """What is computed per element or per row."""
         parts = (self.q, self.k, self.score, self.keep, self.weight, self.sink, self.output)
-        return tuple(part for part in parts if part is not None)
+        tables = (i.made for i in self.inputs)
+        return tuple(part for part in (*parts, *tables) if part is not None)
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Recipe:
         """The recipe with `change` made to each of `expressions` and to the map of heads."""
@@ -102,6 +126,7 @@ class Recipe:
 
         return replace(
             self,
+            inputs=tuple(replace(i, made=optional(i.made)) for i in self.inputs),
             q=optional(self.q),
             k=optional(self.k),
             score=change(self.score),

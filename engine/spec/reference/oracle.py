@@ -18,14 +18,14 @@ from typing import Any
 import torch
 
 from engine.cuir.scalar import evaluate
-from engine.spec.attention.prologue import rows_made
 from engine.spec.python.flex_attention import Mod
 from engine.spec.python.load import surroundings
 from engine.spec.python.modes import OnCpu, Widen
 from engine.spec.python.program import Program, index_grid, program_of
-from engine.spec.python.signature import Described
+from engine.spec.python.signature import Described, fixed_sizes
 from engine.spec.python.spec_file import read_source
-from engine.spec.recipes.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe, places_of
+from engine.spec.reference.sums import evaluated, rows_made
 
 
 def oracle(
@@ -163,26 +163,35 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
     head = head.to(torch.int64)
     k, v = k[:, head], v[:, head]
     env["x"] = q @ k.transpose(-1, -2)
-    shape = tuple(env["x"].shape)
-    keep = _broadcast(evaluate(recipe.keep, env), shape).to(torch.bool)
-    score = _broadcast(evaluate(recipe.score, env), shape).to(torch.float64)
-    if recipe.weight is None:
-        masked = _with_sink(recipe, env, score.masked_fill(~keep, -torch.inf))
-        lse = torch.logsumexp(masked, -1) if masked.size(-1) else torch.full(shape[:-1], -torch.inf)
-        lse = lse.to(torch.float64)
-        # Not exp(masked - lse): beside scores of a type's smallest number lse loses log(sum).
-        nothing = torch.isneginf(lse)[..., None]
-        weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))[..., : shape[-1]]
-        lse = lse if recipe.lse != "2" else lse / math.log(2.0)
-    else:
-        lse = None
-        weights = _broadcast(evaluate(recipe.weight, {**env, "s": score}), shape).to(torch.float64)
-    weights = weights.masked_fill(~keep, 0.0)
+    rows = {i.name: widened(inputs[i.name]) for i in recipe.inputs if i.role in ("q", "k")}
+    keep, weights, lse = weighed(recipe, env | rows)
+    if lse is not None and recipe.lse == "2":
+        lse = lse / math.log(2.0)
     o = _kept_sum(weights, keep, v)
     if recipe.changes_output:
-        value = evaluate(recipe.output, {**of_row(env), "o": o, "d": torch.arange(o.size(-1))})
+        value = evaluated(recipe.output, {**of_row(env), "o": o, "d": torch.arange(o.size(-1))})
         o = _broadcast(value, tuple(o.shape)).to(torch.float64)
     return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
+
+
+def weighed(
+    recipe: Recipe, env: Mapping[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """What is kept and the weights, 0 where nothing is, of the products `x` [..., rows, keys] in
+    `env`; and the natural logarithm of the softmax's sum [..., rows]. All float64."""
+    shape = tuple(env["x"].shape)
+    keep = _broadcast(evaluate(recipe.keep, env), shape).to(torch.bool)
+    score = _broadcast(evaluated(recipe.score, env), shape).to(torch.float64)
+    if recipe.weight is not None:
+        weights = _broadcast(evaluate(recipe.weight, {**env, "s": score}), shape).to(torch.float64)
+        return keep, weights.masked_fill(~keep, 0.0), None
+    masked = _with_sink(recipe, env, score.masked_fill(~keep, -torch.inf))
+    lse = torch.logsumexp(masked, -1) if masked.size(-1) else torch.full(shape[:-1], -torch.inf)
+    lse = lse.to(torch.float64)
+    # Not exp(masked - lse): beside scores of a type's smallest number lse loses log(sum).
+    nothing = torch.isneginf(lse)[..., None]
+    weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))[..., : shape[-1]]
+    return keep, weights.masked_fill(~keep, 0.0), lse
 
 
 def rounding_of_lse(
@@ -207,11 +216,12 @@ def operand(
         return raw
     name = next(i.name for i in recipe.inputs if i.role == role)
     axes = ("b", "h", "i" if role == "q" else "j", "dd")
+    shape = (*raw.shape[:3], int(env["D"]))  # of which the input itself may be a part
     at = {
         name: torch.arange(size, device=raw.device).reshape(-1, *[1] * (3 - place))
-        for place, (name, size) in enumerate(zip(axes, raw.shape, strict=True))
+        for place, (name, size) in enumerate(zip(axes, shape, strict=True))
     }
-    return rows_made(made, {**env, name: widened(inputs[name]), **at}).broadcast_to(raw.shape)
+    return rows_made(made, {**env, name: widened(inputs[name]), **at}).broadcast_to(shape)
 
 
 def _kept_sum(weights: torch.Tensor, keep: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -225,7 +235,7 @@ def _kept_sum(weights: torch.Tensor, keep: torch.Tensor, v: torch.Tensor) -> tor
 
 
 def _with_sink(recipe: Recipe, env: Mapping[str, Any], masked: torch.Tensor) -> torch.Tensor:
-    """Masked scores [B, Hq, Nq, Nk], the sink as one more column behind them."""
+    """Masked scores [..., rows, keys], the sink as one more column behind them."""
     if recipe.sink is None:
         return masked
     value = evaluate(recipe.sink, of_row(env))
@@ -248,7 +258,7 @@ def environment(
     """Sizes, indices and extra inputs by name, to evaluate the recipe's expressions with."""
     b, h, i, j = index_grid(q, k)
     env: dict[str, Any] = {"b": b, "h": h, "i": i, "j": j}
-    env |= sizes_of(q, k, v)
+    env |= sizes_of(q, k, v) | fixed_sizes(recipe.constraints)
     for item in recipe.extra():
         tensor = inputs[item.name]
         env[item.name] = tensor.item() if not item.dims else widened(tensor)
@@ -274,8 +284,7 @@ def canonical_layout(
 
 
 def as_bhnd(item: Input, tensor: torch.Tensor) -> torch.Tensor:
-    places = [next((n for n, d in enumerate(item.dims) if d in names), None) for names in (
-        ("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))]  # fmt: skip
+    places = places_of(item.dims)
     out = tensor.permute([p for p in places if p is not None])
     for axis, place in enumerate(places):
         if place is None:

@@ -12,6 +12,7 @@ from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.python.dimension_sizes import dimension_values, slots
 from engine.spec.python.modes import Widen
 from engine.spec.python.program import Program
+from engine.spec.python.signature import fixed_sizes
 from engine.spec.python.size_values import SizesByName
 from engine.spec.readings.derived_inputs import check_narrow, derived_values
 from engine.spec.readings.size_readings import random_inputs
@@ -81,7 +82,7 @@ def compare(
 def _divides(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> bool:
     """Whether no divisor of the recipe is zero at the sizes of these inputs."""
     roles = (canonical_layout(recipe, role, inputs) for role in ("q", "k", "v"))
-    known = sizes_of(*roles)
+    known = sizes_of(*roles) | fixed_sizes(recipe.constraints)
     return all(
         bool(evaluate(c, dict(known)))
         for c in recipe.constraints

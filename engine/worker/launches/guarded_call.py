@@ -136,7 +136,8 @@ def make_call(
         call.workspace, call.planned = guarded(shape, torch.int32, device), space.planned
         fields |= {space.field: call.workspace.tensor, space.planned: 0, space.slots: slots}
     for row in binding.scratch:
-        passed = guarded([size_of(d, sizes) for d in row.dims], dtype, device)
+        kind = torch.float32 if row.dtype == "f32" else dtype
+        passed = guarded([size_of(d, sizes) for d in row.dims], kind, device)
         call.scratch[row.field] = passed
         fields[row.field] = passed.tensor
     return call

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from engine.cuir.scalar import evaluate
-from engine.spec.attention.prologue import rows_made
 from engine.spec.recipes.recipe import Recipe
-from engine.spec.reference.oracle import of_row, widened
+from engine.spec.reference.oracle import of_row, weighed, widened
+from engine.spec.reference.sums import evaluated, rows_made
 from engine.worker.problems.specrun import SpecRun
 
 BAND = 1 << 25  # pairs at a time
@@ -31,6 +31,7 @@ def one_head(
     q = _operand(recipe, "q", inputs, run.canonical(inputs, "q")[b, h].double(), env)
     k = _operand(recipe, "k", inputs, run.canonical(inputs, "k")[b, kv].double(), env | {"h": kv})
     v = run.canonical(inputs, "v")[b, kv].double()
+    env |= {run.role[role].name: inputs[run.role[role].name].double() for role in ("q", "k")}
     band = max(1, BAND // max(k.shape[0], 1))
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     with torch.device(run.device):
@@ -53,30 +54,18 @@ def _operand(
         return raw
     name = next(i.name for i in recipe.inputs if i.role == role)
     row = torch.arange(raw.shape[0], device=raw.device)[:, None]
-    column = torch.arange(raw.shape[1], device=raw.device)[None, :]
+    column = torch.arange(env["D"], device=raw.device)[None, :]
     env = {n: widened(v) if isinstance(v, Tensor) else v for n, v in env.items()}
     at = {name: inputs[name].double(), "i" if role == "q" else "j": row, "dd": column}
-    return rows_made(made, env | at).broadcast_to(raw.shape)
+    return rows_made(made, env | at).broadcast_to(raw.shape[0], env["D"])
 
 
-def _band(recipe: Any, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    shape = env["x"].shape
-    keep = torch.as_tensor(evaluate(recipe.keep, env)).broadcast_to(shape)
-    score = torch.as_tensor(evaluate(recipe.score, env), dtype=torch.float64).broadcast_to(shape)
+def _band(recipe: Recipe, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    keep, weights, _ = weighed(recipe, env)
     live = keep.any(-1)
-    if recipe.weight is None:
-        masked = torch.where(keep, score, -torch.inf)
-        if recipe.sink is not None:
-            sink = torch.as_tensor(evaluate(recipe.sink, of_row(env)), dtype=torch.float64)
-            masked = torch.cat([masked, sink.broadcast_to(shape[0], 1)], -1)
-        weights = torch.softmax(masked, -1)[:, : shape[1]]
-    else:
-        weights = torch.as_tensor(evaluate(recipe.weight, {**env, "s": score}), dtype=torch.float64)
-        weights = weights.broadcast_to(shape)
-    weights = torch.where(keep & live[:, None], weights, 0.0)
     o, size = weights @ v, weights.abs() @ v.abs()
     if recipe.changes_output:
         names = {**of_row(env), "d": torch.arange(v.shape[1])[None, :]}
-        o, size = (torch.as_tensor(evaluate(recipe.output, {**names, "o": t})) for t in (o, size))
+        o, size = (torch.as_tensor(evaluated(recipe.output, {**names, "o": t})) for t in (o, size))
         o, size = torch.where(live[:, None], o, 0.0), size.abs()
     return o, size, live

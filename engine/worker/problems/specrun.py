@@ -44,7 +44,7 @@ from engine.spec.python.without_recipe import (
     saturates,
 )
 from engine.spec.readings.derived_inputs import derive_inputs
-from engine.spec.recipes.recipe import Input
+from engine.spec.recipes.recipe import Input, places_of
 from engine.spec.reference.oracle import (
     Expected,
     canonical_layout,
@@ -388,9 +388,7 @@ def one_hot(v: Tensor, first: int, width: int, value: float = 1.0) -> Tensor:
 
 def _from_bhnd(item: Input, value: Tensor) -> Tensor:
     """A [B, heads, rows, columns] tensor in the input's own order of dimensions."""
-    families = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
-    place = {d: axis for axis, names in enumerate(families) for d in names}
-    kept = [place[d] for d in item.dims]
+    kept = [places_of(item.dims).index(n) for n in range(len(item.dims))]
     for axis in range(4):
         if axis not in kept:
             value = value.narrow(axis, 0, 1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.gates.analysis.tile_sizes import tiles_of
-from engine.gates.deck import QUICK, Tiles, beyond, past, quick_deck
+from engine.gates.deck import Tiles, beyond, past, quick, quick_deck
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.g1_g2.judge import judge
 from engine.gates.runs.case_run import run_deck
@@ -155,7 +155,7 @@ def test_blocks_need_a_square_past_them(tmp_path: Path) -> None:
 @given(st.sets(st.integers(1, 20_000), max_size=6))
 @example({2048, 8192})  # the dearest
 def test_every_constant_is_reached_or_named(found: set[int]) -> None:
-    deck = (*QUICK, *past(sorted(found)))
+    deck = (*quick(), *past(sorted(found)))
     said = {int(number) for number in re.findall(r"\d+", beyond(sorted(found)))}
     for constant in found:
         named_far = constant > 8192

@@ -26,7 +26,7 @@ from engine.package.export import (
     verdicts_json,
 )
 from engine.package.fold import unfold
-from engine.package.source import END, judged_part
+from engine.package.source import BEGIN, END
 from engine.package.vendor import vendored
 from engine.spec.recipes.recipe import Clause, Input
 from engine.types import Gate, Level, Verdict, VerdictKind, sha256_of
@@ -282,7 +282,8 @@ def test_the_judged_files_are_in_the_one_source(root: Path) -> None:
     for kernel in ("flash_fwd_sm80", "flash_fwd_sm90"):
         package = load_package(root / "kernels" / kernel)
         made = content(root, source=package.source, headers=package.headers)
-        files = unfold(judged_part(package_files(made, "mine")["kernel.cu"]))
+        text = package_files(made, "mine")["kernel.cu"].decode()
+        files = unfold(text.partition(BEGIN)[2].partition(f"\n{END}")[0].encode())
         assert files == {"": package.source, **dict(package.headers)}
         judged = verdicts_json(made, "mine")["judged"]["files"]
         assert judged == {name or "kernel.cu": sha256_of(data) for name, data in files.items()}

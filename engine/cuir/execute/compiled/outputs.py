@@ -6,13 +6,12 @@ from engine.cuir.nodes import (
     Assign,
     Attr,
     Call,
-    Do,
     Expr,
     Index,
     Module,
     Name,
-    Return,
     Stmt,
+    stmt_call,
     walk,
 )  # fmt: skip
 from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES
@@ -34,19 +33,10 @@ def written_fields(module: Module) -> frozenset[str]:
                     changed = True
     out: set[str] = set()
     for function, stmt in steps:
-        call = _call(stmt)
+        call = stmt_call(stmt)
         if call is not None and call.fn in GLOBAL_WRITES and call.args:
             out |= _fields(call.args[0], function, names)
     return frozenset(out)
-
-
-def _call(stmt: Stmt) -> Call | None:
-    match stmt:
-        case Do(call):
-            return call
-        case Assign(_, Call() as call) | Return(Call() as call):
-            return call
-    return None
 
 
 def _fields(expr: Expr, function: str, names: dict[tuple[str, str], set[str]]) -> set[str]:
@@ -69,7 +59,7 @@ def _flow(
     out = []
     if isinstance(stmt, Assign):
         out.append(((function, stmt.target), _fields(stmt.value, function, names)))
-    call = _call(stmt)
+    call = stmt_call(stmt)
     if call is None:
         return out
     called = callee(call)

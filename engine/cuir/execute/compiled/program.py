@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,6 @@ from engine.cuir.findings import Finding
 from engine.cuir.nodes import Module, Path
 from engine.cuir.scalar import Mode, float_dtype
 from engine.cuir.types import SharedType
-
-# path, block, part, value: a register tile that an op has just made or changed (one part's rows).
-Observer = Callable[[Path, int, int, Tensor], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,30 +45,16 @@ class Limits:
     max_findings: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
-    """One tile that a block loaded: the field, the indices before the rows, the first row."""
-
-    path: Path
-    block: int
-    field: str
-    index: tuple[int, ...]
-    row: int
-
-
 @dataclass(slots=True)
 class Coverage:
-    """What ran: how often each op, which tiles were loaded, how many decisions a schedule took.
+    """What ran: how often each op, which launches, how many decisions a schedule took.
 
-    `unwritten` counts the rows of each written field that no block wrote. `parts` is the number of
-    simulated warps of the largest block.
+    `parts` is the number of simulated warps of the largest block.
     """
 
     ops: dict[Path, int] = field(default_factory=dict)
-    visits: set[Visit] = field(default_factory=set)
     launches: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     decisions: list[int] = field(default_factory=list)
-    unwritten: dict[str, int] = field(default_factory=dict)
     parts: int = 0
 
 
@@ -86,7 +69,6 @@ class Program:
         codes: Mapping[str, Code],
         schedule: Schedule,
         limits: Limits,
-        observer: Observer | None,
     ) -> None:
         self.arch = arch
         self.mode = mode
@@ -94,7 +76,6 @@ class Program:
         self.codes = codes
         self.schedule = schedule
         self.limits = limits
-        self.observer = observer
         self.float: torch.dtype = float_dtype(mode)
         self.coverage = Coverage()
         self.findings: dict[tuple[str, Path], Finding] = {}

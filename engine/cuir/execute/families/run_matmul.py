@@ -34,7 +34,6 @@ def gemm(part: Any, out: Any, acc: RegTile, a: RegTile | Shared, b: Shared) -> N
     left, right = _left(part, a, acc, access, False), _right(part, b, access, False)
     acc.data = torch.addmm(free(part, acc, write=True), left, right)
     acc.born = part.step
-    part.machine.observe(part.path, part, acc)
 
 
 def mma_fence(part: Any, out: Any) -> None:
@@ -68,7 +67,6 @@ def _start(part: Any, acc: RegTile, a: RegTile | Shared, b: Shared, *, keep: boo
     if isinstance(a, RegTile):
         a.held = group
     part.mma_open = True
-    part.machine.observe(part.path, part, acc)
 
 
 def mma_commit(part: Any, out: Any) -> None:

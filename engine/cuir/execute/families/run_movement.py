@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from engine.cuir.execute.compiled.code import Block
-from engine.cuir.execute.compiled.program import Visit
 from engine.cuir.execute.families.run_registers import free, rows_of
 from engine.cuir.execute.state.global_memory import put, touch_tile
-from engine.cuir.execute.state.values import Gmem, GmemTile, RegTile, Shared, Tensor
+from engine.cuir.execute.state.values import GmemTile, RegTile, Shared, Tensor
 from engine.cuir.scalar import round_to
 from engine.cuir.types import SharedType
 
@@ -38,13 +37,6 @@ def gmem_rows(part: Any, tile: GmemTile, type: SharedType, first: int, step: int
     return out
 
 
-def visit(part: Any, view: Gmem, index: tuple[int, ...], row: int) -> None:
-    program = part.program
-    program.coverage.visits.add(
-        Visit(program.paths[part.path], program.block, view.field.name, index, row)
-    )
-
-
 def share(part: Any) -> tuple[int, int]:
     """Which rows this part moves: its turn among the unit's parts; an elected thread moves all."""
     return (0, 1) if part.elected else (part.local, part.parts)
@@ -70,7 +62,6 @@ def rows_between(data: Tensor, first: int, step: int, begin: int, end: int) -> T
 def _start_copy(part: Any, dst: Shared, src: GmemTile, data: Tensor) -> None:
     memory = part.machine.shared
     first, step = share(part)
-    visit(part, src.view, src.index, src.row)
     group = part.copy_committed + 1
     region = memory.region(dst.type, dst.offset, every=(first, step))
     memory.write(region, part.access(part.copy_agent, group), dst.type.dtype,

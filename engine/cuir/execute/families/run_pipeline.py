@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from engine.cuir.execute.families.run_movement import blocked, rows_between, visit
+from engine.cuir.execute.families.run_movement import blocked, rows_between
 from engine.cuir.execute.state.global_memory import put, touch_tile
 from engine.cuir.execute.state.values import BarrierRef, GmemTile, Shared, Tensor, TensorMap
 from engine.cuir.types import SharedType
@@ -314,7 +314,6 @@ def _start_load(part: Any, dst: Shared, tile: GmemTile, data: Tensor, bar: Barri
             "missing_proxy_fence", part.path,
             "the barrier was set up without fence_barrier_init", part.index, barrier.init_path,
         )  # fmt: skip
-    visit(part, tile.view, tile.index, tile.row)
     access = part.access(barrier.agent, barrier.phase + 1)
     memory.write(memory.region(dst.type, dst.offset), access, dst.type.dtype, fenced=True)
     barrier.loads = (barrier.phase + 1, part.path)

@@ -270,18 +270,9 @@ class BlockMachine:
                 f"{target} is written while an asynchronous matmul still holds its registers",
                 part.index,
             )  # fmt: skip
-        if type(value) is RegTile:
-            if instr.kind is EXPR:
-                value = value.copy(part.step)
-            if self.program.observer is not None:
-                self.observe(instr.path, part, value)
+        if type(value) is RegTile and instr.kind is EXPR:
+            value = value.copy(part.step)
         frame.env[target] = value
-
-    def observe(self, path: int, part: Part, value: RegTile) -> None:
-        if self.program.observer is not None:
-            self.program.observer(
-                self.program.paths[path], self.program.block, part.index, value.data
-            )
 
     # --- findings ----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import torch
 from engine.cuir.arch import WARPGROUP_THREADS, arch_of
 from engine.cuir.execute.compiled.code import PART, Code, Stopped
 from engine.cuir.execute.compiled.compiler import ProgramCompiler, kept_program
-from engine.cuir.execute.compiled.program import Coverage, Limits, Observer, Program, Schedule
+from engine.cuir.execute.compiled.program import Coverage, Limits, Program, Schedule
 from engine.cuir.execute.compiled.pure import run_pure
 from engine.cuir.execute.schedules.machine import BlockMachine
 from engine.cuir.execute.schedules.turns import take_turns
@@ -120,8 +120,6 @@ def run_program(
     schedule: Schedule | None = None,
     limits: Limits | None = None,
     *,
-    observer: Observer | None = None,
-    entry: str | None = None,
     unfilled: Collection[str] = (),
     compiler: Callable[[Module, Mode], ProgramCompiler] = kept_program,
 ) -> Outcome:
@@ -147,12 +145,10 @@ def run_program(
             stop.path,
             stop.reason,
         )
-    program = Program(facts, mode, compiled.paths, compiled.codes, schedule, limits, observer)
+    program = Program(facts, mode, compiled.paths, compiled.codes, schedule, limits)
     program.module = module
     args = _arguments(module, inputs, program, compiled.written, unfilled)
     hosts = [f for f in module.functions if f.kind == "host"]
-    if entry is not None:
-        hosts = [f for f in hosts if f.name == entry]
     if not hosts:
         raise CuirError("the module has no host function to run", fix="@host def launch(args): ...")
     host = Host(program, compiled, args)
@@ -231,10 +227,6 @@ def _finish(program: Program, compiler: ProgramCompiler) -> None:
             path = program.paths[instr.path]
             if len(path) > 1:
                 counts[path] = max(counts.get(path, 0), instr.count)
-    for name, field in program.fields.items():
-        if field.written:
-            rows = field.data.isnan().any(-1) if field.owner is None else field.owner == 0
-            program.coverage.unwritten[name] = int(rows.sum())
 
 
 def _outputs(program: Program, mode: Mode) -> dict[str, Tensor]:

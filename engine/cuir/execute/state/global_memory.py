@@ -180,9 +180,11 @@ def read_of_written(part: Any, path: int, view: Gmem, at: list[Any]) -> None:
     place = view.single(at)
     if place is not None:
         found = owner[place[: owner.ndim]]
+        _filled(part, path, view, found)
     else:
-        found = torch.as_tensor(gather(torch.from_numpy(owner), at[: owner.ndim], "exact")).numpy()
-    _filled(part, path, view, found)
+        found = _gathered(owner, at)
+        # What lies outside the shape reads as 0, whoever writes what is inside.
+        _filled(part, path, view, _gathered((owner == 0).astype(np.int64), at) == 0)
     if _of_others(program, found).any():
         program.report(
             "global_race", path,
@@ -190,6 +192,11 @@ def read_of_written(part: Any, path: int, view: Gmem, at: list[Any]) -> None:
             "it claims from",
             part.index,
         )  # fmt: skip
+
+
+def _gathered(values: np.ndarray, at: list[Any]) -> np.ndarray:
+    """The values of a row or an element at places, 0 outside."""
+    return torch.as_tensor(gather(torch.from_numpy(values), at[: values.ndim], "exact")).numpy()
 
 
 def put(

@@ -22,6 +22,11 @@ class Prepared:
     field: str
     kernel: str
 
+    @property
+    def status(self) -> str:
+        """What the launch's status is called."""
+        return f"{self.field.removesuffix('_ready')}_prepared"
+
 
 def prepared_of(module: Module, recipe: Recipe) -> tuple[Prepared, ...]:
     """What a recipe asks to be made ready; nothing where it multiplies q and k as they are."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 from engine.cuir.nodes import (
     Attr,
@@ -51,6 +51,11 @@ class Words:
     def of_kernel(self, expr: Expr) -> Expr:
         """A recipe expression inside the kernel's body (x, i, j stay lambda parameters)."""
         return substitute(expr, {**self.sizes, "b": self.found.batch, "h": self.found.head})
+
+    def of_before(self, expr: Expr, names: Mapping[str, Expr]) -> Expr:
+        """A recipe expression in a kernel of its own, with D for its columns."""
+        own = {n: e for n, e in self.sizes.items() if n != "D"}
+        return substitute(expr, {**own, **names})
 
     def of_schedule(self, expr: Expr, function: Function) -> Expr:
         """A recipe expression inside a schedule function: (args, b, h, q0, step or n)."""

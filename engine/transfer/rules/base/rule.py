@@ -39,6 +39,11 @@ class Case:
     rest: Expr | None
     prepared: tuple[Prepared, ...] = ()
 
+    @cached_property
+    def tables(self) -> tuple[Input, ...]:
+        """The inputs that the launch fills itself."""
+        return tuple(i for i in self.recipe.inputs if i.made is not None)
+
     @property
     def masked(self) -> bool:
         return self.recipe.keep != Num(True)
@@ -79,7 +84,8 @@ class Case:
 
     def reads_inside(self, name: str) -> bool:
         """Whether what follows the product of q and k reads a name."""
-        return _reads(replace(self._asked, q=None, k=None), name)
+        given = tuple(replace(i, made=None) for i in self.recipe.inputs)
+        return _reads(replace(self._asked, q=None, k=None, inputs=given), name)
 
     @property
     def _asked(self) -> Recipe:

@@ -152,7 +152,7 @@ SCORE = Rule(
     "score",
     applies=lambda case: case.rest is not None and case.softmax,
     edit=lambda module, case: insert_score(module, case.found, _body(case)),
-    after=("prepare",),
+    after=("tables",),
 )
 SCALE = Rule(
     "scale",

@@ -48,7 +48,7 @@ from engine.cuir.static.kernel_names import Fresh
 from engine.cuir.text.quote import assign, block, call, expr
 from engine.errors import TransferError
 from engine.scalar_algebra.evaluate import evaluate
-from engine.spec.recipes.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe, places_of
 from engine.transfer.match import Attention
 from engine.transfer.rules.base.input_views import scalar_inputs, size_of, view_of
 from engine.transfer.rules.base.list_layout import launches
@@ -70,7 +70,7 @@ FLOATS = ("T", "f16", "bf16", "f32")
 
 
 @dataclass
-class _Writer:
+class Writer:
     """The statements of one kernel: `before` those for all heads, `inside` those for one head. Its
     `loads` come first, so that all of them are on their way together."""
 
@@ -146,9 +146,9 @@ class _Writer:
                     loaded = self.loaded(node)
                     if loaded is not None:
                         return element(loaded)
-                    if last == PARTNER:
+                    if PARTNER in walk_expr(last):
                         beside = expr("c + 1 - 2 * floor_mod(c, 2)", c=Name(COLUMN))
-                        return Index(base, (*outer, beside))
+                        return Index(base, (*outer, substitute(last, {PARTNER.id: beside})))
             return None
 
         body = map_expr(body, change)
@@ -204,8 +204,9 @@ class _Writer:
         """The tile or vector with the elements of `load`; None where each is loaded by itself."""
         assert isinstance(load.base, Name)
         *outer, last = load.index
-        if last == PARTNER:
-            plain = self.loaded(Index(load.base, (*outer, Name(COLUMN))))
+        if PARTNER in walk_expr(last):
+            own_place = substitute(last, {PARTNER.id: Name(COLUMN)})
+            plain = self.loaded(Index(load.base, (*outer, own_place)))
             return None if plain is None else self.swapped(plain)
         row = Name(self.item.row)
         own = load.base.id == self.view
@@ -216,8 +217,7 @@ class _Writer:
         if shift is not None and len(outer) and outer[-1] == row and _free(outer[:-1], bound):
             if item.dtype in FLOATS:
                 tile = self.region(load.base, outer[:-1], self.row0)
-                whole = own or item.dims[-1] == "D"
-                columns = Name("D") if whole else size_of(item.dims[-1])
+                columns = columns_of(item) if own else _size(item.dims[-1])
                 made = call("load_lines[layout](tile, turn)", layout=self.layout, tile=tile,
                             turn=_turn(shift, columns))  # fmt: skip
         elif shift is not None and _free(outer, bound):
@@ -255,6 +255,16 @@ class _Writer:
         return Index(base, (*outer, Slice(first)))
 
 
+def _size(dim: str) -> Expr:
+    return Name("D") if dim == "D" else size_of(dim)
+
+
+def columns_of(raw: Input) -> Expr:
+    """How many columns the input that is q or k has: all of the head's, or those of a part."""
+    place = places_of(raw.dims)[-1]
+    return Name("D") if place is None else _size(raw.dims[place])
+
+
 def _free(parts: list[Expr], names: set[str]) -> bool:
     return not any(free_names(e) & names for e in parts)
 
@@ -264,10 +274,19 @@ def _shift(index: Expr) -> Expr | None:
     match index:
         case Name(id) if id == COLUMN:
             return Num(0)
-        case Binary("+", Name(id), s) if id == COLUMN and COLUMN not in free_names(s):
-            return s
-        case Binary("-", Name(id), s) if id == COLUMN and COLUMN not in free_names(s):
-            return Num(-s.value) if isinstance(s, Num) else Unary("-", s)
+        case Binary("+", inner, s) if COLUMN not in free_names(s):
+            return _plus(_shift(inner), s)
+        case Binary("-", inner, s) if COLUMN not in free_names(s):
+            return _plus(_shift(inner), Num(-s.value) if isinstance(s, Num) else Unary("-", s))
+    return None
+
+
+def _plus(shift: Expr | None, more: Expr) -> Expr | None:
+    match shift, more:
+        case Num(a), Num(b):
+            return Num(a + b)
+        case Num(0), _:
+            return more
     return None
 
 
@@ -276,9 +295,12 @@ def _paired(body: Expr) -> Expr:
 
     def change(node: Expr) -> Expr | None:
         match node:
-            case Select(Compare("==", Call("floor_mod", (Name(id), Num(2))), Num(parity)) as cond,
-                        then, other) if id == COLUMN:  # fmt: skip
-                return Select(cond, beside(then, int(parity)), beside(other, 1 - int(parity)))
+            case Select(Compare("==", Call("floor_mod", (at, Num(2))), Num(parity)) as cond,
+                        then, other):  # fmt: skip
+                shift = _shift(at)
+                if isinstance(shift, Num):  # of a part, which begins at another column
+                    own = int(parity + shift.value) % 2
+                    return Select(cond, beside(then, own), beside(other, 1 - own))
         return None
 
     def beside(arm: Expr, parity: int) -> Expr:
@@ -287,11 +309,13 @@ def _paired(body: Expr) -> Expr:
         def moved(node: Expr) -> Expr | None:
             match node:
                 case Index(base, (*outer, last)) if free_names(last) == {COLUMN}:
-                    at = [evaluate(last, {COLUMN: n}) for n in range(parity, MOST, 2)]
-                    if at == list(range(parity, MOST, 2)):
-                        return Index(base, (*outer, Name(COLUMN)))
-                    if at == [n ^ 1 for n in range(parity, MOST, 2)]:
-                        return Index(base, (*outer, PARTNER))
+                    for column, xor in ((Name(COLUMN), 0), (PARTNER, 1)):
+                        at = [
+                            evaluate(last, {COLUMN: n}) - (n ^ xor) for n in range(parity, MOST, 2)
+                        ]
+                        if len(set(at)) == 1:
+                            place = column if at[0] == 0 else Binary("+", column, Num(int(at[0])))
+                            return Index(base, (*outer, place))
             return None
 
         return map_expr(arm, moved)
@@ -315,10 +339,9 @@ def _turn(shift: Expr, columns: Expr) -> Expr:
     return shift
 
 
-def _canonical(made: Expr, raw: Input, view: str) -> Expr:
+def canonical(made: Expr, raw: Input, view: str) -> Expr:
     """`made` with loads of q or k from its view [B, heads, rows, columns]."""
-    places = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D",))
-    order = [next((n for n, d in enumerate(raw.dims) if d in names), None) for names in places]
+    order = places_of(raw.dims)
 
     def change(node: Expr) -> Expr | None:
         match node:
@@ -344,16 +367,15 @@ def kernel_of(
     tiles, b, h, row0 = (Name(fresh(n)) for n in ("row_tiles", "b", "h", "row0"))
     layout = Index(Name("lines"), (Num(ROWS), Name("D"), Num(WARPS)))
     heads, rows = Attr(ARGS, item.heads), Attr(ARGS, item.rows)
-    made = _canonical(scalar_inputs(item.made, recipe), raw, view)
-    own = {n: e for n, e in words.sizes.items() if n != "D"}
-    made = substitute(made, {**own, "b": b, "h": h})
-    writer = _Writer(item, raw, view, extra, fresh, layout, h, row0)
+    made = canonical(scalar_inputs(item.made, recipe), raw, view)
+    made = words.of_before(made, {"b": b, "h": h})
+    writer = Writer(item, raw, view, extra, fresh, layout, h, row0)
     value = writer.value(made)
     inside = (*writer.loads, *writer.inside)
     read = read_names((*writer.before, *inside))
     body = block(
         """
-        view = gmem[T](raw, args.B, heads, rows, D)
+        view = gmem[T](raw, args.B, heads, rows, width)
         ready = gmem[T](field, args.B, heads, rows, D)
         *views
         tiles = max(1, ceil_div(rows, count))
@@ -365,7 +387,7 @@ def kernel_of(
             store(place, value)
         """,
         view=view, raw=Attr(ARGS, found.fields[item.role]), heads=heads, rows=rows, D=Name("D"),
-        ready=ready, field=Attr(ARGS, item.field),
+        width=columns_of(raw), ready=ready, field=Attr(ARGS, item.field),
         views=tuple(view_of(i, Name("D")) for i in words.tensors if i.name in read),
         tiles=tiles, count=ROWS, b=b, row0=row0, before=tuple(writer.before), h=h, inside=inside,
         place=Index(Name(ready), (b, h, Slice(row0))), value=value,
@@ -389,14 +411,15 @@ def prepare(module: Module, case: Case) -> Module:
     fields = (*module.fields, *(Field(i.field, "tensor") for i in items))
     at = next(n for n, f in enumerate(module.functions) if f.name == found.kernel)
     functions = (*module.functions[:at], *kernels, *module.functions[at:])
-    return _launched(replace(module, fields=fields, functions=functions), found, items)
+    return launched_before(replace(module, fields=fields, functions=functions), found, items)
 
 
 def _instead(old: Expr, new: Expr) -> Callable[[Stmt], Stmt]:
     return lambda stmt: map_stmt_exprs(stmt, lambda e: substitute_expr(e, old, new))
 
 
-def _launched(module: Module, found: Attention, items: tuple[Prepared, ...]) -> Module:
+def launched_before(module: Module, found: Attention, items: tuple[Prepared, ...]) -> Module:
+    """The module with a launch for each item's kernel before the attention's."""
     host = module.function(found.host)
     fresh = Fresh(own_names(host) | {f.name for f in module.functions})
     new: list[Stmt] = []
@@ -407,7 +430,7 @@ def _launched(module: Module, found: Attention, items: tuple[Prepared, ...]) -> 
             if status != success:
                 return status
             """,
-            status=fresh(f"{item.role}_prepared"), kernel=item.kernel, D=Name("D"),
+            status=fresh(item.status), kernel=item.kernel, D=Name("D"),
             tiles=expr("max(1, ceil_div(rows, count))", rows=Attr(ARGS, item.rows), count=ROWS),
             lanes=expr("ceil_div(heads, most)", heads=Attr(ARGS, item.heads), most=HEADS),
             t=32 * WARPS,

@@ -26,9 +26,8 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.rewrite import map_function
-from engine.cuir.static.device_scalars import DeviceScalars
 from engine.cuir.static.facts import expressions, statements
-from engine.cuir.static.host_constants import constants_of
+from engine.cuir.static.host_constants import constants_of, scalars_of
 from engine.errors import CuBridgeError
 from engine.transfer.match import Attention
 
@@ -134,7 +133,7 @@ def tiles_by_rows(module: Module, found: Attention) -> list[list[int]] | None:
         consts = constants_of(module)
         tile = tuple(Name(c) for c in count.consts)
         call = Call(count.name, tuple(map(Name, ("args", "b", "h", "q0"))), (), tile)
-        run = _scalars(module, consts).compile(call)
+        run = scalars_of(module).compile(call)
         block = int(consts[count.consts[0]])
         return [
             [
@@ -172,7 +171,7 @@ def work_order(module: Module, found: Attention) -> WorkOrder | None:
 def _first_row_of(module: Module, found: Attention) -> Call | None:
     """The call of a device function that gives the first row of a piece of work."""
     kernel = module.function(found.kernel)
-    device = {f.name for f in module.functions if f.kind == "device"}
+    device = set(module.devices)
     rows = {
         node.args[3]
         for node in expressions(kernel)
@@ -213,7 +212,7 @@ def _holds(module: Module, function: Function, order: WorkOrder) -> bool:
     blocks, heads, section = 3, 5, 2
     try:
         consts = constants_of(module)
-        scalars = _scalars(module, consts)
+        scalars = scalars_of(module)
         size = int(consts[function.consts[0]])
         names = tuple(Name(n) for n in ("args", "section", "work"))
         run = scalars.compile(Call(function.name, names, (), (Name(function.consts[0]),)))
@@ -228,7 +227,3 @@ def _holds(module: Module, function: Function, order: WorkOrder) -> bool:
         for _ in range(min(section, heads - first))
     ]
     return rows == wanted
-
-
-def _scalars(module: Module, consts: dict[str, object]) -> DeviceScalars:
-    return DeviceScalars({f.name: f for f in module.functions if f.kind == "device"}, consts)

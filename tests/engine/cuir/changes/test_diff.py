@@ -169,14 +169,6 @@ def test_a_diff_of_another_module_is_refused() -> None:
         apply(found, kernel(("BM = 128", "BM = 32")))
 
 
-def test_equal_ids_win_over_likeness() -> None:
-    old = kernel()
-    new = kernel(("        m = row_max(s, m)", "        big = largest(s)"))
-    assert ("insert", "flash_fwd") in kinds(old, new)
-    same = {path: path for path, _ in walk(old)}
-    assert [e.kind for e in diff(old, new, same).edits] == [EditKind.CHANGE]
-
-
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_applying_the_diff_gives_the_new_module(data: st.DataObject) -> None:

@@ -49,7 +49,7 @@ def test_more_work_than_blocks():
     )
     assert outcome.clean
     assert outcome.coverage.launches == [("flash_fwd", (2,))]
-    assert outcome.coverage.unwritten == {"o": 0, "lse": 0}
+    assert not any(bool(outcome.outputs[name].isnan().any()) for name in ("o", "lse"))
 
 
 def test_four_parts_to_a_warpgroup():

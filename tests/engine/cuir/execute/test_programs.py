@@ -5,7 +5,7 @@ import torch
 from helpers import golden, golden_text, make_inputs, path_of
 
 from engine.cuir.execute import Limits, Schedule, run_program
-from engine.cuir.execute.schedules import explore
+from engine.cuir.execute.schedules.explore import explore
 from engine.cuir.parser import parse_module
 from engine.cuir.static.check import check
 from engine.errors import CuirError
@@ -81,7 +81,7 @@ def test_outputs_keep_their_nan_where_nothing_writes():
                           "    if row == 0:\n        copy(Y[after - 1:], eye)\n")  # fmt: skip
     outcome = run_program(program(text), inputs())
     assert outcome.status == "ran" and outcome.outputs["y"][32:].isnan().all()
-    assert outcome.coverage.unwritten == {"y": 8}
+    assert int(outcome.outputs["y"].isnan().any(-1).sum()) == 8
 
 
 def test_the_caller_keeps_its_tensors():
@@ -366,20 +366,8 @@ def test_a_workspace_read_in_the_launch_that_writes_it_races():
     assert [(f.kind, f.path) for f in outcome.findings] == [("global_race", ("halves", 8))]
 
 
-def test_observer_sees_every_register_tile_of_every_part():
-    seen = {}
-    run_program(
-        golden("sm80_flash"), make_inputs(Hq=1, Nq=64, Nk=64),
-        observer=lambda path, block, part, value: seen.setdefault((path, part), value.shape),
-    )  # fmt: skip
-    scores = path_of(golden("sm80_flash"), "s = zeros(mma_acc[BM, BN, WARPS])")[0]
-    assert seen[(scores, 0)] == seen[(scores, 1)] == (32, 64)
-
-
-def test_coverage_names_the_tiles_that_were_visited():
+def test_coverage_counts_every_op():
     outcome = run_program(golden("sm80_flash"), make_inputs(Hq=1, Nq=64, Nk=200))
-    rows = {v.row for v in outcome.coverage.visits if v.field == "k"}
-    assert rows == {0, 64, 128, 192}
     never = [p for p, n in outcome.coverage.ops.items() if n == 0 and p[0] == "flash_fwd"]
     assert never == []
 

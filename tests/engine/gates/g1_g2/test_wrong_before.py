@@ -8,10 +8,13 @@ from engine.cuir.printer import print_module
 from engine.gates.deck import Case
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.runs.case_run import run_deck
+from engine.gates.runs.subject import Subject
 from tests.engine.gates.g1_g2.test_judge import edited, subject_of
 
 SMALL = Case(2, 4, 2, 21, 21, modes=("exact",))
+ALONE = Case(2, 2, 2, 21, 21, modes=("exact",))
 NORM, ROPE, BOTH = "qk_norm_causal", "rope_causal", "qk_norm_rope_causal"
+PARTS = "mla_causal"
 Q, K, L = "Q[b, h, row0:]", "K[b, h, row0:]", "load_lines[lines[16, D, 4]]"
 WRONG = [
     (NORM, "rsqrt(total_at / D + 1e-06)", "rsqrt(total_at / D) + 1e-06"),
@@ -44,19 +47,38 @@ WRONG = [
     (BOTH, "x * factor_at * (q_weight_at + 1.0) * cos", "x * (q_weight_at + 1.0) * cos"),
     (BOTH, "* cos_input_at +", "+"),
     (BOTH, "k_prepared = run(prepare_k", "k_prepared = run(prepare_q"),
+    (PARTS, "x if j < 128 else q_pe_at", "x if j <= 128 else q_pe_at"),
+    (PARTS, "x if j < 128 else k_pe_at", "x if j < 64 else k_pe_at"),
+    (PARTS, "x if j < 128 else k_pe_at * cos_input_at +", "x if j < 128 else k_pe_at +"),
+    (PARTS, "-q_pe_at_2 if j - 128 < 32", "-q_pe_at_2 if j < 32"),
+    (PARTS, f"{L}(k_pe[b, 0, row0:], 0)", f"{L}(k_pe[0, 0, row0:], 0)"),
+    (PARTS, f"{L}(k_pe[b, 0, row0:], 32)", f"{L}(k_pe[b, 0, row0:], 16)"),
+    (PARTS, f"{L}(q_pe[b, h, row0:], 0)", f"{L}(q_pe[b, 0, row0:], 0)"),
+    (PARTS, f"{L}({K}, 0)", f"{L}({K}, 64)"),
+    (PARTS, "(args.k_pe, args.B, 1,", "(args.q_pe, args.B, 1,"),
+    (PARTS, "sin_input[row0:]", "sin_input[row0 + 1:]"),
+    (PARTS, "(args.q_ready, [", "(args.q, ["),
 ]
+
+
+def subject(spec: str) -> Subject:
+    return subject_of(spec, "flash_fwd_sm90", "bf16_192") if spec == PARTS else subject_of(spec)
+
+
+def case(spec: str) -> Case:
+    return ALONE if spec == PARTS else SMALL
 
 
 @pytest.mark.parametrize(("spec", "old", "new"), WRONG)
 def test_a_wrong_version_fails(spec: str, old: str, new: str) -> None:
-    right = subject_of(spec)
+    right = subject(spec)
     if old not in print_module(right.module):
         pytest.fail(f"{old!r} is not in the target:\n{print_module(right.module)}")
-    failure, _ = run_deck(BY_RECIPE, edited(right, old, new), [SMALL], lambda _: None)
+    failure, _ = run_deck(BY_RECIPE, edited(right, old, new), [case(spec)], lambda _: None)
     assert failure is not None
 
 
-@pytest.mark.parametrize("spec", [NORM, ROPE, BOTH])
+@pytest.mark.parametrize("spec", [NORM, ROPE, BOTH, PARTS])
 def test_the_right_version_passes_there(spec: str) -> None:
-    failure, _ = run_deck(BY_RECIPE, subject_of(spec), [SMALL], lambda _: None)
+    failure, _ = run_deck(BY_RECIPE, subject(spec), [case(spec)], lambda _: None)
     assert failure is None

@@ -36,6 +36,7 @@ OUTPUTS = {
     "merged": ("", "o.transpose(1, 2).flatten(2)", MERGED, "o", "B Nq Hq D"),
     "merged, gated after": (BNHD, "o.transpose(1, 2).flatten(2) * torch.sigmoid(g.flatten(2))", MERGED,
                             "o * sigmoid(g[b, i, h, d])", "B Nq Hq D"),
+    "merged without saying so": ("", "o.transpose(1, 2).flatten(2)", "", "o", "B Nq Hq D"),
 }  # fmt: skip
 
 
@@ -51,8 +52,8 @@ def test_outputs(name: str, tmp_path: Path) -> None:
     recipe = read_recipe(spec(tmp_path, extra, returned, annotation))
     assert print_expr(recipe.output) == output
     assert recipe.output_dims == tuple(dims.split())
-    assert recipe.merged == bool(annotation)
-    assert " ".join(recipe.returned_dims) == (dims if not annotation else "B Nq Hq*D")
+    assert recipe.merged == name.startswith("merged")
+    assert " ".join(recipe.returned_dims) == ("B Nq Hq*D" if recipe.merged else dims)
     assert recipe_from_json(recipe_to_json(recipe)) == recipe
 
 

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from engine.cuir.execute import run_program
-from engine.cuir.nodes import Name, Return
+from engine.cuir.nodes import Module, Name, Return
 from engine.cuir.parser import parse_expr
 from engine.cuir.rewrite import map_function
 from engine.cuir.static.check import check
 from engine.errors import TransferError
 from engine.lower.spelling.legal import legal
-from engine.spec.recipes.recipe import Input
+from engine.spec.decks.deck_inputs import extent
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.spec.reference.oracle import environment, operand
 from engine.transfer.fill import fill_arguments
 from engine.transfer.match import find_attention
@@ -58,13 +59,53 @@ MADE = {
 }
 
 
+PARTS = {
+    "parts": f"{Q} if dd < 40 else u[b, h, i, dd - 40]",
+    "a part that all heads share": f"{Q} if dd < 40 else r[b, i, dd - 40] * w[dd - 40]",
+    "a rotated part": f"{Q} if dd < 40 else u[b, h, i, dd - 40] * w[dd - 40] + (-u[b, h, i, "
+    "dd - 40 + 8] if dd - 40 < 8 else u[b, h, i, dd - 40 - 8])",
+    "neighbours in a part": f"{Q} if dd < 40 else (-u[b, h, i, 2 * floor_div(dd - 40, 2) + 1] "
+    "if floor_mod(dd - 40, 2) == 0 else u[b, h, i, 2 * floor_div(dd, 2) - 40]) * w[dd - 40]",
+    "a norm of a part": f"{Q} if dd < 40 else u[b, h, i, dd - 40] * rsqrt(sum_over(lambda c: "
+    "u[b, h, i, c] * u[b, h, i, c], REST) / REST + 1e-6)",
+    "a norm of the whole": f"({Q} if dd < 40 else u[b, h, i, dd - 40]) / sqrt(sum_over(lambda c: "
+    "(q[b, h, i, c] if c < 40 else u[b, h, i, c - 40]) * "
+    "(q[b, h, i, c] if c < 40 else u[b, h, i, c - 40]), D))",
+    "the part last": f"u[b, h, i, dd] if dd < REST else {Q.replace('dd', 'dd - REST')}",
+}
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", PARTS)
+def test_writes_rows_of_parts(kernel: str, name: str) -> None:
+    """q is given in 40 columns of its own and those that are left of D."""
+    base = lifted(kernel)
+    rest = str(columns_of(base) - 40)
+    made = PARTS[name].replace("REST", rest)
+    inputs = (
+        Input("u", "extra", "T", ("B", "Hq", "Nq", rest)),
+        Input("r", "extra", "T", ("B", "Nq", rest)),
+        Input("w", "extra", "f32", (rest,)),
+    )
+    wanted = recipe(extra=tuple(i for i in inputs if f"{i.name}[" in made), q=made)
+    first = replace(wanted.inputs[0], dims=("B", "Hq", "Nq", "40"))
+    number = parse_expr(f"D == {columns_of(base)}")
+    holds(base, replace(wanted, inputs=(first, *wanted.inputs[1:]), constraints=(number,)))
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("name", MADE)
 def test_writes_what_the_recipe_says(kernel: str, name: str) -> None:
     made = MADE[name]
     extra = tuple(i for i in INPUTS if f"{i.name}[" in made)
-    wanted = recipe(extra=extra, q=made)
-    base = lifted(kernel)
+    holds(lifted(kernel), recipe(extra=extra, q=made))
+
+
+def columns_of(base: Module) -> int:
+    return next(int(v.value) for n, v in base.spec if n == "D")  # type: ignore[union-attr]
+
+
+def holds(base: Module, wanted: Recipe) -> None:
     planned = plan(base, wanted)
     *_, (_, target) = apply(base, planned.steps)
     target = legal(target)
@@ -73,12 +114,12 @@ def test_writes_what_the_recipe_says(kernel: str, name: str) -> None:
     short = map_function(
         target, found.host, lambda f: replace(f, body=(*f.body[:-1], Return(Name("success"))))
     )
-    columns = next(int(v.value) for n, v in target.spec if n == "D")  # type: ignore[union-attr]
+    columns = columns_of(target)
     assert columns > 66
-    sizes = {"B": 2, "Hq": 5, "Hkv": 5, "Nq": 19, "Nk": 23, "D": columns, "Dv": columns, "32": 32}
+    sizes = {"B": 2, "Hq": 5, "Hkv": 5, "Nq": 19, "Nk": 23, "D": columns, "Dv": columns}
     make = torch.Generator().manual_seed(1)
     inputs = {
-        i.name: torch.randn([sizes[d] for d in i.dims], generator=make, dtype=torch.float64)
+        i.name: torch.randn([extent(d, sizes) for d in i.dims], generator=make, dtype=torch.float64)
         for i in wanted.inputs
     }
     fields = fill_arguments(planned.binding, inputs, sizes, torch.float64, torch.float64).fields

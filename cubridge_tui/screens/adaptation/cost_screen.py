@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 
 from cubridge_tui import actions
-from cubridge_tui.model.cost_bars import cost_chart
 from cubridge_tui.model.facts import Facts
-from cubridge_tui.model.lanes import SCHEMATIC, lanes_of, legend, words_of
+from cubridge_tui.screens.adaptation.cost_bars import cost_chart
+from cubridge_tui.screens.adaptation.lanes import SCHEMATIC, lanes_of, legend, words_of
+from cubridge_tui.screens.adaptation.timeline_pane import TimelinePane
 from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.widgets.chart_pane import ChartPane
 from cubridge_tui.widgets.line import KeyBar, Line
-from cubridge_tui.widgets.timeline_pane import TimelinePane
-from engine.cost.events import Timeline
+from engine.cost.timeline.events import Timeline
 from engine.service.views.costing import EXPERT
 from engine.types import Gate
 

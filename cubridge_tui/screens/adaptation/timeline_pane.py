@@ -12,10 +12,10 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from cubridge_tui.model.lanes import Lane, Lanes, cells
+from cubridge_tui.screens.adaptation.lanes import Lane, Lanes, cells
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.widgets.paint import palette_of
-from engine.cost.events import Event
+from engine.cost.timeline.events import Event
 
 HEAD = 1  # the ruler
 NARROW = 90  # columns of a screen below which names are short
