@@ -25,7 +25,6 @@ from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
 from engine.transfer.rules.base.score_sites import X
 
-
 COLUMNS = ("D", "Dv")
 
 
