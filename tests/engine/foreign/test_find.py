@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from engine.build.toolchain import find_toolchain
 
 from cubridge_tui.cli import main
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import CuBridgeError
 from engine.foreign.check import Asked
 from engine.foreign.compile import Flags
