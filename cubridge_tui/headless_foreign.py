@@ -101,8 +101,8 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
 
 def find_and_report(asked: Asked, as_json: bool) -> int:
     """Finds what the places of a kernel mean, and shows it."""
-    from engine.foreign.find import find
-    from engine.foreign.found import found_rows, found_text
+    from engine.foreign.probe.find import find
+    from engine.foreign.probe.found import found_rows, found_text
 
     found = find(asked, say)
     if as_json:

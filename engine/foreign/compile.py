@@ -10,7 +10,7 @@ from engine.build.tools.process import run
 from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
 from engine.foreign.launcher import Launcher
-from engine.ptx.observe import uncovered
+from engine.ptx.isa.observe import uncovered
 from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Module
 

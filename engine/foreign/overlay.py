@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.errors import InputError
+from engine.files import read_file
 from engine.foreign.check import Asked
 
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
@@ -21,6 +22,11 @@ def roots_of(asked: Asked) -> tuple[Path, ...]:
     """The source's folder, then the include folders, as the compiler searches them."""
     folders = [asked.source.resolve().parent, *(Path(f).resolve() for f in asked.flags.includes)]
     return tuple(dict.fromkeys(folders))
+
+
+def read_source(file: Path) -> bytes:
+    """A source or a header, as it is; libraries have large ones."""
+    return read_file(file, "make it readable")
 
 
 def reached(asked: Asked) -> dict[Path, Path]:
@@ -34,7 +40,7 @@ def reached(asked: Asked) -> dict[Path, Path]:
     todo = [source]
     while todo:
         here = todo.pop()
-        for name in _INCLUDE.findall(here.read_bytes()):
+        for name in _INCLUDE.findall(read_source(here)):
             words = name.decode("utf-8", "replace")
             for folder in (here.parent, *roots):
                 there = (folder / words).resolve()
@@ -75,9 +81,7 @@ def overlaid(asked: Asked, texts: Mapping[Path, bytes], folder: Path) -> Asked:
         if root in places:
             target = places[root] / file.relative_to(root)
             target.parent.mkdir(parents=True, exist_ok=True)
-            new = texts[file] if file in texts else file.read_bytes()
-            if not target.exists() or target.read_bytes() != new:
-                target.write_bytes(new)
+            target.write_bytes(texts[file] if file in texts else read_source(file))
     # A folder whose copy stands for it is searched no more, so that no original is read.
     searched = [str(places.get(Path(f).resolve(), Path(f))) for f in asked.flags.includes]
     flags = replace(asked.flags, includes=tuple(searched))

@@ -17,10 +17,10 @@ from engine.errors import InputError
 from engine.foreign.compile import Compiled
 from engine.foreign.launcher import SIZES, Launcher
 from engine.ptx.findings import Finding
+from engine.ptx.isa.observe import Observer
 from engine.ptx.launch import Launch
 from engine.ptx.launch import run as run_kernel
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
-from engine.ptx.observe import Observer
 from engine.ptx.records import unproven
 from engine.ptx.syntax import Instruction
 

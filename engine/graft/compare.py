@@ -14,20 +14,20 @@ from engine.child.client import Child
 from engine.cuir.nodes import Bool, Expr, Index, walk_expr
 from engine.errors import InputError
 from engine.files import read_text
-from engine.foreign.boundaries import Boundary
 from engine.foreign.check import Asked
-from engine.foreign.codes import Codes
-from engine.foreign.coverage import held
 from engine.foreign.launcher import read_launcher
-from engine.foreign.observed import Look, compile_observed
 from engine.foreign.overlay import reached, roots_of
-from engine.foreign.places import Hook, Place
+from engine.foreign.probe.boundaries import Boundary
+from engine.foreign.probe.codes import Codes
+from engine.foreign.probe.coverage import held
+from engine.foreign.probe.observed import Look, compile_observed
+from engine.foreign.probe.places import Hook, Place
+from engine.foreign.probe.run import Bench, Sizes, probing_sizes
+from engine.foreign.probe.tracks import tracks
 from engine.foreign.reference import read_reference
-from engine.foreign.run import Bench, Sizes, probing_sizes
-from engine.foreign.tracks import tracks
 from engine.gates.outcome import Found
 from engine.graft.edits import Edit
-from engine.ptx.observe import Observer
+from engine.ptx.isa.observe import Observer
 from engine.scalar_algebra.evaluate import compile_expr
 from engine.spec.recipes.recipe import Recipe
 

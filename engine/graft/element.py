@@ -14,7 +14,7 @@ from engine.cuir.functions import FUNCTIONS
 from engine.cuir.nodes import Binary, Call, Compare, Expr, Index, Name, Num, walk_expr
 from engine.cuir.rewrite import map_expr
 from engine.errors import LowerError, TransferError
-from engine.foreign.places import Place
+from engine.foreign.probe.places import Place
 from engine.lower.spelling.cpp_kinds import Kinds
 from engine.lower.spelling.emit import Emitter, Names
 from engine.lower.spelling.templates import default_templates

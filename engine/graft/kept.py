@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from engine.foreign.places import Found, Hook, Loop, Meaning, Place
+from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place
 
 
 def found_json(found: Found) -> str:

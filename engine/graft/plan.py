@@ -6,7 +6,7 @@ from pathlib import Path
 
 from engine.errors import TransferError
 from engine.foreign.launcher import Launcher
-from engine.foreign.places import Found, Hook
+from engine.foreign.probe.places import Found, Hook
 from engine.graft.edits import Edit, Files
 from engine.graft.element import masked_or_scored, write
 from engine.graft.route import Router, values_at

@@ -16,7 +16,7 @@ from tree_sitter import Language, Node, Parser
 
 from engine.errors import TransferError
 from engine.foreign.launcher import declarator_of
-from engine.foreign.places import Place
+from engine.foreign.probe.places import Place
 from engine.graft.edits import Edit, Files
 from engine.spec.recipes.recipe import Input
 

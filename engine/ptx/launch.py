@@ -27,10 +27,10 @@ from engine.ptx.isa import (
     wgmma,
     wmma,
 )
+from engine.ptx.isa.observe import Observer
 from engine.ptx.machine import MOST, Machine
 from engine.ptx.mbarriers import MBarriers
 from engine.ptx.memory import Memory, Tensor
-from engine.ptx.observe import Observer
 from engine.ptx.ordering import Clocks, History
 from engine.ptx.registers import Registers, Values
 from engine.ptx.syntax import Kernel, Module, Variable, width

@@ -17,12 +17,12 @@ from engine.cuir.nodes import Module
 from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.check import Asked
-from engine.foreign.find import find
-from engine.foreign.found import found_text
 from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.overlay import overlaid
 from engine.foreign.package import MANIFEST, manifest_text
-from engine.foreign.places import Found as Places
+from engine.foreign.probe.find import find
+from engine.foreign.probe.found import found_text
+from engine.foreign.probe.places import Found as Places
 from engine.foreign.reference import Reference
 from engine.gates.outcome import Found
 from engine.graft.compare import Patched as Again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.foreign.boundaries import boundaries, names_in
+from engine.foreign.probe.boundaries import boundaries, names_in
 
 SOURCE = b"""\
 constexpr int kTile = 32;

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine.errors import InputError
-from engine.foreign.codes import Codes
+from engine.foreign.probe.codes import Codes
 from engine.ptx.floats import from_half, to_half
 
 SIZES = {"B": 2, "Hq": 3, "Hkv": 1, "Nq": 40, "Nk": 72, "D": 16}

@@ -12,10 +12,10 @@ from engine.build.tools.toolchain import find_toolchain
 from engine.errors import CuBridgeError
 from engine.foreign.check import Asked
 from engine.foreign.compile import Flags
-from engine.foreign.find import find
-from engine.foreign.found import found_rows, found_text
 from engine.foreign.overlay import overlaid
-from engine.foreign.places import Found
+from engine.foreign.probe.find import find
+from engine.foreign.probe.found import found_rows, found_text
+from engine.foreign.probe.places import Found
 
 FOLDER = Path(__file__).parent / "kernels"
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.foreign.fit import Column, Sum, by_element, solve, spelled, thread_bits
+from engine.foreign.probe.fit import Column, Sum, by_element, solve, spelled, thread_bits
 
 
 def evaluated(text: str, **names: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from engine.cuir.parser import parse_expr as expr
 from engine.errors import TransferError
-from engine.foreign.places import Place
+from engine.foreign.probe.places import Place
 from engine.graft.element import write
 from engine.spec.recipes.recipe import Clause, Input, Recipe
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.foreign.places import Found, Hook, Loop, Meaning, Place
+from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place
 from engine.graft.kept import found_json, read_found
 
 FILE = Path("/k/a.cu")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import TransferError
-from engine.foreign.places import Place
+from engine.foreign.probe.places import Place
 from engine.graft.edits import apply
 from engine.graft.route import Router
 from engine.spec.recipes.recipe import Input

@@ -17,7 +17,7 @@ from engine.errors import CuBridgeError, TransferError
 from engine.foreign.check import Asked
 from engine.foreign.compile import Flags
 from engine.foreign.package import write_package
-from engine.foreign.places import Found, Hook, Place
+from engine.foreign.probe.places import Found, Hook, Place
 from engine.resources import spec_path
 from engine.service.executed import executed_work
 from engine.service.executed.opened import adaptation_of

@@ -18,7 +18,7 @@ from engine.foreign.launcher import SIZES, Launcher, Parameter
 from engine.foreign.record import Executed, execute
 from engine.foreign.reference import Reference, output, places_of, want
 from engine.ptx.floats import to_half
-from engine.ptx.observe import Observer
+from engine.ptx.isa.observe import Observer
 
 Array = np.ndarray[Any, Any]
 Sizes = Mapping[str, int]
@@ -124,8 +124,8 @@ def probing_sizes(bench: Bench) -> list[tuple[Sizes, list[Sizes]]]:
         second = [
             _sizes(bench, 1, 4, 2 if gqa else 4, more, keys, d)
             for gqa in dict.fromkeys((shared, False))
-            for more in (n + n // 2, 2 * n)
-            for keys in dict.fromkeys((n if uneven else more, more))
+            for more in ((2 * n, n + n // 2) if bench.half else (n + n // 2, 2 * n))
+            for keys in dict.fromkeys((n + n // 2 + 2 * n - more if uneven else more, more))
             for d in dict.fromkeys((other, head))
         ]
         allowed = [s for s in second if s is not None]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.ptx.observe import Observer
+from engine.ptx.isa.observe import Observer
 
 Array = np.ndarray[Any, Any]
 THREAD_BITS = 40  # a thread's number in the grid; above it the launch's

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from engine.foreign.compile import Compiled
-from engine.foreign.coverage import Held
-from engine.foreign.run import Bench, Sizes, attention, random_inputs
-from engine.foreign.tracks import THREAD_BITS, Track
-from engine.ptx.observe import Observer
+from engine.foreign.probe.coverage import Held
+from engine.foreign.probe.run import Bench, Sizes, attention, random_inputs
+from engine.foreign.probe.tracks import THREAD_BITS, Track
+from engine.ptx.isa.observe import Observer
 
 Array = np.ndarray[Any, Any]
 # Added to every third score: a weight that was taken by an older maximum overflows.

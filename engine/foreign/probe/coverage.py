@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.foreign.codes import Codes
-from engine.foreign.tracks import Track
+from engine.foreign.probe.codes import Codes
+from engine.foreign.probe.tracks import Track
 
 Array = np.ndarray[Any, Any]
 _MOST_TOGETHER = 3  # places of one hook

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.foreign.boundaries import Boundary, Variable
-from engine.foreign.boundaries import Loop as Head
-from engine.foreign.coverage import Held
-from engine.foreign.fit import Column, Sum, by_element, solve, spelled, thread_bits
-from engine.foreign.places import Loop, Place
-from engine.foreign.run import Sizes
-from engine.foreign.tracks import THREAD_BITS, Track
+from engine.foreign.probe.boundaries import Boundary, Variable
+from engine.foreign.probe.boundaries import Loop as Head
+from engine.foreign.probe.coverage import Held
+from engine.foreign.probe.fit import Column, Sum, by_element, solve, spelled, thread_bits
+from engine.foreign.probe.places import Loop, Place
+from engine.foreign.probe.run import Sizes
+from engine.foreign.probe.tracks import THREAD_BITS, Track
 
 Array = np.ndarray[Any, Any]
 _NAMES = ("b", "h", "i", "j")
@@ -97,9 +97,13 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
         return "; ".join(why.values())
     variable = next(v for v in at.mentioned if v.name == expression)
     element = _element(variable, seen[0].held.words, max(seen[0].track.words) + 1)
+    sizes = _sizes(seen)
+    to_score = _to_score(seen, sizes)
+    if not to_score:
+        return "nothing in scope there makes its numbers scale * (q . k)"
     place = Place(
         at.file, at.after, at.line, at.function, expression, len(seen[0].held.words), element,
-        texts, _sizes(seen), _to_score(seen), at.indent,
+        texts, sizes, to_score, at.indent,
     )  # fmt: skip
     return place, list(_loops(at, seen, columns, keys))
 
@@ -205,9 +209,12 @@ def _element(variable: Variable, words: Sequence[int], count: int) -> str:
 
 
 def _sizes(seen: Sequence[Seen]) -> dict[str, str]:
-    """What in scope is a size in every run: the first that is."""
+    """What in scope is a size in every run, the first that is; of sizes that differ between runs,
+    since anything may have one value by chance."""
     out: dict[str, str] = {}
     for name in ("B", "Hq", "Hkv", "Nq", "Nk", "D"):
+        if len({s.sizes[name] for s in seen}) < 2:
+            continue
         for text in seen[0].numbers:
             found = [s.numbers.get(text) for s in seen]
             if all(
@@ -219,8 +226,9 @@ def _sizes(seen: Sequence[Seen]) -> dict[str, str]:
     return out
 
 
-def _to_score(seen: Sequence[Seen]) -> str:
-    """What makes an element scale * (q . k): a number in scope where one has that value."""
+def _to_score(seen: Sequence[Seen], sizes: Mapping[str, str]) -> str:
+    """What makes an element scale * (q . k): a number in scope where one has that value; "" where
+    there is none."""
     ratios = [s.scale / s.held.factor for s in seen]
     if all(abs(r - 1) < 1e-6 for r in ratios):
         return "1.0f"
@@ -235,8 +243,12 @@ def _to_score(seen: Sequence[Seen]) -> str:
             ):
                 return text if by == 1 else f"{text} * {by:.9g}f"
     if np.ptp(ratios) < 1e-9:
-        return f"{ratios[0]:.9g}f" if "." in f"{ratios[0]:.9g}" else f"{ratios[0]:.9g}.0f"
-    return "rsqrtf(float({D}))"
+        digits = f"{ratios[0]:.9g}"
+        return f"{digits}f" if "." in digits else f"{digits}.0f"
+    roots = [r * np.sqrt(s.sizes["D"]) for r, s in zip(ratios, seen, strict=True)]
+    if "D" in sizes and np.allclose(roots, 1, rtol=1e-6):
+        return f"rsqrtf(float({sizes['D']}))"
+    return ""
 
 
 def _loops(

@@ -214,14 +214,24 @@ def _spelled(body: Node, free: frozenset[str]) -> tuple[_Spelled, ...]:
     out: dict[str, _Spelled] = {}
     for node in descend(body):
         constant = node.type == "identifier" and text(node) in free
-        if constant or node.type in (
-            "field_expression", "qualified_identifier", "binary_expression",
-        ):  # fmt: skip
+        if (
+            constant
+            or node.type in ("field_expression", "binary_expression")
+            or (node.type == "qualified_identifier" and _is_value(node))
+        ):
             needs = _needs(node)
             words = " ".join(text(node).split())
             if needs is not None and len(words) < 80:
                 out.setdefault(words, _Spelled(words, needs))
     return tuple(out.values())
+
+
+def _is_value(node: Node) -> bool:
+    """Whether a qualified name may be a number: no type, and nothing that is called."""
+    name = node.child_by_field_name("name")
+    parent = node.parent
+    called = parent is not None and parent.type in ("call_expression", "template_function")
+    return name is not None and name.type == "identifier" and not called
 
 
 def _needs(node: Node) -> frozenset[str] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.foreign.places import Found, Hook, Loop, Place
+from engine.foreign.probe.places import Found, Hook, Loop, Place
 
 
 def found_text(found: Found) -> str:

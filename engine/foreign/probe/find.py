@@ -21,19 +21,18 @@ from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
-from engine.foreign.boundaries import boundaries, names_in
 from engine.foreign.check import Asked
-from engine.foreign.codes import Codes
-from engine.foreign.coordinates import Seen, explain
-from engine.foreign.coverage import Held, covers, factors, held, worth
-from engine.foreign.instead import judge
 from engine.foreign.launcher import read_launcher
-from engine.foreign.meanings import meanings, of_scores, quantities
-from engine.foreign.observed import Look, Observed, compile_observed
-from engine.foreign.overlay import reached
-from engine.foreign.places import Found, Hook, Loop, Meaning, Place
-from engine.foreign.reference import read_reference
-from engine.foreign.run import (
+from engine.foreign.overlay import reached, read_source
+from engine.foreign.probe.boundaries import boundaries, names_in
+from engine.foreign.probe.codes import Codes
+from engine.foreign.probe.coordinates import Seen, explain
+from engine.foreign.probe.coverage import Held, covers, factors, held, worth
+from engine.foreign.probe.instead import judge
+from engine.foreign.probe.meanings import meanings, of_scores, quantities
+from engine.foreign.probe.observed import Look, Observed, compile_observed
+from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place
+from engine.foreign.probe.run import (
     Bench,
     Sizes,
     kept,
@@ -42,8 +41,9 @@ from engine.foreign.run import (
     scores,
     told,
 )
-from engine.foreign.tracks import Track, tracks
-from engine.ptx.observe import Observer
+from engine.foreign.probe.tracks import Track, tracks
+from engine.foreign.reference import read_reference
+from engine.ptx.isa.observe import Observer
 
 Array = np.ndarray[Any, Any]
 Said = Callable[[str], None]
@@ -117,7 +117,7 @@ class _Search:
         before = 0
         for count in range(1, len(order) + 1):
             taken = tuple(f for f, root in files.items() if root in order[:count])
-            texts |= {f: f.read_bytes() for f in taken if f not in texts}
+            texts |= {f: read_source(f) for f in taken if f not in texts}
             functions = self.reached(texts)
             looks = [Look(b, v.name) for f in taken for b in boundaries(f, texts[f], functions)
                      for v in b.mentioned]  # fmt: skip

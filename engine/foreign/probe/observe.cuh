@@ -1,5 +1,5 @@
 // Included before a source that is observed: writes the words of a variable down with instructions
-// that only engine/ptx/observe.py executes; ptxas reads comments. On the host nothing is done.
+// that only engine/ptx/isa/observe.py executes; ptxas reads comments. On the host nothing is done.
 #pragma once
 #ifdef __CUDACC__
 #include <cstddef>

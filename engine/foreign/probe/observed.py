@@ -9,11 +9,11 @@ from pathlib import Path
 
 from engine.build.tools.toolchain import Toolchain
 from engine.errors import InputError
-from engine.foreign.boundaries import Boundary
 from engine.foreign.check import Asked
 from engine.foreign.compile import Compiled, DoesNotCompile, compile_kernel
 from engine.foreign.launcher import Launcher
-from engine.foreign.overlay import overlaid
+from engine.foreign.overlay import overlaid, read_source
+from engine.foreign.probe.boundaries import Boundary
 
 HELPER = Path(__file__).with_name("observe.cuh")
 _ERROR = re.compile(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
@@ -88,7 +88,7 @@ def _inserted(looks: Sequence[Look | None]) -> tuple[dict[Path, bytes], Lines]:
     for file, wanted in by_file.items():
         new = [(after, number, look.text(number).encode()) for after, number, look in wanted]
         new += [(n, -1, _INLINE) for n in {look.at.begins for _, _, look in wanted} - {-1}]
-        source, parts, done, line = file.read_bytes(), [], 0, 1
+        source, parts, done, line = read_source(file), [], 0, 1
         for after, number, text in sorted(new):
             before = source[done:after]
             line += before.count(b"\n")

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.foreign.observed import Look
-from engine.foreign.places import Hook, Loop, Meaning
-from engine.foreign.tracks import Track
+from engine.foreign.probe.observed import Look
+from engine.foreign.probe.places import Hook, Loop, Meaning
+from engine.foreign.probe.tracks import Track
 
 Array = np.ndarray[Any, Any]
 _NEAR = 3e-5  # relative: what exp2.approx and the order of a sum may cost
