@@ -46,7 +46,7 @@ KINDS = {
     "other pane": ("tab",),
     "follow in every pane": ("n",),  # to an op far away, in all four
     "layout": ("1", "0", "z", "z"),
-    "overview of 200 hunks": ("j", "j", "k", "pagedown"),
+    "overview of 200 hunks": ("j", "j", "k", "pagedown", "k", "pageup"),
     "timeline of 1,000 events": ("right", "down", "right", "plus", "up", "minus"),
 }
 HUNKS, EVENTS = 200, 1000

@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.wild import KERNELS, Wild  # noqa: E402
+from benchmarks.wild import KERNELS, SPECS, Wild  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "wild_adapt.json"
 
@@ -40,7 +40,7 @@ class Adapted:
 USUAL = (("softcap_causal",), ("sliding_window_causal", "--set", "window=40"), ("alibi_causal",))
 ADAPTED = {
     "minimal_fp32": Adapted(KERNELS["minimal_fp32"], (*USUAL, ("flex_causal_document",))),
-    "llmc_1": Adapted(KERNELS["llmc_1"], USUAL),
+    "llmc_1": Adapted(KERNELS["llmc_1"], ((f"{SPECS}/rows_first_softcap_causal.py",),)),
     "thunderkittens": Adapted(KERNELS["thunderkittens"], USUAL),
     "fa2_64_causal": Adapted(KERNELS["fa2_64_causal"], USUAL),
 }
@@ -97,14 +97,15 @@ def main() -> int:
             if code:
                 raise RuntimeError(f"{name} was not imported: {err.strip()}")
             for spec in ADAPTED[name].specs:
-                if args.spec not in (None, spec[0]):
+                name_of = Path(spec[0]).stem
+                if args.spec not in (None, name_of):
                     continue
                 row = adapt(name, spec, folder)
                 failed = failed or bool(row["exit"])
-                print(name, spec[0], row.get("level"), row["seconds"], flush=True)
+                print(name, name_of, row.get("level"), row["seconds"], flush=True)
                 print(json.dumps(row, indent=1), flush=True)
                 results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-                results.setdefault(name, {})[spec[0]] = row
+                results.setdefault(name, {})[name_of] = row
                 RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     return 1 if failed else 0
 

@@ -28,11 +28,20 @@ from engine.foreign.coordinates import Seen, explain
 from engine.foreign.coverage import Held, covers, factors, held, worth
 from engine.foreign.instead import judge
 from engine.foreign.launcher import read_launcher
+from engine.foreign.meanings import meanings, of_scores, quantities
 from engine.foreign.observed import Look, Observed, compile_observed
 from engine.foreign.overlay import reached
-from engine.foreign.places import Found, Hook, Loop, Place
+from engine.foreign.places import Found, Hook, Loop, Meaning, Place
 from engine.foreign.reference import read_reference
-from engine.foreign.run import Bench, Sizes, kept, probing_sizes, told
+from engine.foreign.run import (
+    Bench,
+    Sizes,
+    kept,
+    probing_sizes,
+    random_inputs,
+    scores,
+    told,
+)
 from engine.foreign.tracks import Track, tracks
 from engine.ptx.observe import Observer
 
@@ -94,8 +103,9 @@ class _Search:
             hooks, loops = self.hooks(first, near)
             if hooks:
                 return Found(
-                    tuple(hooks), (), tuple(loops), tuple(self.refused), near.executed, files
-                )
+                    tuple(hooks), tuple(self.meanings(first, near, hooks, loops)), tuple(loops),
+                    tuple(self.refused), near.executed, files,
+                )  # fmt: skip
         nothing = "the source defines no function that the launcher reaches"
         return Found((), (), (), tuple(self.refused) or (nothing,))
 
@@ -239,6 +249,20 @@ class _Search:
                 if len(hooks) == ENOUGH:
                     break
         return hooks, list(loops.values())
+
+    def meanings(
+        self, first: Observed, near: _Near, hooks: Sequence[Hook], loops: Sequence[Loop]
+    ) -> Iterator[Meaning]:
+        """What else the variables hold that were looked at, with random inputs."""
+        self.said("looking at random inputs")
+        scale = self.bench.scale(near.sizes)
+        yield from of_scores(hooks)
+        q, k, v = random_inputs(near.sizes, 3)
+        observer = Observer()
+        self.bench.run(first.compiled, near.sizes, q, k, v, observer)
+        known = quantities(scores(q, k) * scale, near.keep, loops)
+        rows = int(np.prod(near.keep.shape[:3]))
+        yield from meanings(tracks(observer), first.looks, known, scale, rows)
 
     def lacking(self, again: Observed, whole: Sequence[Held | str], keep: Array) -> Iterator[str]:
         """What places that hold scores lack, so that no set of them is a hook."""

@@ -53,6 +53,7 @@ class CostScreen(ActionScreen):
         return self.query_one(TimelinePane)
 
     def on_mount(self) -> None:
+        self.pane.follower = self._tell
         self.adaptation.ask_timelines()
         self.query_one("#legend", Line).put(legend())
         self.fill()
@@ -98,9 +99,6 @@ class CostScreen(ActionScreen):
         if timeline is None:
             return f"{whose} {self.adaptation.no_costs or WAITING}"
         return f"{whose}: no timeline, {timeline.problem}" if timeline.problem else ""
-
-    def on_timeline_pane_moved(self) -> None:
-        self._tell()
 
     def _tell(self) -> None:
         pane = self.pane

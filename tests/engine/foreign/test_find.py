@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from engine.build.toolchain import find_toolchain
 
 from cubridge_tui.cli import main
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import CuBridgeError
 from engine.foreign.check import Asked
 from engine.foreign.compile import Flags
@@ -136,6 +136,9 @@ def test_registers_of_a_matmul() -> None:
     assert (raw.elements, raw.element) == (16, "s[e / 4][e % 4]")
     assert raw.to_score == "scale * 0.693147181f"
     assert [(x.counter, x.keys, x.key) for x in found.loops] == [("tile", 32, "tile * kKeys")]
+    held = {(m.what, m.variable) for m in found.meanings}
+    assert {("m", "most"), ("alpha", "shrink"), ("l", "sum"), ("S", "s")} <= held
+    assert not {v for what, v in held if what == "LSE"}
     # A maximum that holds the same numbers is no place: it was read already.
     assert any("high" in words for words in found.refused)
     assert "s[n][2 * r + j] holds scores" in found_text(found)

@@ -19,7 +19,7 @@ from engine.foreign.compile import Flags
 from engine.foreign.package import write_package
 from engine.foreign.places import Found, Hook, Place
 from engine.resources import spec_path
-from engine.service import executed
+from engine.service.executed import executed_work
 from engine.service.executed.opened import adaptation_of
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.package_export import export_session
@@ -66,7 +66,7 @@ def pointed(asked: Asked, said: object) -> Found:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(executed, "find", pointed)
+    monkeypatch.setattr(executed_work, "find", pointed)
     with Bench(Store.open(tmp_path / "store.git")) as made:
         yield made
 
