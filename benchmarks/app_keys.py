@@ -31,6 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from machine_state import Watched  # noqa: E402
 from textual import events  # noqa: E402
+from textual.scroll_view import ScrollView  # noqa: E402
 
 LINES, KEYS, BUDGET_MS = 5000, 60, 50
 STREAM_SECONDS = 0.005
@@ -45,7 +46,10 @@ KINDS = {
     "other pane": ("tab",),
     "follow in every pane": ("n",),  # to an op far away, in all four
     "layout": ("1", "0", "z", "z"),
+    "overview of 200 hunks": ("j", "j", "k", "pagedown"),
+    "timeline of 1,000 events": ("right", "down", "right", "plus", "up", "minus"),
 }
+HUNKS, EVENTS = 200, 1000
 
 
 def summary(name: str, wall: list[float], cpu: list[float], budget: float) -> dict[str, Any]:
@@ -95,9 +99,14 @@ class Repaints:
         return 1000 * (end - begin), 1000 * (ended - begun)
 
     def _place(self) -> tuple[Any, ...]:
-        grid = self.app.action_screen.grid
-        panes = [(p.cursor, p.scroll_offset, p.size) for p in grid.panes.values()]
-        return self.app.focused, grid._shown, *panes
+        screen = self.app.action_screen
+        grid = getattr(screen, "grid", None)
+        panes = grid.panes.values() if grid else screen.query(ScrollView).results(ScrollView)
+        at = [
+            (p.scroll_offset, p.size, *(getattr(p, n, None) for n in ("cursor", "event", "scale")))
+            for p in panes
+        ]
+        return self.app.focused, grid and grid._shown, *at
 
     def _unpainted(self) -> bool:
         """Whether anything waits to be handled or painted."""
@@ -120,7 +129,7 @@ class Load:
     async def keep(self) -> None:
         if self.work is not None and not self.app.jobs.busy:
             self.times += 1
-            self.app.action_screen.job(self.name, self.work)
+            self.app.jobs.submit(self.name, self.work, lambda _: None)
             await asyncio.sleep(0.3)
 
 
@@ -128,7 +137,8 @@ async def kind_of_key(repaints: Repaints, kind: str, load: Load) -> dict[str, An
     """Press the keys of a kind under a load."""
     wall: list[float] = []
     cpu: list[float] = []
-    load.app.action_screen._search(FAR if "n" in KINDS[kind] else "")
+    if "n" in KINDS[kind]:
+        load.app.action_screen._search(FAR)
     while len(wall) < KEYS:
         for key in KINDS[kind]:
             await load.keep()
@@ -180,11 +190,45 @@ def enlarge(screen: Any) -> None:
     screen.show(replace(snap, panes=panes, links=links))
 
 
+def many_hunks(screen: Any) -> Any:
+    """All hunks in a list, each of them over and over with a name of its own."""
+    from cubridge_tui.screens.overview import OverviewScreen
+
+    snap = screen.snap
+    hunks = [
+        (proposal, replace(hunk, id=f"{hunk.id}x{n // len(snap.hunks)}"), decision)
+        for n in range(HUNKS)
+        for proposal, hunk, decision in (snap.hunks[n % len(snap.hunks)],)
+    ]
+    screen.snap = replace(snap, hunks=tuple(hunks))
+    return OverviewScreen(screen, "")
+
+
+def many_events(screen: Any) -> Any:
+    """Two timelines of the same eight lanes, a thousand events in all."""
+    from cubridge_tui.screens.cost import CostScreen
+    from engine.cost.events import KINDS as EVENT_KINDS
+    from engine.cost.events import Event, Timeline
+
+    events = tuple(
+        Event(n % 8, "map", EVENT_KINDS[n % 5], 90.0 * (n // 8), 90.0 * (n // 8) + 80.0)
+        for n in range(EVENTS // 2)
+    )
+    lanes = tuple(f"warpgroup {n}" for n in range(8))
+    made = Timeline("k", lanes, events, (0.0, 2000.0), 2000.0, 2000.0, 1, {"tensor cores": 0.5})
+    name = screen.snap.state.hashes["target"]
+    screen.costs = replace(screen.costs, timelines={"expert": made, name: made})
+    return CostScreen(screen)
+
+
+SCREENS = {"overview of 200 hunks": many_hunks, "timeline of 1,000 events": many_events}
+
+
 async def measure(kinds: Collection[str], situations: Collection[str]) -> list[dict[str, Any]]:
     from cubridge_tui.app import CuBridgeApp
     from cubridge_tui.desk import begin
     from cubridge_tui.steady import steady
-    from engine.service.bench import Bench, cache_dir, find_spec
+    from engine.service.session.workbench import Bench, cache_dir, find_spec
     from sessions.store import Store
 
     with Bench(Store.open()) as bench:
@@ -235,9 +279,16 @@ async def measure(kinds: Collection[str], situations: Collection[str]) -> list[d
                 streaming.set()
             for kind in kinds:
                 screen.grid.leader.go_to(0)
+                screen._search("")
+                snap = screen.snap
+                if kind in SCREENS:
+                    await app.push_screen(SCREENS[kind](screen))
                 await asyncio.sleep(0.3)
                 with Watched() as seen:
                     row = await kind_of_key(repaints, kind, load)
+                if kind in SCREENS:
+                    app.pop_screen()
+                    screen.snap = snap
                 out.append({**row, **seen.found})
             streaming.clear()
             app.jobs.stop()

@@ -43,13 +43,13 @@ from engine.errors import CuBridgeError, InputError  # noqa: E402
 from engine.gpu.job import pack  # noqa: E402
 from engine.gpu.predicted import with_predictions  # noqa: E402
 from engine.gpu.result import lists_of, read_results, verdict_of  # noqa: E402
-from engine.gpu.session import contents_by_rules, contents_of_kernel  # noqa: E402
-from engine.gpu.worker.options import shape  # noqa: E402
-from engine.gpu.worker.registry import GROUPS  # noqa: E402
-from engine.gpu.worker.results import outlives  # noqa: E402
-from engine.gpu.worker.shapes import FORM  # noqa: E402
 from engine.resources import list_specs, spec_path  # noqa: E402
-from engine.service.bench import Bench, find_kernel  # noqa: E402
+from engine.service.session.gpu_verdict import contents_by_rules, contents_of_kernel  # noqa: E402
+from engine.service.session.workbench import Bench, find_kernel  # noqa: E402
+from engine.worker.contests.registry import GROUPS  # noqa: E402
+from engine.worker.orchestration.job_options import shape  # noqa: E402
+from engine.worker.orchestration.results import outlives  # noqa: E402
+from engine.worker.problems.timed_shapes import FORM  # noqa: E402
 from sessions.store import Store  # noqa: E402
 
 

@@ -26,16 +26,18 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.masks import spills  # noqa: E402
+from benchmarks.sweep.compiling import spills  # noqa: E402
 from engine.cuir.printer import print_expr  # noqa: E402
 from engine.errors import CuBridgeError, SpecError  # noqa: E402
-from engine.lift.provenance import Lifted  # noqa: E402
-from engine.spec.compare import Misread, compare  # noqa: E402
-from engine.spec.load import surroundings  # noqa: E402
-from engine.spec.program import program_of  # noqa: E402
+from engine.lift.cpp.provenance import Lifted  # noqa: E402
+from engine.lift.files.kernel_package import load_package  # noqa: E402
+from engine.spec.python.load import surroundings  # noqa: E402
+from engine.spec.python.program import program_of  # noqa: E402
+from engine.spec.python.signature import fixed_sizes  # noqa: E402
+from engine.spec.python.spec_file import read_source  # noqa: E402
 from engine.spec.read import read_recipe  # noqa: E402
-from engine.spec.recipe import Recipe  # noqa: E402
-from engine.spec.source import read_source  # noqa: E402
+from engine.spec.recipes.recipe import Recipe  # noqa: E402
+from engine.spec.validation.run_comparison import Misread, compare  # noqa: E402
 from tests.engine.lower.fixtures import lifted  # noqa: E402
 from tests.engine.lower.random_masks import lowered  # noqa: E402
 from tests.engine.spec.spec_grammar import sizes_of_all_remainders  # noqa: E402
@@ -48,8 +50,12 @@ _EDITS = re.compile(r"Edits:\s*([^\n]*?)\.\n")
 
 
 @cache
-def kernel_of(name: str) -> Lifted:
-    return lifted(name)
+def kernel_of(name: str, columns: int = 128) -> Lifted | None:
+    """The kernel at so many columns; None where it has none of so many."""
+    declared = load_package(ROOT / "kernels" / name).specialisations
+    if not any(s["D"] == str(columns) for s in declared):
+        return None
+    return lifted(name, D=str(columns))
 
 
 def edits_of(path: Path) -> str:
@@ -77,8 +83,12 @@ def held(path: Path, recipe: Recipe) -> str:
 
 def carried(recipe: Recipe, name: str, built: bool) -> str:
     """Why the rules, the lowerer or nvcc make no kernel of the recipe; empty where they do."""
+    columns = fixed_sizes(recipe.constraints).get("D", 128)
+    kernel = kernel_of(name, columns)
+    if kernel is None:
+        return f"refused: not built for {columns} columns"
     try:
-        text = lowered(kernel_of(name), recipe)[0]
+        text = lowered(kernel, recipe)[0]
     except CuBridgeError as error:
         return f"refused: {error.message}"
     except Exception as error:
@@ -86,7 +96,7 @@ def carried(recipe: Recipe, name: str, built: bool) -> str:
     if not built:
         return ""
     with tempfile.TemporaryDirectory(prefix="cubridge-corpus-") as folder:
-        return spills(name, text, Path(folder))
+        return spills(name, text, Path(folder), columns)
 
 
 def row(path: Path, kernels: bool, built: bool) -> dict[str, Any]:

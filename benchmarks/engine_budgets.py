@@ -31,11 +31,11 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.machine_state import Watched, described  # noqa: E402
 from engine.child.client import Child  # noqa: E402
 from engine.lift import lift, load_package  # noqa: E402
-from engine.lift.lifter import lift_source  # noqa: E402
-from engine.lower.legal import legal  # noqa: E402
+from engine.lift.files.lifter import lift_source  # noqa: E402
 from engine.lower.lower import lower  # noqa: E402
+from engine.lower.spelling.legal import legal  # noqa: E402
 from engine.resources import specs_dir  # noqa: E402
-from engine.spec.text import recipe_from_json  # noqa: E402
+from engine.spec.recipes.recipe_json import recipe_from_json  # noqa: E402
 from engine.transfer.rules import apply, plan  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "engine.json"
@@ -139,9 +139,9 @@ def rules_and_lower() -> Iterator[Work]:
 @contextmanager
 def gates(kernel: str, asked: str) -> Iterator[Work]:
     """G1 and G2 as a session gives them, in a warm torch child."""
-    from engine.service.adaptation import Adaptation, start
-    from engine.service.bench import Bench, find_kernel
-    from engine.service.options import choose_options
+    from engine.service.session.adaptation import Adaptation, start
+    from engine.service.session.session_options import choose_options
+    from engine.service.session.workbench import Bench, find_kernel
     from engine.types import VerdictKind
     from sessions.store import Store
 
@@ -184,7 +184,7 @@ def adapt_cached() -> Iterator[Work]:
 def nvcc(kernel: str, arch: str) -> Iterator[Work]:
     """One specialisation (bf16, D 128) as G3 compiles it, into an empty cache each time."""
     from engine.build.build import build
-    from engine.build.toolchain import find_toolchain
+    from engine.build.tools.toolchain import find_toolchain
 
     package = load_package(kernel)
     fields = [

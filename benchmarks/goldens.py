@@ -15,16 +15,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from engine.cuir.ids import assign  # noqa: E402
+from engine.cuir.changes.ids import assign  # noqa: E402
 from engine.cuir.printer import print_module  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
-from engine.lift.meanings import released  # noqa: E402
-from engine.lift.provenance import Lifted  # noqa: E402
-from engine.lower.legal import legal  # noqa: E402
+from engine.lift.cpp.provenance import Lifted  # noqa: E402
+from engine.lift.files.meanings import released  # noqa: E402
 from engine.lower.lower import lower  # noqa: E402
+from engine.lower.spelling.legal import legal  # noqa: E402
 from engine.spec.read import read_recipe  # noqa: E402
-from engine.spec.text import recipe_to_json  # noqa: E402
-from engine.transfer.review import propose  # noqa: E402
+from engine.spec.recipes.recipe_json import recipe_to_json  # noqa: E402
+from engine.transfer.proposals.review import propose  # noqa: E402
 from engine.transfer.rules import apply, plan  # noqa: E402
 from engine.types import Origin  # noqa: E402
 from tests.engine.lower.fixtures import lifted  # noqa: E402

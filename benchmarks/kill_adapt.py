@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.machine_state import Watched, described  # noqa: E402
-from engine.build import watchdog  # noqa: E402
+from engine.build.tools import watchdog  # noqa: E402
 from engine.resources import specs_dir  # noqa: E402
 from sessions.store import Store  # noqa: E402
 

@@ -47,11 +47,12 @@ from engine.llm.client import ServerClient
 from engine.llm.record import Recorder
 from engine.llm.settings import Limits, Settings, load_settings
 from engine.llm.types import Client, Listen, Parameters, Reply, Request, deaf
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel
-from engine.service.content import LIFTED
-from engine.service.llm import ModelTransfer, Outgoing, Result, Wish
-from engine.service.options import choose_options
+from engine.service.models.llm import ModelTransfer, Outgoing, Result, Wish
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.content import LIFTED
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel
+from engine.transfer.llm.editing import Edit
 from engine.transfer.llm.loop import Attempt
 from engine.types import Artifact, Stage
 from sessions.events import ArtifactSet
@@ -160,7 +161,7 @@ def run_task(
         "session": session,
         "model": settings.model,
         "answered_by": args.answered_by,
-        "reached": [a.reached.name.lower() for a in attempts],
+        "reached": [a.reached.word for a in attempts],
         "reasons": [a.reason for a in attempts],
         "attempts": [a.summary() for a in attempts],
         "pass_at_1": bool(complete) and complete[0].passed,
@@ -185,11 +186,11 @@ class Asked:
 
 def ask(
     bench: Bench, task: BenchTask, asked: Asked, lock: Path
-) -> tuple[str, list[Attempt], Result | None, str]:
+) -> tuple[str, list[Attempt[Edit]], Result | None, str]:
     """A task's session, its attempts, what they came to, and the server's fault, if any."""
     options = choose_options(find_kernel(KERNEL), specialisation={"D": "64"})
     session = start(bench, find_kernel(KERNEL), task.spec, options, "bench", f"bench {task.name}")
-    attempts: list[Attempt] = []
+    attempts: list[Attempt[Edit]] = []
     with bench.store.writer(session, wait=5.0) as writer:
         work = Adaptation(bench, writer, "bench")
         lifted = Artifact.of(Stage.LIFTED, LIFTED, print_module(work.lifted.module))

@@ -30,24 +30,24 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.machine_state import described  # noqa: E402
-from engine.cuir.ids import assign  # noqa: E402
+from engine.cuir.changes.ids import assign  # noqa: E402
 from engine.cuir.printer import print_module  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
 from engine.lift import lift  # noqa: E402
-from engine.lift.package import with_source  # noqa: E402
-from engine.lower.relift import verify_relift  # noqa: E402
-from engine.service.adaptation import Adaptation, pretty_json, start  # noqa: E402
-from engine.service.bench import Bench, find_kernel, find_spec  # noqa: E402
-from engine.service.content import BINDING, RECIPE, TARGET  # noqa: E402
-from engine.service.options import choose_options  # noqa: E402
-from engine.service.rebase import Rebase, newer_kernel, plan_rebase, record_rebase  # noqa: E402
-from engine.spec.text import recipe_to_json  # noqa: E402
-from engine.transfer.review import propose  # noqa: E402
+from engine.lift.files.kernel_package import with_source  # noqa: E402
+from engine.service.session.adaptation import Adaptation, pretty_json, start  # noqa: E402
+from engine.service.session.content import BINDING, RECIPE, TARGET  # noqa: E402
+from engine.service.session.session_options import choose_options  # noqa: E402
+from engine.service.session.workbench import Bench, find_kernel, find_spec  # noqa: E402
+from engine.service.upkeep.rebase import Rebase, newer_kernel, plan_rebase, record_rebase  # noqa: E402
+from engine.spec.recipes.recipe_json import recipe_to_json  # noqa: E402
+from engine.transfer.proposals.review import propose  # noqa: E402
 from engine.transfer.rules import apply, plan  # noqa: E402
 from engine.types import Artifact, Origin, Stage, Verdict, sha256_of  # noqa: E402
 from sessions.events import ArtifactSet, ProposalMade, TranscriptAdded  # noqa: E402
 from sessions.store import Store  # noqa: E402
 from tests.engine.lift.formatting import renamed, without_comments  # noqa: E402
+from tests.engine.lower.relift import verify_relift  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "rebase.json"
 KERNELS = ("flash_fwd_sm80", "flash_fwd_sm90")

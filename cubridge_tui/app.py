@@ -40,8 +40,8 @@ from engine.errors import advice
 from sessions.store import Store
 
 if TYPE_CHECKING:
-    from engine.service.adaptation import Beginning
-    from engine.service.bench import Bench
+    from engine.service.session.adaptation import Beginning
+    from engine.service.session.workbench import Bench
 
 TERMINAL_SECONDS = 1.0
 YOUNG_SECONDS = 0.03  # between a key's repaint and a look at the new objects
@@ -118,7 +118,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         """The workplace of all sessions. Its engine is loaded after the first paint (0.2 s)."""
         with self._bench_lock:
             if self._bench is None:
-                from engine.service.bench import Bench
+                from engine.service.session.workbench import Bench
 
                 self._bench = Bench(
                     self.store, cancel=self.cancel, progress=self.jobs.progress, apart=True
@@ -273,11 +273,16 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         """A keymap that takes a key twice: told in the warnings, by `actions.clashes`."""
 
     def do_help(self) -> None:
-        from cubridge_tui.screens.help import help_rows
+        from cubridge_tui.screens.help import HelpDialog
 
         screen = self.action_screen
         name = screen.NAME if screen is not None else actions.START
-        self.push_screen(TextDialog("help", help_rows(name, self.facts(), self.actions)))
+
+        def chosen(action: str | None) -> None:
+            if action and screen is not None:
+                screen.action_act(action)
+
+        self.push_screen(HelpDialog(name, self.facts(), self.actions), chosen)
 
     def do_palette(self) -> None:
         self.action_command_palette()

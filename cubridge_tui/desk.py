@@ -17,9 +17,8 @@ from cubridge_tui.model.next_step import Step, owed
 from cubridge_tui.model.snapshot import Snapshot
 from engine.errors import CuBridgeError, CuirError, InputError, LowerError
 from engine.files import read_spec
-from engine.service.adaptation import Adaptation, Beginning, beginning, start
-from engine.service.bench import Bench, find_kernel
-from engine.service.inputs import (
+from engine.service.session.adaptation import Adaptation, Beginning, beginning, start
+from engine.service.session.disk_inputs import (
     MODULES,
     inputs_of,
     kernel_moved,
@@ -28,11 +27,12 @@ from engine.service.inputs import (
     spec_modules,
     spec_moved,
 )
-from engine.service.kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
-from engine.service.meanings import decide_meanings
-from engine.service.options import choose_options
-from engine.service.person import propose_by_person
-from engine.service.written_meaning import write_meaning, written_text
+from engine.service.session.meanings import decide_meanings
+from engine.service.session.proposal_kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel
+from engine.service.writers.person import propose_by_person
+from engine.service.writers.written_meaning import write_meaning, written_text
 from engine.types import (
     Artifact,
     Decision,
@@ -53,7 +53,7 @@ from sessions.newborn import NewSession
 from sessions.writer import Writer
 
 if TYPE_CHECKING:
-    from engine.service.rebase import Rebase
+    from engine.service.upkeep.rebase import Rebase
 
 TAKE_BACK_SECONDS = 1.0
 
@@ -230,7 +230,7 @@ class Desk:
         if parts[ABOUT_MEANINGS]:
             decide_meanings(self.work, *parts[ABOUT_MEANINGS])
         if parts[ABOUT_LOWERINGS]:
-            from engine.service.llm_lower import decide_lowering  # the model's loop, 0.1 s
+            from engine.service.models.llm_lower import decide_lowering  # the model's loop, 0.1 s
 
             decide_lowering(self.work, *parts[ABOUT_LOWERINGS])
         if parts[""]:
@@ -318,13 +318,13 @@ class Desk:
 
     def newer(self, kernel: str | None) -> Rebase:
         """What the session would be on another version of its kernel; nothing is recorded."""
-        from engine.service.rebase import newer_kernel, plan_rebase  # also for nothing else
+        from engine.service.upkeep.rebase import newer_kernel, plan_rebase  # also for nothing else
 
         return plan_rebase(self.work, newer_kernel(self.work.state, kernel))
 
     def rebase(self, made: Rebase) -> Snapshot:
         """Go on with another version of the kernel, with what was decided carried over."""
-        from engine.service.rebase import record_rebase
+        from engine.service.upkeep.rebase import record_rebase
 
         record_rebase(self.work, made)
         self._begin(self.builder.drafts)

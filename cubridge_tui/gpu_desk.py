@@ -10,7 +10,7 @@ from cubridge_tui.model.snapshot import Snapshot
 from engine.errors import InputError, Where
 from engine.gpu.job import pack
 from engine.gpu.runners import Runner
-from engine.gpu.session import contents_of, job_folder, verdict_from
+from engine.service.session.gpu_verdict import contents_of, job_folder, verdict_from
 
 
 def run_on(desk: Desk, runner: Runner, options: Sequence[str]) -> Snapshot:

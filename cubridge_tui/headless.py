@@ -14,7 +14,7 @@ from cubridge_tui.console import say
 from engine.errors import InputError, StoreError, nearest
 
 if TYPE_CHECKING:
-    from engine.service.adaptation import Adaptation
+    from engine.service.session.adaptation import Adaptation
     from engine.types import Gate, Verdict
     from sessions.session import Session
     from sessions.store import Store
@@ -101,8 +101,8 @@ def writing(store: Store, session: str, *, brief: bool = False) -> Iterator[Writ
 @contextmanager
 def adapting(args: argparse.Namespace, session: str) -> Iterator[Adaptation]:
     """A session open briefly (see `writing`), for the person or the agent that `args` name."""
-    from engine.service.adaptation import Adaptation
-    from engine.service.bench import Bench
+    from engine.service.session.adaptation import Adaptation
+    from engine.service.session.workbench import Bench
     from sessions.store import Store
 
     store = Store.open(args.store)
@@ -158,7 +158,7 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
 
 def actor_of(args: argparse.Namespace) -> str:
     """Who acts: the person, or the agent that was named."""
-    from engine.service.agent import agent_actor
+    from engine.service.models.agent import agent_actor
 
     return actor() if args.agent is None else agent_actor(args.agent)
 

@@ -40,7 +40,7 @@ def asked_from(path: Path, args: argparse.Namespace) -> Asked:
     """The kernel that the options describe."""
     from engine.foreign.check import Asked
     from engine.foreign.compile import Flags
-    from engine.service.bench import find_spec
+    from engine.service.session.workbench import find_spec
 
     sizes = [
         {name: _whole(size, text) for name, size in (_pair(t, "--sizes") for t in text.split())}

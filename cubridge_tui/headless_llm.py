@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,10 @@ from engine.errors import InputError
 if TYPE_CHECKING:
     from engine.llm.settings import Prices
     from engine.llm.types import Client, Heard, Parameters
-    from engine.service.adaptation import Adaptation
-    from engine.service.llm import Consent, Outgoing, Result
+    from engine.service.models.llm import Consent, Outgoing, Result
+    from engine.service.session.adaptation import Adaptation
+    from engine.transfer.llm.editing import Edit
     from engine.transfer.llm.loop import Attempt
-    from engine.transfer.llm.rounds import Trial
 
 MOST_ROUNDS, MOST_CANDIDATES = 20, 10
 ROUNDS, CANDIDATES = 3, 1  # where none are named
@@ -91,14 +92,19 @@ class ModelRun:
         self.attempts: list[dict[str, Any]] = []
         self.narrate = _Narrator(args.quiet)
 
-    def transfer(self, work: Adaptation) -> Result:
+    def transfer(self, work: Adaptation) -> Result[Edit]:
         """Let the model propose. Raises `InputError` when the person did not agree."""
-        from engine.service.llm import ModelTransfer, Wish, accepted_example, offered_examples
+        from engine.service.models.llm import (
+            ModelTransfer,
+            Wish,
+            accepted_example,
+            offered_examples,
+        )
 
         args = self.args
         transfer = ModelTransfer(
             work, self.client, self.model, _consent(args), self.parameters,
-            listen=self.narrate.heard, on_attempt=self._attempt, steer=self._steer,
+            listen=self.narrate.heard, on_attempt=self._kept("transfer"), steer=self._steer,
         )  # fmt: skip
         store = work.bench.store
         examples = tuple(accepted_example(store.load(name)) for name in args.example or ())
@@ -113,8 +119,8 @@ class ModelRun:
     def give_meanings(self, work: Adaptation) -> tuple[bool, str]:
         """Let the model say what opaque ops mean and accept it: whether all three steps got
         through, and what came of them."""
-        from engine.service.llm_lift import ModelLift
-        from engine.service.meanings import decide_meanings
+        from engine.service.models.llm_lift import ModelLift
+        from engine.service.session.meanings import decide_meanings
         from engine.transfer.llm.lifting import Step
         from engine.types import Decision, DecisionKind
 
@@ -124,39 +130,40 @@ class ModelRun:
         lift = ModelLift(
             work, self.client, self.model, _consent(self.args), self.parameters,
             listen=self.narrate.heard, steer=self._steer,
-            on_trial=lambda step, trial: self._trial(step.value, trial),
         )  # fmt: skip
         for step in Step:
+            lift.on_attempt = self._kept(step.value, f"{step.value} ")
             result = lift.run(step, self.rounds, self.args.ask or "")
             if result.proposal is None:
-                return False, f"{step.words}: {result.trials[-1].outcome.reason}"
+                return False, f"{step.words}: {result.attempts[-1].reason}"
             decide_meanings(work, Decision(result.proposal.id, DecisionKind.ACCEPTED, work.actor))
         return True, f"{count - len(work.lifted.opaque)} of {count} opaque ops have a meaning now"
 
     def lower(self, work: Adaptation, why: str) -> str:
         """Let the model write the lowering and accept it: why there is none, or nothing."""
-        from engine.service.llm_lower import ModelLower, accept_lowering
+        from engine.service.models.llm_lower import ModelLower, accept_lowering
 
         lower = ModelLower(
             work, self.client, self.model, _consent(self.args), self.parameters,
             listen=self.narrate.heard, steer=self._steer,
-            on_trial=lambda trial: self._trial("lower", trial),
+            on_attempt=self._kept("lower", "lower "),
         )  # fmt: skip
         result = lower.run(why, self.rounds, self.args.ask or "")
         if result.proposal is None:
-            return result.trials[-1].outcome.reason
+            return result.attempts[-1].reason
         accept_lowering(work, result.proposal)
         return ""
 
     # --- what is heard ---------------------------------------------------------------------------
 
-    def _attempt(self, attempt: Attempt) -> None:
-        self.attempts.append({"for": "transfer"} | attempt.summary())
-        self.narrate.attempt(attempt.id, attempt.reached.name.lower(), attempt.reason)
+    def _kept(self, asked_for: str, before: str = "") -> Callable[[Attempt[Any]], None]:
+        """Keeps an attempt as a row, and says it with `before` before its id."""
 
-    def _trial(self, what: str, trial: Trial[Any]) -> None:
-        self.attempts.append({"for": what} | trial.summary())
-        self.narrate.attempt(f"{what} r{trial.round}", trial.outcome.reached, trial.outcome.reason)
+        def keep(attempt: Attempt[Any]) -> None:
+            self.attempts.append({"for": asked_for} | attempt.summary())
+            self.narrate.attempt(f"{before}{attempt.id}", attempt.reached.word, attempt.reason)
+
+        return keep
 
     def _steer(self, _: object) -> str | None:
         """The person's line for the next round: empty to go on without, None to stop."""

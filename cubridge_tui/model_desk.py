@@ -20,15 +20,16 @@ from cubridge_tui.model.written import decided_regions
 from engine.llm.client import ServerClient
 from engine.llm.settings import Prices, Settings, load_settings
 from engine.llm.types import Message
-from engine.service.llm import ModelTransfer, Outgoing, Wish
-from engine.service.llm import Result as EditResult
-from engine.service.llm_lift import ModelLift
-from engine.service.llm_lower import ModelLower
-from engine.service.lowerings import lower_task
-from engine.service.meanings import lift_task, standing
+from engine.service.models.llm import ModelTransfer, Outgoing, Wish
+from engine.service.models.llm import Result as EditResult
+from engine.service.models.llm_lift import ModelLift
+from engine.service.models.llm_lower import ModelLower
+from engine.service.session.lowerings import lower_task
+from engine.service.session.meanings import lift_task, standing
+from engine.transfer.llm.editing import Edit
 from engine.transfer.llm.lifting import Step, part_text
+from engine.transfer.llm.loop import Attempt
 from engine.transfer.llm.prompt import Comment
-from engine.transfer.llm.rounds import Trial
 from engine.types import Decision, DecisionKind, Gate, Hunk, Proposal
 
 SENT_BACK = "sent back to the model"
@@ -58,7 +59,7 @@ class Result:
     topic: Topic
     proposal: Proposal | None
     passed: bool
-    edit: EditResult | None = None
+    edit: EditResult[Edit] | None = None
 
 
 def prepare(desk: Desk, asking: Asking, topic: Topic) -> Ready:
@@ -104,23 +105,23 @@ def run(desk: Desk, ready: Ready, live: Live) -> Result:
         case Topic.EDIT:
             transfer = _transfer(desk, ready.settings)
             transfer.consent, transfer.listen = agreed, live.heard
-            transfer.on_attempt = lambda a: live.attempted(Answered.of_attempt(a))
-            transfer.steer = lambda a: live.steer(Answered.of_attempt(a))
+            transfer.on_attempt = lambda a: live.attempted(Answered.of_edit(a))
+            transfer.steer = lambda a: live.steer(Answered.of_edit(a))
             wish = Wish(asking.instruction, ready.comments)
             edit = transfer.run(asking.rounds, asking.candidates, wish, ready.prompt)
             return Result(ready.topic, edit.proposal, edit.passed, edit)
         case Topic.LOWER:
             lower = _lower(desk, ready.settings)
             lower.consent, lower.listen = agreed, live.heard
-            lower.on_trial = lambda t: live.attempted(_lowering(desk, t))
-            lower.steer = lambda t: live.steer(_lowering(desk, t))
+            lower.on_attempt = lambda a: live.attempted(_lowering(desk, a))
+            lower.steer = lambda a: live.steer(_lowering(desk, a))
             made = lower.run(_why(desk), asking.rounds, words, ready.prompt).proposal
         case _:
             step = Step(ready.topic.value)
             lift = _lift(desk, ready.settings)
             lift.consent, lift.listen = agreed, live.heard
-            lift.on_trial = lambda s, t: live.attempted(_meaning(desk, s, t))
-            lift.steer = lambda t: live.steer(_meaning(desk, step, t))
+            lift.on_attempt = lambda a: live.attempted(_meaning(desk, step, a))
+            lift.steer = lambda a: live.steer(_meaning(desk, step, a))
             made = lift.run(step, asking.rounds, words, ready.prompt).proposal
     return Result(ready.topic, made, made is not None)
 
@@ -151,18 +152,18 @@ def _why(desk: Desk) -> str:
     return verdict.reason if verdict is not None else "the person asks for it"
 
 
-def _meaning(desk: Desk, step: Step, trial: Trial[Any]) -> Answered:
-    said = trial.outcome.value or ()
+def _meaning(desk: Desk, step: Step, attempt: Attempt[Any]) -> Answered:
+    said = attempt.outcome.value or ()
     task = lift_task(desk.work, standing(desk.work))
     parts = [Said(m.op, task.op(m.op).text, part_text(step, m)) for m in said]
-    return Answered.of_trial(f"{step.value[0]}r", trial, parts, "cuir")
+    return Answered.of_parts(f"{step.value[0]}r", attempt, parts, "cuir")
 
 
-def _lowering(desk: Desk, trial: Trial[Any]) -> Answered:
-    texts = trial.outcome.value or {}
+def _lowering(desk: Desk, attempt: Attempt[Any]) -> Answered:
+    texts = attempt.outcome.value or {}
     task = lower_task(desk.work)
     parts = [Said(r.name, task.text(r), texts[r.name]) for r in task.regions if r.name in texts]
-    return Answered.of_trial("lr", trial, parts, "cuda")
+    return Answered.of_parts("lr", attempt, parts, "cuda")
 
 
 def _words(asking: Asking, comments: Sequence[Comment]) -> str:

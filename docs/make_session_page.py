@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 from cubridge_tui.cli import main
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.options import choose_options
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel, find_spec
 from engine.types import Decision, DecisionKind
 from sessions.store import Store
 

@@ -142,6 +142,11 @@ with a counterexample.
 again the op that the gate names; with the pair where it shows, what was expected, what came out,
 and the clause of the recipe. `a` takes the hunk after all, `u` undoes the latest decision.
 """)  # fmt: skip
+    await tour.press("pagedown", "pagedown")
+    await tour.picture("errors", "Where the errors are", """
+Further down the same page draws how large the errors are, of O over (i, d) and of the weights over
+(i, j), with the wrong row's weights beside the spec's.
+""")  # fmt: skip
     await tour.press("escape", "m")
     while app.screen.sizes["Nq"] < 190:  # the failing run itself has five rows
         await tour.press("s")
@@ -167,7 +172,15 @@ skipped tiles, and what is proven of the schedule for all sizes; `v` shows pairs
 The target computes the spec: O, LSE and the keep set on the deck, exactly in float64 and within
 FlashAttention's bound in the kernel's types.
 """)  # fmt: skip
-    await tour.press("s", "3")
+    await tour.press("C")
+    await tour.until(lambda: len(app.screen.pane.shown.lanes) == 4)
+    await tour.picture("cost", "Where the time goes", """
+`C` shows one block over time, the expert's kernel above the target: what its warps do and what is
+in flight meanwhile, from a simulation that agrees with the cost model and is schematic. Arrows go
+from event to event, `+` and `-` zoom; below stand the units' shares and the predicted rates, and
+after a benchmark the points that a GPU measured.
+""")  # fmt: skip
+    await tour.press("escape", "s", "3")
     await tour.picture("lowered", "Lowered to CUDA, and G3", """
 The target written back into the source: bytes outside the changed lines are the expert's own.
 G3 lifted it again, compared it with the target and compiled it.

@@ -7,7 +7,7 @@ ones, so undoing an edit brings its verdicts back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -204,9 +204,14 @@ class SessionState:
                     return proposal, hunk
         return None
 
-    def decision(self, proposal: str, hunk: str) -> Decision | None:
-        """The standing decision about a hunk, or None while it is undecided."""
-        return self.draft.decisions.get((proposal, hunk))
+    def decision(
+        self, proposal: str, hunk: str, latest: Sequence[Decision] = ()
+    ) -> Decision | None:
+        """The standing decision about a hunk, with `latest` on top of what the session holds; None
+        while it is undecided."""
+        about = (proposal, hunk, f"{proposal}/{hunk}")
+        now = [decision for decision in latest if decision.target in about]
+        return now[-1] if now else self.draft.decisions.get((proposal, hunk))
 
     def comment(self, proposal: str, hunk: str) -> Comment | None:
         """What was said of a hunk last, decided or not; else what came with its decision."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from engine.build.toolchain import Origin, Toolchain, find_toolchain
+from engine.build.tools.toolchain import Origin, Toolchain, find_toolchain
 from engine.errors import MissingTool
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -25,12 +25,13 @@ from engine.cuir.nodes import (
     Stmt,
     Tuple,
     blocks,
+    stmt_exprs,
     walk,
     walk_block,
     walk_expr,
 )  # fmt: skip
+from engine.cuir.rewrite import map_expr
 from engine.scalar_algebra.evaluate import evaluate
-from engine.transfer.rewrite import map_expr, stmt_exprs
 
 Check = Callable[[Module], "str | None"]
 SIZES = {"B": 2, "Hq": 3, "Hkv": 3, "Nq": 400, "Nk": 500}

@@ -12,6 +12,7 @@ from cubridge_tui.actions.keys import (
     elsewhere,
     footer,
     key_name,
+    key_named,
     key_of,
     ways_out,
     with_keys,
@@ -20,6 +21,7 @@ from cubridge_tui.actions.table import (
     ACCEPT,
     ACTIONS,
     ADAPTATION,
+    COST,
     EVERYWHERE,
     GPU,
     HUNKS,
@@ -32,7 +34,7 @@ from cubridge_tui.actions.table import (
 )
 
 __all__ = [
-    "ACCEPT", "ACTIONS", "ADAPTATION", "EVERYWHERE", "GPU", "HUNKS", "MASK", "MODEL", "REPLAY",
-    "SCREENS", "START", "Action", "actions_of", "as_markdown", "clashes", "elsewhere", "footer",
-    "idle", "key_name", "key_of", "ways_out", "with_keys",
+    "ACCEPT", "ACTIONS", "ADAPTATION", "COST", "EVERYWHERE", "GPU", "HUNKS", "MASK", "MODEL",
+    "REPLAY", "SCREENS", "START", "Action", "actions_of", "as_markdown", "clashes", "elsewhere",
+    "footer", "idle", "key_name", "key_named", "key_of", "ways_out", "with_keys",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from cubridge_tui.actions.table import (
     ACCEPT,
     ACTIONS,
     ADAPTATION,
+    COST,
     EVERYWHERE,
     GPU,
     HUNKS,
@@ -78,6 +79,13 @@ def key_name(key: str) -> str:
     return _NAMES.get(key, key)
 
 
+def key_named(name: str) -> str:
+    """The key that `key_name` reads so; empty for a word that is none."""
+    key = next((key for key, word in _NAMES.items() if word == name), name)
+    known = len(name) == 1 or name.startswith(("ctrl+", "f")) or name in ("tab", "space", "end")
+    return key if known or key in _NAMES else ""
+
+
 def key_of(action_id: str, table: Iterable[Action] = ACTIONS) -> str:
     """The key that a text names for an action."""
     return next((key_name(a.keys[0]) for a in table if a.id == action_id and a.keys), "")
@@ -101,6 +109,7 @@ _WAYS = {
     ACCEPT: ("accept-kernel", "in the panes"),
     REPLAY: ("replay", "on the start screen"),
     MASK: ("mask", "in the panes"),
+    COST: ("cost", "in the panes"),
     GPU: ("gpu", "in the panes"),
     MODEL: ("ask-model", "in the panes"),
 }

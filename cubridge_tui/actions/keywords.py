@@ -38,6 +38,7 @@ KEYWORDS: Mapping[str, tuple[str, ...]] = {
     "view": ("diff", "side by side", "split", "unified", "lines", "compare", "toggle"),
     "recipe": ("spec", "clauses"),
     "mask": ("picture", "tiles", "causal", "window", "plot"),
+    "cost": ("time", "timeline", "cycles", "units", "performance", "predicted"),
     "proposals": ("history", "earlier"),
     "export-review": ("report", "save", "markdown"),
     "follow": ("link", "source", "provenance"),

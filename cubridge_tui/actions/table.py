@@ -59,7 +59,8 @@ MASK = "mask"
 GPU = "gpu"
 MODEL = "model"
 HUNKS = "hunks"
-SCREENS = (EVERYWHERE, START, ADAPTATION, HUNKS, ACCEPT, REPLAY, MASK, GPU, MODEL)
+COST = "cost"
+SCREENS = (EVERYWHERE, START, ADAPTATION, HUNKS, ACCEPT, REPLAY, MASK, COST, GPU, MODEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,8 @@ ACTIONS: tuple[Action, ...] = (
        "Review", rank=18),
     _A("mask", ("m",), "Draw the mask over i and j with its tiles and failing rows", "mask",
        ADAPTATION, "Review", has_recipe, 19),
+    _A("cost", ("C",), "Where the time goes: a block over time beside the expert's, units, rates",
+       "cost", ADAPTATION, "Review", has_hunks, 19),
     _A("proposals", ("P",), "Read every proposal of this session, earlier ones too", "", ADAPTATION,
        "Review", has_proposal),
     _A("export-review", ("X",), "Write the review to one Markdown file", "", ADAPTATION, "Review",
@@ -260,6 +263,12 @@ ACTIONS: tuple[Action, ...] = (
     _A("mask-batch", ("b",), "Next batch", "", MASK, "Mask"),
     _A("mask-go-to", ("g",), "Go to a pair i, j", "go to", MASK, "Mask", rank=5),
     _A("mask-close", ("escape",), "Back to the panes", "back", MASK, "Mask", rank=80),
+    # where the time goes
+    _A("cost-closer", ("plus",), "Fewer cycles to a cell", "closer", COST, "Cost", rank=1),
+    _A("cost-wider", ("minus",), "More cycles to a cell", "wider", COST, "Cost", rank=2),
+    _A("cost-next-pane", ("tab",), "To the bars, or back to the timeline", "bars", COST, "Cost",
+       rank=3),
+    _A("cost-close", ("escape",), "Back to the panes", "back", COST, "Cost", rank=80),
     # GPU verification
     _A("gpu-run", ("r", "enter"), "Run the job with the runner under the cursor", "run", GPU, "GPU",
        every(writable, idle), 1),

@@ -21,7 +21,7 @@ from cubridge_tui.headless import (
 from cubridge_tui.headless_llm import ModelRun, add_model, asks_a_model, refuse_model_options
 
 if TYPE_CHECKING:
-    from engine.service.adaptation import Adaptation
+    from engine.service.session.adaptation import Adaptation
     from engine.types import Verdict
 
 GATE_MISSING = 3
@@ -61,10 +61,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from engine.errors import InputError
     from engine.package.export import check_place
-    from engine.service.adaptation import Adaptation, start
-    from engine.service.bench import Bench, find_kernel, find_spec
-    from engine.service.options import choose_options
-    from engine.spec.source import read_source
+    from engine.service.session.adaptation import Adaptation, start
+    from engine.service.session.session_options import choose_options
+    from engine.service.session.workbench import Bench, find_kernel, find_spec
+    from engine.spec.python.spec_file import read_source
     from sessions.store import Store
     from sessions.writable import check_writable
 
@@ -228,7 +228,7 @@ def _finish(
             level = work.accept().level
             say(f"accepted, {level}")
             if args.export:
-                from engine.service.export import export_session
+                from engine.service.session.package_export import export_session
 
                 say(f"package written to {export_session(work, Path(args.export))}")
     artifacts = {

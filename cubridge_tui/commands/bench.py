@@ -13,7 +13,7 @@ from cubridge_tui.headless import add_json, add_store, narrator, neither
 
 if TYPE_CHECKING:
     from engine.gpu.job import Contents
-    from engine.service.bench import Bench
+    from engine.service.session.workbench import Bench
 
 FAILED, NOT_RUN = 1, 3
 
@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> int:
     from engine.gpu.predicted import resources_of, with_predictions
     from engine.gpu.result import read_results, table, verdict_of
     from engine.gpu.runners import choose_runner
-    from engine.gpu.session import job_folder
-    from engine.service.bench import Bench
+    from engine.service.session.gpu_verdict import job_folder
+    from engine.service.session.workbench import Bench
     from sessions.store import Store
 
     if args.what.endswith(".json"):
@@ -113,10 +113,10 @@ def _plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 def _contents(bench: Bench, args: argparse.Namespace) -> Contents:
     from engine.errors import StoreError
-    from engine.gpu.session import contents_of, contents_of_kernel
     from engine.resources import list_kernels
-    from engine.service.bench import find_kernel
-    from engine.service.work import Work
+    from engine.service.session.gpu_verdict import contents_of, contents_of_kernel
+    from engine.service.session.stage_work import Work
+    from engine.service.session.workbench import find_kernel
 
     if args.what in list_kernels() or "/" in args.what:
         package = find_kernel(args.what)

@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_file(path: Path, args: argparse.Namespace) -> int:
-    from engine.cuir.check import check
     from engine.cuir.parser import parse_with_tables
+    from engine.cuir.static.check import check
     from engine.errors import CuirError
     from engine.files import read_text
 

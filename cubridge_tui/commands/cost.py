@@ -11,8 +11,8 @@ from cubridge_tui.headless import add_json, add_specialisation, add_store, neith
 
 def configure(parser: argparse.ArgumentParser) -> None:
     from engine.cost.card import cards
-    from engine.gpu.worker.options import shape
-    from engine.gpu.worker.shapes import FORM
+    from engine.worker.orchestration.job_options import shape
+    from engine.worker.problems.timed_shapes import FORM
 
     parser.add_argument("what", help="a bundled kernel's name, a .cu or .cuir file, or a session")
     parser.add_argument(
@@ -53,12 +53,13 @@ def run(args: argparse.Namespace) -> int:
     from engine.cost.card import card, card_of_arch, cards
     from engine.cost.plan import constants
     from engine.cost.report import lines
+    from engine.cuir.arch import arch_name
     from engine.errors import InputError, StoreError
-    from engine.gpu.worker.shapes import cases_of, label
     from engine.resources import list_kernels
-    from engine.service import cost as service
-    from engine.service.bench import Bench
-    from engine.service.consequence import kept_share
+    from engine.service.session.workbench import Bench
+    from engine.service.views import session_cost as service
+    from engine.service.views.consequence import kept_share
+    from engine.worker.problems.timed_shapes import cases_of, label
     from sessions.store import Store
 
     path, state, recipe = Path(args.what), None, None
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     width = constants(module).get("D", 128)
     plan = {"lengths": args.lengths or [2048, 8192], "shapes": args.shapes}
     cases = cases_of(plan, int(width))
-    arch = args.arch or service.arch_of(module)
+    arch = args.arch or arch_name(module)
     named = card(args.card) if args.card else card_of_arch(arch)
     if named is None:
         raise InputError(

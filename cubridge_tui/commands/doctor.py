@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from cubridge_tui.console import show, show_json
-from engine import doctor
+from engine.service.upkeep import doctor
 
 SOMETHING_MISSING = 3
 

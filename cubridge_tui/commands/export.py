@@ -21,9 +21,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.service.bench import Bench
-    from engine.service.export import export_session
-    from engine.service.work import Work
+    from engine.service.session.package_export import export_session
+    from engine.service.session.stage_work import Work
+    from engine.service.session.workbench import Bench
     from sessions.store import Store
 
     store = Store.open(args.store)

@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _pack(args: argparse.Namespace) -> int:
     from engine.gpu.job import hashes_of, pack
-    from engine.gpu.session import contents_of
-    from engine.service.bench import Bench
-    from engine.service.work import Work
+    from engine.service.session.gpu_verdict import contents_of
+    from engine.service.session.stage_work import Work
+    from engine.service.session.workbench import Bench
     from sessions.store import Store
 
     store = Store.open(args.store)
@@ -57,9 +57,9 @@ def _pack(args: argparse.Namespace) -> int:
 
 
 def _import(args: argparse.Namespace) -> int:
-    from engine.gpu.session import verdict_from
-    from engine.service.adaptation import Adaptation
-    from engine.service.bench import Bench
+    from engine.service.session.adaptation import Adaptation
+    from engine.service.session.gpu_verdict import verdict_from
+    from engine.service.session.workbench import Bench
     from engine.types import VerdictKind
     from engine.types.trust import beside, rests_on
     from sessions.store import Store

@@ -26,11 +26,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.cuir.ids import assign
+    from engine.cuir.changes.ids import assign
     from engine.cuir.printer import print_module
     from engine.resources import list_kernels
-    from engine.service.bench import Bench, lift_any
-    from engine.service.content import Content
+    from engine.service.session.content import Content
+    from engine.service.session.workbench import Bench, lift_any
     from sessions.store import Store
 
     store = Store.open(args.store)

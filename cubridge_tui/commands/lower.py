@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from engine.service.inputs import check_kernel, check_spec
+    from engine.service.session.disk_inputs import check_kernel, check_spec
     from engine.types import Gate
 
     with adapting(args, args.session) as work:

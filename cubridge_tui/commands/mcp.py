@@ -123,7 +123,7 @@ def make_server(store: str | None) -> Server[Any]:
         agent = client.client_info.name if client is not None else "without a name"
         try:
             if params.name == MANUAL:
-                from engine.service.agent import how_to_edit
+                from engine.service.models.agent import how_to_edit
 
                 return _result(how_to_edit())
             words, text = command_of(params.name, params.arguments or {}, agent, store)
@@ -147,7 +147,7 @@ def command_of(
         InputError: no such tool, or arguments that it does not take.
         StoreError: there is no such session.
     """
-    from engine.service.agent import agent_actor
+    from engine.service.models.agent import agent_actor
     from sessions.store import Store
 
     call = CALLS.get(name)

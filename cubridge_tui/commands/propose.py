@@ -32,8 +32,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.service.agent import check_ready, propose_by_agent
-    from engine.service.person import propose_by_person
+    from engine.service.models.agent import check_ready, propose_by_agent
+    from engine.service.writers.person import propose_by_person
 
     text = None if args.file is None else _text(args.file)
     found: dict[str, Any] = {}
@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
         else:
             offered = propose_by_agent(work, text)
             attempt = offered.attempt
-            found = {"reached": attempt.reached.name.lower(), "reason": attempt.reason,
-                     "counterexample": attempt.details.get("counterexample")}  # fmt: skip
+            found = {"reached": attempt.reached.word, "reason": attempt.reason,
+                     "counterexample": attempt.outcome.details.get("counterexample")}  # fmt: skip
             proposal = offered.proposal
         hunks = [] if proposal is None else proposal.hunks
         name = None if proposal is None else proposal.id

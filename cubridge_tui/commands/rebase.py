@@ -10,8 +10,8 @@ from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import actor, add_json, add_store, narrator, writing
 
 if TYPE_CHECKING:
-    from engine.service.adaptation import Adaptation
-    from engine.service.rebase import Rebase
+    from engine.service.session.adaptation import Adaptation
+    from engine.service.upkeep.rebase import Rebase
 
 FAILED = 1
 
@@ -36,9 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.service.adaptation import Adaptation
-    from engine.service.bench import Bench
-    from engine.service.rebase import is_same, newer_kernel, plan_rebase, record_rebase
+    from engine.service.session.adaptation import Adaptation
+    from engine.service.session.workbench import Bench
+    from engine.service.upkeep.rebase import is_same, newer_kernel, plan_rebase, record_rebase
     from sessions.store import Store
 
     store = Store.open(args.store)

@@ -20,11 +20,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from engine.child.client import Child
     from engine.resources import list_specs
-    from engine.service.bench import Bench, find_spec
-    from engine.service.inputs import check_spec
-    from engine.service.work import Work
-    from engine.spec.text import recipe_from_json
-    from engine.spec.words import describe
+    from engine.service.session.disk_inputs import check_spec
+    from engine.service.session.stage_work import Work
+    from engine.service.session.workbench import Bench, find_spec
+    from engine.spec.recipes.recipe_json import recipe_from_json
+    from engine.spec.recipes.recipe_words import describe
     from sessions.store import Store
 
     options = dict(spec_options(args.set))

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         for line in story(history):
             show(line)
         return 0
-    from engine.service.recheck import recheck
+    from engine.service.upkeep.recheck import recheck
 
     rows = recheck(session, narrator(args.json))
     first = next((row for row in rows if not row.same), None)
@@ -79,8 +79,8 @@ def _page(store: Store, session: Session, args: argparse.Namespace) -> int:
     from cubridge_tui.model.builder import Builder
     from cubridge_tui.model.page import as_html
     from cubridge_tui.model.page_pictures import pictures
-    from engine.service.bench import Bench
-    from engine.service.work import Work
+    from engine.service.session.stage_work import Work
+    from engine.service.session.workbench import Bench
     from sessions.replay import steps
 
     snap = Builder(Work(Bench(store), session)).snapshot()

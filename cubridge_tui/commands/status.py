@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.service.status import Judges, accepted_kernels, repository_of, status_of
+    from engine.service.upkeep.staleness import Judges, accepted_kernels, repository_of, status_of
     from sessions.store import Store
 
     top = repository_of(args.folder)

@@ -47,8 +47,8 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
 
 def add_contents(parser: argparse.ArgumentParser) -> None:
     """What goes into the job."""
-    from engine.gpu.worker.options import shape
-    from engine.gpu.worker.shapes import FORM
+    from engine.worker.orchestration.job_options import shape
+    from engine.worker.problems.timed_shapes import FORM
 
     parser.add_argument(
         "--only",
@@ -71,10 +71,10 @@ def times_of(args: argparse.Namespace) -> dict[str, object]:
 def run(args: argparse.Namespace) -> int:
     from engine.gpu.job import pack
     from engine.gpu.runners import choose_runner
-    from engine.gpu.session import contents_of, job_folder, verdict_from
-    from engine.service.adaptation import Adaptation
-    from engine.service.bench import Bench
-    from engine.service.work import Work
+    from engine.service.session.adaptation import Adaptation
+    from engine.service.session.gpu_verdict import contents_of, job_folder, verdict_from
+    from engine.service.session.stage_work import Work
+    from engine.service.session.workbench import Bench
     from engine.types import VerdictKind
     from engine.types.trust import beside, rests_on
     from sessions.store import Store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cubridge_tui.model_desk import Ready
     from engine.cuir.nodes import Module
     from engine.llm.types import Message, Reply, Request
+    from engine.transfer.llm.editing import Edit
     from engine.transfer.llm.loop import Attempt
-    from engine.transfer.llm.rounds import Trial
 
 
 class Look(StrEnum):
@@ -57,22 +57,26 @@ class Answered:
     language: str = "cuir"
 
     @classmethod
-    def of_attempt(cls, a: Attempt) -> Answered:
+    def of_edit(cls, a: Attempt[Edit]) -> Answered:
         """An answer to the question for an edit."""
-        return cls(
-            a.id, a.passed, a.reached.name.lower(), a.reason, a.request, a.reply, a.words, a.op,
-            a.details, a.module,
-        )  # fmt: skip
+        edit = a.outcome.value
+        made = cls._of(a.id, a)
+        return made if edit is None else replace(made, words=edit.words, module=edit.module)
 
     @classmethod
-    def of_trial(
-        cls, name: str, trial: Trial[Any], parts: Sequence[Said], language: str
+    def of_parts(
+        cls, name: str, attempt: Attempt[Any], parts: Sequence[Said], language: str
     ) -> Answered:
         """An answer to the question for meanings or for a lowering."""
-        out = trial.outcome
+        made = cls._of(f"{name}{attempt.round}", attempt)
+        return replace(made, parts=tuple(parts), language=language)
+
+    @classmethod
+    def _of(cls, id: str, a: Attempt[Any]) -> Answered:
+        out = a.outcome
         return cls(
-            f"{name}{trial.round}", out.passed, out.reached, out.reason, trial.request,
-            trial.reply, "", out.op, out.details, None, tuple(parts), language,
+            id, a.passed, a.reached.word, a.reason, a.request, a.reply, op=out.op,
+            details=out.details,
         )  # fmt: skip
 
 

@@ -23,14 +23,14 @@ from cubridge_tui.model.written import decided_regions, written_rows
 from cubridge_tui.text.cells import split_lines
 from engine.errors import InputError
 from engine.files import read_file
-from engine.lift.provenance import Lifted
-from engine.service.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET
-from engine.service.decisions import first_hunk, in_words, redo_group, undo_group
-from engine.service.explain import Explained
-from engine.service.inputs import spec_moved
-from engine.service.kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
-from engine.service.lowerings import lower_task
-from engine.service.work import Work
+from engine.lift.cpp.provenance import Lifted
+from engine.service.session.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET
+from engine.service.session.decisions import first_hunk, in_words, redo_group, undo_group
+from engine.service.session.disk_inputs import spec_moved
+from engine.service.session.lowerings import lower_task
+from engine.service.session.proposal_kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
+from engine.service.session.stage_work import Work
+from engine.service.views.hunk_words import Explained
 from engine.types import Gate, Proposal, Stage
 from sessions.writer import Writer
 

@@ -9,10 +9,10 @@ from cubridge_tui.console import typeable
 from cubridge_tui.model.costs import Costs, told
 from engine.cuir.nodes import Module
 from engine.errors import CuBridgeError
-from engine.service.costing import EXPERT
+from engine.service.views.costing import EXPERT
 
 if TYPE_CHECKING:
-    from engine.spec.recipe import Recipe
+    from engine.spec.recipes.recipe import Recipe
 
 _HEAD = ("registers", "spilled B", "blocks/SM", "shared bytes")
 
@@ -96,7 +96,7 @@ def conformance_lines(details: Mapping[str, Any]) -> list[str]:
 
 def predictions(target: Module, expert: Module, recipe: Recipe | None) -> list[str]:
     """Lines of what the cost model predicts; it takes a second a module, off the UI thread."""
-    from engine.service.consequence import cost_of, setting_of
+    from engine.service.views.consequence import cost_of, setting_of
 
     try:
         setting = setting_of(expert, recipe)

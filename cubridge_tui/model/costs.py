@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cubridge_tui.model.rows import Row, RowKind
-from engine.service.costing import ALL, EXPERT, Cost, Question, Where
+from engine.cost.events import Timeline
+from engine.service.views.costing import ALL, EXPERT, Cost, Question, Where
 
 # Half of the measured rows are predicted within it (docs/cost.md): what is less is no difference.
 KNOWN_ERROR = 0.09
@@ -16,10 +17,12 @@ WAITING = f"{COST}is being predicted"
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What is known so far: `of` by `expert`, `all`, a hunk's id, or a target's hash."""
+    """What is known so far: `of` by `expert`, `all`, a hunk's id, or a target's hash; `timelines`
+    by `expert` or a target's hash."""
 
     where: Where | None = None
     of: Mapping[str, Cost] = field(default_factory=dict)
+    timelines: Mapping[str, Timeline] = field(default_factory=dict)
 
     def known(self, name: str) -> Cost | None:
         """A cost that is a number."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from cubridge_tui.model.meanings import Decided
 from cubridge_tui.model.rows import MISSING, SEPARATOR, Row, RowKind
-from engine.service.explain import Explained
+from engine.service.views.hunk_words import Explained
 from engine.types import Decision, DecisionKind, Hunk
 
 NOTHING = Explained()

@@ -13,11 +13,11 @@ from typing import Any
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
-from engine.gpu.worker.rates import matmul_of, rate_of
 from engine.report.bars import Bar, Group
 from engine.report.bars import bars as picture_of_bars
 from engine.report.picture import Picture
 from engine.types import Verdict
+from engine.worker.orchestration.rates import matmul_of, rate_of
 
 OURS = "CuBridge"
 FLOPS = "TFLOP/s = 2 (D + Dv) x kept pairs / time"
@@ -171,7 +171,7 @@ def bars(details: Mapping[str, Any], width: int) -> Chart:
                 text = f"{name:<{_NAME}}– {one_line(member.reason)}"
                 add(text, Span(_NAME, len(text), "not_run"))
                 continue
-            bar = "" if member.tflops is None else _bar(member.tflops / top, room, member.ours)
+            bar = "" if member.tflops is None else bar_of(member.tflops / top, room, member.ours)
             style = "bar.ours" if member.ours else "bar.rival"
             text = f"{name:<{_NAME}}{bar:<{room}} {_numbers(member)}"
             add(text, Span(0, len(name), style), Span(_NAME, _NAME + len(bar), style))
@@ -185,7 +185,8 @@ def bars(details: Mapping[str, Any], width: int) -> Chart:
     return Chart(tuple(rows), tuple(spans))
 
 
-def _bar(share: float, room: int, ours: bool) -> str:
+def bar_of(share: float, room: int, ours: bool) -> str:
+    """A share of `room` cells; solid for ours, hatched for what it is beside."""
     eighths = round(max(min(share, 1.0), 0.0) * room * 8)
     if not ours:
         return "▒" * max(round(eighths / 8), 1)

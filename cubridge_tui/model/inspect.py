@@ -10,7 +10,7 @@ from cubridge_tui.model.links import FIELDS, LIFTED, lifted_name
 from cubridge_tui.model.rows import Key, Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
 from engine.cuir.arch import arch as arch_facts
-from engine.cuir.infer import Typer
+from engine.cuir.arch import arch_name
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -24,7 +24,6 @@ from engine.cuir.nodes import (
     Path,
     Return,
     Stmt,
-    Str,
     blocks,
     walk,
     walk_expr,
@@ -33,6 +32,7 @@ from engine.cuir.ops import OPS
 from engine.cuir.ops.spec import Mismatch, RuleContext
 from engine.cuir.ops.traits import MATMULS, ORDERS
 from engine.cuir.printer import print_expr
+from engine.cuir.static.infer import Typer
 from engine.cuir.types import (
     DTYPES,
     DTypeValue,
@@ -237,8 +237,7 @@ def _body(function: Function, block: Path) -> tuple[Stmt, ...]:
 
 
 def _typer(module: Module) -> Typer:
-    name = next((v.id if isinstance(v, Name) else v.value for k, v in module.spec
-                 if k == "arch" and isinstance(v, Name | Str)), "sm_80")  # fmt: skip
+    name = arch_name(module) or "sm_80"
     return Typer(module, RuleContext(arch_facts(name)), {}, lambda *_: Scalar("i32"))
 
 

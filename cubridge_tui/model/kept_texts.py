@@ -12,8 +12,8 @@ from engine.cuir.parser import Parsed, parse_with_tables
 from engine.errors import CuBridgeError, InputError
 from engine.files import read_spec
 from engine.lift import lift_source
-from engine.lift.provenance import Lifted
-from engine.service.work import Work
+from engine.lift.cpp.provenance import Lifted
+from engine.service.session.stage_work import Work
 from engine.types import Stage, sha256_of
 
 KEPT = 64  # things, of a few contents

@@ -19,11 +19,11 @@ from cubridge_tui.model.rows import Row
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
-from engine.lift.provenance import Lifted
-from engine.service.content import LIFTED
-from engine.service.costing import Question
-from engine.service.explain import Explained, explain
-from engine.service.work import Work
+from engine.lift.cpp.provenance import Lifted
+from engine.service.session.content import LIFTED
+from engine.service.session.stage_work import Work
+from engine.service.views.costing import Question
+from engine.service.views.hunk_words import Explained, explain
 from engine.types import Proposal, Stage
 from sessions.state import SessionState
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from cubridge_tui.model.rows import Key, Row
-from engine.cuir.diff import diff
+from engine.cuir.changes.diff import diff
 from engine.cuir.nodes import Assign, Call, For, If, Module, Name, Path, Stmt, walk, walk_expr
 from engine.cuir.ops.traits import WARPGROUPS
 from engine.cuir.parser import Parsed
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
 from engine.types import Stage
 
 LIFTED, TARGET, FIELDS = "lifted", "target", "Args"

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.service.keep_map import KeepMap, Pair
-from engine.service.target_mask import TileClass
+from engine.service.views.keep_map import KeepMap, Pair
+from engine.service.views.target_mask import TileClass
 
 LARGE = 400  # query rows from which on they are not computed one after another
 Entry = tuple[str, str, str]  # glyph, the palette's style, words

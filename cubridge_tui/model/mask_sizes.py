@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from engine.cuir.device_scalars import DeviceScalars
 from engine.cuir.integers import integers_in
 from engine.cuir.nodes import Compare, Expr, Module, walk_expr
+from engine.cuir.static.device_scalars import DeviceScalars
 from engine.errors import CuBridgeError
+from engine.gates.analysis.tile_sizes import tiles_of
 from engine.gates.deck import Tiles, quick_deck
-from engine.gates.tile_sizes import tiles_of
-from engine.service.keep_map import KeepMap
-from engine.spec.recipe import Recipe
+from engine.service.views.keep_map import KeepMap
+from engine.spec.recipes.recipe import Recipe
 
 MOST_CELLS = 400  # rows or keys of a picture that shows pairs at first; a larger one shows tiles
 GLANCE = {"B": 2, "Hq": 2, "Hkv": 1, "Nq": 4096, "Nk": 4096}  # what a mask opens at

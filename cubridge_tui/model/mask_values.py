@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.service.keep_map import Table, example_value
-from engine.spec.recipe import Input, Recipe
-from engine.transfer.rewrite import free_names
+from engine.cuir.nodes import free_names
+from engine.service.views.keep_map import Table, example_value
+from engine.spec.recipes.recipe import Input, Recipe
 
 Value = int | float | bool
 Rows = tuple[tuple[tuple[Value, int], ...], ...]  # of each row its runs: a value, how often

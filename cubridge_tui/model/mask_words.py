@@ -7,9 +7,9 @@ from typing import Any
 
 from cubridge_tui.model import mask_values
 from cubridge_tui.model.mask import MaskGrid
-from engine.service.keep_map import KeepMap
-from engine.service.target_mask import TileClass
-from engine.spec.recipe import Recipe
+from engine.service.views.keep_map import KeepMap
+from engine.service.views.target_mask import TileClass
+from engine.spec.recipes.recipe import Recipe
 
 SCHEDULE = "the tile schedule"  # what the prover's goals of a mask are about
 LARGEST = 4096  # rows or keys that a person may type

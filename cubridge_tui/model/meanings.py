@@ -9,11 +9,10 @@ from cubridge_tui.model.links import lifted_name
 from cubridge_tui.model.review import head_of
 from cubridge_tui.model.rows import Key, Row, RowKind
 from engine.cuir.nodes import Opaque, Path
-from engine.service.kinds import ABOUT_MEANINGS
-from engine.service.meanings import step_of
-from engine.service.work import Work
+from engine.cuir.rewrite import get
+from engine.service.session.meanings import step_of
+from engine.service.session.stage_work import Work
 from engine.transfer.llm.lifting import Step
-from engine.transfer.rewrite import get
 from engine.types import Decision, DecisionKind, Hunk, Proposal
 from sessions.state import SessionState
 
@@ -42,7 +41,7 @@ class OpaqueNote:
 
 def opaque_notes(work: Work) -> tuple[OpaqueNote, ...]:
     """The opaque ops of the session's source, in its order."""
-    from engine.cuir.ids import assign
+    from engine.cuir.changes.ids import assign
 
     bare, lifted = work.bare, work.lifted
     if not bare.opaque:
@@ -102,11 +101,6 @@ def step_word(step: Step) -> str:
     """`annotate 1/3, what the ops do`."""
     steps = list(Step)
     return f"{step.value} {1 + steps.index(step)}/{len(steps)}, {step.words}"
-
-
-def is_meaning(name: str) -> bool:
-    """Whether `proposal/hunk` is about a meaning."""
-    return name.startswith(ABOUT_MEANINGS)
 
 
 # --- rows -----------------------------------------------------------------------------------------

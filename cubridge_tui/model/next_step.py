@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from cubridge_tui.model.meanings import open_meanings, step_word, wanted_step
 from cubridge_tui.model.snapshot import WHOLE
-from engine.service.kinds import edits
-from engine.service.lowerings import present_lowering
+from engine.service.session.lowerings import present_lowering
+from engine.service.session.proposal_kinds import edits
 from engine.types import DecisionKind, Gate, Level, Stage, Verdict, VerdictKind
 from sessions.state import SessionState
 

@@ -7,8 +7,8 @@ from cubridge_tui.model.mask_sizes import legal_sizes
 from cubridge_tui.model.snapshot import Snapshot
 from engine.errors import CuBridgeError
 from engine.report.picture import DIM, FAINT, INK, OURS, Box, Picture, Shape, Text
-from engine.service.keep_map import KeepMap
-from engine.service.target_mask import TileClass
+from engine.service.views.keep_map import KeepMap
+from engine.service.views.target_mask import TileClass
 from engine.types import Gate
 
 LENGTH = 1024  # query rows and keys of the mask

@@ -16,8 +16,8 @@ from cubridge_tui.model.rows import PaneText, Row, RowKind, plain_rows
 from cubridge_tui.model.story import Beat, beats, merged
 from cubridge_tui.text.cells import split_lines
 from engine.errors import CuBridgeError
-from engine.service.content import LIFTED, LOWERED, SOURCE, TARGET
-from engine.service.kinds import edits
+from engine.service.session.content import LIFTED, LOWERED, SOURCE, TARGET
+from engine.service.session.proposal_kinds import edits
 from engine.types import DecisionKind, Stage, VerdictKind
 from sessions.events import (
     Accepted,

@@ -10,7 +10,7 @@ from cubridge_tui.model.linediff import Ops, opcodes
 from cubridge_tui.model.rows import Row, RowKind, plain_rows
 from cubridge_tui.text.cells import split_lines
 from engine.errors import CuBridgeError
-from engine.service.kinds import edits
+from engine.service.session.proposal_kinds import edits
 from engine.types import DecisionKind, Hunk, Proposal
 from sessions.events import HunkCommented, HunkDecided, ProposalMade
 from sessions.replay import Step

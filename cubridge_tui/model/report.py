@@ -8,7 +8,7 @@ from cubridge_tui.model.review import WORDS
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.text.sanitise import one_line, visible_lines
 from engine import markdown
-from engine.spec.words import at_lines
+from engine.spec.recipes.recipe_words import at_lines
 from engine.types import Stage
 from engine.types.trust import beside, rests_on
 

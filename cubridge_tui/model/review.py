@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cubridge_tui.model.rows import DRAFT, SEPARATOR, Key, Row, RowKind
-from engine.cuir.diff import diff
-from engine.cuir.edits import SPEC, Diff, EditKind, hunks
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.edits import SPEC, Diff, EditKind, hunks
 from engine.cuir.nodes import Module, Path
 from engine.cuir.parser import Parsed, parse_block, parse_module, parse_with_tables
 from engine.cuir.printer import print_module, print_stmts
@@ -288,7 +288,7 @@ def renumbered(rows: Sequence[Row], target: Sequence[Key | None]) -> tuple[Row, 
 
 def same_program(rows: tuple[Row, ...], target: str) -> bool:
     """Whether the taken rows are the target up to how conversions are written."""
-    from engine.lower.legal import legal
+    from engine.lower.spelling.legal import legal
 
     try:
         return print_module(legal(parse_module(taken_text(rows), "shown"))) == target

@@ -16,10 +16,10 @@ from cubridge_tui.model.links import Links, lifted_name
 from cubridge_tui.model.meanings import Decided, OpaqueNote
 from cubridge_tui.model.rows import Key, PaneText
 from engine.cuir.nodes import Module
-from engine.service.costing import Question
-from engine.service.explain import Explained
-from engine.service.kinds import edits
-from engine.spec.recipe import Recipe
+from engine.service.session.proposal_kinds import edits
+from engine.service.views.costing import Question
+from engine.service.views.hunk_words import Explained
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Binding
 from engine.types import Decision, Hunk, Proposal, Stage
 from sessions.state import SessionState

@@ -44,7 +44,7 @@ def topics(snap: Snapshot) -> tuple[Topic, ...]:
     """What can be asked for now; what the session's state asks for comes first."""
     from cubridge_tui.model.meanings import wanted_step
     from cubridge_tui.model.next_step import unlowered, unmeant
-    from engine.service.meanings import step_of
+    from engine.service.session.meanings import step_of
 
     state = snap.state
     out: list[Topic] = []
@@ -84,7 +84,7 @@ def topics(snap: Snapshot) -> tuple[Topic, ...]:
 def _unsaid(snap: Snapshot, there: list[Topic]) -> Topic:
     """The step for ops that have no meaning: the first that none of them has got through, else
     the last (where some of what was proposed was refused)."""
-    from engine.service.meanings import step_of
+    from engine.service.session.meanings import step_of
 
     left = {op.id for op in snap.opaque if not op.meant}
     taken = {

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from cubridge_tui.model.built import conformance_lines, resource_lines
+from cubridge_tui.model.error_pictures import picture_lines
 from cubridge_tui.model.links import lifted_name, path_of
 from cubridge_tui.model.rows import Key, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
-from engine.service.explain import clause_words
+from engine.service.views.hunk_words import clause_words
 from engine.types import DecisionKind, Gate, Stage, Verdict
 
 
@@ -122,7 +123,8 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     lines = [f"{verdict.gate} {verdict.kind} in {verdict.seconds:.1f} s: {verdict.reason}", ""]
     example = verdict.details.get("counterexample")
     if isinstance(example, dict):
-        values = ", ".join(f"{name} {_number(value)}" for name, value in example.items())
+        told = {k: v for k, v in example.items() if k != "keys"}
+        values = ", ".join(f"{name} {_number(value)}" for name, value in told.items())
         lines += [f"counterexample  {values}", ""]
     found = suspects(snap, verdict)
     for number, suspect in enumerate(found):
@@ -134,6 +136,8 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     clause = clause_of(snap, found[at] if found else None)
     if clause:
         lines.append(f"clause     {clause}")
+    drawn, details = picture_lines(verdict.details), verdict.details
+    lines += ["", *drawn] if drawn else []
     runs = verdict.details.get("runs")
     if isinstance(runs, list) and runs:
         lines += ["", f"runs until then ({len(runs)})"]
@@ -148,7 +152,7 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     difference = verdict.details.get("difference")
     if difference:
         lines += ["", "first difference", f"  {difference}"]
-    for more in (resource_lines(verdict.details), conformance_lines(verdict.details)):
+    for more in (resource_lines(details), conformance_lines(details)):
         lines += ["", *more] if more else []
     return lines
 

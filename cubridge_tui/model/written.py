@@ -10,7 +10,7 @@ from cubridge_tui.model.meanings import Decided
 from cubridge_tui.model.review import head_of
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.text.cells import split_lines
-from engine.service.lowerings import present_lowering
+from engine.service.session.lowerings import present_lowering
 from engine.transfer.llm.lowering import LowerTask, Region, fitted, lowered_source
 from engine.types import DecisionKind, Stage
 from sessions.state import SessionState

@@ -153,7 +153,7 @@ class AcceptScreen(ActionScreen):
         desk = self.adaptation.open_desk
 
         def write(folder: Path) -> str:
-            from engine.service.export import export_session
+            from engine.service.session.package_export import export_session
 
             return f"the package is in {export_session(desk.work, folder)}"
 
@@ -169,7 +169,7 @@ class AcceptScreen(ActionScreen):
 
     def _folder(self) -> Path:
         """The folder that a package is written to unless the person names another."""
-        from engine.service.export import package_name
+        from engine.service.session.package_export import package_name
 
         return Path.cwd() / package_name(self.snap.session)
 

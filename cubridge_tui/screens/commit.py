@@ -64,7 +64,7 @@ class CommitScreen(ClosingScreen[None], inherit_bindings=False):
         desk = self._adaptation.open_desk
         state = desk.work.state
         lowered = desk.work.session.artifact(Stage.LOWERED)
-        from engine.service.export import committed_files
+        from engine.service.session.package_export import committed_files
 
         return plan_commit(
             committed_files(desk.work, self._path), title=state.title, session=desk.id,

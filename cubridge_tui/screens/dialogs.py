@@ -65,6 +65,7 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
         self._answers = tuple(answers)
         self._asked = time.monotonic()
         self._rows = [r if isinstance(r, Row) else Row(typeable(r)) for r in lines]
+        self._given: list[int] = []  # of each row that is shown: which of the lines it is of
         self._title, self._language = title, language
 
     def compose(self) -> ComposeResult:
@@ -79,15 +80,26 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
         parts = [p for key, words in self._answers for p in ((key, "key"), (f" {words}  ", "dim"))]
         self.query_one("#hint", Line).put(parts, [("esc", "key"), (" closes ", "dim")])
 
+    @property
+    def given_row(self) -> int:
+        """Which of the lines the cursor is on; -1 for none."""
+        at = self.query_one(CodePane).cursor
+        return self._given[at] if at < len(self._given) else -1
+
     def on_key(self, event: events.Key) -> None:
         if any(event.key == key for key, _ in self._answers):
             event.stop()
             if time.monotonic() - self._asked >= 2 * GRACE:
-                self.dismiss(event.key)
+                self.dismiss(self.result_of(event.key))
+
+    def result_of(self, key: str) -> str | None:
+        """What the dialog's result is once an answer's key was pressed."""
+        return key
 
     def on_resize(self) -> None:
         width = max(int(self.size.width * 0.96) - 6, 20)
-        rows = [piece for row in self._rows for piece in wrapped(row, width)]
+        shown = [(piece, n) for n, row in enumerate(self._rows) for piece in wrapped(row, width)]
+        rows, self._given = [piece for piece, _ in shown], [n for _, n in shown]
         pane = self.query_one(CodePane)
         pane.show(PaneText(rows, self._language))
         sit(self, len(rows) + FRAME, beside=bool(self._answers))
@@ -215,7 +227,9 @@ class Confirm(ModalScreen[bool], inherit_bindings=False):
                 line.put([(f" {piece}", "title")])
                 yield line
             hint = Line(id="hint")
-            hint.put([(" y", "key"), (" yes  ", "dim"), ("any other key", "key"), (" no", "dim")])
+            hint.put(
+                [(" y", "key"), (" yes  ", "dim"), ("n", "key"), (" no, and any other key", "dim")]
+            )
             yield hint
 
     def on_mount(self) -> None:

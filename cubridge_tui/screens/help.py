@@ -8,6 +8,7 @@ from itertools import groupby
 from cubridge_tui.actions import Action, actions_of, key_name
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.rows import Row, RowKind
+from cubridge_tui.screens.dialogs import TextDialog
 
 READING = (
     ("j k ↑ ↓", "move the cursor; pageup, pagedown, ctrl+u, ctrl+d, home, end"),
@@ -23,22 +24,39 @@ MARKS = (
 )
 
 
-def help_rows(screen: str, facts: Facts, table: Sequence[Action]) -> list[Row]:
-    """The lines of the help screen."""
+class HelpDialog(TextDialog):
+    """The keys of a screen; enter does what the line under the cursor says, which is its result."""
+
+    def __init__(self, screen: str, facts: Facts, table: Sequence[Action]) -> None:
+        rows, self._ids = help_rows(screen, facts, table)
+        super().__init__("help", rows, answers=(("enter", "does what the line says"),))
+
+    def result_of(self, key: str) -> str | None:
+        return self._ids.get(self.given_row)
+
+
+def help_rows(
+    screen: str, facts: Facts, table: Sequence[Action]
+) -> tuple[list[Row], dict[int, str]]:
+    """The lines of the help screen, and the actions by their line."""
     rows: list[Row] = []
+    ids: dict[int, str] = {}
     mine = actions_of(screen, table)
     for group, members in groupby(
         sorted(mine, key=lambda a: _order(mine, a)), key=lambda a: a.group
     ):
-        rows += [Row(""), Row(group or "General", RowKind.HEAD)]
+        rows += [Row("")] if rows else []
+        rows.append(Row(group or "General", RowKind.HEAD))
         for action in members:
             keys = " ".join(map(key_name, action.keys)) or "(no key)"
             why = action.when(facts)
-            rows.append(Row(f"  {keys:<18} {action.words}" + (f"   — {why}" if why else "")))
+            text = f"  {keys:<18} {action.words}" + (f"   — {why}" if why else "")
+            rows.append(Row(text))
+            ids[len(rows) - 1] = action.id
     rows += [Row(""), Row("Moving in a pane", RowKind.HEAD)]
     rows += [Row(f"  {keys:<18} {words}") for keys, words in READING]
     rows += [Row(""), Row("Signs", RowKind.HEAD), *(Row(f"  {line}") for line in MARKS)]
-    return rows[1:]
+    return rows, ids
 
 
 def _order(actions: Sequence[Action], action: Action) -> int:

@@ -29,8 +29,8 @@ from cubridge_tui.widgets.mask_pane import MaskPane
 from engine.cuir.nodes import Module, Num
 from engine.cuir.printer import print_expr
 from engine.errors import CuBridgeError
-from engine.service.keep_map import KeepMap
-from engine.spec.recipe import Input, Recipe
+from engine.service.views.keep_map import KeepMap
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding
 from engine.types import Verdict, VerdictKind
 

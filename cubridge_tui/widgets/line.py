@@ -13,6 +13,7 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from cubridge_tui.actions import key_named
 from cubridge_tui.console import typeable
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.themes import Palette
@@ -28,6 +29,7 @@ class Line(Widget):
     not fit ends in an ellipsis.
 
     On a screen that has a key for it (`whole_key`), the key stands there too: it shows all of it.
+    Parts in the style `key` name keys, which a click presses.
     """
 
     DEFAULT_CSS = "Line { height: 1; }"
@@ -69,6 +71,26 @@ class Line(Widget):
     @property
     def _whole_key(self) -> str:
         return str(getattr(self.screen, "whole_key", ""))
+
+    def key_at(self, x: int) -> str:
+        """The key that a cell names, itself or in the words after it; empty for none."""
+        right = self.size.width - self._wide[1]
+        at, parts = (right, self._right) if self._right and x >= right else (0, self._left)
+        before = ("", "")
+        for part in parts:
+            at += cell_len(part[0])
+            if x < at:
+                named = next((t for t, style in (part, before) if style == "key"), "")
+                return key_named((named.split() or [""])[0])
+            before = part
+        return ""
+
+    async def on_click(self, event: events.Click) -> None:
+        """A key that is named is pressed by a click on it."""
+        key = self.key_at(event.x)
+        if key and not event.y:
+            event.stop()
+            self.app.simulate_key(key)
 
     def render_line(self, y: int) -> Strip:
         width = self.size.width
@@ -203,6 +225,7 @@ class KeyBar(Line):
 
     async def on_click(self, event: events.Click) -> None:
         action = self.action_at(event.x)
+        event.prevent_default()  # its keys are actions
         if action:
             event.stop()
             await self.run_action(f"screen.act('{action}')")

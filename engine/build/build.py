@@ -15,15 +15,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.build.cache import default_cache, locked, prune, write
-from engine.build.diagnostics import Diagnostic, by_signal, parse_diagnostics
-from engine.build.ninja import Link, ninja_text, targets
-from engine.build.pace import Pace, earlier_seconds
-from engine.build.process import Finished, run
-from engine.build.products import Launch, read_messages, read_specialisation
-from engine.build.result import BuildResult
-from engine.build.toolchain import Toolchain, compiler_environ, find_host_compiler, find_ninja
-from engine.build.units import (
+from engine.build.folder.cache import default_cache, locked, prune, write
+from engine.build.folder.ninja import Link, ninja_text, targets
+from engine.build.folder.pace import Pace, earlier_seconds
+from engine.build.folder.units import (
     COMPILE_FLAGS,
     LINK_FLAGS,
     Fields,
@@ -32,9 +27,14 @@ from engine.build.units import (
     template_arguments,
     unit_text,
 )
+from engine.build.machine_code.products import Launch, read_messages, read_specialisation
+from engine.build.machine_code.result import BuildResult
+from engine.build.tools.diagnostics import Diagnostic, by_signal, parse_diagnostics
+from engine.build.tools.process import Finished, run
+from engine.build.tools.toolchain import Toolchain, compiler_environ, find_host_compiler, find_ninja
 from engine.cuir.arch import arch as arch_facts
 from engine.errors import InputError, StoreError, Where
-from engine.lift.package import used_headers
+from engine.lift.files.kernel_package import used_headers
 
 SOURCE = "kernel.cu"
 

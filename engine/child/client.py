@@ -73,7 +73,7 @@ class Child:
         os.set_blocking(self._reason, False)
         try:
             self._process = subprocess.Popen(
-                child_command("engine.child.server", str(reason)),
+                child_command("engine.torch_child.server", str(reason)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,

@@ -30,10 +30,10 @@ from engine.child.tensors import described, received, to_bytes
 from engine.child.wire import ChildFailed, describe, failure_of, rebuild
 from engine.errors import CuBridgeError, SpecError, Where
 from engine.spec.function import OUTPUT, PersonsFunction
-from engine.spec.program import program_of
-from engine.spec.recipe import Recipe
-from engine.spec.source import read_source
-from engine.spec.text import recipe_from_json, recipe_to_json
+from engine.spec.python.program import program_of
+from engine.spec.python.spec_file import read_source
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
 
 _GRACE = 5.0
 GARBLED = (

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.build.occupancy import Residency, resident_blocks
+from engine.build.machine_code.occupancy import Residency, resident_blocks
 from engine.cost.card import Card
 from engine.cost.demand import UNITS, Demand, total
 from engine.cost.nodes import Op, has_steps, shape
@@ -19,9 +19,9 @@ from engine.cost.tree import role_tree
 from engine.cost.values import Values
 from engine.cost.walk import Step, Tally, Walker
 from engine.cuir.arch import WARPGROUP_THREADS, Arch
-from engine.cuir.facts import Facts
 from engine.cuir.nodes import Module
 from engine.cuir.ops.traits import ELECTIONS
+from engine.cuir.static.facts import Facts
 from engine.errors import InputError
 
 WAITING = "waiting for results"
@@ -83,6 +83,7 @@ class Launched:
         self.sizes, self.card, self.flops, self.notes = sizes, card, flops, notes
         self.by_itself: dict[Op, tuple[float, float]] = {}
         self.ramps: dict[Step, float] = {}
+        self.longest = 0  # the block that takes most steps, once `cost` has walked them
         functions = {f.name: f for f in module.functions if f.kind == "device"}
         self.values = Values(functions, facts, card.multiprocessors)
         by_warpgroups = Facts(module).by_warpgroups(launch.kernel)
@@ -113,7 +114,9 @@ class Launched:
 
     # --- blocks ------------------------------------------------------------------------------
 
-    def env(self, index: Sequence[int]) -> dict[str, Any]:
+    def env(self, block: int) -> dict[str, Any]:
+        """What a block's scalars are computed from."""
+        index = _index(block, self.launch.grid)
         env: dict[str, Any] = {
             **self.launch.consts, **self.launch.numbers, **dict.fromkeys(ELECTIONS, True),
             "args": {
@@ -139,11 +142,15 @@ class Launched:
         # What only prepares (tile lists) is walked for some blocks, each standing for those after.
         stride = 1 if matmuls else -(-launch.blocks // MOST_PREPARING)
         for number in range(0, launch.blocks, stride):
-            env = self.env(_index(number, launch.grid))
+            env = self.env(number)
             made = {walker: walker.block(env) for walker in dict.fromkeys(walkers)}
             repeats = min(stride, launch.blocks - number)
             tallies += [[made[walker] for walker in walkers]] * repeats
         self.guess(tallies)
+        self.longest = (
+            max(range(len(tallies)), key=lambda n: sum(sum(t.steps.values()) for t in tallies[n]))
+            * stride
+        )
         resident = min(self.residency.blocks, -(-launch.blocks // card.multiprocessors))
         groups = max(self.computing(tallies), 1)
         chains = groups * resident

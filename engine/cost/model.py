@@ -17,8 +17,8 @@ from typing import Any
 
 from engine.cost.card import Card
 from engine.cost.launched import DRAM, LaunchCost, Launched
-from engine.cost.plan import arch_of, launches
-from engine.cuir.arch import arch
+from engine.cost.plan import launches
+from engine.cuir.arch import Arch, arch, arch_of
 from engine.cuir.nodes import Module, Name
 from engine.errors import CuBridgeError, InputError
 
@@ -112,14 +112,7 @@ def _predict(
 ) -> Prediction:
     facts = arch(on_arch) if on_arch else arch_of(module)
     notes: list[str] = []
-    costs = [
-        Launched(module, facts, launch, sizes, card, flops, registers, notes).cost()
-        for launch in launches(module, sizes, card, facts)
-    ]
-    if not costs:
-        raise InputError(
-            "nothing is launched at these sizes", fix="give sizes above 0: batch, heads and rows"
-        )
+    costs = [cost for _, cost in followed(module, facts, sizes, card, flops, registers, notes)]
     cycles = sum(c.cycles for c in costs)
     visited = sum(c.flops for c in costs)
     busy = visited / (cycles * card.multiprocessors * card.flops_cycle) if cycles else 0.0
@@ -146,6 +139,31 @@ def _predict(
         launches=tuple(costs),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def followed(
+    module: Module,
+    facts: Arch,
+    sizes: Mapping[str, int | float],
+    card: Card,
+    flops: float | None,
+    registers: int | None,
+    notes: list[str],
+) -> list[tuple[Launched, LaunchCost]]:
+    """Every launch of the host function, walked and timed; what was assumed goes to `notes`.
+
+    Raises:
+        InputError: nothing is launched at these sizes.
+    """
+    out = []
+    for launch in launches(module, sizes, card, facts):
+        one = Launched(module, facts, launch, sizes, card, flops, registers, notes)
+        out.append((one, one.cost()))
+    if not out:
+        raise InputError(
+            "nothing is launched at these sizes", fix="give sizes above 0: batch, heads and rows"
+        )
+    return out
 
 
 def _least_bytes(

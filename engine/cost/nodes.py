@@ -3,7 +3,7 @@ them that hangs on sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,21 @@ class Op:
     demand: Demand
     keep: int = 0
     tile: TileType | None = None  # a matmul's accumulator
+    order: Order | None = None  # of an op that others wait for, or that waits
 
     @property
     def matmul(self) -> bool:
         return self.name in MATMULS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """What an op gives a barrier: whole numbers by operand, and which array of mbarriers it is of
+    (its first byte, or its name), empty for none."""
+
+    barriers: int | str
+    numbers: Mapping[str, Callable[[dict[str, Any]], Any]]
+    reads: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,9 +103,10 @@ def shape(nodes: Sequence[Node]) -> tuple[object, ...]:
 # --- slicing -------------------------------------------------------------------------------------
 
 
-def sliced(nodes: Sequence[Node]) -> list[Node]:
-    """Without the scalars that nothing hangs on; loops know what their outcome hangs on."""
-    needed = _tests(nodes)
+def sliced(nodes: Sequence[Node], *, orders: bool = False) -> list[Node]:
+    """Without the scalars that nothing hangs on; loops know what their outcome hangs on. Of what
+    barriers are given (stages, parities) nothing hangs, but with `orders`."""
+    needed = _tests(nodes, orders)
     while True:
         more = needed | _feeding(nodes, needed)
         if more == needed:
@@ -103,14 +115,16 @@ def sliced(nodes: Sequence[Node]) -> list[Node]:
     return _kept(nodes, needed)
 
 
-def _tests(nodes: Sequence[Node]) -> frozenset[str]:
+def _tests(nodes: Sequence[Node], orders: bool) -> frozenset[str]:
     out: frozenset[str] = frozenset()
     for node in nodes:
         match node:
+            case Op(order=Order(reads=reads)) if orders:
+                out |= reads
             case Branch(_, reads, then, other):
-                out |= reads | _tests(then) | _tests(other)
+                out |= reads | _tests(then, orders) | _tests(other, orders)
             case Loop(_, _, reads, body):
-                out |= reads | _tests(body)
+                out |= reads | _tests(body, orders)
     return out
 
 

@@ -20,20 +20,18 @@ from engine.cuir.ops.traits import ASYNC_MATMULS
 _ROUNDS = 200
 
 
-def round_time(demands: Mapping[str, float], waiting: float, customers: float) -> float:
-    """Cycles from one visit of a customer to its next.
+def stays(demands: Mapping[str, float], waiting: float, customers: float) -> dict[str, float]:
+    """Cycles that a customer is at each station per visit, what it stands there for others in it.
 
     `demands` are cycles of each station per visit, `waiting` the delay, `customers` at least 1 (it
     need not be whole).
     """
     busy = {name: d for name, d in demands.items() if d > 0}
     customers = max(customers, 1.0)
-    if not busy:
-        return waiting
-    if customers == 1.0:
-        return waiting + sum(busy.values())
+    if not busy or customers == 1.0:
+        return busy
     queue = dict.fromkeys(busy, customers / len(busy))
-    whole = 0.0
+    whole, stay = 0.0, busy
     for _ in range(_ROUNDS):
         seen = (customers - 1) / customers
         stay = {name: d * (1 + seen * queue[name]) for name, d in busy.items()}
@@ -41,8 +39,14 @@ def round_time(demands: Mapping[str, float], waiting: float, customers: float) -
         queue = {name: customers * s / whole for name, s in stay.items()}
         if abs(whole - before) < 1e-9 * whole:
             break
+    return stay
+
+
+def round_time(demands: Mapping[str, float], waiting: float, customers: float) -> float:
+    """Cycles from one visit of a customer to its next; arguments as of `stays`."""
+    whole = waiting + sum(stays(demands, waiting, customers).values())
     # No station does more than it can: an approximation may say so in its last digits.
-    return max(whole, customers * max(busy.values()))
+    return max(whole, max(customers, 1.0) * max(demands.values(), default=0.0))
 
 
 def alone(step: Sequence[Op], card: Card) -> float:
@@ -72,15 +76,28 @@ def alone(step: Sequence[Op], card: Card) -> float:
 
 
 def step_time(step: Sequence[Op], chains: float, card: Card) -> float:
-    """Cycles that every one of `chains` chains takes for a step when all take such steps.
-
-    A chain that keeps matmuls in flight counts as more than one customer: as many as its work,
-    added up, is longer than its step alone.
-    """
+    """Cycles that every one of `chains` chains takes for a step when all take such steps."""
     demand = total(op.demand for op in step)
     cycles, waiting = demand.cycles(card), demand.latency(card)
-    serial = sum(cycles.values()) + waiting
-    if serial <= 0:
+    if sum(cycles.values()) + waiting <= 0:
         return 0.0
-    own = max(serial / alone(step, card), 1.0)
+    own = at_once(step, card)
     return round_time(cycles, waiting, chains * own) / own
+
+
+def at_once(step: Sequence[Op], card: Card) -> float:
+    """How many customers a chain counts as: as many as its work, added up, is longer than its step
+    alone, which is above 1 where it keeps matmuls in flight."""
+    demand = total(op.demand for op in step)
+    serial = sum(demand.cycles(card).values()) + demand.latency(card)
+    return max(serial / alone(step, card), 1.0)
+
+
+def slower(step: Sequence[Op], chains: float, card: Card) -> dict[str, float]:
+    """By unit, how many times its own cycles an op takes there beside what else is resident, so
+    that the ops of the step together stay at each unit as long as the step does."""
+    demand = total(op.demand for op in step)
+    cycles, waiting = demand.cycles(card), demand.latency(card)
+    found = stays(cycles, waiting, chains * at_once(step, card))
+    added = [op.demand.cycles(card) for op in step]  # its FP32 hides under another's ALU
+    return {unit: stay / sum(each[unit] for each in added) for unit, stay in found.items()}

@@ -8,8 +8,7 @@ from typing import Any
 
 from engine.cost.card import Card
 from engine.cost.values import UNKNOWN, Values
-from engine.cuir.arch import Arch, arch
-from engine.cuir.calls import is_launch, launched
+from engine.cuir.arch import Arch
 from engine.cuir.nodes import (
     Assign,
     Do,
@@ -20,8 +19,8 @@ from engine.cuir.nodes import (
     Num,
     Return,
     Stmt,
-    Str,
 )
+from engine.cuir.static.calls import is_launch, launched
 from engine.errors import InputError
 
 
@@ -46,14 +45,6 @@ class Launch:
         for size in self.grid:
             out *= max(size, 0)
         return out
-
-
-def arch_of(module: Module) -> Arch:
-    """The arch that a module is specialised for. Raises `InputError` when it names none."""
-    for key, value in module.spec:
-        if key == "arch" and isinstance(value, Str | Name):
-            return arch(value.value if isinstance(value, Str) else value.id)
-    raise InputError("the module names no arch", fix="specialisation(arch='sm_80', ...)")
 
 
 def constants(module: Module) -> dict[str, Any]:

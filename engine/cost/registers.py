@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.cuir.facts import own_expressions
 from engine.cuir.nodes import (
     Assign,
     Do,
@@ -15,6 +14,7 @@ from engine.cuir.nodes import (
     Opaque,
     Return,
     Stmt,
+    stmt_exprs,
     walk_expr,
 )
 from engine.cuir.types import TileType
@@ -49,7 +49,7 @@ def most_alive(body: Sequence[Stmt], tiles: Mapping[str, TileType], threads: int
         nonlocal peak
         alive = after
         for stmt in reversed(stmts):
-            read = frozenset[str]().union(*(names(e) for e in own_expressions(stmt)))
+            read = frozenset[str]().union(*(names(e) for e in stmt_exprs(stmt)))
             match stmt:
                 case Assign(target, _):
                     peak = max(peak, registers(alive | ({target} & tiles.keys())))

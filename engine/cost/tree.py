@@ -12,13 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.cost.demand import Demand
-from engine.cost.nodes import Branch, Loop, Node, Op, Set, sliced
+from engine.cost.nodes import Branch, Loop, Node, Op, Order, Set, sliced
 from engine.cost.ops import Bound, cost
 from engine.cost.values import Reads, Values
 from engine.cuir.arch import Arch
-from engine.cuir.facts import Facts
-from engine.cuir.infer import WarpgroupTyper
-from engine.cuir.infer_scalars import Scope
 from engine.cuir.nodes import (
     Assign,
     Call,
@@ -27,6 +24,7 @@ from engine.cuir.nodes import (
     For,
     Function,
     If,
+    Index,
     Module,
     Name,
     Num,
@@ -38,8 +36,12 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.ops import OPS
 from engine.cuir.ops.bind import bind
-from engine.cuir.ops.spec import Mismatch, RuleContext
-from engine.cuir.ops.traits import DENSE_LOADS
+from engine.cuir.ops.spec import Mismatch, Pending, RuleContext
+from engine.cuir.ops.traits import DENSE_LOADS, NAMED_BARRIERS
+from engine.cuir.printer import print_expr
+from engine.cuir.static.facts import Facts
+from engine.cuir.static.infer import WarpgroupTyper
+from engine.cuir.static.infer_scalars import Scope
 from engine.cuir.types import (
     DTYPES,
     DTypeValue,
@@ -65,15 +67,16 @@ class Role:
 
 def role_tree(
     module: Module, arch: Arch, kernel: str, consts: Mapping[str, Any], threads: int,
-    warpgroup: int | None, values: Values,
+    warpgroup: int | None, values: Values, *, orders: bool = False,
 ) -> Role:  # fmt: skip
-    """`kernel` with these constants, as `warpgroup` sees it (None: the block is one unit)."""
+    """`kernel` with these constants, as `warpgroup` sees it (None: the block is one unit); with
+    what its barriers are given where `orders`."""
     function = module.function(kernel)
     builder = _Builder(module, arch, threads, warpgroup, values)
     scope: Scope = {p.name: Unknown() for p in function.params}
     scope |= {name: _constant(value) for name, value in consts.items()}
     nodes = builder.block(function.body, scope, "")
-    return Role(tuple(sliced(nodes)), builder.tiles, builder.unit)
+    return Role(tuple(sliced(nodes, orders=orders)), builder.tiles, builder.unit)
 
 
 @dataclass
@@ -221,7 +224,7 @@ class _Builder:
         if spec is not None:
             if spec.is_value:
                 return []
-            return [self.made(call, scope)]
+            return [self.made(call, scope, prefix)]
         function = self.functions.get(call.fn)
         if function is None or self.facts.is_pure(call.fn) or self.depth >= _DEPTH:
             return []
@@ -248,7 +251,7 @@ class _Builder:
         finally:
             self.depth -= 1
 
-    def made(self, call: Call, scope: Scope) -> Op:
+    def made(self, call: Call, scope: Scope, prefix: str) -> Op:
         spec = OPS[call.fn]
         operands: dict[str, Type | tuple[Type, ...] | None] = {}
         try:
@@ -274,7 +277,29 @@ class _Builder:
         count = keep.value if isinstance(keep, Scalar) else None
         acc = operands.get("acc")
         tile = acc if isinstance(acc, TileType) else None
-        return Op(call.fn, cost(bound_op), int(count or 0), tile)
+        order = self.order(call.fn, bound, scope, prefix)
+        return Op(call.fn, cost(bound_op), int(count or 0), tile, order)
+
+    def order(self, name: str, bound: Sequence[Any], scope: Scope, prefix: str) -> Order | None:
+        """What the op gives a barrier, where it has to do with one."""
+        kinds = {o.kind: value for o, value in zip(OPS[name].operands, bound, strict=True)}
+        given = kinds.get("barrier")
+        barriers: int | str = ""
+        if given is None and name not in NAMED_BARRIERS:
+            return None
+        numbers = {
+            o.name: value
+            for o, value in zip(OPS[name].operands, bound, strict=True)
+            if o.kind == "int" and OPS[name].pending is Pending.NONE
+        }
+        if isinstance(given, Index):
+            numbers["at"], given = given.index[0], given.base
+        if given is not None:
+            place = getattr(self.type(given, scope), "offset", None)
+            barriers = print_expr(given) if place is None else int(place)
+        named = {key: self.named(value, scope, prefix) for key, value in numbers.items()}
+        reads = frozenset[str]().union(*(self.reads.of(value) for value in named.values()))
+        return Order(barriers, {k: self.values.number(v) for k, v in named.items()}, reads)
 
 
 def _constants_in(found: LambdaType, scope: Scope) -> Any:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine.cuir.arch import Arch
-from engine.cuir.calls import built
-from engine.cuir.device_scalars import DeviceScalars
-from engine.cuir.facts import own_expressions, statements
-from engine.cuir.nodes import Attr, Call, Expr, Function, Index, Name, walk_expr
+from engine.cuir.nodes import Attr, Call, Expr, Function, Index, Name, stmt_exprs, walk_expr
 from engine.cuir.ops.traits import BUILT, ELECTIONS, WARPGROUPS
 from engine.cuir.scalar import Env, Fn
+from engine.cuir.static.calls import built
+from engine.cuir.static.device_scalars import DeviceScalars
+from engine.cuir.static.facts import statements
 from engine.errors import CuBridgeError
 
 
@@ -165,7 +165,7 @@ class Reads:
             function = self.functions[name]
             found: frozenset[str] = frozenset()
             for stmt in statements(function):
-                for expr in own_expressions(stmt):
+                for expr in stmt_exprs(stmt):
                     found |= self.of(expr) if not _loads(expr) else _all(expr)
             self._used[name] = found
         return self._used[name]

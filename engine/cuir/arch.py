@@ -10,7 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from engine.errors import InputError
+from engine.cuir.nodes import Module, Name, Str
+from engine.errors import CuirError, InputError
 
 WARP_THREADS = 32
 WARPGROUP_THREADS = 128
@@ -66,3 +67,21 @@ def arch(name: str) -> Arch:
     if found is None:
         raise InputError(f"unknown arch {name!r}", fix=f"one of {', '.join(archs())}")
     return found
+
+
+def arch_name(module: Module) -> str:
+    """The arch that a module is specialised for; empty where it names none."""
+    value = dict(module.spec).get("arch")
+    return value.id if isinstance(value, Name) else value.value if isinstance(value, Str) else ""
+
+
+def arch_of(module: Module) -> Arch:
+    """The facts of the arch that a module is specialised for.
+
+    Raises:
+        InputError: the module names none, or one that is not in the table.
+    """
+    name = arch_name(module)
+    if not name:
+        raise CuirError("the module names no arch", fix="specialisation(arch='sm_80', ...)")
+    return arch(name)

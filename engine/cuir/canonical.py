@@ -11,17 +11,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from engine.cuir.matching import shell, signature, with_blocks
+from engine.cuir.matching import shell, signature
 from engine.cuir.nodes import (
     Assign,
     Bool,
-    Call,
     Compare,
-    Do,
     Expr,
     For,
     Function,
-    If,
     Lambda,
     Module,
     Name,
@@ -29,12 +26,14 @@ from engine.cuir.nodes import (
     Opaque,
     Param,
     Path,
-    Return,
     Stmt,
     Unary,
     blocks,
+    map_stmt_exprs,
+    map_target,
     rebuild,
     walk_block,
+    with_blocks,
 )
 from engine.cuir.printer import print_expr, print_function, print_stmts
 
@@ -157,26 +156,8 @@ def _block(body: tuple[Stmt, ...], names: Mapping[str, str]) -> tuple[Stmt, ...]
 def canonical_stmt(stmt: Stmt, names: Mapping[str, str]) -> Stmt:
     """The canonical form; `names` renames locals, and lambda parameters are numbered."""
     inner = {branch: _block(body, names) for branch, body in blocks(stmt)}
-    stmt = with_blocks(stmt, inner)
-
-    def expr(value: Expr) -> Expr:
-        return canonical_expr(value, names)
-
-    match stmt:
-        case Assign(target, value):
-            return Assign(names.get(target, target), expr(value))
-        case Do(call):
-            done = expr(call)
-            assert isinstance(done, Call)
-            return Do(done)
-        case For(var, start, stop, step):
-            bounds = (expr(start), expr(stop), expr(step))
-            return For(names.get(var, var), *bounds, stmt.body)
-        case If(cond):
-            return replace(stmt, cond=expr(cond))
-        case Return(value) if value is not None:
-            return Return(expr(value))
-    return stmt
+    stmt = map_stmt_exprs(with_blocks(stmt, inner), lambda value: canonical_expr(value, names))
+    return map_target(stmt, lambda name: names.get(name, name))
 
 
 def without_lambda_names(module: Module) -> Module:

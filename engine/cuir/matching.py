@@ -49,43 +49,28 @@ def shell(stmt: Stmt) -> Stmt:
     return stmt
 
 
-def with_blocks(stmt: Stmt, inner: Mapping[str, tuple[Stmt, ...]]) -> Stmt:
-    """The statement with its blocks replaced by those of `inner`, by name."""
-    named: dict[str, Any] = {name: inner[name] for name, _ in blocks(stmt) if name in inner}
-    return replace(stmt, **named) if named else stmt
-
-
 def signature(function: Function) -> Function:
     """The function without its body."""
     return replace(function, body=())
 
 
-def match_modules(old: Module, new: Module, same: Mapping[Path, Path] | None = None) -> Pairs:
-    """Old path -> new path of every statement and function that survives.
-
-    `same` names pairs known beforehand (equal ids in a text that came back); they win where the
-    kinds of the statements agree.
-    """
-    known = dict(same or {})
+def match_modules(old: Module, new: Module) -> Pairs:
+    """Old path -> new path of every statement and function that survives."""
     pairs: Pairs = {}
-    for before, after in _match_functions(old, new, known):
+    for before, after in _match_functions(old, new):
         pairs[(before.name,)] = (after.name,)
-        _FunctionMatch(before, after, known, pairs).run()
+        _FunctionMatch(before, after, pairs).run()
     return pairs
 
 
-def _match_functions(
-    old: Module, new: Module, known: Mapping[Path, Path]
-) -> list[tuple[Function, Function]]:
+def _match_functions(old: Module, new: Module) -> list[tuple[Function, Function]]:
     by_name = {f.name: f for f in new.functions}
     out: list[tuple[Function, Function]] = []
     lost: list[Function] = []
     for function in old.functions:
-        hinted = known.get((function.name,))
-        name = str(hinted[0]) if hinted else function.name
-        found = by_name.get(name)
+        found = by_name.pop(function.name, None)
         if found is not None:
-            out.append((function, by_name.pop(name)))
+            out.append((function, found))
         else:
             lost.append(function)
     # A renamed function keeps its kind and most of its statements.
@@ -181,12 +166,8 @@ class _Similarity:
 
 
 class _FunctionMatch:
-    def __init__(
-        self, old: Function, new: Function, known: Mapping[Path, Path], pairs: Pairs
-    ) -> None:
+    def __init__(self, old: Function, new: Function, pairs: Pairs) -> None:
         self.old, self.new, self.pairs = old, new, pairs
-        self.known = known
-        self.known_new = set(known.values())
         self.taken: set[Path] = set()  # new paths
         self.similar = _Similarity()
 
@@ -202,8 +183,6 @@ class _FunctionMatch:
         """What pairing these two is worth; 0 forbids it."""
         if a_path in self.pairs or b_path in self.taken:
             return 0.0
-        if a_path in self.known or b_path in self.known_new:
-            return 4.0 if self.known.get(a_path) == b_path and type(a) is type(b) else 0.0
         same = self.similar(a, b)
         if same < SAME:
             return 0.0
@@ -220,13 +199,11 @@ class _FunctionMatch:
             free = (*old_at, i) not in self.pairs and (*new_at, j) not in self.taken
             return free and old[i] == new[j]
 
-        first, last = 0, 0
-        if not self.known:
-            shorter = min(len(old), len(new))
-            while first < shorter and equal(first, first):
-                first += 1
-            while last < shorter - first and equal(len(old) - 1 - last, len(new) - 1 - last):
-                last += 1
+        first, last, shorter = 0, 0, min(len(old), len(new))
+        while first < shorter and equal(first, first):
+            first += 1
+        while last < shorter - first and equal(len(old) - 1 - last, len(new) - 1 - last):
+            last += 1
         found = [(i, i) for i in range(first)]
         found += self.middle(old, old_at, new, new_at, first, last)
         found += [(len(old) - k, len(new) - k) for k in range(last, 0, -1)]
@@ -283,9 +260,7 @@ class _FunctionMatch:
         for path, stmt in sorted(gone, key=lambda item: -_size(item[1])):
             if path in self.pairs:
                 continue
-            free = [
-                p for p in places.get(stmt, []) if p not in self.taken and self.allowed(path, p)
-            ]
+            free = [p for p in places.get(stmt, []) if p not in self.taken]
             if free:
                 self.pair(path, free[0])
                 self.inside(stmt, path, stmt, free[0])
@@ -295,17 +270,12 @@ class _FunctionMatch:
             scored = [
                 (self.similar(stmt, other), p, other)
                 for p, other in come
-                if p not in self.taken and type(stmt) is type(other) and self.allowed(path, p)
+                if p not in self.taken and type(stmt) is type(other)
             ]
             best = max(scored, key=lambda item: item[0], default=None)
             if best is not None and best[0] >= SAME_MOVED:
                 self.pair(path, best[1])
                 self.inside(stmt, path, best[2], best[1])
-
-    def allowed(self, old: Path, new: Path) -> bool:
-        if old in self.known:
-            return self.known[old] == new
-        return new not in self.known_new
 
     @staticmethod
     def left_over(

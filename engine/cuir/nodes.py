@@ -9,8 +9,9 @@ and the predicates of a recipe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 # --- expressions -----------------------------------------------------------------------------
 
@@ -244,6 +245,11 @@ class Module:
     fields: tuple[Field, ...]
     functions: tuple[Function, ...]
 
+    @property
+    def devices(self) -> dict[str, Function]:
+        """The device functions by name."""
+        return {f.name: f for f in self.functions if f.kind == "device"}
+
     def function(self, name: str) -> Function:
         for candidate in self.functions:
             if candidate.name == name:
@@ -265,6 +271,68 @@ def blocks(stmt: Stmt) -> tuple[tuple[str, tuple[Stmt, ...]], ...]:
     if isinstance(stmt, Opaque):
         return (("meaning", stmt.meaning),)
     return ()
+
+
+def with_blocks(stmt: Stmt, inner: Mapping[str, tuple[Stmt, ...]]) -> Stmt:
+    """The statement with its blocks replaced by those of `inner`, by name."""
+    named: dict[str, Any] = {name: inner[name] for name, _ in blocks(stmt) if name in inner}
+    return replace(stmt, **named) if named else stmt
+
+
+def stmt_exprs(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions in a statement's own header (not in its blocks)."""
+    match stmt:
+        case Assign(_, value):
+            return (value,)
+        case Do(call):
+            return (call,)
+        case For(_, start, stop, step, _):
+            return (start, stop, step)
+        case If(cond, _, _):
+            return (cond,)
+        case Return(value):
+            return () if value is None else (value,)
+        case _:
+            return ()
+
+
+def stmt_call(stmt: Stmt) -> Call | None:
+    """The call that is the whole of a statement's expression."""
+    match stmt:
+        case Do(call):
+            return call
+        case Assign(_, Call() as call) | Return(Call() as call):
+            return call
+    return None
+
+
+def map_stmt_exprs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
+    """The statement with `change` applied to each header expression."""
+    match stmt:
+        case Assign(target, value):
+            return Assign(target, change(value))
+        case Do(call):
+            done = change(call)
+            assert isinstance(done, Call)
+            return Do(done)
+        case For(var, start, stop, step, body):
+            return For(var, change(start), change(stop), change(step), body)
+        case If(cond, then, other):
+            return If(change(cond), then, other)
+        case Return(value):
+            return Return(None if value is None else change(value))
+        case _:
+            return stmt
+
+
+def map_target(stmt: Stmt, change: Callable[[str], str]) -> Stmt:
+    """The statement with `change` made to the name that it gives a value to."""
+    match stmt:
+        case Assign(target, value):
+            return Assign(change(target), value)
+        case For(var):
+            return replace(stmt, var=change(var))
+    return stmt
 
 
 THEN = "then"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -45,7 +44,6 @@ from engine.errors import CuirError, Where
 
 FIELD_TYPES = ("tensor", "i32", "i64", "f32")
 FUNCTION_KINDS = ("host", "kernel", "device")
-_MARK = re.compile(r"#@([A-Za-z0-9_.-]+)\s*$")
 
 _BINARY = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -57,10 +55,9 @@ _UNARY = {ast.USub: "-", ast.Not: "not", ast.Invert: "~"}
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A module with its side tables: ids written as `#@id`, and the line of every statement."""
+    """A module, and the line of every statement and function."""
 
     module: Module
-    ids: dict[Path, str]
     lines: dict[Path, int]
 
 
@@ -70,7 +67,7 @@ def parse_module(text: str, file: str = "<cuir>") -> Module:
 
 
 def parse_with_tables(text: str, file: str = "<cuir>") -> Parsed:
-    """The module with its ids and line numbers."""
+    """The module with its line numbers."""
     return Parser(text, file).module()
 
 
@@ -90,13 +87,12 @@ def parse_block(text: str, file: str = "<hunk>") -> tuple[Stmt, ...]:
 
 
 class Parser:
-    """One text read; `engine.cuir.quote` adds holes to what may stand in it."""
+    """One text read; `engine.cuir.text.quote` adds holes to what may stand in it."""
 
     def __init__(self, text: str, file: str) -> None:
         self.file = file
         text = text.removeprefix("\ufeff")  # the byte-order mark of some editors
         self.text_lines = text.split("\n")
-        self.ids: dict[Path, str] = {}
         self.lines: dict[Path, int] = {}
         try:
             self.tree = ast.parse(text)
@@ -160,7 +156,7 @@ class Parser:
                     f"function {function.name} is defined twice", where=Where(self.file)
                 )
         module = Module(spec or (), fields or (), tuple(functions))
-        return Parsed(module, self.ids, self.lines)
+        return Parsed(module, self.lines)
 
     def fields(self, node: ast.ClassDef) -> tuple[Field, ...]:
         out: list[Field] = []
@@ -210,12 +206,6 @@ class Parser:
 
     def note(self, path: Path, node: ast.stmt) -> None:
         self.lines[path] = node.lineno
-        # The mark stands at the end of the statement's own last line (its header, for a block).
-        inner = getattr(node, "body", None)
-        last = node.lineno if inner else (node.end_lineno or node.lineno)
-        found = _MARK.search(self.text_lines[last - 1])
-        if found:
-            self.ids[path] = found.group(1)
 
     def block(self, nodes: list[ast.stmt], prefix: Path) -> tuple[Stmt, ...]:
         out: list[Stmt] = []

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Sizes, and how values are drawn (a kind of `engine.spec.inputs`)."""
+    """Sizes, and how values are drawn (a kind of `engine.spec.decks.deck_inputs`)."""
 
     sizes: Mapping[str, int]
     seed: int = 0

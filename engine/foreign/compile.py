@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.build.process import run
-from engine.build.toolchain import Toolchain, compiler_environ
+from engine.build.tools.process import run
+from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
 from engine.foreign.launcher import Launcher
 from engine.ptx.parser import parse_module

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.build.process import run as run_process
+from engine.build.tools.process import run as run_process
 from engine.errors import InputError
 from engine.foreign.compile import Compiled
 from engine.foreign.launcher import SIZES, Launcher

@@ -19,10 +19,10 @@ from engine.foreign.launcher import SIZES, Launcher, Parameter
 from engine.foreign.record import Written
 from engine.ptx.floats import from_half
 from engine.scalar_algebra.evaluate import evaluate
-from engine.spec.declared import declared
-from engine.spec.signature import Signature
-from engine.spec.source import read_source
-from engine.spec.text import recipe_from_json
+from engine.spec.python.declarations import declared
+from engine.spec.python.signature import Signature
+from engine.spec.python.spec_file import read_source
+from engine.spec.recipes.recipe_json import recipe_from_json
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from engine.cuir.integers import integers_in
 from engine.cuir.nodes import Expr
-from engine.spec.extremes import PATTERNS
+from engine.spec.decks.extreme_biases import PATTERNS
 
 MAX_CONSTANT = 8192
 MAX_SQUARE = 2048  # as many rows as keys: both past a constant, which costs its square (3 s)
@@ -28,10 +28,10 @@ class Case:
     Hkv: int
     Nq: int
     Nk: int
-    values: str = "random"  # or peaked, bias-inf, of `engine.spec.levels` or of `extremes`
+    values: str = "random"  # or peaked, bias-inf, of `spec.decks`: `logit_levels`, `extreme_biases`
     modes: tuple[str, ...] = ("exact", "typed")
     probe_keep: bool = False  # recover the weights with one-hot V
-    turn: int | None = None  # how ids and flags are drawn (`engine.spec.draws`); None: by its place
+    turn: int | None = None  # how ids and flags are drawn (`integer_draws`); None: by its place
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -103,7 +103,6 @@ def _whole(tile: int, least: int) -> int:
     return tile * max(2, -(-least // tile))
 
 
-QUICK = quick()
 REACH = 193  # what every quick deck is past
 
 

@@ -21,13 +21,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from engine.closure import ROOT, beside, closure, foreign, local_modules
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError, Where
 from engine.files import read_spec
-from engine.gates.tile_sizes import section_of
-from engine.gpu.closure import ROOT, beside, closure, foreign, local_modules
-from engine.gpu.worker.manifest import (
+from engine.gates.analysis.tile_sizes import section_of
+from engine.spec.python.signature import Asked, Signature, recipe_of, signature_to_json
+from engine.spec.recipes.recipe_json import recipe_to_json
+from engine.transfer.binding import Binding
+from engine.types import sha256_of
+from engine.worker.orchestration.manifest import (
     KERNEL,
     MANIFEST,
     MODULE,
@@ -37,14 +41,11 @@ from engine.gpu.worker.manifest import (
     SOURCE,
     key_of,
 )
-from engine.spec.signature import Asked, Signature, recipe_of, signature_to_json
-from engine.spec.text import recipe_to_json
-from engine.transfer.binding import Binding
-from engine.types import sha256_of
 
-WORKER_ROOTS = tuple(
-    f"engine.gpu.worker.{name}" for name in ("main", "verify", "bench", "sanitize")
-)
+WORKER_ROOTS = (
+    "engine.worker.orchestration.main", "engine.worker.verification.verify",
+    "engine.worker.verification.sanitize", "engine.worker.contests.bench",
+)  # fmt: skip
 LENGTHS = (2048, 8192)
 SAMPLES = 30
 
@@ -199,7 +200,7 @@ def _files(contents: Contents) -> dict[str, bytes]:
             fix="import it in the function that needs it, outside the worker",
         )
     files |= {f"worker/{name}": path.read_bytes() for name, path in worker.items()}
-    files["run.py"] = (ROOT / "engine/gpu/worker/run.py").read_bytes()
+    files["run.py"] = (ROOT / "engine/worker/orchestration/run.py").read_bytes()
     return files
 
 

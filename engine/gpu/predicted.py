@@ -78,16 +78,6 @@ def _prediction(
     return found.to_json()
 
 
-def share_of_prediction(row: Mapping[str, Any]) -> float | None:
-    """Measured over predicted TFLOP/s of a row of ours; None where there is no prediction."""
-    made = row.get("prediction")
-    predicted = made.get("tflops") if isinstance(made, Mapping) else None
-    rate = row.get("tflops")
-    if not isinstance(predicted, int | float) or not isinstance(rate, int | float) or not predicted:
-        return None
-    return float(rate) / float(predicted)
-
-
 def resources_of(result: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """Registers per thread and spilled bytes of the timed specialisation, as ptxas gave them."""
     primary = result.get("primary")

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from engine.build import watchdog
+from engine.build.tools import watchdog
 from engine.gpu.limits import RESULT
 
 NOT_CARRIED = ("work", RESULT)

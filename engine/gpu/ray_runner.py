@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from engine.build.process import run
+from engine.build.tools.process import run
 from engine.child.environment import child_command, child_environment
 from engine.errors import InputError, MissingTool
 from engine.gpu.limits import JOB_SECONDS, RESULT, past_limit

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.gpu.job import Contents, worker_hash
-from engine.spec.signature import recipe_of, signature_of, signature_to_json
-from engine.spec.text import recipe_to_json
+from engine.spec.python.signature import recipe_of, signature_of, signature_to_json
+from engine.spec.recipes.recipe_json import recipe_to_json
 
 FAST_TANH = ("tanh_approx", "sigmoid_approx", "tanh.approx")
 MOST_SAMPLES = 8

@@ -11,10 +11,10 @@ from engine.errors import InputError, Where
 from engine.files import MIB, read_text
 from engine.gpu.predicted import OURS, resources_of, with_predictions
 from engine.gpu.schema import fault
-from engine.gpu.worker.checklist import LISTS
-from engine.gpu.worker.rates import Rate, matmul_of, rate_of
-from engine.gpu.worker.results import KIND, SCHEMA, judge, outlives, row_key
 from engine.types import Gate, Verdict, VerdictKind
+from engine.worker.orchestration.checklist import LISTS
+from engine.worker.orchestration.rates import Rate, matmul_of, rate_of
+from engine.worker.orchestration.results import KIND, SCHEMA, judge, outlives, row_key
 
 MANY = "cubridge-gpu-results"
 # How a person calls what a hash is of.

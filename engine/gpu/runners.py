@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from engine.build import watchdog
-from engine.build.process import Finished, run
-from engine.build.toolchain import compiler_environ
+from engine.build.tools import watchdog
+from engine.build.tools.process import Finished, run
+from engine.build.tools.toolchain import compiler_environ
 from engine.errors import InputError, MissingTool
 from engine.gpu.limits import JOB_SECONDS, RESULT, past_limit
 from engine.gpu.ray_runner import RAY_VARIABLE, Ray

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from engine.gpu.worker.checklist import SHORT, WHOLE
-from engine.gpu.worker.results import KIND, SCHEMA
+from engine.worker.orchestration.checklist import SHORT, WHOLE
+from engine.worker.orchestration.results import KIND, SCHEMA
 
 MAX_DEPTH = 24
 MAX_INT = 2**63 - 1

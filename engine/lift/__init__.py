@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from engine.errors import LiftError
-from engine.lift.lifter import lift_source, template_parameters
-from engine.lift.package import KernelPackage, load_package, specialisation_key
-from engine.lift.provenance import Lifted, OpaqueOp, Range, Span
+from engine.lift.cpp.provenance import Lifted, OpaqueOp, Range, Span
+from engine.lift.files.kernel_package import KernelPackage, load_package, specialisation_key
+from engine.lift.files.lifter import lift_source, template_parameters
 
 __all__ = [
     "KernelPackage", "Lifted", "OpaqueOp", "Range", "Span", "lift", "lift_source", "load_package",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, Protocol
@@ -203,6 +203,3 @@ class Client(Protocol):
 def conversation_hash(messages: Sequence[Message]) -> str:
     """SHA-256 of a prompt, for transcripts."""
     return sha256_of(json.dumps([m.to_json() for m in messages], sort_keys=True))
-
-
-Json = Mapping[str, Any]

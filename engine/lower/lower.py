@@ -13,18 +13,18 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.cuir.diff import diff
-from engine.cuir.edits import FIELDS, SPEC, Diff, EditKind
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.edits import FIELDS, SPEC, Diff, EditKind
 from engine.cuir.nodes import Module, Path
 from engine.errors import LowerError
-from engine.lift.provenance import Lifted, Range
-from engine.lower.arguments import argument_patches
-from engine.lower.context import Context
-from engine.lower.functions import FunctionLowerer
-from engine.lower.kinds import module_kinds
-from engine.lower.legal import legal
-from engine.lower.templates import Templates, default_templates
-from engine.lower.text import Patch, Source, apply_patches
+from engine.lift.cpp.provenance import Lifted, Range
+from engine.lower.patches.arguments import argument_patches
+from engine.lower.patches.context import Context
+from engine.lower.patches.functions import FunctionLowerer
+from engine.lower.patches.source_patch import Patch, Source, apply_patches
+from engine.lower.spelling.cpp_kinds import module_kinds
+from engine.lower.spelling.legal import legal
+from engine.lower.spelling.templates import Templates, default_templates
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from engine.cuir.diff import diff
-from engine.cuir.edits import FIELDS, Diff, Edit, EditKind
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.edits import FIELDS, Diff, Edit, EditKind
 from engine.cuir.nodes import Assign, Function, If, Module, Path, Return, Stmt, blocks, walk
-from engine.lift.provenance import Lifted, Range
-from engine.lift.tokens import Tokens
-from engine.lower.legal import legal
+from engine.lift.cpp.provenance import Lifted, Range
+from engine.lift.cpp.tokens import Tokens
+from engine.lower.spelling.legal import legal
 
 
 @dataclass(frozen=True, slots=True)

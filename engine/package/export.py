@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from engine.build.units import (
+from engine.build.folder.units import (
     COMPILE_FLAGS,
     LINK_FLAGS,
     Fields,
@@ -37,9 +37,15 @@ from engine.package.module import PAGES, runtime_text, tables_text
 from engine.package.runtime._expr import NotAnExpression, evaluate
 from engine.package.source import source_text
 from engine.package.texts import init_text, project_text, readme_text
-from engine.spec.recipe import Input, Recipe
-from engine.spec.signature import Asked, Signature, recipe_of, signature_of, signature_to_json
-from engine.spec.text import recipe_to_json
+from engine.spec.python.signature import (
+    Asked,
+    Signature,
+    recipe_of,
+    signature_of,
+    signature_to_json,
+)
+from engine.spec.recipes.recipe import Input, Recipe
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import SIZES, Binding
 from engine.types import Level, Verdict, sha256_of
 from engine.types.trust import rests_on

@@ -48,8 +48,7 @@ def field_comments(info: Mapping[str, Any]) -> str:
         said[space["slots"]] = f"{SLOTS}"
     for row in binding.get("scratch", ()):
         dims = ", ".join(row["dims"])
-        said[row["field"]] = (
-            f"scratch memory [{dims}], {named(info, 'q')}'s dtype, row-major, with anything in it"
-        )
+        kind = "float32" if row["dtype"] == "f32" else f"{named(info, 'q')}'s dtype"
+        said[row["field"]] = f"scratch memory [{dims}], {kind}, row-major, with anything in it"
     unread = "0: the kernel does not read it"
     return "\n".join(f"//   {name}: {said.get(name, unread)}" for name, _ in info["fields"])

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from engine.cuir.nodes import Compare, Expr, Index, Name, walk_expr
+from engine.cuir.nodes import Compare, Expr, Index, Name, free_names, walk_expr
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.rewrite import conjuncts
-from engine.spec.recipe import Recipe
-from engine.spec.signature import Asked, recipe_of
-from engine.transfer.rewrite import free_names
-from engine.transfer.rules.heads import head_counts
+from engine.spec.python.signature import Asked, recipe_of
+from engine.spec.recipes.recipe import Recipe
+from engine.transfer.rules.launches.head_map import head_counts
 
 # As recipes say them: bottom-right, the last query beside the last key.
 _CAUSAL = "j <= i + Nk - Nq"

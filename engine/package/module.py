@@ -9,8 +9,8 @@ from pathlib import Path
 from engine.package.vendor import vendored
 
 PAGES = Path(__file__).with_name("runtime")
-RUNTIME = ("_expr", "_args", "_checks", "_recipe", "_library", "_plan", "_spec", "_op", "_check",
-           "_hosts")  # fmt: skip
+RUNTIME = ("_abi", "_expr", "_args", "_checks", "_recipe", "_library", "_plan", "_spec", "_op",
+           "_check", "_hosts")  # fmt: skip
 TABLES = ("_reads", "_tables")
 _OF_PAGE = {**dict.fromkeys(RUNTIME, "_runtime"), **dict.fromkeys(TABLES, "_tables")}
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from engine.build.units import Fields, dispatcher_text, unit_body
+from engine.build.folder.units import Fields, dispatcher_text, unit_body
 from engine.package.fields import c_fields, field_comments
 
 END = "// --- the end of what was judged ---"
@@ -31,13 +31,7 @@ def source_text(
     return _head(kernel).encode() + folded + tail.encode()
 
 
-def judged_part(text: bytes) -> bytes:
-    """The folded source in a `kernel.cu`."""
-    begin = text.index(_LAST.encode()) + len(_LAST)
-    return text[begin : text.index(f"\n{END}".encode())]
-
-
-_LAST = "// --- the judged files begin ---\n"
+BEGIN = "// --- the judged files begin ---\n"
 
 
 def _head(kernel: str) -> str:
@@ -47,7 +41,7 @@ def _head(kernel: str) -> str:
 // all here, and verdicts.json has the hash of each: a header stands between its "//>> #include" and
 // the "//<<" that names it, and "//== " stands before a line that is a comment only here. The
 // comments are the kernel's own: what they say of the whole, they say of that kernel.
-{_LAST}"""
+{BEGIN}"""
 
 
 def _tail(info: Mapping[str, Any], key: str) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 from engine.markdown import cell, code, prose
 from engine.package.fields import DTYPE_WORDS, named
-from engine.spec.recipe import Input, Recipe
-from engine.spec.signature import Asked, recipe_of
+from engine.spec.python.signature import Asked, recipe_of
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.types import Gate, Level, Verdict, VerdictKind
 from engine.types.trust import rests_on
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.gpu.closure import closure
+from engine.closure import closure
 
 SPEC_ROOTS = (
-    "engine.spec.derived",  # tables that a spec builds itself
-    "engine.spec.text",  # the recipe from its JSON
+    "engine.spec.readings.derived_inputs",  # tables that a spec builds itself
+    "engine.spec.recipes.recipe_json",  # the recipe from its JSON
 )
 
 

@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 import z3
 
-from engine.cuir.device_scalars import constants_of
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -37,6 +36,7 @@ from engine.cuir.nodes import (
     next_of,
 )
 from engine.cuir.printer import print_expr
+from engine.cuir.static.host_constants import constants_of
 from engine.errors import CuirError
 from engine.prove.solver import Condition, Whole
 
@@ -87,7 +87,7 @@ class Terms:
     @staticmethod
     def of(module: Module, visit: Visit | None = None) -> Terms:
         """For a module, with the constants that its launcher gives it."""
-        functions = {f.name: f for f in module.functions if f.kind == "device"}
+        functions = module.devices
         return Terms(functions, constants_of(module), visit)
 
     def shown_to(self, visit: Visit) -> Terms:

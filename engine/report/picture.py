@@ -20,7 +20,6 @@ OURS, RIVAL = "#0072b2", "#b9c4cc"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 _SANS = "Inter, Helvetica, Arial, sans-serif"
-_BASELINE = 0.8  # of a font's size lies above its baseline
 # What the PNG writer's own font lacks.
 _PLAIN = str.maketrans(
     {"–": "-", "—": "-", "×": "x", "≤": "<=", "≥": ">=", "·": "·", "³": "^3", "²": "^2", "…": "..."}

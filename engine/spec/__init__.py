@@ -1,7 +1,8 @@
 """From a PyTorch spec to the recipe that says what a kernel must compute.
 
 `Recipe` and its JSON need no torch. What runs a spec does, and runs the user's code: it is
-imported on first use, in a child process only. The spec in float64 is `engine.spec.oracle.oracle`.
+imported on first use, in a child process only. The spec in float64 is
+`engine.spec.reference.oracle.oracle`.
 """
 
 from __future__ import annotations
@@ -9,19 +10,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from engine.spec.recipe import Clause, Input, Recipe
-from engine.spec.text import recipe_from_json, recipe_to_json
-from engine.spec.words import describe
+from engine.spec.recipes.recipe import Clause, Input, Recipe
+from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
+from engine.spec.recipes.recipe_words import describe
 
 if TYPE_CHECKING:
-    from engine.spec.derived import derive_inputs
-    from engine.spec.inputs import make_inputs
-    from engine.spec.oracle import Expected, expected
+    from engine.spec.decks.deck_inputs import make_inputs
     from engine.spec.read import read_recipe
+    from engine.spec.readings.derived_inputs import derive_inputs
+    from engine.spec.reference.oracle import Expected, expected
 
 _NEEDS_TORCH = {
-    "read_recipe": "read", "expected": "oracle", "Expected": "oracle",
-    "make_inputs": "inputs", "derive_inputs": "derived",
+    "read_recipe": "read", "expected": "reference.oracle", "Expected": "reference.oracle",
+    "make_inputs": "decks.deck_inputs", "derive_inputs": "readings.derived_inputs",
 }  # fmt: skip
 
 

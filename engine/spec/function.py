@@ -12,11 +12,11 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.spec.derived import derive_inputs
-from engine.spec.low_precision import run_spec
-from engine.spec.oracle import oracle
 from engine.spec.read import read_recipe
-from engine.spec.text import recipe_from_json, recipe_to_json
+from engine.spec.readings.derived_inputs import derive_inputs
+from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
+from engine.spec.reference.low_precision import run_spec
+from engine.spec.reference.oracle import oracle
 
 Data = Mapping[str, Any]
 Tensors = Mapping[str, Tensor]

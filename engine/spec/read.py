@@ -21,18 +21,22 @@ from engine.scalar_algebra.canonical import canonical, canonical_predicate
 from engine.scalar_algebra.given import simplified_where
 from engine.scalar_algebra.kinds import Kinds
 from engine.scalar_algebra.rewrite import load_names, rename
-from engine.spec import build
-from engine.spec.clauses import clauses_of
-from engine.spec.compare import dims_at
-from engine.spec.derived import derived_values
-from engine.spec.divisors import nonzero_divisors
-from engine.spec.fit import NoForm, fit
-from engine.spec.folding import Tables, is_of_angle
-from engine.spec.grouped import grouped
-from engine.spec.load import surroundings
-from engine.spec.oracle import expected, wide_outputs, widened
-from engine.spec.program import Program, program_of, variations
-from engine.spec.reading import (
+from engine.spec.attention.clauses import clauses_of
+from engine.spec.attention.parts import parts_of
+from engine.spec.attention.refusals import unread_op
+from engine.spec.expressions import build
+from engine.spec.expressions.cancelling_multiples import grouped
+from engine.spec.expressions.closed_forms import Form, closed_form, with_forms
+from engine.spec.expressions.divisors import nonzero_divisors
+from engine.spec.expressions.fit import NoForm, fit
+from engine.spec.python.dimension_sizes import CHECK_SIZES, Domain
+from engine.spec.python.load import surroundings
+from engine.spec.python.modes import OnCpu, Widen
+from engine.spec.python.program import Program, program_of, variations
+from engine.spec.python.reserved_names import check_dims, meaning
+from engine.spec.python.spec_file import EXAMPLE, OWN_NAMES, TensorParameter, read_source
+from engine.spec.readings.derived_inputs import derived_values
+from engine.spec.readings.size_readings import (
     Read,
     output_names,
     random_inputs,
@@ -40,15 +44,13 @@ from engine.spec.reading import (
     role_names,
     roles_by_name,
 )
-from engine.spec.recipe import Input, Recipe
-from engine.spec.refusals import unread_op
-from engine.spec.row_sums import base_and_order
-from engine.spec.sizes import CHECK_SIZES, Domain
-from engine.spec.source import EXAMPLE, OWN_NAMES, TensorParameter, read_source
-from engine.spec.tables import Form, closed_form, with_forms
-from engine.spec.taken import check_dims, meaning
-from engine.spec.trace import Leaf
-from engine.spec.validate import validate_recipe
+from engine.spec.recipes.recipe import Input, Recipe
+from engine.spec.reference.oracle import expected, vmapped_mods, wide_outputs, widened
+from engine.spec.reference.row_sums import base_and_order
+from engine.spec.tracing.folding import Tables, is_of_angle
+from engine.spec.tracing.trace import Leaf
+from engine.spec.validation.run_comparison import dims_at
+from engine.spec.validation.validate import validate_recipe
 
 _OUTPUT_NAMES = {"b": "B", "h": "Hq", "i": "Nq"}
 HeadSizes = Sequence[tuple[int, int]]
@@ -188,6 +190,16 @@ def _with_lse(program: Program, recipe: Recipe, domain: Domain) -> Recipe:
     return dataclasses.replace(recipe, lse=base, lse_dims=order)
 
 
+def _merges(program: Program, domain: Domain) -> bool:
+    """Whether the output comes with heads and columns as one dimension, declared or not."""
+    if program.source.returns is not None:
+        return program.source.merged
+    dims = dims_at(program, domain.within(CHECK_SIZES[0]))
+    given = random_inputs(program.tensors, dims, 99)
+    with OnCpu(), Widen():  # type: ignore[no-untyped-call]
+        return program.merges({n: widened(t) for n, t in given.items()}, vmapped_mods)
+
+
 def _simplified(keep: Expr, kinds: Kinds) -> Expr:
     """A mask's canonical form; the mask as it was read where the solver tells the two apart."""
     simple = canonical_predicate(keep, kinds)
@@ -233,7 +245,7 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         k=made_k,
         sink=sink,
         output=output,
-        merged=program.source.merged,
+        merged=_merges(program, domain),
         constraints=(
             *_constraints(program, read, domain),
             *nonzero_divisors([score, keep, weight, sink, output], kinds),
@@ -317,10 +329,13 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     roles = {reading.q.base: "q", reading.k.base: "k", reading.v.base: "v"}
     renamed = roles_by_name(program, read.traced[0].reading)
     outputs = dict(zip(reading.output, output_names(len(reading.output)), strict=True))
+    parts = (*parts_of(reading.made_q), *parts_of(reading.made_k))
     out = []
     for t in program.tensors:
         role = roles.get(Name(t.name), "extra")
         dims = [renamed.get(d, d) for d in t.dims]
+        if t.name in parts:  # which may be as wide as v by chance
+            dims = [n if d == "Dv" else d for n, d in zip(t.dims, dims, strict=True)]
         if role == "extra":
             check_dims(program.source, t.name, dims, t.line)
         else:
@@ -361,8 +376,8 @@ def _check_dims(program: Program, tensor: TensorParameter) -> None:
 
 
 def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ...]:
-    """Sizes that share one name are equal, numbers are what they are, and the lengths that the spec
-    runs at."""
+    """Sizes that share one name are equal, numbers are what they are, a batch or a head that no
+    input has is one, and the lengths that the spec runs at."""
     roles: dict[str, list[str]] = {}
     for name, role in role_names(program, read.traced[0].reading):
         roles.setdefault(name, []).append(role)
@@ -378,6 +393,9 @@ def _constraints(program: Program, read: Read, domain: Domain) -> tuple[Expr, ..
         for role in named
         if name.isdigit()
     ]
+    there = {role for named in roles.values() for role in named}
+    alone = (*(() if "B" in there else ("B",)), *(() if "Hq" in there else ("Hq", "Hkv")))
+    found += [Compare("==", Name(role), Num(1)) for role in alone]
     lengths = Name("Nq"), Name("Nk")
     if domain is not Domain.ANY and Compare("==", *lengths) not in found:
         found.append(Compare("==" if domain is Domain.EQUAL else "<=", *lengths))

@@ -5,13 +5,14 @@ The same binding serves G2's execution on the CPU, the GPU job and the packaged 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from engine.cuir.nodes import Expr, Name, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
+from engine.spec.recipes.recipe import Input, in_kernel_order
 
 SLOTS = 16  # tiles of a block of rows whose mask is kept as bits, where nobody asks for others
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
@@ -30,6 +31,38 @@ class TensorField:
     dims: tuple[str, ...]
     dtype: str  # T, f32, i32, bool
     output: bool = False
+
+
+# The kernel's order of the dimensions of what every attention has, and what one place of it may be
+# called: a spec that declares two sizes equal by giving them one name has that name in both places.
+_ORDERS = {
+    "q": ("B", "Hq", "Nq", "D"),
+    "k": ("B", "Hkv", "Nk", "D"),
+    "v": ("B", "Hkv", "Nk", "Dv"),
+    "o": ("B", "Hq", "Nq", "Dv"),
+}
+
+
+def kernel_order(dims: tuple[str, ...], role: str) -> tuple[str, ...]:
+    """The kernel's order in the source's own names; a dimension that it lacks keeps ours."""
+    return in_kernel_order(dims, _ORDERS[role])
+
+
+def own_tensors(
+    fields: Mapping[str, str], inputs: Iterable[Input], output_dims: tuple[str, ...], lse: bool
+) -> list[TensorField]:
+    """q, k, v and the outputs in the kernel's own fields (by role)."""
+    tensors = [
+        TensorField(fields[i.role], i.name, i.dims, kernel_order(i.dims, i.role), "T")
+        for i in inputs
+        if i.role != "extra"
+    ]
+    order = kernel_order(output_dims, "o")
+    tensors.append(TensorField(fields["o"], "O", output_dims, order, "T", output=True))
+    if lse:
+        dims = ("B", "Hq", "Nq")
+        tensors.append(TensorField(fields["lse"], "LSE", dims, dims, "f32", output=True))
+    return tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +109,7 @@ class Workspace:
 @dataclass(frozen=True, slots=True)
 class Scratch:
     """`field` is a contiguous tensor that the caller allocates, with nothing in it, and that each
-    launch fills and reads: `dims` are sizes, `dtype` is T."""
+    launch fills and reads: `dims` are sizes, `dtype` is T or f32."""
 
     field: str
     dims: tuple[str, ...]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.cuir.nodes import Bool, Compare, Expr, Name
+from engine.cuir.nodes import Bool, Compare, Expr, Name, free_names
+from engine.cuir.rewrite import substitute
 from engine.transfer.linear import Linear, linear, linear_difference, tidy
 from engine.transfer.logic import FALSE, TRUE, negate, normal
-from engine.transfer.rewrite import free_names, substitute
 from engine.transfer.schedule import KEY, ROW, Rows, interval
 
 # A variable of a predicate and the least and largest value that it takes.

@@ -6,7 +6,7 @@ Standard library and torch only: the GPU worker uses it too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,20 @@ class Arguments:
     outputs: dict[str, Tensor]
 
 
+def filled(
+    binding: Binding,
+    placed: Callable[[TensorField], Tensor],
+    sizes: Mapping[str, int],
+    inputs: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Values by field: what `placed` gives of each tensor as the kernel views it, sizes, and
+    scalars of sizes and of the inputs without dimensions."""
+    fields: dict[str, Any] = {t.field: permuted(placed(t), t) for t in binding.tensors}
+    fields |= {size.field: size_of(size.size, sizes) for size in binding.sizes}
+    names = {**sizes, **inputs}
+    return fields | {scalar.field: _value(scalar.value, names) for scalar in binding.scalars}
+
+
 def fill_arguments(
     binding: Binding,
     inputs: Mapping[str, Any],
@@ -43,30 +57,28 @@ def fill_arguments(
     Outputs are allocated in the spec's layout and pre-filled with NaN, so that an element that the
     kernel does not write cannot look right.
     """
-    fields: dict[str, Any] = {}
     outputs: dict[str, Tensor] = {}
     device = next((v.device for v in inputs.values() if isinstance(v, Tensor)), torch.device("cpu"))
-    for item in binding.tensors:
-        if item.output:
-            dtype = lse_dtype if item.dtype == "f32" else output_dtype
-            shape = [_size(d, sizes) for d in item.source_dims]
-            tensor = torch.full(shape, math.nan, dtype=dtype, device=device)
-            outputs[item.source] = tensor
-        else:
-            tensor = inputs[item.source]
-        fields[item.field] = permuted(tensor, item)
-    for size in binding.sizes:
-        fields[size.field] = _size(size.size, sizes)
-    for scalar in binding.scalars:
-        fields[scalar.field] = _value(scalar.value, {**sizes, **inputs})
+
+    def placed(item: TensorField) -> Tensor:
+        if not item.output:
+            held: Tensor = inputs[item.source]
+            return held
+        dtype = lse_dtype if item.dtype == "f32" else output_dtype
+        shape = [size_of(d, sizes) for d in item.source_dims]
+        outputs[item.source] = torch.full(shape, math.nan, dtype=dtype, device=device)
+        return outputs[item.source]
+
+    fields = filled(binding, placed, sizes, inputs)
     space = binding.workspace
     if space is not None:
-        shape = [_size(d, {**sizes, space.slots: slots}) for d in space.dims]
+        shape = [size_of(d, {**sizes, space.slots: slots}) for d in space.dims]
         fields[space.field] = torch.full(shape, UNFILLED, dtype=torch.int32, device=device)
         fields |= {space.planned: 0, space.slots: slots}
     for made in binding.scratch:
-        shape = [_size(d, sizes) for d in made.dims]
-        fields[made.field] = torch.full(shape, math.nan, dtype=output_dtype, device=device)
+        shape = [size_of(d, sizes) for d in made.dims]
+        dtype = lse_dtype if made.dtype == "f32" else output_dtype
+        fields[made.field] = torch.full(shape, math.nan, dtype=dtype, device=device)
     return Arguments(fields, outputs)
 
 
@@ -107,7 +119,7 @@ def unpermuted(tensor: Tensor, item: TensorField) -> Tensor:
     return tensor.permute([order.index(n) for n in range(len(order))])
 
 
-def _size(dim: str, sizes: Mapping[str, int]) -> int:
+def size_of(dim: str, sizes: Mapping[str, int]) -> int:
     """The value of a dimension: a number, a name, or an expression of sizes."""
     return int(_value(parse_expr(dim, "dimension"), sizes))
 

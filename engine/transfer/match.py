@@ -26,12 +26,13 @@ from engine.cuir.nodes import (
     Stmt,
     Tuple,
     Unary,
+    free_names,
     walk_block,
     walk_expr,
 )  # fmt: skip
 from engine.cuir.ops.traits import FIELD_VIEWS, MATMULS, TILE_LOADS
+from engine.cuir.rewrite import get
 from engine.errors import TransferError
-from engine.transfer.rewrite import free_names, get
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,7 @@ def _site(module: Module, path: Path, stmt: Stmt) -> Site:
 
 
 def _device_call(expr: Expr, module: Module) -> Call | None:
-    devices = {f.name for f in module.functions if f.kind == "device"}
+    devices = set(module.devices)
     for node in walk_expr(expr):
         if isinstance(node, Call) and node.fn in devices:
             return node
@@ -220,7 +221,7 @@ def _schedule(
 
 
 def _contains_call(stmt: Stmt, fn: str) -> bool:
-    from engine.transfer.rewrite import stmt_exprs
+    from engine.cuir.nodes import stmt_exprs
 
     inside = [stmt]
     if isinstance(stmt, For):

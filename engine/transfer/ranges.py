@@ -10,10 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from engine.cuir.nodes import Bool, Call, Compare, Expr, Index, Name, Num, Unary, walk_expr
+from engine.cuir.nodes import (
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Name,
+    Num,
+    Unary,
+    free_names,
+    walk_expr,
+)
+from engine.cuir.rewrite import map_expr
 from engine.transfer.bounds import Span
 from engine.transfer.logic import normal
-from engine.transfer.rewrite import free_names, map_expr
 from engine.transfer.schedule import KEY, ROW
 
 INTEGERS = ("i32", "i64", "bool")

@@ -9,12 +9,23 @@ always sound because partial tiles evaluate the predicate itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 
-from engine.cuir.nodes import MIRRORED, Binary, Bool, Call, Compare, Expr, Name, Num, Select, Unary
+from engine.cuir.nodes import (
+    MIRRORED,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Name,
+    Num,
+    Select,
+    Unary,
+    free_names,
+)
 from engine.transfer.linear import Linear, linear_difference, tidy
 from engine.transfer.logic import FALSE, TRUE, disjuncts, negate, normal
-from engine.transfer.rewrite import free_names
 
 ROW, KEY = Name("i"), Name("j")
 
@@ -265,6 +276,17 @@ def slack(keep: Expr) -> Slack:
     _, rest = _pieces(keep, rows, Name("Nk"))
     apart = len(rest) == 2 and rest[0].when is not None and rest[1].when == negate(rest[0].when)
     return Slack(tuple(loose), len(rest) > 1 and not apart)
+
+
+def bounding(keep: Expr) -> Expr:
+    """The mask without what leaves `key_ranges` open: what it keeps of a block's keys, from the
+    first to the last, is what they hold."""
+    loose = slack(keep).unbounded
+    if not loose:
+        return keep
+    terms = (tuple(a for a in atoms if a not in loose) for atoms in disjuncts(normal(keep)))
+    ands = (reduce(partial(Bool, "and"), atoms) if atoms else TRUE for atoms in terms)
+    return normal(reduce(partial(Bool, "or"), ands))
 
 
 def _bounds_exactly(atom: Expr, rows: Rows) -> bool:

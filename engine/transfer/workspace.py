@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from engine.build.host_plan import host_constants
-from engine.cuir.arch import arch as arch_facts
-from engine.cuir.nodes import Module, Name, Str
+from engine.cuir.nodes import Module
+from engine.cuir.static.host_constants import host_constants
 from engine.errors import TransferError
 from engine.lift import KernelPackage, lift_source, specialisation_key
 from engine.transfer.binding import Binding
@@ -18,7 +17,7 @@ def launch_constants(module: Module, binding: Binding) -> dict[str, int]:
     space = binding.workspace
     if space is None:
         return {}
-    found = host_constants(module, arch_facts(_arch(module)))
+    found = host_constants(module)
     own = {d for t in binding.tensors for d in t.source_dims}
     missing = sorted(space.constants() - set(found) - own)
     if missing:
@@ -27,14 +26,6 @@ def launch_constants(module: Module, binding: Binding) -> dict[str, int]:
             "give a whole number at compile time"
         )
     return {name: found[name] for name in sorted(space.constants()) if name in found}
-
-
-def _arch(module: Module) -> str:
-    for key, value in module.spec:
-        match value:
-            case Str(name) | Name(name) if key == "arch":
-                return name
-    raise TransferError("the module names no arch", fix="specialisation(arch='sm_80', ...)")
 
 
 def constants_by_arch(

@@ -150,10 +150,6 @@ class Verdict:
         """True only for a pass: stale, not_run and overridden have not passed."""
         return self.kind is VerdictKind.PASS
 
-    def hash_of(self, name: str) -> str | None:
-        """The content hash that the subject gives for `name`, if any."""
-        return dict(self.subject).get(name)
-
     def stale(self, reason: str) -> Verdict:
         """The same verdict, marked stale; the old reason stays readable in `reason`."""
         was = f"{self.kind}: {self.reason}" if self.reason else str(self.kind)

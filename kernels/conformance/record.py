@@ -4,7 +4,7 @@ A record says on which device and with which versions the cases ran, and for eac
 layout of accumulators that it ran on) by which header bytes: those of every header that defines a
 function of its name or that layout, and of all that these include. The hash is over bytes, so a
 changed comment counts as a change: nobody has to judge what a change may do.
-engine/gates/conformance.py computes the same hash of the headers that a kernel uses. Standard
+`engine.gates.g3_source` computes the same hash of the headers that a kernel uses. Standard
 library only, since a run happens where CuBridge is not installed.
 """
 

@@ -40,6 +40,10 @@ async def test_a_key_is_timed_to_the_end_of_its_repaint_on_large_panes(
             screen.grid.leader.go_to(0)
             screen._search(app_keys.FAR if "n" in keys else "")
             await settled(app, pilot)
+            snap = screen.snap
+            if kind in app_keys.SCREENS:
+                await app.push_screen(app_keys.SCREENS[kind](screen))
+                await settled(app, pilot)
             for key in keys:
                 begin = time.perf_counter()
                 wall, cpu = await repaints.press(key)
@@ -48,6 +52,10 @@ async def test_a_key_is_timed_to_the_end_of_its_repaint_on_large_panes(
                 assert not repaints._unpainted(), kind
                 if kind == "cursor":  # its marks in all panes and its keys come with it
                     assert len(repaints._ends) == 1
+            if kind in app_keys.SCREENS:
+                app.pop_screen()
+                screen.snap = snap
+                await settled(app, pilot)
         # Every copy of the text has ops of its own: a mark is one op's, in its own copy.
         rows = screen.grid.leader.content.rows
         screen.grid.leader.go_to(next(i for i in range(150, len(rows)) if rows[i].key is not None))

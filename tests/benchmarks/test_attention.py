@@ -28,10 +28,10 @@ from benchmarks.attention_report import (
 from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.gpu.predicted import with_predictions
-from engine.gpu.worker.checklist import SHORT, WHOLE, explained, required
-from engine.gpu.worker.results import KIND, SCHEMA
 from engine.report.picture import svg
-from engine.service.bench import lift_any
+from engine.service.session.workbench import lift_any
+from engine.worker.orchestration.checklist import SHORT, WHOLE, explained, required
+from engine.worker.orchestration.results import KIND, SCHEMA
 
 SIZES = {"B": 1, "Hq": 4, "Hkv": 4, "Nq": 2048, "Nk": 2048, "D": 128, "Dv": 128}
 

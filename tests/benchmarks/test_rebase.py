@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from benchmarks.rebase import CHANGES, KERNELS, RESULTS, WRONG
-from engine.service.bench import find_kernel
+from engine.service.session.workbench import find_kernel
 
 
 def test_every_change_is_one_of_todays_kernels() -> None:

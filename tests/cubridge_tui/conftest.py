@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import textual._wait
 
-from engine.gates.found import Found
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.options import choose_options
+from engine.gates.outcome import Found
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel, find_spec
 from engine.types import Gate
 from sessions.store import Store
 

@@ -12,13 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engine.gates.found import Found
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.options import choose_options
-from engine.service.work import Work
-from engine.spec.recipe import Recipe
-from engine.spec.text import recipe_to_json
+from engine.gates.outcome import Found
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.session_options import choose_options
+from engine.service.session.stage_work import Work
+from engine.service.session.workbench import Bench, find_kernel, find_spec
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.types import Gate, Stage, Verdict, VerdictKind
 from sessions.store import Store
 from tests.engine.transfer.recipes import VARIANTS, recipe

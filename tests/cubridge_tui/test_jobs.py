@@ -11,8 +11,8 @@ import pytest
 
 from cubridge_tui.jobs import Jobs, Outcome
 from engine.errors import InputError
-from engine.service.adaptation import Adaptation
-from engine.service.bench import Bench
+from engine.service.session.adaptation import Adaptation
+from engine.service.session.workbench import Bench
 from engine.types import Stage
 from sessions.store import Store
 from tests.cubridge_tui.made import TableChild, placed

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A session whose G4 was not run: its reason names a command."""
-    from engine.service.adaptation import Adaptation
+    from engine.service.session.adaptation import Adaptation
 
     path = tmp_path / "store.git"
     monkeypatch.setenv("CUBRIDGE_STORE", str(path))

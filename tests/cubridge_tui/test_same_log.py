@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-import engine.service.work as work_module
+import engine.service.session.stage_work as work_module
 from cubridge_tui import desk as desk_module
 from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.cli import main
-from engine.gates.found import Found
-from engine.gates.g3 import G3
-from engine.service.bench import Bench, find_spec
-from engine.service.work import Work
+from engine.gates.g3_source.lowering_check import G3
+from engine.gates.outcome import Found
+from engine.service.session.stage_work import Work
+from engine.service.session.workbench import Bench, find_spec
 from engine.types import Gate, Verdict, VerdictKind
 from sessions.events import encode
 from sessions.store import Store

@@ -25,7 +25,7 @@ def torch_children() -> set[int]:
                 parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
             except OSError:
                 continue
-            if b"engine.child.server" in words:
+            if b"engine.torch_child.server" in words:
                 found.add(parent)
     return found
 

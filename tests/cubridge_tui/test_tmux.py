@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import MissingTool
 
 ROOT = Path(__file__).resolve().parents[2]

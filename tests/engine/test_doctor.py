@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import doctor
-from engine.doctor import Status
+from engine.service.upkeep import doctor
+from engine.service.upkeep.doctor import Status
 
 
 def put(path: Path, text: str) -> Path:

@@ -17,20 +17,20 @@ from cubridge_tui.config import load_config
 from cubridge_tui.model.lists import _kernel_words, own_specs
 from cubridge_tui.themes import load_theme
 from engine import files, resources
+from engine.closure import parsed
 from engine.errors import InputError, SpecError
 from engine.files import read_file, read_text
-from engine.gpu.closure import parsed
 from engine.gpu.job import _spec_files
 from engine.gpu.result import read_results
 from engine.lift import load_package
 from engine.llm.record import Replayer
 from engine.llm.settings import read_config
 from engine.resources import kernel_dir, spec_path
-from engine.service.adaptation import beginning
-from engine.service.cost import module_of_file
-from engine.service.inputs import spec_modules
-from engine.service.options import choose_options
-from engine.spec.source import read_source
+from engine.service.session.adaptation import beginning
+from engine.service.session.disk_inputs import spec_modules
+from engine.service.session.session_options import choose_options
+from engine.service.views.session_cost import module_of_file
+from engine.spec.python.spec_file import read_source
 
 
 def endless(path: Path) -> None:

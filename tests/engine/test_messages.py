@@ -14,7 +14,11 @@ OPTION = re.compile(
     r"(?<![\w-])--(pack|host|python|model|base-url|runner|command|no-bench|lengths|wait|record)\b"
 )
 # Read on a command line alone: what its own options say, and recordings, which the app has not.
-ELSEWHERE = {"engine/gpu/worker/options.py", "engine/llm/record.py", "cubridge_tui/screens/gpu.py"}
+ELSEWHERE = {
+    "engine/worker/orchestration/job_options.py",
+    "engine/llm/record.py",
+    "cubridge_tui/screens/gpu.py",
+}
 
 
 def texts(path: Path) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build import process
+from engine.build.tools import process
 from engine.child.environment import child_command, child_environment
 from engine.priority import NICENESS, standing_back
 
@@ -36,7 +36,7 @@ needs_autogroups = pytest.mark.skipif(
 RUNS = """
 import os, sys
 from pathlib import Path
-from engine.build.process import run
+from engine.build.tools.process import run
 from engine.priority import stand_back
 if wanted := int(sys.argv[1]):
     while not stand_back(wanted):
@@ -74,8 +74,8 @@ def test_a_tool_and_all_that_it_starts_give_way_as_who_runs_it(niceness: int) ->
 def test_g3_beside_an_app_gives_way() -> None:
     ours = group_of("self")
     with subprocess.Popen(
-        child_command("engine.gates.apart"), env=child_environment(), stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, start_new_session=True,
+        child_command("engine.gates.g3_source.g3_process"), env=child_environment(),
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
     ) as judge:  # fmt: skip
         end = time.monotonic() + SECONDS
         while group_of(judge.pid) != NICENESS and time.monotonic() < end:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.build.toolchain import Toolchain, compiler_environ, find_toolchain
+from engine.build.tools.toolchain import Toolchain, compiler_environ, find_toolchain
 from engine.errors import MissingTool
 from engine.resources import include_dir, kernels_dir
 

@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 
-from engine.build.host_plan import host_constants
-from engine.cuir.arch import arch as facts
 from engine.cuir.functions import FUNCTIONS
 from engine.cuir.ops import SPELLINGS
 from engine.cuir.ops.spelling import Spelling, both
-from engine.gates.conformance import primitives
-from engine.gates.header_hashes import defined
+from engine.cuir.static.host_constants import host_constants
+from engine.gates.g3_source.conformance import primitives
+from engine.gates.g3_source.header_hashes import defined
 from engine.lift import lift, load_package
-from engine.lift.catalogue import catalogue, default_catalogue
-from engine.transfer.rules.dense import KEYS, KEYS_ALONE
+from engine.lift.names.catalogue import catalogue, default_catalogue
+from engine.transfer.rules.elements.dense_tiles import KEYS, KEYS_ALONE
 
 KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 SUITES = ("sm80", "sm90")
@@ -142,7 +141,7 @@ SHAPES = {"sm80": shapes_sm80, "sm90": shapes_sm90}
 def needed(suite: str, binding: dict[str, str], arch: str) -> set[str]:
     """What a specialisation computes with, as its launcher chooses tiles on that arch."""
     module = lift(load_package(f"flash_fwd_{suite}"), binding, arch).module
-    return SHAPES[suite](binding["T"], host_constants(module, facts(arch)))
+    return SHAPES[suite](binding["T"], host_constants(module))
 
 
 @pytest.mark.parametrize("suite", SUITES)

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from engine.cuir.check import check
-from engine.cuir.execute import Limits, Schedule, explore, run_program
+from engine.cuir.execute import Limits, Schedule, run_program
+from engine.cuir.execute.schedules import explore
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
-from engine.gates.judge import judge_json
+from engine.cuir.static.check import check
+from engine.gates.g1_g2.judge import judge_json
 from engine.lift import lift, lift_source, load_package
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.resources import specs_dir
 from engine.spec.read import read_recipe
-from engine.spec.text import recipe_to_json
+from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import recipe
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.record import execute

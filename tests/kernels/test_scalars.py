@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import compiler_environ, find_toolchain
+from engine.build.tools.toolchain import compiler_environ, find_toolchain
 from engine.errors import MissingTool
 from engine.resources import include_dir
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import Toolchain, compiler_environ, find_toolchain
+from engine.build.tools.toolchain import Toolchain, compiler_environ, find_toolchain
 from engine.errors import MissingTool
 from engine.lift import lift
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 from engine.lower.lower import lower
 from engine.resources import include_dir, kernels_dir, specs_dir
 from engine.spec.read import read_recipe

@@ -9,9 +9,9 @@ import pytest
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
-from engine.gates.judge import judge
-from engine.gates.subject import Subject
-from tests.engine.gates.test_judge import subject_of
+from engine.gates.g1_g2.judge import judge
+from engine.gates.runs.subject import Subject
+from tests.engine.gates.g1_g2.test_judge import subject_of
 from tests.mutants.cuir_mutants import drawn
 
 BN = "BN = 64 if D == 64 else 48 if shared_limit() >= 192 * 1024 else 32"

@@ -9,70 +9,33 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("engine", "sessions", "cubridge_tui")
+from tests.packaging.rooms import (
+    CIRCLES,
+    PACKAGES,
+    PAGE,
+    ROOMS,
+    ROOT,
+    all_modules,
+    circles,
+    folder_of,
+    graph,
+    imported,
+    imports,
+    modules,
+    page,
+    reduced,
+    room_of,
+    rooms,
+    within,
+)  # fmt: skip
+
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-
-
-def imports(source: str | ast.Module, module: str) -> Iterator[str]:
-    """Dotted names that a module's source imports, wherever in it, relative ones resolved.
-
-    `from a import b` yields both `a` and `a.b`, since `b` may be a module. An `import_module` or
-    `__import__` with a literal counts too.
-    """
-    for node in ast.walk(ast.parse(source) if isinstance(source, str) else source):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                package = module.split(".")[: -node.level]
-                base = ".".join([*package, *([base] if base else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Call) and node.args:
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            name = node.func.id if isinstance(node.func, ast.Name) else name
-            first = node.args[0]
-            if name in ("import_module", "__import__") and isinstance(first, ast.Constant):
-                yield str(first.value)
-
-
-def modules(package: str) -> dict[str, Path]:
-    """Every module of a package of ours, by dotted name."""
-    found = {}
-    for path in sorted((ROOT / package).rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        if "_data" in parts:
-            continue
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-@cache
-def imported(path: Path, module: str) -> frozenset[str]:
-    """What a file imports; read once, since every rule below asks for it."""
-    return frozenset(imports(path.read_text(encoding="utf-8"), module))
-
-
-def runs_with(source: str, module: str) -> Iterator[str]:
-    """`imports`, less those that only a type checker follows."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        test = node.test if isinstance(node, ast.If) else None
-        if isinstance(test, ast.Name) and test.id == "TYPE_CHECKING":
-            node.body = [ast.Pass()]
-    yield from imports(tree, module)
-
-
-def within(name: str, packages: Iterable[str]) -> bool:
-    return any(name == package or name.startswith(package + ".") for package in packages)
 
 
 def offences(package: str, forbidden: Iterable[str]) -> list[str]:
@@ -114,56 +77,65 @@ def test_the_store_imports_only_the_shared_vocabulary_of_the_engine() -> None:
     assert wrong == []
 
 
-# What each of the engine's lower folders may know; see docs/architecture.md. `errors`, `files`,
-# `priority`, `types` and `resources` are modules that any may import.
-LAYERS: dict[str, tuple[str, ...]] = {
-    "cuir": (),
-    "report": (),
-    "llm": (),
-    "scalar_algebra": ("cuir",),
-    "prove": ("cuir",),
-    "lift": ("cuir",),
-    "lower": ("cuir", "lift"),
-    "build": ("cuir", "lift"),
-    "cost": ("cuir", "build"),
-}
+def test_a_room_imports_what_it_says_and_only_rooms_below_it() -> None:
+    """Every folder of the engine is a room; what one imports is declared in `ROOMS`."""
+    assert rooms() == {room: {*below} for room, below in ROOMS.items()}
+    order = list(ROOMS)
+    above = [(a, b) for a, names in ROOMS.items() for b in names if order.index(b) > order.index(a)]
+    assert above == []
 
 
-@pytest.mark.parametrize("folder", LAYERS)
-def test_a_lower_folder_of_the_engine_knows_only_what_is_below_it(folder: str) -> None:
-    known = ("errors", "files", "priority", "types", "resources", folder, *LAYERS[folder])
-    allowed = [f"engine.{name}" for name in known]
-    wrong = [
-        line
-        for line in offences(f"engine/{folder}", ["engine"])
-        if not (within(line.split()[-1], allowed) or line.endswith(" imports engine"))
-    ]
-    assert wrong == []
+def test_no_folders_import_each_other() -> None:
+    """Whoever reads one folder of a circle has to read them all."""
+    assert circles().keys() == CIRCLES.keys()
+
+
+# More files side by side than one sees at a glance. No folder is added.
+CROWDED = {
+    "cubridge_tui": 21, "cubridge_tui.commands": 21, "cubridge_tui.model": 40,
+    "cubridge_tui.screens": 19, "engine.ptx": 18, "sessions": 17,
+}  # fmt: skip
+AT_A_GLANCE = 15
+
+
+def test_a_folder_is_seen_at_a_glance() -> None:
+    paths = all_modules()
+    count = Counter(folder_of(name, paths) for name in paths if paths[name].name != "__init__.py")
+    crowded = {folder: number for folder, number in count.items() if number > AT_A_GLANCE}
+    assert {f: n for f, n in crowded.items() if n > CROWDED.get(f, AT_A_GLANCE)} == {}
+    assert CROWDED.keys() <= crowded.keys()
+
+
+def test_no_name_of_a_file_stands_twice_in_a_room_of_the_engine() -> None:
+    paths = {n: p for n, p in modules("engine").items() if not p.name.startswith("__")}
+    count = Counter((room_of(name), path.name) for name, path in paths.items())
+    assert [name for name, number in count.items() if number > 1] == []
+
+
+def test_the_picture_shows_what_follows_from_nothing_else() -> None:
+    chain = {"a": (), "b": ("a",), "c": ("a", "b"), "d": ("a", "c"), "e": ("a", "d", "b")}
+    assert reduced(chain) == {"a": [], "b": ["a"], "c": ["b"], "d": ["c"], "e": ["d"]}
+
+
+def test_the_page_shows_the_rooms_as_they_are() -> None:
+    """`python -m tests.packaging.rooms` writes them."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text) == text
 
 
 def test_only_what_serves_a_session_imports_the_service() -> None:
-    """The app and the command line do; in the engine, what ties a job to a session."""
+    """The app and the command line do."""
     wrong = [
         line
         for line in offences("engine", ["engine.service"])
-        if not within(line.split()[0], ["engine.service", "engine.gpu.session"])
+        if not within(line.split()[0], ["engine.service"])
     ]
     assert wrong == []
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """Nor inside a function: whoever reads one module of a circle has to read them all."""
-    paths = {n: p for package in PACKAGES for n, p in modules(package).items()}
-    found = {n: set(runs_with(p.read_text(encoding="utf-8"), n)) for n, p in paths.items()}
-    # `from a import b` names the package too: it counts where b is no module, so b lies in it.
-    left = {
-        name: {
-            other
-            for other in names & paths.keys() - {name}
-            if not any(within(more, [other]) and more != other and more in paths for more in names)
-        }
-        for name, names in found.items()
-    }
+    left = graph()
     while ends := {name for name, names in left.items() if not names & left.keys()}:
         left = {name: names for name, names in left.items() if name not in ends}
     assert sorted(left) == []

@@ -7,7 +7,7 @@ import ast
 from pathlib import Path
 
 from engine.cuir.ops import OPS
-from tests.packaging.test_imports import PACKAGES, imported, modules, within
+from tests.packaging.rooms import PACKAGES, imported, modules, within
 
 HOME = (
     "engine.cuir.ops", "engine.cuir.execute", "engine.transfer.rules", "engine.transfer.match",
@@ -18,15 +18,15 @@ QUOTED = {
     "engine.cost.overlap": {"mma_commit", "mma_wait"},
     "engine.cost.tree": {"grid_dim"},
     "engine.cost.values": {"block_id", "grid_dim", "sm_count"},
-    "engine.gates.guards": {"row_reduce"},
-    "engine.gates.ranges": {
+    "engine.gates.analysis.exempt_sides": {"row_reduce"},
+    "engine.gates.widths.value_ranges": {
         "block_id", "claim", "compact", "fetch", "greatest", "grid_dim", "least", "post",
     },
-    "engine.gates.reach": {"block_id", "sm_count", "warpgroup_id"},
-    "engine.gates.standings": {"grid_dim"},
-    "engine.gates.work_asked": {"block_id", "grid_dim"},
-    "engine.lift.constants": {"same_type", "shared_limit", "sizeof"},
-    "engine.service.drawn_lists": {
+    "engine.gates.reachability.witness_search": {"block_id", "sm_count", "warpgroup_id"},
+    "engine.gates.analysis.path_conditions": {"grid_dim"},
+    "engine.gates.schedules.work_pieces": {"block_id", "grid_dim"},
+    "engine.lift.names.constants": {"sizeof"},
+    "engine.service.views.drawn_lists": {
         "block_id", "class_of", "compact", "greatest", "grid_dim", "least", "put", "put_bits",
     },
 }  # fmt: skip
@@ -34,23 +34,24 @@ QUOTED = {
 OTHER = {
     "cubridge_tui.screens.recipe": {"keep"},
     "engine.build.host_plan": {"shared"},
-    "engine.build.occupancy": {"shared"},
-    "engine.build.products": {"keep"},
+    "engine.build.machine_code.occupancy": {"shared"},
+    "engine.build.machine_code.products": {"keep"},
     "engine.cost.plan": {"shared"},
-    "engine.cuir.check": {"shared"},
-    "engine.gates.conformance": {"sizeof"},
-    "engine.lift.catalogue": {"row_map", "shared", "tensor_map"},
-    "engine.lift.effects": {"sizeof"},
-    "engine.lift.expressions": {"shared"},
-    "engine.lift.scope": {"row_map", "tensor_map"},
-    "engine.lower.statements": {"row_map", "tensor_map"},
+    "engine.cuir.static.check": {"shared"},
+    "engine.gates.g3_source.conformance": {"sizeof"},
+    "engine.lift.names.catalogue": {"row_map", "shared", "tensor_map"},
+    "engine.lift.files.launch": {"run"},
+    "engine.lift.functions.effects": {"sizeof"},
+    "engine.lift.functions.expressions": {"shared"},
+    "engine.lift.names.scope": {"row_map", "tensor_map"},
+    "engine.lower.patches.statements": {"row_map", "tensor_map"},
     "engine.package.export": {"keep"},
-    "engine.spec.clauses": {"map"},
-    "engine.spec.extremes": {"greatest"},
-    "engine.spec.ops_elementwise": {"copy", "fill"},
-    "engine.spec.ops_make": {"zeros"},
-    "engine.spec.ops_view": {"transpose"},
-    "engine.spec.text": {"keep"},
+    "engine.spec.attention.clauses": {"map"},
+    "engine.spec.decks.extreme_biases": {"greatest"},
+    "engine.spec.tracing.ops_elementwise": {"copy", "fill"},
+    "engine.spec.tracing.ops_make": {"zeros"},
+    "engine.spec.tracing.ops_view": {"transpose"},
+    "engine.spec.recipes.recipe_json": {"keep"},
 }
 
 

@@ -9,32 +9,32 @@ from __future__ import annotations
 
 import ast
 
-from tests.packaging.test_imports import PACKAGES, ROOT, modules
+from tests.packaging.rooms import PACKAGES, ROOT, modules
 
 # How often a module opens a file by itself, by whose file it is.
 OURS = {  # comes with CuBridge, in a folder of ours
     "engine.cost.card": 1,
     "engine.cost.scalar": 1,
     "engine.cuir.arch": 1,
-    "engine.gates.conformance": 1,
+    "engine.gates.g3_source.conformance": 1,
     "cubridge_tui.model.page": 1,
     "engine.gpu.job": 2,
     "engine.gpu.ray_driver": 1,
-    "engine.lift.headers": 2,
+    "engine.lift.names.headers": 2,
     "engine.package.export": 1,
     "engine.package.module": 1,
     "engine.package.vendor": 1,
     "engine.ptx.records": 1,
     "engine.resources": 3,
-    "engine.service.llm_sending": 1,
+    "engine.service.models.llm_sending": 1,
     "engine.transfer.llm.prompt": 1,
 }
 WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that it made
     "cubridge_tui.editor": 1,
     "cubridge_tui.places": 2,
-    "engine.build.cache": 3,
-    "engine.build.pace": 2,
-    "engine.build.products": 1,
+    "engine.build.folder.cache": 3,
+    "engine.build.folder.pace": 2,
+    "engine.build.machine_code.products": 1,
     "engine.foreign.compile": 1,
     "engine.foreign.record": 1,
     "engine.gpu.ray_driver": 4,
@@ -46,24 +46,24 @@ WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that
 }
 SYSTEM = {  # /proc, /sys, /dev/null, a stream of this process, the installed torch
     "cubridge_tui.cli": 3,
-    "engine.build.process": 1,
-    "engine.build.watchdog": 3,
+    "engine.build.tools.process": 1,
+    "engine.build.tools.watchdog": 3,
     "engine.child.family": 2,
     "engine.child.keeper": 1,
     "engine.child.memory": 2,
-    "engine.child.server": 1,
+    "engine.torch_child.server": 1,
     "engine.child.spec_process": 1,
-    "engine.doctor": 1,
-    "engine.gates.apart": 1,
+    "engine.service.upkeep.doctor": 1,
+    "engine.gates.g3_source.g3_process": 1,
     "engine.priority": 2,
 }
 CARRIED = {  # runs beside its own files on another machine, without `engine.files`
-    "engine.gpu.worker.building": 2,
-    "engine.gpu.worker.main": 1,
-    "engine.gpu.worker.manifest": 5,
-    "engine.gpu.worker.results": 2,
-    "engine.gpu.worker.sanitize": 1,
-    "engine.gpu.worker.verify": 1,
+    "engine.worker.orchestration.building": 2,
+    "engine.worker.orchestration.main": 1,
+    "engine.worker.orchestration.manifest": 5,
+    "engine.worker.orchestration.results": 2,
+    "engine.worker.verification.sanitize": 1,
+    "engine.worker.verification.verify": 1,
     "engine.package.runtime._spec": 1,
     "engine.package.runtime._tables": 1,
     "engine.package.runtime.build": 5,

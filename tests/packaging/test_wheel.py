@@ -173,7 +173,7 @@ def test_it_works_from_anywhere_and_gives_the_same(
 
 CONFORMANCE = """
 import json
-from engine.gates.conformance import read_records, told, unproven
+from engine.gates.g3_source.conformance import read_records, told, unproven
 from engine.lift import load_package
 
 records = read_records()

@@ -8,11 +8,13 @@ from textual.timer import Timer
 
 from cubridge_tui.model.costs import NONE, Costs
 from cubridge_tui.screens.adaptation.shared import Shared
-from engine.service.costing import Cost, Costing, Question, Where
+from engine.cost.events import Timeline
+from engine.service.views.costing import EXPERT, Cost, Costing, Question, Where
 from engine.types import Stage
 
 ASK_AFTER = 1.5  # seconds that a proposal has been looked at
 SHOW_AFTER = 0.5  # seconds in which what comes is shown together
+TIMELINE = "timeline "  # before a name: whose timeline
 
 
 class CostActions(Shared):
@@ -70,12 +72,39 @@ class CostActions(Shared):
         if self._costing is not None and hunk and hunk.partition("/")[2] not in self.costs.of:
             self._costing.first(hunk.partition("/")[2])
 
-    def _come(self, name: str, found: Cost | Where) -> None:
+    @property
+    def no_costs(self) -> str:
+        """Why nothing is predicted; empty where it is."""
+        return "" if self._question is not None else "is not predicted: nothing is proposed"
+
+    def do_cost(self) -> None:
+        from cubridge_tui.screens.cost import CostScreen
+
+        self.app.push_screen(CostScreen(self))
+
+    def ask_timelines(self) -> None:
+        """Somebody looks at timelines: the expert's, and the target's as it is now."""
+        if self._costing is None and self._ask is not None:
+            self._ask.stop()
+            self._begin_costs()
+        snap, costing = self.snap, self._costing
+        if snap is None or costing is None:
+            return
+        targets = {EXPERT: "", snap.state.hashes.get(Stage.TARGET.value, ""): snap.target_text}
+        for name, text in targets.items():
+            if name and name not in self.costs.timelines and (name == EXPERT or text):
+                costing.timeline(f"{TIMELINE}{name}", text)
+
+    def _come(self, name: str, found: Cost | Where | Timeline) -> None:
         if not self.is_attached or self._costing is None:
             return
         if isinstance(found, Where):
             self._keep(replace(self.costs, where=found))
-        else:
+        elif name.startswith(TIMELINE):
+            drawn = found if isinstance(found, Timeline) else Timeline(problem=found.problem)
+            timelines = {**self.costs.timelines, name.removeprefix(TIMELINE): drawn}
+            self._keep(replace(self.costs, timelines=timelines))
+        elif isinstance(found, Cost):
             self._keep(replace(self.costs, of={**self.costs.of, name: found}))
         if self._tell is None:
             self._tell = self.set_timer(SHOW_AFTER, self._show_costs)

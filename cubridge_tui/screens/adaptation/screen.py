@@ -37,7 +37,7 @@ from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
 from cubridge_tui.widgets.pane_grid import PaneGrid
 from cubridge_tui.widgets.stage_bar import StageBar
-from engine.service.adaptation import Beginning
+from engine.service.session.adaptation import Beginning
 from engine.types import Stage
 
 LOOK_SECONDS = 3.0  # how often files on disk, other writers and unsaved events are looked at
@@ -337,7 +337,8 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         for stage in PANES:
             here = stage is self.grid.focused_stage
             parts.append((f" {'▶' if here else ' '}{stage.value} ", "title" if here else "dim"))
-        pairs = [(" 1-4", "key"), (" pairs ", "dim"), ("0", "key"), (" all ", "dim")]
+        pairs = [(f" {n}", "key") for n in range(1, 5)]
+        pairs += [(" pairs ", "dim"), ("0", "key"), (" all ", "dim")]
         wide = self.size.width >= 120
         strip.put(parts, pairs if wide else [])
 

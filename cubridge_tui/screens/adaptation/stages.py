@@ -16,11 +16,11 @@ from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.verdicts import Suspect, suspects, verdict_lines
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
-from engine.service.kinds import edits
+from engine.service.session.proposal_kinds import edits
 from engine.types import DecisionKind, Gate, Stage, VerdictKind
 
 if TYPE_CHECKING:
-    from engine.service.rebase import Rebase
+    from engine.service.upkeep.rebase import Rebase
 
 NAMES = {
     Step.LIFT: "lift and G1",

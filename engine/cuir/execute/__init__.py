@@ -1,11 +1,11 @@
 """Runs CuIR: whole programs, in two modes, under any schedule, and watches their order."""
 
-from engine.cuir.execute.explore import Exploration, explore
-from engine.cuir.execute.program import Coverage, Limits, Observer, Schedule, Visit
-from engine.cuir.execute.run import Outcome, run_program
+from engine.cuir.execute.compiled.program import Coverage, Limits, Schedule
+from engine.cuir.execute.schedules.explore import Exploration, explore
+from engine.cuir.execute.schedules.run import Outcome, run_program
 from engine.cuir.findings import Finding
 
 __all__ = [
-    "Coverage", "Exploration", "Finding", "Limits", "Observer", "Outcome", "Schedule", "Visit",
+    "Coverage", "Exploration", "Finding", "Limits", "Outcome", "Schedule",
     "explore", "run_program",
 ]  # fmt: skip

@@ -115,7 +115,7 @@ OPS = (
         "mma_commit()", "matmul", rule=nothing, execute="matmul:mma_commit", who=Who.UNIT,
         needs="wgmma",
         cost="nothing", lift="mma_commit()", lower="mma_commit()",
-        ptx="wgmma.commit_group.sync.aligned -> mma_commit()",
+        ptx="wgmma.commit_group.sync.aligned -> mma_commit()", traits=(Trait.COMMITS,),
         doc="Closes the group of asynchronous matmuls since the last commit.",
     ),
     op(

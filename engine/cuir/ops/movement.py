@@ -97,7 +97,7 @@ OPS = (
         "commit_async()", "movement", rule=nothing, execute="movement:commit_async", who=Who.PART,
         needs="cp_async",
         cost="nothing", lift="commit_async()", lower="commit_async()",
-        ptx="cp.async.commit_group -> commit_async()",
+        ptx="cp.async.commit_group -> commit_async()", traits=(Trait.COMMITS,),
         doc="Closes the group of copies that this thread started since the last commit.",
     ),
     op(

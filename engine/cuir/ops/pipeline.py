@@ -219,7 +219,7 @@ OPS = (
         "tma_commit()", "pipeline", rule=nothing, execute="pipeline:tma_commit", who=Who.THREAD,
         needs="tma",
         cost="nothing", lift="tma_commit()", lower="tma_commit()",
-        ptx="cp.async.bulk.commit_group -> tma_commit()",
+        ptx="cp.async.bulk.commit_group -> tma_commit()", traits=(Trait.COMMITS,),
         doc="Closes the group of bulk stores started since the last commit.",
     ),
     op(

@@ -91,6 +91,7 @@ class Trait(StrEnum):
     MASKS = "its first tile's scores, -inf where a condition does not hold"
     ORDERS = "what comes after it may rely on what was done before"
     NAMED = "uses a named barrier"
+    COMMITS = "closes the group of what the unit started and left in flight"
     BY_ROW = "an element of global memory for each row of a tile"
     BY_COLUMN = "an element of global memory for each column of a tile"
     ELECTS = "true in one thread of a unit"
@@ -178,7 +179,7 @@ class OpSpec:
     operands: tuple[Operand, ...]
     signature: str
     rule: TypeRule
-    execute: str  # "module:function" below engine.cuir.execute
+    execute: str  # "FAMILY:function" of engine.cuir.execute.families.run_FAMILY
     doc: str
     who: Who
     spelling: Spelling

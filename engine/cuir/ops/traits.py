@@ -18,6 +18,11 @@ def _having(trait: Trait) -> frozenset[str]:
 
 REDUCTIONS, FILLS, MASKS = map(_having, (Trait.REDUCES, Trait.FILLS, Trait.MASKS))
 ORDERS, NAMED_BARRIERS = _having(Trait.ORDERS), _having(Trait.NAMED)
+COMMITS = _having(Trait.COMMITS)
+GROUP_WAITS = _those(
+    lambda spec: Trait.ORDERS in spec.traits and any(o.name == "n" for o in spec.operands)
+)
+"""They wait until at most the `n` newest groups that a commit closed are in flight."""
 BUILT, STEADY = _having(Trait.BUILT), _having(Trait.STEADY)
 ELECTIONS, WARPGROUPS = _having(Trait.ELECTS), _having(Trait.WARPGROUP)
 

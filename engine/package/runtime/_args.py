@@ -1,35 +1,14 @@
-"""The argument struct's twin in ctypes, filled from tensors; it must have the library's size."""
+"""The argument struct, filled from tensors."""
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from typing import Any
 
 import torch
 
+from ._abi import FIELD_TYPES, args_type
 from ._expr import evaluate
-
-
-class TensorArg(ctypes.Structure):
-    """Address and strides in elements, outermost dimension first."""
-
-    _fields_ = [("data", ctypes.c_void_p), ("stride", ctypes.c_longlong * 4)]
-
-
-# What a field is in ctypes, and in the struct module's native layout (a tensor is five values).
-_TYPES = {
-    "tensor": (TensorArg, "P4q"),
-    "i32": (ctypes.c_int32, "i"),
-    "i64": (ctypes.c_int64, "q"),
-    "f32": (ctypes.c_float, "f"),
-}
-
-
-def args_type(fields: list[list[str]]) -> type[ctypes.Structure]:
-    """The struct with these fields (name and type, in order)."""
-    listed = [(name, _TYPES[kind][0]) for name, kind in fields]
-    return type("Args", (ctypes.Structure,), {"_fields_": listed})
 
 
 def axes(source: list[str], dims: list[str]) -> list[int | None]:
@@ -55,7 +34,7 @@ class Filler:
 
     def __init__(self, fields: list[list[str]], binding: dict[str, Any]) -> None:
         self.struct = args_type(fields)
-        self.layout = struct.Struct("@" + "".join(_TYPES[kind][1] for _, kind in fields))
+        self.layout = struct.Struct("@" + "".join(FIELD_TYPES[kind][1] for _, kind in fields))
         by_field: dict[str, Any] = {
             row["field"]: (row["source"], axes(row["source_dims"], row["dims"]))
             for row in binding["tensors"]

@@ -50,6 +50,9 @@ class Checks:
         self.specialisations = [
             self._fixed(key, binding) for key, binding in info["specialisations"].items()
         ]
+        # Sizes that no input has as such, as where q is given in parts.
+        equal = (text.split(" == ") for text in info["constraints"])
+        self.numbers = {e[0]: int(e[1]) for e in equal if len(e) == 2 and e[1].isdigit()}
         # Of q, k and v where the kernel's dimensions are, the contiguous one last.
         self.tiles = [
             (row["source"], row["dims"], axes(row["source_dims"], row["dims"]))
@@ -107,6 +110,8 @@ class Checks:
                     sizes[dim] = shape[position]
                 elif not is_name or not _may(eq, shape[position], sizes[dim]):
                     later.append((name, position, dim))
+        for name, size in self.numbers.items():
+            sizes.setdefault(name, size)
         sizes.setdefault("Dv", sizes.get("D"))
         sizes.setdefault("Hkv", sizes.get("Hq"))
         for name, position, dim in later:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from . import build as building
+from ._abi import load
 from .build import settings
 
 LAYOUT_REFUSED = 12  # the status of a launch whose tensors the TMA cannot take; nothing ran
@@ -82,26 +83,6 @@ def of_extension() -> Extension | None:
     if importlib.util.find_spec(name) is None:
         return None
     return Extension(importlib.import_module(name).ops)
-
-
-def load(path: str, struct: type[ctypes.Structure]) -> ctypes.CDLL:
-    """A library whose argument struct has the size of `struct`."""
-    loaded = ctypes.CDLL(path)
-    loaded.cubridge_args_size.restype = ctypes.c_longlong
-    loaded.cubridge_error_text.restype = ctypes.c_char_p
-    loaded.cubridge_launch.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_longlong,
-        ctypes.c_char_p,
-        ctypes.c_void_p,
-    ]
-    size = loaded.cubridge_args_size()
-    if size != ctypes.sizeof(struct):
-        raise RuntimeError(
-            f"{path} takes a struct of {size} bytes, the package describes one of "
-            f"{ctypes.sizeof(struct)}: remove the build folder and build again"
-        )
-    return loaded
 
 
 def launch(loaded: ctypes.CDLL, args: Any, specialisation: str, stream: int) -> None:

@@ -166,10 +166,13 @@ class Workspaces:
         return torch.empty(shape, dtype=torch.int32, device=device)
 
     def passing(self, sizes: dict[str, Any], like: torch.Tensor) -> dict[str, torch.Tensor]:
-        """By field what a call's kernels hand to each other: of q's type, uninitialised."""
+        """By field what a call's kernels hand to each other: of q's type or float32,
+        uninitialised."""
         return {
             row["field"]: torch.empty(
-                [evaluate(dim, sizes) for dim in row["dims"]], dtype=like.dtype, device=like.device
+                [evaluate(dim, sizes) for dim in row["dims"]],
+                dtype=torch.float32 if row["dtype"] == "f32" else like.dtype,
+                device=like.device,
             )
             for row in self.scratch
         }

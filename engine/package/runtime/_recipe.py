@@ -71,16 +71,11 @@ def _read(node: ast.expr, names: dict[str, Any]) -> Any:
             return torch.where(*parts)
         case ast.Call(ast.Name("sum_over" | "max_over" as name), [ast.Lambda() as f, n]):
             count, var = int(_tensor(_read(n, names))), f.args.args[0].arg
-            of = _tensor(_read(f.body, {**names, var: torch.arange(count, device=_device(names))}))
-            of = of.double().expand((*of.shape[:-1], count))
-            return (of.sum if name == "sum_over" else of.amax)(-1, keepdim=True)
+            terms = (_tensor(_read(f.body, {**names, var: at})).double() for at in range(count))
+            return reduce(torch.add if name == "sum_over" else torch.maximum, terms)
         case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _OF_TENSORS:
             return _OF_TENSORS[name](*(_tensor(_read(item, names)) for item in node.args))
     return value_of(node, names, _read)
-
-
-def _device(names: dict[str, Any]) -> torch.device:
-    return next(v.device for v in names.values() if isinstance(v, torch.Tensor))
 
 
 def _wide(values: dict[str, Any]) -> dict[str, Any]:
@@ -141,8 +136,9 @@ class Recipe:
         if text is None:
             return raw
         axes = ("b", "h", "i" if role == "q" else "j", "dd")
-        names = given | _places(axes, raw.shape, raw.device)
-        return values_of(text, names).double().expand(raw.shape)
+        shape = (*raw.shape[:3], given["D"])  # of which the input itself may be a part
+        names = given | _places(axes, shape, raw.device)
+        return values_of(text, names).double().expand(shape)
 
     def _in_order(self, role: str, values: dict[str, Any]) -> torch.Tensor:
         item = next(i for i in self.info["inputs"] if i["role"] == role)
@@ -154,5 +150,8 @@ AXES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
 
 
 def in_order(tensor: torch.Tensor, dims: Sequence[str]) -> torch.Tensor:
-    """q, k, v or O, which has the dimensions `dims`, as [B, heads, rows, columns]."""
-    return tensor.permute([next(n for n, d in enumerate(dims) if d in names) for names in AXES])
+    """q, k, v or O, which has the dimensions `dims`, as [B, heads, rows, columns]. The columns of a
+    part of q or k are a number."""
+    named = [next((n for n, d in enumerate(dims) if d in names), None) for names in AXES]
+    number = next((n for n, d in enumerate(dims) if d.isdigit()), None)
+    return tensor.permute([number if n is None else n for n in named])  # type: ignore[misc]

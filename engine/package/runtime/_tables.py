@@ -121,8 +121,8 @@ def tables(info: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, torc
     extra = {i["name"] for i in info["inputs"] if i["role"] == "extra"}
     # A table is no inference tensor, whatever its caller's mode: a plan may hold it.
     with torch.inference_mode(False), torch.no_grad(), _reader():
-        derived = importlib.import_module("engine.spec.derived")
-        text = importlib.import_module("engine.spec.text")
+        derived = importlib.import_module("engine.spec.readings.derived_inputs")
+        text = importlib.import_module("engine.spec.recipes.recipe_json")
         asked = text.recipe_from_json(info["recipe"])
         given = {
             name: t.detach().cpu() if name in extra else torch.empty(t.shape, device="meta")

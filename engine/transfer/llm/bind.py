@@ -3,7 +3,7 @@ fields by name or by what the answer's `bind` block says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.cuir.nodes import (
@@ -18,26 +18,27 @@ from engine.cuir.nodes import (
     Num,
     Select,
     Unary,
+    free_names,
     walk_expr,
 )
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
-from engine.spec.declared import Declared
-from engine.spec.recipe import Input
-from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField
+from engine.spec.python.declarations import Declared
+from engine.spec.recipes.recipe import Input
+from engine.transfer.binding import (
+    SIZES,
+    Binding,
+    ScalarField,
+    SizeField,
+    TensorField,
+    own_tensors,
+)
 from engine.transfer.llm.answer import AnswerError, AnswerRefused
 from engine.transfer.llm.guards import written
 from engine.transfer.match import find_attention
-from engine.transfer.rewrite import free_names
 
 DEFAULT_SCALE = "rsqrt(f32(D))"
-_ROLES = {
-    "q": ("B", "Hq", "Nq", "D"),
-    "k": ("B", "Hkv", "Nk", "D"),
-    "v": ("B", "Hkv", "Nk", "Dv"),
-}
-_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,6 @@ class Interface:
         return tuple(dict.fromkeys((*SIZES, *named)))
 
 
-def default_binding(base: Module, interface: Interface) -> Binding:
-    """The base kernel's fields, filled for this spec. Raises `TransferError` for a module without
-    an attention in it."""
-    return bind(base, base, interface, ())
-
-
 def bind(
     base: Module, proposed: Module, interface: Interface, pairs: Sequence[tuple[str, str]]
 ) -> Binding:
@@ -93,31 +88,20 @@ def bind(
             raise AnswerError(f"bind: class Args has no field {name!r}")
         if name in by_role.values():
             raise AnswerRefused(f"bind: {name} is the kernel's own and stays as it is filled")
-    tensors: list[TensorField] = []
-    for item in interface.inputs:
-        if item.role == "extra":
-            continue
-        field = by_role[item.role]
-        if field not in fields:
-            raise AnswerError(f"class Args lost the field {field!r}, which holds {item.role}")
-        tensors.append(
-            TensorField(field, item.name, item.dims, _order(item.dims, _ROLES[item.role]), "T")
+    for role in [i.role for i in interface.inputs if i.role != "extra"]:
+        if by_role[role] not in fields:
+            raise AnswerError(f"class Args lost the field {by_role[role]!r}, which holds {role}")
+    if by_role["o"] not in fields:
+        raise AnswerError(
+            f"class Args lost the field {by_role['o']!r}, which the output is written to"
         )
-    out_dims = interface.output_dims
-    tensors.append(
-        TensorField(
-            _present(by_role["o"], fields), "O", out_dims,
-            _order(out_dims, ("B", "Hq", "Nq", "Dv")), "T", output=True,
+    lse = by_role.get("lse") in fields
+    if lse and by_role["lse"] not in written(proposed):
+        raise AnswerError(
+            f"nothing writes the output {by_role['lse']!r}: write it, or where the variant has "
+            "no log-sum-exp delete its view and its field in class Args"
         )
-    )  # fmt: skip
-    if by_role.get("lse") in fields:
-        if by_role["lse"] not in written(proposed):
-            raise AnswerError(
-                f"nothing writes the output {by_role['lse']!r}: write it, or where the variant has "
-                "no log-sum-exp delete its view and its field in class Args"
-            )
-        dims = ("B", "Hq", "Nq")
-        tensors.append(TensorField(by_role["lse"], "LSE", dims, dims, "f32", output=True))
+    tensors = own_tensors(by_role, interface.inputs, interface.output_dims, lse)
     own = {f.name for f in base.fields}
     sizes: list[SizeField] = []
     scalars: list[ScalarField] = []
@@ -141,20 +125,6 @@ def bind(
         else:
             scalars.append(ScalarField(extra.name, _number(extra, source, interface)))
     return Binding(tuple(tensors), tuple(sizes), tuple(scalars))
-
-
-def _present(name: str, fields: Mapping[str, Field]) -> str:
-    if name not in fields:
-        raise AnswerError(f"class Args lost the field {name!r}, which the output is written to")
-    return name
-
-
-def _order(source: tuple[str, ...], canonical: tuple[str, ...]) -> tuple[str, ...]:
-    """The kernel's order in the source's own names; a dimension that it lacks keeps ours."""
-    return tuple(
-        next((d for d in source if d in names), name)
-        for names, name in zip(_PLACES, canonical, strict=True)
-    )
 
 
 def _tensor(field: Field, source: str | None, interface: Interface) -> TensorField:
@@ -198,7 +168,7 @@ def _number(field: Field, source: str | None, interface: Interface) -> Expr:
     unknown = free_names(expr) - set(interface.dimensions) - inputs - set(constants)
     if unknown:
         raise AnswerError(f"bind: {field.name} is made of {min(unknown)!r}, which the spec lacks")
-    from engine.transfer.rewrite import substitute
+    from engine.cuir.rewrite import substitute
 
     return substitute(expr, {n: Num(v) for n, v in constants.items()})
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 
-from engine.cuir.calls import launched
 from engine.cuir.nodes import (
     Assign,
     Attr,
     Binary,
     Call,
     Compare,
-    Do,
     Expr,
     Function,
     Module,
@@ -23,17 +21,18 @@ from engine.cuir.nodes import (
     Num,
     Opaque,
     Path,
-    Return,
-    Stmt,
+    free_names,
+    stmt_call,
+    stmt_exprs,
     walk,
     walk_block,
     walk_expr,
 )  # fmt: skip
 from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES
 from engine.cuir.printer import print_expr
+from engine.cuir.static.calls import launched
 from engine.transfer.binding import SIZES
 from engine.transfer.llm.answer import AnswerRefused
-from engine.transfer.rewrite import free_names, stmt_exprs
 
 
 def refuse_tricks(base: Module, proposed: Module, spec_numbers: Set[int]) -> None:
@@ -117,7 +116,7 @@ def _views(module: Module) -> dict[tuple[str, str], str]:
             case Assign(target, Call(fn, (Attr(Name("args"), field), *_))) if fn in FIELD_VIEWS:
                 out[str(path[0]), target] = field
     for path, stmt in walk(module):
-        found = launched(_call(stmt))
+        found = launched(stmt_call(stmt))
         if found is not None:
             params = [p.name for f in module.functions if f.name == found.name for p in f.params]
             for param, actual in zip(params, found.args, strict=False):
@@ -131,7 +130,7 @@ def written(module: Module) -> set[str]:
     views = _views(module)
     out: set[str] = set()
     for path, stmt in walk(module):
-        call = _call(stmt)
+        call = stmt_call(stmt)
         if call is not None and call.fn in GLOBAL_WRITES and call.args:
             for node in walk_expr(call.args[0]):
                 if isinstance(node, Name) and (str(path[0]), node.id) in views:
@@ -144,7 +143,7 @@ def _reads(module: Module, fields: Set[str]) -> set[str]:
     views = _views(module)
     out: set[str] = set()
     for path, stmt in walk(module):
-        call = _call(stmt)
+        call = stmt_call(stmt)
         exprs: tuple[Expr, ...] = stmt_exprs(stmt)
         if call is not None and call.fn in GLOBAL_WRITES and call.args:
             exprs = call.args[1:]
@@ -159,12 +158,3 @@ def _named(expr: Expr, path: Path, views: dict[tuple[str, str], str]) -> Iterato
     for node in walk_expr(expr):
         if isinstance(node, Name) and (str(path[0]), node.id) in views:
             yield views[str(path[0]), node.id]
-
-
-def _call(stmt: Stmt) -> Call | None:
-    match stmt:
-        case Do(call):
-            return call
-        case Assign(_, Call() as call) | Return(Call() as call):
-            return call
-    return None

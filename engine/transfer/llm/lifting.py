@@ -18,16 +18,18 @@ from engine.cuir.nodes import (
     Path,
     Return,
     Stmt,
+    stmt_exprs,
     walk_block,
     walk_expr,
 )
 from engine.cuir.ops import OPS, Who
 from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_module, print_stmts
+from engine.cuir.rewrite import get
 from engine.errors import CuirError
-from engine.lift.meanings import NOTHING, Block, Meaning
-from engine.lift.provenance import Lifted, OpaqueOp
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.provenance import Lifted, OpaqueOp
+from engine.lift.cpp.tokens import Tokens
+from engine.lift.files.meanings import NOTHING, Block, Meaning
 from engine.llm.types import Message
 from engine.transfer.llm.answer import (
     AnswerError,
@@ -37,7 +39,6 @@ from engine.transfer.llm.answer import (
 )
 from engine.transfer.llm.prompt import fenced, instruction_text, render
 from engine.transfer.llm.sources import definitions
-from engine.transfer.rewrite import get, stmt_exprs
 
 MAX_DOES = 400
 MAX_DEFINITION = 6_000

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.cuir.diff import diff
-from engine.cuir.edits import after_text, before_text, hunks
+from engine.cuir.changes.diff import diff
+from engine.cuir.changes.edits import after_text, before_text, hunks
 from engine.cuir.nodes import Module
 from engine.cuir.ops import SPELLINGS
 from engine.cuir.ops.spelling import WORDS, both
-from engine.lift.provenance import Lifted, Range
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.provenance import Lifted, Range
+from engine.lift.cpp.tokens import Tokens
 from engine.llm.types import Message
-from engine.lower.legal import legal
+from engine.lower.patches.source_patch import Patch, apply_patches
 from engine.lower.spans import allowed_spans
-from engine.lower.text import Patch, apply_patches
+from engine.lower.spelling.legal import legal
 from engine.transfer.llm.answer import AnswerError, addressed
 from engine.transfer.llm.prompt import fenced, instruction_text, render
 from engine.transfer.llm.sources import without_comments

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from engine.cuir.nodes import Assign, Call, For, Function, Module, walk_block
 from engine.cuir.ops.traits import PLACES
 from engine.cuir.scalar import CONSTANTS
+from engine.cuir.static.kernel_names import CPP, CUDA
 from engine.cuir.types import DTYPES
 from engine.transfer.llm.answer import AnswerError
-from engine.transfer.rules.names import CPP, CUDA
 
 
 def refuse_names(base: Module, proposed: Module) -> None:

@@ -17,9 +17,10 @@ from typing import Any
 from engine.cuir.nodes import Module, Path
 from engine.cuir.printer import print_expr, print_module
 from engine.llm.types import Message
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.llm.answer import visible
 from engine.transfer.llm.bind import Interface
+from engine.transfer.llm.outcome import Outcome
 
 MAX_SPEC = 60_000
 MAX_WORDS = 20_000
@@ -60,19 +61,6 @@ class Task:
     examples: tuple[Example, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why an attempt did not get through, as a gate or a check found it.
-
-    `op` is the statement's text, `details` the gate's (its counterexample among them).
-    """
-
-    stage: str
-    reason: str
-    op: str = ""
-    details: Mapping[str, Any] | None = None
-
-
 def first_messages(task: Task, manual: str) -> tuple[Message, ...]:
     """System and task message."""
     return (
@@ -96,17 +84,15 @@ def task_text(task: Task) -> str:
     )
 
 
-EDIT = "the complete edit of the base module above (not of your last answer)"
-
-
-def repair_text(failure: Failure, earlier: Sequence[str], steer: str = "", what: str = EDIT) -> str:
+def repair_text(found: Outcome[Any], earlier: Sequence[str], steer: str, what: str) -> str:
     """What goes back after an attempt that did not get through; `what` is to be answered again."""
+    where = f"\nThe op where it was found:\n\n{fenced(found.shown, 'cuir')}\n"
     return render(
         "repair",
-        stage=failure.stage,
-        reason=fenced(failure.reason),
-        op=f"\nThe op where it was found:\n\n{fenced(failure.op, 'cuir')}\n" if failure.op else "",
-        counterexample=_counterexample(failure.details or {}),
+        stage=found.stage,
+        reason=fenced(found.reason),
+        op=where if found.shown else "",
+        counterexample=_counterexample(found.details),
         earlier=_earlier(earlier),
         steer=instruction_text(steer),
         what=what,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.tokens import Tokens
 
 
 def definitions(source: bytes, names: set[str]) -> list[str]:

@@ -9,44 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.cuir.nodes import Module
-from engine.spec.recipe import Recipe
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import find_attention
-from engine.transfer.rules import (
-    arithmetic,
-    branches,
-    dense,
-    empty_rows,
-    exponent,
-    grid,
-    heads,
-    list_bits,
-    list_kernels,
-    lse,
-    mask,
-    next_tile,
-    normaliser,
-    offset,
-    output,
-    pass_inputs,
-    prepare,
-    score,
-    sink,
-    stage,
-    ticket,
-    under_mask,
-)
-from engine.transfer.rules.bind import binding_of
-from engine.transfer.rules.free_names import with_free_names
-from engine.transfer.rules.heads import check_heads
-from engine.transfer.rules.lists import lists_of
-from engine.transfer.rules.orders import with_rows_last
-from engine.transfer.rules.prepared import prepared_of
-from engine.transfer.rules.rule import Case, Plan, Rule, Step, ordered
-from engine.transfer.rules.words import Words
+from engine.transfer.rules import relative
+from engine.transfer.rules.base.dimension_orders import with_rows_last
+from engine.transfer.rules.base.list_layout import lists_of
+from engine.transfer.rules.base.prepared_operands import prepared_of
+from engine.transfer.rules.base.recipe_names import Words
+from engine.transfer.rules.base.rule import Case, Plan, Rule, Step, ordered
+from engine.transfer.rules.elements import arithmetic, exponent, next_tile, score, stage
+from engine.transfer.rules.elements import branchless as branches
+from engine.transfer.rules.elements import dense_tiles as dense
+from engine.transfer.rules.elements import diagonal_offset as offset
+from engine.transfer.rules.launches import grid, pass_inputs, prepare, ticket
+from engine.transfer.rules.launches import head_map as heads
+from engine.transfer.rules.launches.argument_binding import binding_of
+from engine.transfer.rules.launches.free_names import with_free_names
+from engine.transfer.rules.launches.head_map import check_heads
+from engine.transfer.rules.masks import empty_rows, mask
+from engine.transfer.rules.masks import masked_values as under_mask
+from engine.transfer.rules.outputs import lse, normaliser, output, sink
+from engine.transfer.rules.relative import with_tables
+from engine.transfer.rules.tile_lists import list_bits, list_kernels
 
 RULES = ordered((
-    pass_inputs.RULE, prepare.RULE, score.SCORE, score.SCALE, score.CAP, exponent.RULE,
-    mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH, grid.LONGEST, grid.SPREAD,
+    pass_inputs.RULE, prepare.RULE, relative.RULE, score.SCORE, score.SCALE, score.CAP,
+    exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH,
+    grid.LONGEST, grid.SPREAD,
     empty_rows.RULE, normaliser.RULE, sink.RULE, lse.RULE, output.RULE, offset.RULE, stage.RULE,
     dense.NARROW, dense.SMALLER, next_tile.RULE, arithmetic.RULE, branches.RULE, list_bits.RULE,
     ticket.RULE, under_mask.RULE, heads.RULE,
@@ -60,6 +49,7 @@ def case_of(module: Module, recipe: Recipe) -> Case:
     check_heads(module, found, recipe)
     recipe, orders = with_rows_last(recipe)
     recipe, theirs = with_free_names(module, found, recipe)
+    recipe = with_tables(recipe, module)
     words = Words(module, found, recipe)
     lists = lists_of(module, found, recipe)
     prepared = prepared_of(module, recipe)

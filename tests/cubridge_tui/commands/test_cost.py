@@ -10,11 +10,11 @@ import pytest
 
 from cubridge_tui.cli import main
 from engine.cuir.printer import print_module
-from engine.gates.visits import Visits
-from engine.gpu.worker.results import KIND, SCHEMA
-from engine.service.adaptation import Adaptation
-from engine.service.bench import lift_any
+from engine.gates.schedules.tile_visits import Visits
+from engine.service.session.adaptation import Adaptation
+from engine.service.session.workbench import lift_any
 from engine.types import Gate, Stage, VerdictKind
+from engine.worker.orchestration.results import KIND, SCHEMA
 from sessions.store import Store
 from tests.cubridge_tui.made import bench_of, placed, verdict_of
 
@@ -57,9 +57,7 @@ def test_the_card_is_the_one_that_the_app_predicts_for(
     assert found["card"] == found["predictions"][0]["card"] == card
 
 
-def test_an_arch_of_no_card_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_arch_of_no_card_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "k.cuir"
     text = print_module(lift_any("flash_fwd_sm80", None, {"D": "64"}).module)
     path.write_text(text.replace("'sm_80'", "'sm_75'"))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.cli import main
-from engine.service.adaptation import start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.options import choose_options
+from engine.service.session.adaptation import start
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel, find_spec
 from sessions.store import Store
 
 

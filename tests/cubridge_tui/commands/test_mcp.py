@@ -18,19 +18,19 @@ import pytest
 from cubridge_tui.cli import main
 from cubridge_tui.commands.mcp import CALLS, command_of
 from cubridge_tui.screens.adaptation import screen as screen_module
-from engine.build.toolchain import Toolchain
+from engine.build.tools.toolchain import Toolchain
 from engine.child.client import Child
 from engine.errors import CuBridgeError, InputError
 from engine.lift import lift
-from engine.service.adaptation import Adaptation, start
-from engine.service.agent import agent_actor, check_ready
-from engine.service.bench import find_kernel, find_spec
-from engine.service.llm_gates import ModelGates
-from engine.service.options import choose_options
-from engine.service.person import propose_by_person
-from engine.service.work import Work
-from engine.spec.text import recipe_to_json
-from engine.transfer.llm.loop import Judgement, Reached
+from engine.service.models.agent import agent_actor, check_ready
+from engine.service.models.llm_gates import ModelGates
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.session_options import choose_options
+from engine.service.session.stage_work import Work
+from engine.service.session.workbench import find_kernel, find_spec
+from engine.service.writers.person import propose_by_person
+from engine.spec.recipes.recipe_json import recipe_to_json
+from engine.transfer.llm.outcome import Outcome, Reached
 from engine.types import Gate, Level, Origin, Stage, VerdictKind
 from sessions.events import HunkDecided, Note, encode
 from sessions.store import Store
@@ -148,8 +148,8 @@ async def test_an_agents_own_edit_is_judged_as_a_models_and_appears_in_the_app(
     session = placed(path, Stage.LIFTED)
     monkeypatch.setenv("CUBRIDGE_STORE", str(path))
     monkeypatch.setattr(Work, "read_recipe", lambda *_: PLAIN)
-    right = Judgement(Reached.PASSED, "")
-    wrong = Judgement(Reached.G2, "O is wrong", details={"counterexample": {"i": 2}})
+    right = Outcome(Reached.PASSED, "")
+    wrong = Outcome(Reached.G2, "O is wrong", details={"counterexample": {"i": 2}})
 
     def judge(self: ModelGates, recipe: object) -> Any:
         from engine.cuir.printer import print_module
@@ -253,7 +253,9 @@ def test_an_agent_judges_no_override_of_the_person_away(
 ) -> None:
     path = tmp_path / "store.git"
     session = placed(path)
-    monkeypatch.setattr("engine.service.bench.Bench", lambda store, progress: bench_of(store))
+    monkeypatch.setattr(
+        "engine.service.session.workbench.Bench", lambda store, progress: bench_of(store)
+    )
     store = Store.open(path)
     with bench_of(store) as bench, store.writer(session) as writer:
         work = Adaptation(bench, writer, ACTOR)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from cubridge_tui.cli import main
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import InputError, MissingTool
-from engine.lift.package import with_source
-from engine.service import status
-from engine.service.adaptation import Adaptation
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.export import export_session
-from engine.service.inputs import session_kernel
+from engine.lift.files.kernel_package import with_source
+from engine.service.session.adaptation import Adaptation
+from engine.service.session.disk_inputs import session_kernel
+from engine.service.session.package_export import export_session
+from engine.service.session.workbench import Bench, find_kernel, find_spec
+from engine.service.upkeep import staleness as status
 from engine.types import Gate, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.made import ACTOR, bench_of, placed, verdict_of
@@ -29,7 +29,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A lowered session in the default store, whose torch child is a table."""
     monkeypatch.setenv("CUBRIDGE_STORE", str(tmp_path / "store.git"))
     monkeypatch.setattr(
-        "engine.service.bench.Bench", lambda store, progress: bench_of(store, "softcap_causal")
+        "engine.service.session.workbench.Bench",
+        lambda store, progress: bench_of(store, "softcap_causal"),
     )
     return placed(tmp_path / "store.git")
 

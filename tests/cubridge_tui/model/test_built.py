@@ -15,12 +15,12 @@ from cubridge_tui.model.built import (
     predictions,
     resource_lines,
 )
-from engine.build.occupancy import Residency
-from engine.build.ptxas import KernelUse
-from engine.build.result import BuildResult, Kernel, Specialisation
+from engine.build.machine_code.occupancy import Residency
+from engine.build.machine_code.ptxas import KernelUse
+from engine.build.machine_code.result import BuildResult, Kernel, Specialisation
 from engine.cost.card import card_of_arch
-from engine.gates.conformance import Unproven
-from engine.service.cost import arch_of
+from engine.cuir.arch import arch_name
+from engine.gates.g3_source.conformance import Unproven
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import VARIANTS, lifted
 
@@ -69,7 +69,7 @@ def test_unproven_primitives_are_named_with_the_command_that_proves_them() -> No
 def test_a_prediction_names_card_method_and_formula(kernel: str, card: str) -> None:
     base = lifted(kernel)
     *_, (_, target) = apply(base, plan(base, VARIANTS["softcap_causal"]).steps)
-    found = card_of_arch(arch_of(target))
+    found = card_of_arch(arch_name(target))
     assert found is not None and found.name == card
     lines = predictions(target, base, VARIANTS["softcap_causal"])
     assert found.title in lines[0] and "not measured" in lines[0] and "50.0%" in lines[0]

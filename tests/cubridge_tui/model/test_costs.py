@@ -15,7 +15,7 @@ from cubridge_tui.model.costs import (
     told,
 )
 from cubridge_tui.model.rows import Row, RowKind
-from engine.service.costing import Cost, Where
+from engine.service.views.costing import Cost, Where
 
 WHERE = Where("NVIDIA A100", "A100", "S 8192 B 2", 0.5, False)
 BOUND = "latency: no unit is busy for more than 42% of the time (tensor cores)"

@@ -12,13 +12,13 @@ from cubridge_tui.model.links import LIFTED, Links, lifted_name, link, marks, pa
 from cubridge_tui.model.review import canonical, gives, review, review_rows
 from cubridge_tui.model.rows import PaneText, Row, RowKind, hunk_starts, plain_rows
 from cubridge_tui.text.cells import split_lines
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module, parse_with_tables
 from engine.cuir.printer import print_module
 from engine.lift import Lifted, lift, load_package
 from engine.resources import kernel_dir
-from engine.transfer.review import compose, propose
+from engine.transfer.proposals.review import compose, propose
 from engine.transfer.rules import apply, plan
 from engine.types import Decision, DecisionKind, Origin, Proposal, Stage
 from tests.engine.transfer.recipes import VARIANTS

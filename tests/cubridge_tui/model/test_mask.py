@@ -20,7 +20,7 @@ from cubridge_tui.model.mask_sizes import (
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.gates.deck import Tiles, quick
-from engine.service.keep_map import KeepMap, Pair
+from engine.service.views.keep_map import KeepMap, Pair
 from engine.transfer.rules import apply, plan
 from tests.engine.transfer.recipes import lifted, recipe
 

@@ -18,8 +18,8 @@ from cubridge_tui.model.page_pictures import pictures
 from cubridge_tui.model.rows import PaneText, Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.model.story import Beat, beats, duration, story
-from engine.service.adaptation import Adaptation
-from engine.service.work import Work
+from engine.service.session.adaptation import Adaptation
+from engine.service.session.stage_work import Work
 from engine.types import Decision, DecisionKind, Stage
 from sessions.events import Event, HunkCommented, SessionCreated
 from sessions.replay import steps

@@ -16,7 +16,7 @@ from cubridge_tui.model.replay import (
     timeline,
 )
 from cubridge_tui.model.rows import RowKind
-from engine.service.adaptation import Adaptation
+from engine.service.session.adaptation import Adaptation
 from engine.types import Decision, DecisionKind, Stage
 from sessions.events import HunkDecided, ProposalMade
 from sessions.session import Session

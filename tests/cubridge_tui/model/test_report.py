@@ -9,7 +9,7 @@ import pytest
 
 from cubridge_tui.model.builder import Builder
 from cubridge_tui.model.report import lowered_patch
-from engine.service.work import Work
+from engine.service.session.stage_work import Work
 from engine.types import Stage
 from sessions.store import Store
 from tests.cubridge_tui.made import bench_of, placed

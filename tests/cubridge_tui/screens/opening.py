@@ -31,6 +31,7 @@ OPENS: dict[str, Opens] = BY_ID | {
     COMMIT: lambda app, _: app.push_screen(CommitScreen(app.screen, Path.cwd() / "mine")),  # type: ignore[arg-type]
     actions.HUNKS: _act("hunks"),
     actions.MASK: _act("mask"),
+    actions.COST: _act("cost"),
     actions.GPU: _act("gpu"),
     actions.MODEL: _act("ask-model"),
 }

@@ -288,7 +288,7 @@ async def test_a_session_that_is_not_saved_yet_is_not_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cubridge_tui.desk import choose
-    from engine.service.bench import find_spec
+    from engine.service.session.workbench import find_spec
 
     monkeypatch.setenv("CUBRIDGE_STORE", str(tmp_path / "none.git"))
     async with Driver("") as d:
@@ -393,7 +393,7 @@ async def test_a_spec_changed_on_disk_is_a_banner_and_one_key(
     spec = tmp_path / "own.py"
     spec.write_bytes((root / "kernels/specs/softcap_causal.py").read_bytes())
     from cubridge_tui.desk import begin
-    from engine.service.bench import Bench
+    from engine.service.session.workbench import Bench
 
     with Bench(Store.open(proposed[0])) as bench:
         session = begin(bench, "flash_fwd_sm80", spec, "tester")

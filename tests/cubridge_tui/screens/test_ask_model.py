@@ -19,10 +19,10 @@ from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.lift import lift
 from engine.llm.types import Message
-from engine.service.bench import find_kernel
-from engine.service.llm_gates import ModelGates
-from engine.service.options import choose_options
-from engine.transfer.llm.loop import Judgement, Reached
+from engine.service.models.llm_gates import ModelGates
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import find_kernel
+from engine.transfer.llm.outcome import Outcome, Reached
 from engine.types import DecisionKind, Origin, Stage
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
@@ -57,11 +57,11 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Server]]:
 def quick_gates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gates that know one right answer: what they find is other tests' business."""
 
-    def judge(module: Module, _: object) -> Judgement:
+    def judge(module: Module, _: object) -> Outcome:
         if "* 2.0" in print_module(module):
-            return Judgement(Reached.PASSED, "")
+            return Outcome(Reached.PASSED, "")
         example = {"b": 0, "h": 1, "i": 2, "expected": 1.5, "got": -1.0}
-        return Judgement(Reached.G2, "O is wrong [/]", details={"counterexample": example})
+        return Outcome(Reached.G2, "O is wrong [/]", details={"counterexample": example})
 
     monkeypatch.setattr(ModelGates, "judge", lambda self, recipe: judge)
 

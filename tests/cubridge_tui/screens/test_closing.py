@@ -30,6 +30,7 @@ STARTS: dict[str, tuple[str, ...]] = {
     COMMIT: ("action_commit",),
     actions.REPLAY: ("do_replay_play", "do_replay_fork"),
     actions.MASK: ("draw",),
+    actions.COST: (),
     actions.GPU: (),
     actions.MODEL: ("_watch",),
 }

@@ -29,6 +29,7 @@ STAGES: dict[str, Stage | None] = {
     actions.ACCEPT: Stage.SOURCE,
     actions.REPLAY: Stage.SOURCE,
     actions.MASK: Stage.TARGET,
+    actions.COST: Stage.TARGET,
     actions.GPU: Stage.LOWERED,
     actions.MODEL: Stage.LIFTED,
 }

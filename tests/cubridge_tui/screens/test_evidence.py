@@ -245,9 +245,9 @@ async def test_a_runner_that_cannot_work_says_what_to_do(
 MACHINE = """
 import json, pathlib, sys
 sys.path.insert(0, {root!r})
-from engine.gpu.worker.checklist import explained, required
-from engine.gpu.worker.manifest import read_job
-from engine.gpu.worker.results import Store, write_result
+from engine.worker.orchestration.checklist import explained, required
+from engine.worker.orchestration.manifest import read_job
+from engine.worker.orchestration.results import Store, write_result
 job, out = read_job(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2])
 print("on the card [/]", flush=True)
 store = Store(job, {{"name": "Test Card [/]", "arch": "sm_80"}}, fresh=True)

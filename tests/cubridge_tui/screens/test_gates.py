@@ -13,8 +13,8 @@ from cubridge_tui.model.gates import gates_lines, spans
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.widgets.code_pane import CodePane
-from engine.build.ptxas import PtxasWarning, WarningKind
-from engine.service.adaptation import Adaptation
+from engine.build.machine_code.ptxas import PtxasWarning, WarningKind
+from engine.service.session.adaptation import Adaptation
 from engine.types import UNFINISHED, Gate, Stage, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.made import bench_of, placed, verdict_of

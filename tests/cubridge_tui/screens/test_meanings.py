@@ -14,9 +14,9 @@ from cubridge_tui.screens.ask_model import ModelScreen
 from cubridge_tui.widgets.line import Line
 from cubridge_tui.widgets.stage_bar import StageBar
 from engine.child.client import Child
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import find_kernel, find_spec
-from engine.service.options import choose_options
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import find_kernel, find_spec
 from engine.types import DecisionKind, Gate, Origin, Stage, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.made import bench_of

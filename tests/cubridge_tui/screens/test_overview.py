@@ -12,7 +12,7 @@ from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.adaptation.screen import AdaptationScreen
 from cubridge_tui.screens.overview import OverviewScreen
-from engine.service.costing import Cost, Where
+from engine.service.views.costing import Cost, Where
 from engine.types import Stage
 from tests.cubridge_tui.conftest import screen_text, settled
 

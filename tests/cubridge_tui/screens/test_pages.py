@@ -21,8 +21,8 @@ from cubridge_tui.screens.accept import AcceptScreen
 from cubridge_tui.screens.dialogs import Confirm
 from cubridge_tui.screens.mask import MaskScreen, MaskSubject
 from cubridge_tui.screens.replay import ReplayScreen
-from engine.service.adaptation import Adaptation
-from engine.spec.recipe import Input
+from engine.service.session.adaptation import Adaptation
+from engine.spec.recipes.recipe import Input
 from engine.types import Decision, DecisionKind, Gate, Stage, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.made import bench_of, made, placed, verdict_of

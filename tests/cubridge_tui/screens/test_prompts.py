@@ -13,7 +13,7 @@ from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.screens.accept import AcceptScreen, odd_parent, unfit
 from cubridge_tui.screens.commit import CommitScreen
 from cubridge_tui.screens.dialogs import GRACE, Confirm, Prompt
-from engine.service.export import package_name
+from engine.service.session.package_export import package_name
 from engine.types import Stage
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import placed

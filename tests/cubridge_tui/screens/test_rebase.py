@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.screens.dialogs import GRACE, TextDialog
-from engine.service.bench import find_kernel
+from engine.service.session.workbench import find_kernel
 from engine.types import DecisionKind, Stage
 from tests.cubridge_tui.made import placed
 from tests.cubridge_tui.screens.test_adaptation import Driver

@@ -16,9 +16,9 @@ from cubridge_tui.screens.base import GRACE
 from cubridge_tui.screens.dialogs import Confirm, TextDialog
 from cubridge_tui.widgets.line import KeyBar
 from engine.errors import InputError, LowerError, SpecError, Where
-from engine.service.adaptation import Adaptation
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.options import choose_options
+from engine.service.session.adaptation import Adaptation
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel, find_spec
 from engine.types import DecisionKind, Stage
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
@@ -67,7 +67,7 @@ def own_spec(folder: Path) -> Path:
 async def test_a_changed_spec_is_taken_in_before_anything_is_proposed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from engine.service.adaptation import Adaptation, start
+    from engine.service.session.adaptation import Adaptation, start
 
     spec, store = own_spec(tmp_path), Store.open(tmp_path / "store.git")
     package = find_kernel("flash_fwd_sm80")

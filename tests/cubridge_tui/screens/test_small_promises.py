@@ -25,7 +25,7 @@ from cubridge_tui.screens.palette import ActionProvider
 from cubridge_tui.screens.replay import ReplayScreen
 from cubridge_tui.widgets.line import Line
 from cubridge_tui.widgets.paint import ASIDE
-from engine.service.bench import find_kernel
+from engine.service.session.workbench import find_kernel
 from engine.types import DecisionKind, Stage
 from sessions.store import Store
 from tests.cubridge_tui.made import PLAIN, TableChild, bench_of, placed, verdict_of
@@ -56,9 +56,9 @@ async def test_accepting_what_is_accepted_makes_no_step_to_undo(proposed: Propos
 
 
 async def test_a_proposal_without_hunks_is_exported_too(store: Path, tmp_path: Path) -> None:
-    from engine.service.adaptation import Adaptation, start
-    from engine.service.bench import find_spec
-    from engine.service.options import choose_options
+    from engine.service.session.adaptation import Adaptation, start
+    from engine.service.session.session_options import choose_options
+    from engine.service.session.workbench import find_spec
 
     package, opened = find_kernel("flash_fwd_sm80"), Store.open(store)
     with bench_of(opened) as bench:
@@ -80,7 +80,7 @@ async def test_a_proposal_without_hunks_is_exported_too(store: Path, tmp_path: P
 async def test_after_g3_the_lowered_pane_is_at_its_first_change(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from engine.service.adaptation import Adaptation
+    from engine.service.session.adaptation import Adaptation
     from engine.types import Gate, VerdictKind
 
     def passed(self: Adaptation, lowering: Any = None) -> Any:

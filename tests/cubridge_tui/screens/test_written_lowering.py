@@ -13,14 +13,14 @@ from cubridge_tui.model.report import lowered_patch
 from cubridge_tui.model.review import taken_text
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.widgets.line import Line
-from engine.gates.g3 import G3
+from engine.gates.g3_source.lowering_check import G3
 from engine.lower import lower as lower_module
-from engine.lower.templates import default_templates
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.lowerings import lower_task
-from engine.service.options import choose_options
-from engine.service.work import Work
+from engine.lower.spelling.templates import default_templates
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.lowerings import lower_task
+from engine.service.session.session_options import choose_options
+from engine.service.session.stage_work import Work
+from engine.service.session.workbench import Bench, find_kernel, find_spec
 from engine.types import DecisionKind, Gate, Stage, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.made import TableChild

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import MissingTool
-from engine.gates.found import Found
-from engine.service.adaptation import Adaptation
-from engine.service.bench import Bench
+from engine.gates.outcome import Found
+from engine.service.session.adaptation import Adaptation
+from engine.service.session.workbench import Bench
 from engine.types import Gate
 from sessions.store import Store
 from tests.cubridge_tui.terminal import Terminal
-from tests.engine.gates.test_apart import processes_of
+from tests.engine.gates.g3_source.test_g3_process import processes_of
 
 pytestmark = pytest.mark.xdist_group("terminal")  # in real time: one of these at once
 

@@ -15,9 +15,9 @@ from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
 from cubridge_tui.text.cells import split_lines
 from cubridge_tui.text.sanitise import visible
 from cubridge_tui.widgets.code_pane import CodePane
-from engine.service.adaptation import start
-from engine.service.bench import find_kernel
-from engine.service.options import choose_options
+from engine.service.session.adaptation import start
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import find_kernel
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import TableChild, bench_of

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from engine.build import cache as caches
 from engine.build.build import build
-from engine.build.compare import Loss, compare
-from engine.build.diagnostics import parse_diagnostics
-from engine.build.products import Launch
-from engine.build.result import BuildResult
-from engine.build.toolchain import Toolchain
+from engine.build.folder import cache as caches
+from engine.build.machine_code.compare import Loss, compare
+from engine.build.machine_code.products import Launch
+from engine.build.machine_code.result import BuildResult
+from engine.build.tools.diagnostics import parse_diagnostics
+from engine.build.tools.toolchain import Toolchain
 from engine.cuir.arch import archs
 from engine.errors import InputError, Interrupted, MissingTool, Where
-from engine.lift.package import load_package
-from tests.engine.build.test_units import CTYPES
+from engine.lift.files.kernel_package import load_package
+from tests.engine.build.folder.test_units import CTYPES
 
 FIELDS = (("x", "tensor"), ("n", "i32"), ("scale", "f32"))
 Build = Callable[..., BuildResult]
@@ -65,7 +65,7 @@ def test_what_it_says_of_the_machine_code(make: Build, toolchain: Toolchain) -> 
     built = make(compile_only=True, launches={"f16_64": {"scale_rows": Launch(shared=100_000)}})
     (kernel,) = built.specialisations[0].kernels
     assert (kernel.name, kernel.threads, kernel.dynamic_shared) == ("scale_rows", 64, 100_000)
-    assert kernel.use.registers > 0 and not kernel.spills
+    assert kernel.use.registers > 0 and kernel.use.spill_store_bytes == 0
     assert kernel.residency is not None and kernel.residency.blocks == 1
     if toolchain.nvdisasm or toolchain.cuobjdump:
         assert built.specialisations[0].counted_in == "sass"
@@ -283,5 +283,5 @@ def test_the_bundled_kernel_keeps_its_tensor_cores(toolchain: Toolchain, tmp_pat
     (kernel,) = built.specialisations[0].kernels
     assert kernel.instructions["HMMA"] >= 128
     assert kernel.instructions["LDSM"] and kernel.instructions["LDGSTS"]
-    assert not kernel.spills and kernel.use.stack_bytes == 0
+    assert kernel.use.spill_store_bytes == 0 and kernel.use.stack_bytes == 0
     assert set(package.archs) <= set(archs())

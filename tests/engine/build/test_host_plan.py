@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from engine.build.host_plan import launches_of
-from engine.build.products import Launch
+from engine.build.machine_code.products import Launch
 from engine.cuir.arch import arch
 from engine.cuir.parser import parse_module
 from engine.lift import lift
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 
 TEXT = """
 specialisation(arch='sm_80', T=bf16, D=128)
@@ -47,7 +47,7 @@ def launch(args, *, T, D):
 
 @pytest.mark.parametrize(("name", "threads"), [("sm_80", 128), ("sm_86", 64)])
 def test_constants_of_each_kernel(name: str, threads: int) -> None:
-    found = launches_of(parse_module(TEXT), arch(name))
+    found = launches_of(parse_module(TEXT.replace("sm_80", name)))
     assert found == {
         "first": Launch(threads * 128 * 2, threads),
         "second": Launch(None, 32),  # its bytes depend on the arguments
@@ -58,6 +58,6 @@ def test_the_bundled_kernel(root: Path) -> None:
     package = load_package(root / "kernels" / "flash_fwd_sm80")
     for specialisation in package.specialisations:
         module = lift(package, specialisation, "sm_80").module
-        launch = launches_of(module, arch("sm_80"))["flash_fwd"]
+        launch = launches_of(module)["flash_fwd"]
         assert launch.threads and launch.threads % 32 == 0
         assert launch.shared and 16384 <= launch.shared <= arch("sm_80").shared_block

@@ -26,7 +26,7 @@ from engine.errors import CuBridgeError, Interrupted, SpecError, Where
 from engine.lift import lift as lift_package
 from engine.lift import load_package
 from engine.resources import spec_path
-from engine.spec.text import recipe_from_json
+from engine.spec.recipes.recipe_json import recipe_from_json
 from engine.transfer.rules import plan
 
 SPEC = """

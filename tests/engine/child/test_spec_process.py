@@ -20,7 +20,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import SpecError
-from engine.gates.by_recipe import none_compared
+from engine.gates.g1_g2.by_recipe import none_compared
 from engine.lift import lift, load_package
 from engine.spec import recipe_from_json
 from engine.transfer.rules import plan
@@ -74,11 +74,12 @@ def zeroed(base: Module) -> Module:
 
 NOTHING = "lambda *a, **k: (None, [])"
 ATTACKS = {
-    "the deck": f"import engine.gates.judge as g; g.run_deck = {NOTHING}",
-    "the judge": f"import engine.gates.judge as g; g._judged = {NOTHING}",
-    "the comparison": "import engine.gates.by_recipe as g; g.rows_equal = lambda *a: (None, 0.0)",
+    "the deck": f"import engine.gates.g1_g2.judge as g; g.run_deck = {NOTHING}",
+    "the judge": f"import engine.gates.g1_g2.judge as g; g._judged = {NOTHING}",
+    "the comparison": "import engine.gates.g1_g2.by_recipe as g; "
+    "g.rows_equal = lambda *a: (None, 0.0)",
     "torch's maximum": "torch.Tensor.max = lambda *a, **k: torch.zeros(())",
-    "a command": "import engine.child.commands as c; c.COMMANDS = {}",
+    "a command": "import engine.torch_child.commands as c; c.COMMANDS = {}",
     "every function that compares": (
         "for m in list(sys.modules.values()):\n"
         "    for n in ('rows_equal', 'run_deck', 'exact', 'judge_json', 'judge_choices'):\n"

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from engine.cost.card import card, card_of_device, cards
 from engine.cost.model import Prediction, predict
-from engine.cost.plan import arch_of, launches
+from engine.cost.plan import launches
 from engine.cost.report import lines
+from engine.cuir.arch import arch_of
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError
-from engine.service.bench import lift_any
+from engine.service.session.workbench import lift_any
 
 H100 = card("h100")
 SIZES = {"B": 1, "Hq": 4, "Hkv": 4, "Nq": 2048, "Nk": 2048, "scale": 0.09}
@@ -218,7 +219,7 @@ def test_too_many_blocks_are_refused() -> None:
         of(lifted("flash_fwd_sm80"), B=1 << 20, Hq=1 << 10, Hkv=1)
 
 
-# A block claims its next piece of work, as tests/engine/cuir/test_work.py says it whole.
+# A block claims its next piece of work, as tests/engine/cuir/execute/test_work.py says it whole.
 CLAIMING = """
 specialisation(arch='sm_80', T=bf16)
 

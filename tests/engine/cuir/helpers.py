@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from engine.cuir.execute.diagnose import text_of
+from engine.cuir.execute.schedules.stuck_ops import text_of
 from engine.cuir.nodes import Module, walk
 from engine.cuir.parser import parse_module
 

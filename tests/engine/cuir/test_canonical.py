@@ -37,8 +37,8 @@ from engine.cuir.nodes import (
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import Compiler
+from tests.engine.cuir.changes.test_diff import kernel
 from tests.engine.cuir.random_modules import edited, modules
-from tests.engine.cuir.test_diff import kernel
 
 # --- every canonicalisation keeps every value ------------------------------------------------
 

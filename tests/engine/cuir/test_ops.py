@@ -9,16 +9,16 @@ import sys
 import pytest
 
 from engine.cost import ops as costs
-from engine.cuir.docgen import GROUPS, document
 from engine.cuir.ops import OPS, traits
 from engine.cuir.ops.spec import Effect, Pending, Proxy, Trait
 from engine.cuir.parser import parse_block, parse_module
+from engine.cuir.text.docgen import GROUPS, document
 from engine.resources import docs_dir
 
 
 def test_reference_is_current():
     text = (docs_dir() / "cuir.md").read_text(encoding="utf-8")
-    assert text == document(), "python -m engine.cuir.docgen"
+    assert text == document(), "python -m engine.cuir.text.docgen"
 
 
 def test_every_op_is_in_the_reference_and_in_a_group():
@@ -32,7 +32,7 @@ def test_every_op_is_in_the_reference_and_in_a_group():
 @pytest.mark.parametrize("name", OPS)
 def test_every_op_has_an_executor(name):
     module, function = OPS[name].execute.split(":")
-    found = getattr(importlib.import_module(f"engine.cuir.execute.{module}"), function)
+    found = getattr(importlib.import_module(f"engine.cuir.execute.families.run_{module}"), function)
     # part, the result's type, then the operands in the signature's order
     assert found.__code__.co_argcount == 2 + len(OPS[name].operands)
 
@@ -82,8 +82,8 @@ def test_examples_in_the_reference_parse():
 def test_nothing_but_the_executor_loads_torch():
     code = (
         "import sys, engine.cuir.nodes, engine.cuir.parser, engine.cuir.printer, engine.cuir.ops, "
-        "engine.cuir.types, engine.cuir.check, engine.cuir.scalar, engine.cuir.arch, "
-        "engine.cuir.docgen; from engine.cuir.scalar import evaluate; "
+        "engine.cuir.types, engine.cuir.static.check, engine.cuir.scalar, engine.cuir.arch, "
+        "engine.cuir.text.docgen; from engine.cuir.scalar import evaluate; "
         "from engine.cuir.parser import parse_expr; "
         "assert evaluate(parse_expr('a // 2 + 1'), {'a': -3}) == 0; "
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"

@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine.cuir.arch import archs
-from engine.cuir.check import check
 from engine.cuir.execute import Limits, Schedule, run_program
-from engine.cuir.execute.memory import Access, Region, SharedMemory
+from engine.cuir.execute.state.shared_memory import Access, Region, SharedMemory
 from engine.cuir.parser import parse_module
+from engine.cuir.static.check import check
 from engine.cuir.types import SharedType
 
 HOPPER, SM80 = golden_text("hopper_pingpong"), golden_text("sm80_flash")

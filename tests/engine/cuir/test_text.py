@@ -31,9 +31,8 @@ from engine.cuir.nodes import (
     Str,
     Tuple,
     Unary,
-    walk,
 )
-from engine.cuir.parser import parse_expr, parse_module, parse_with_tables
+from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_expr, print_module
 from engine.errors import CuirError
 
@@ -135,15 +134,6 @@ def test_modules_come_back(module):
     again = parse_module(text)
     assert print_module(again) == text
     assert parse_module(print_module(again)) == again
-
-
-@settings(max_examples=100, deadline=None)
-@given(modules)
-def test_ids_come_back(module):
-    ids = {path: f"s{n}" for n, (path, _) in enumerate(walk(module))}
-    parsed = parse_with_tables(print_module(module, ids))
-    assert print_module(parsed.module) == print_module(module)
-    assert parsed.ids == ids
 
 
 REFUSED = {

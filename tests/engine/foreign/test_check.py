@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.cli import main
-from engine.build.toolchain import find_toolchain
+from engine.build.tools.toolchain import find_toolchain
 from engine.errors import CuBridgeError
 
 

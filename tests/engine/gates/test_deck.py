@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.gates.by_recipe import BY_RECIPE
-from engine.gates.cases import data_cases, read_cases
-from engine.gates.deck import QUICK, Tiles, beyond, past, quick_deck
-from engine.gates.judge import judge
-from engine.gates.overflow import overflow
-from engine.gates.running import run_deck
-from engine.gates.subject import Subject
-from engine.gates.tile_sizes import tiles_of
+from engine.gates.analysis.tile_sizes import tiles_of
+from engine.gates.deck import Tiles, beyond, past, quick, quick_deck
+from engine.gates.g1_g2.by_recipe import BY_RECIPE
+from engine.gates.g1_g2.judge import judge
+from engine.gates.runs.case_run import run_deck
+from engine.gates.runs.deck_cases import data_cases, read_cases
+from engine.gates.runs.subject import Subject
+from engine.gates.widths.overflow import overflow
 from engine.lift import lift, load_package
-from engine.lower.legal import legal
+from engine.lower.spelling.legal import legal
 from engine.spec.read import read_recipe
 from engine.transfer.rules import apply, plan
-from tests.engine.gates.test_judge import subject_of as target_of
+from tests.engine.gates.g1_g2.test_judge import subject_of as target_of
 
 HEAD = "from jaxtyping import Float, Int32\nfrom torch import Tensor\nimport torch\n\n\n"
 WINDOW = """\
@@ -155,7 +155,7 @@ def test_blocks_need_a_square_past_them(tmp_path: Path) -> None:
 @given(st.sets(st.integers(1, 20_000), max_size=6))
 @example({2048, 8192})  # the dearest
 def test_every_constant_is_reached_or_named(found: set[int]) -> None:
-    deck = (*QUICK, *past(sorted(found)))
+    deck = (*quick(), *past(sorted(found)))
     said = {int(number) for number in re.findall(r"\d+", beyond(sorted(found)))}
     for constant in found:
         named_far = constant > 8192
@@ -169,7 +169,7 @@ def test_every_constant_is_reached_or_named(found: set[int]) -> None:
 
 
 def test_the_verdict_names_what_no_run_reaches(tmp_path: Path) -> None:
-    from engine.gates.judge import judge_json
+    from engine.gates.g1_g2.judge import judge_json
     from engine.spec import recipe_to_json
 
     subject = subject_of(tmp_path, FAR_WINDOW.replace("4096", "16384"))

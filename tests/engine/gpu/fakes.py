@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from engine.cuir.parser import parse_expr
-from engine.gpu.worker.rows import Tallies
-from engine.gpu.worker.specrun import SpecRun
-from engine.gpu.worker.subject import Subject
-from engine.spec.recipe import Input, Recipe
-from engine.spec.signature import Asked
+from engine.spec.python.signature import Asked
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding, ScalarField, SizeField, TensorField
+from engine.worker.launches.result_rows import Tallies
+from engine.worker.launches.specialisation import Subject
+from engine.worker.problems.specrun import SpecRun
 
 QUERY, KEY = ("B", "Hq", "Nq", "D"), ("B", "Hkv", "Nk", "D")
 

@@ -15,17 +15,18 @@ from pathlib import Path
 
 import pytest
 
+from engine.closure import ROOT, closure, foreign, local_modules
 from engine.errors import InputError
-from engine.gpu.closure import ROOT, closure, foreign, local_modules
 from engine.gpu.job import WORKER_ROOTS, Contents, hashes_of, pack
-from engine.gpu.worker.manifest import JobError, arch_for, head_sizes, read_job
 from engine.types import sha256_of
+from engine.worker.orchestration.manifest import JobError, arch_for, head_sizes, read_job
+from engine.worker.orchestration.run import CHILDREN
 
 
 def test_the_closure_holds_what_is_imported_and_nothing_foreign() -> None:
     found = closure(WORKER_ROOTS)
-    assert "engine/gpu/worker/checks.py" in found
-    assert "engine/spec/oracle.py" in found and "engine/build/units.py" in found
+    assert "engine/worker/verification/checks.py" in found
+    assert "engine/spec/reference/oracle.py" in found and "engine/build/folder/units.py" in found
     assert "engine/__init__.py" in found and "engine/spec/__init__.py" in found
     assert foreign(found.values()) == {}
     for name in ("engine/lift", "engine/service", "engine/lower", "engine/llm"):
@@ -41,8 +42,9 @@ def test_the_closure_needs_python_3_10_only() -> None:
 
 def test_the_orchestrator_needs_no_torch(job: Path) -> None:
     code = (
-        f"import sys; sys.path[0] = {str(job / 'worker')!r}; import engine.gpu.worker.main; "
-        "import engine; print(engine.__file__); print('torch' in sys.modules)"
+        f"import sys; sys.path[0] = {str(job / 'worker')!r}; "
+        "import engine.worker.orchestration.main; import engine; "
+        "print(engine.__file__); print('torch' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-c", code], cwd=job, capture_output=True, text=True, check=True
@@ -57,10 +59,10 @@ def test_the_carried_modules_are_enough_for_every_child(job: Path, tmp_path: Pat
     (hostile / "engine").mkdir(parents=True)
     for name in ("engine/__init__.py", "ast.py", "json.py"):
         (hostile / name).write_text("raise SystemExit('the trap')\n")
-    for kind in ("verify", "bench", "sanitize"):
+    for kind in CHILDREN.values():
         code = (
             f"import sys; sys.path.insert(0, {str(job / 'worker')!r}); "
-            f"import engine.gpu.worker.{kind} as m; print(m.__file__)"
+            f"import engine.worker.{kind} as m; print(m.__file__)"
         )
         done = subprocess.run(
             [sys.executable, "-I", "-c", code],

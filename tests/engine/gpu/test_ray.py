@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build import watchdog
+from engine.build.tools import watchdog
 from engine.errors import InputError, Interrupted, MissingTool
 from engine.gpu import ray_driver, ray_runner
 from engine.gpu.ray_runner import Ray

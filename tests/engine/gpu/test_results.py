@@ -26,10 +26,18 @@ from engine.gpu.result import (
     verdict_of,
 )
 from engine.gpu.schema import fault
-from engine.gpu.worker.checklist import CHECKS, LISTS, OPTIONAL, SHORT, WHOLE, explained, required
-from engine.gpu.worker.manifest import read_job
-from engine.gpu.worker.results import Store, judge, outlives, write_result
 from engine.types import Gate, Verdict, VerdictKind
+from engine.worker.orchestration.checklist import (
+    CHECKS,
+    LISTS,
+    OPTIONAL,
+    SHORT,
+    WHOLE,
+    explained,
+    required,
+)
+from engine.worker.orchestration.manifest import read_job
+from engine.worker.orchestration.results import Store, judge, outlives, write_result
 
 DEVICE = {"name": "NVIDIA H100", "arch": "sm_90", "when": "2026-01-01T00:00:00+00:00"}
 

@@ -12,21 +12,21 @@ import torch
 
 from cubridge_tui.model.acceptance import acceptance_rows
 from cubridge_tui.model.builder import Builder
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.gpu.job import Contents, hashes_of, worker_hash
-from engine.gpu.session import contents_of, said_again, verdict_from
-from engine.gpu.worker.checklist import CHECKS
-from engine.gpu.worker.results import KIND, METHOD
-from engine.gpu.worker.samples import digest, encoded, sample_inputs
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.export import export_session
-from engine.service.options import choose_options
-from engine.service.recheck import _lowered_gates
-from engine.spec.oracle import expected
-from engine.spec.recipe import Recipe
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.gpu_verdict import contents_of, said_again, verdict_from
+from engine.service.session.package_export import export_session
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel, find_spec
+from engine.service.upkeep.recheck import _lowered_gates
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.reference.oracle import expected
 from engine.types import Gate, Level, Stage, Verdict, VerdictKind
 from engine.types.trust import rests_on
+from engine.worker.launches.samples import digest, encoded, sample_inputs
+from engine.worker.orchestration.checklist import CHECKS
+from engine.worker.orchestration.results import KIND, METHOD
 from sessions.store import Store
 
 SIZES = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 9, "Nk": 12, "D": 64, "Dv": 64}

@@ -11,21 +11,21 @@ import pytest
 
 from engine.cuir.printer import print_module
 from engine.errors import InputError
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.gpu.job import Contents, hashes_of, pack
-from engine.gpu.session import contents_of, verdict_from
-from engine.gpu.worker.checklist import BY_SPEC, CHECKS, NO_LSE, NO_RECIPE
-from engine.gpu.worker.manifest import read_job
-from engine.gpu.worker.results import KIND, METHOD_BY_SPEC, has_lse
-from engine.gpu.worker.results import Store as Rows
 from engine.llm.types import Ending, Listen, Reply, Request, deaf
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel
-from engine.service.content import LIFTED
-from engine.service.export import export_session
-from engine.service.llm import ModelTransfer
-from engine.service.options import choose_options
+from engine.service.models.llm import ModelTransfer
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.content import LIFTED
+from engine.service.session.gpu_verdict import contents_of, verdict_from
+from engine.service.session.package_export import export_session
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel
 from engine.types import Artifact, Gate, Level, Stage, VerdictKind
+from engine.worker.orchestration.checklist import BY_SPEC, CHECKS, NO_LSE, NO_RECIPE
+from engine.worker.orchestration.manifest import read_job
+from engine.worker.orchestration.results import KIND, METHOD_BY_SPEC, has_lse
+from engine.worker.orchestration.results import Store as Rows
 from sessions.store import Store
 from tests.engine.transfer.llm.answers import sink
 from tests.engine.transfer.llm.conftest import UNREAD
@@ -101,7 +101,10 @@ def test_the_job_brings_what_judges_without_a_recipe(work: Adaptation, tmp_path:
     assert job.recipe is None and job.signature is not None
     assert [i["name"] for i in job.signature["inputs"]] == ["q", "k", "v", "sink"]
     assert {"kernel", "headers", "spec", "signature", "binding", "options"} <= set(job.hashes)
-    assert not has_lse(job) and (folder / "worker/engine/gpu/worker/alone.py").is_file()
+    assert (
+        not has_lse(job)
+        and (folder / "worker/engine/worker/problems/function_by_head.py").is_file()
+    )
     told = Rows(job, {"name": "a card", "arch": "sm_80"}, fresh=True).result("complete")
     assert "every pair is counted" in told["method"] and told["softmax"] is False
     assert told["verdict"] == "not_run"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from engine.lift.tokens import Token, Tokens
+from engine.lift.cpp.tokens import Token, Tokens
 
 BLANKS = (b" ", b"\n", b"\t", b"\r\n", b"  ", b" \n\n ", b"\v", b"\f")
 COMMENTS = (

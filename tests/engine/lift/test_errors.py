@@ -8,7 +8,7 @@ import pytest
 
 from engine.errors import CuBridgeError, InputError, LiftError
 from engine.lift import lift, lift_source
-from engine.lift.tokens import Tokens
+from engine.lift.cpp.tokens import Tokens
 from tests.engine.lift.sources import BINDING, CONTRACT, frame
 
 KERNEL = frame("sync();").decode()

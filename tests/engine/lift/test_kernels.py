@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from engine.cuir.check import check
 from engine.cuir.execute import Schedule, run_program
 from engine.cuir.nodes import walk
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
+from engine.cuir.static.check import check
 from engine.lift import lift, lift_source, load_package, specialisation_key
 from engine.resources import list_kernels
 from tests.engine.cuir.helpers import exact_error, make_inputs

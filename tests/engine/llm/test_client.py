@@ -242,9 +242,7 @@ def test_a_cap_that_is_always_too_large_ends_the_asking(serve: Serve, words: str
 
 
 @pytest.mark.parametrize("message", ["max_tokens, max_completion_tokens", "no", "temperature seed"])
-def test_a_server_that_refuses_all_options_is_asked_a_few_times(
-    serve: Serve, message: str
-) -> None:
+def test_a_server_that_refuses_all_options_is_asked_a_few_times(serve: Serve, message: str) -> None:
     server, client = serve(*[acts.status(400, message)] * 50)
     for _ in range(2):
         with pytest.raises(Refused):

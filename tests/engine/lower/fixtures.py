@@ -7,12 +7,12 @@ from collections.abc import Callable
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.lift.lifter import lift_source
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
+from engine.lift.files.lifter import lift_source
 from engine.lower.lower import Lowered, lower
-from engine.lower.relift import verify_relift
 from engine.lower.spans import allowed_spans, verify_spans
 from engine.resources import kernel_path
+from tests.engine.lower.relift import verify_relift
 
 # Written as nobody should: every construct of the kernel language in its odd forms.
 ODD = b"""#include "cubridge/sm80.cuh"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 from dataclasses import dataclass
+from functools import reduce
 
-from engine.cuir.check import check
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
-from engine.lift.provenance import Lifted
-from engine.lower.legal import legal
+from engine.cuir.static.check import check
+from engine.lift.cpp.provenance import Lifted
 from engine.lower.lower import lower
-from engine.lower.relift import verify_relift
 from engine.lower.spans import allowed_spans, verify_spans
+from engine.lower.spelling.legal import legal
 from engine.scalar_algebra import canonical_predicate
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan
+from tests.engine.lower.relift import verify_relift
 
 QKV = (
     Input("q", "q", "T", ("B", "Hq", "Nq", "D")),
@@ -79,6 +81,33 @@ def random_mask(seed: int) -> Mask:
     text = tree(choice.randint(1, 6))
     read = [name for name in TABLES if re.search(rf"\b{name}\[", text)]
     return Mask(text, tuple(Input(n, "extra", *TABLES[n]) for n in read))
+
+
+def spec_text(mask: Mask) -> str:
+    """The mask as a spec: a FlexAttention factory that takes what the mask reads."""
+    annotations = {"bool": "Bool", "i32": "Int32"}
+    inputs = "".join(
+        f'{i.name}: {annotations[i.dtype]}[Tensor, "{" ".join(i.dims)}"], ' for i in mask.inputs
+    )
+    said = ast.unparse(_AsTensors().visit(ast.parse(mask.text, mode="eval")))
+    return (
+        "from jaxtyping import Bool, Int32\nfrom torch import Tensor\n\n\n"
+        f"def attention_mods({inputs}Nq, Nk):\n"
+        f"    def mask(b, h, i, j):\n        return {said}\n\n    return mask\n"
+    )
+
+
+class _AsTensors(ast.NodeTransformer):
+    """`and`, `or` and `not` as `&`, `|` and `~`."""
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        operator = ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr()
+        parts = [self.visit(value) for value in node.values]
+        return reduce(lambda a, b: ast.BinOp(a, operator, b), parts)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        assert isinstance(node.op, ast.Not)
+        return ast.UnaryOp(ast.Invert(), self.visit(node.operand))
 
 
 def recipe_of(mask: Mask) -> Recipe | None:

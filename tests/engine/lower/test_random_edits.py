@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cuir.canonical import equal
-from engine.lift.provenance import Lifted
-from engine.lower.legal import legal
+from engine.lift.cpp.provenance import Lifted
 from engine.lower.lower import lower
 from engine.lower.relift import lift_for
+from engine.lower.spelling.legal import legal
 from tests.engine.lower.fixtures import VARIANTS, checked, lifted, source
 from tests.engine.lower.random_edits import QUICK, edits
 

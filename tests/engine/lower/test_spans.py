@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.lift.provenance import Range
+from engine.lift.cpp.provenance import Range
 from engine.lower.lower import lower
 from engine.lower.spans import allowed_spans, union, verify_spans
 from tests.engine.lower.fixtures import edit, lifted, source

@@ -6,9 +6,9 @@ import pytest
 
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
-from engine.lift.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted
 from engine.lower.spans import allowed_spans, verify_spans
-from engine.spec.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan
 from tests.engine.lower.fixtures import VARIANTS, checked, lifted, source
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from engine.cuir.parser import parse_expr
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 from engine.package.export import Content, export
-from engine.spec.recipe import Clause, Input, Recipe
+from engine.spec.recipes.recipe import Clause, Input, Recipe
 from engine.transfer.binding import Binding, ScalarField, SizeField, TensorField
 
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk")

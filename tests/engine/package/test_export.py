@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.units import COMPILE_FLAGS
+from engine.build.folder.units import COMPILE_FLAGS
 from engine.errors import InputError, StoreError
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 from engine.package.export import (
     Content,
     export,
@@ -26,9 +26,9 @@ from engine.package.export import (
     verdicts_json,
 )
 from engine.package.fold import unfold
-from engine.package.source import END, judged_part
+from engine.package.source import BEGIN, END
 from engine.package.vendor import vendored
-from engine.spec.recipe import Clause, Input
+from engine.spec.recipes.recipe import Clause, Input
 from engine.types import Gate, Level, Verdict, VerdictKind, sha256_of
 from tests.engine.package.conftest import content, content_with_extras, recipe
 
@@ -219,7 +219,7 @@ def test_the_vendored_part_stands_alone(tmp_path: Path) -> None:
         path.write_bytes(data)
     code = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); "
-        "import engine.spec.derived, engine.spec.text; "
+        "import engine.spec.readings.derived_inputs, engine.spec.recipes.recipe_json; "
         "print(engine.__file__, any(m.startswith('tree_sitter') for m in sys.modules))"
     )
     done = subprocess.run(
@@ -282,7 +282,8 @@ def test_the_judged_files_are_in_the_one_source(root: Path) -> None:
     for kernel in ("flash_fwd_sm80", "flash_fwd_sm90"):
         package = load_package(root / "kernels" / kernel)
         made = content(root, source=package.source, headers=package.headers)
-        files = unfold(judged_part(package_files(made, "mine")["kernel.cu"]))
+        text = package_files(made, "mine")["kernel.cu"].decode()
+        files = unfold(text.partition(BEGIN)[2].partition(f"\n{END}")[0].encode())
         assert files == {"": package.source, **dict(package.headers)}
         judged = verdicts_json(made, "mine")["judged"]["files"]
         assert judged == {name or "kernel.cu": sha256_of(data) for name, data in files.items()}

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.build.toolchain import Toolchain
-from engine.build.units import unit_text
+from engine.build.folder.units import unit_text
+from engine.build.tools.toolchain import Toolchain
 from engine.errors import InputError
-from engine.lift.package import load_package
+from engine.lift.files.kernel_package import load_package
 from engine.package.export import package_files
 from engine.package.fold import fold, unfold
 from tests.engine.package.conftest import FIELDS, content

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import Toolchain
+from engine.build.tools.toolchain import Toolchain
 from engine.package.export import export
 from tests.engine.package.conftest import content
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from engine.lift import lift, load_package
-from engine.lower.legal import legal
 from engine.lower.lower import lower
+from engine.lower.spelling.legal import legal
 from engine.package.export import Content
 from engine.spec.read import read_recipe
 from engine.transfer.rules import apply, plan

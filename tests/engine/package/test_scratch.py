@@ -7,9 +7,9 @@ import torch
 from engine.package.runtime._args import Filler
 from engine.package.runtime._plan import Workspaces
 from engine.package.runtime._recipe import Recipe as RuntimeRecipe
-from engine.spec.oracle import expected
-from engine.spec.recipe import Input, Recipe
-from engine.spec.text import recipe_to_json
+from engine.spec.recipes.recipe import Input, Recipe
+from engine.spec.recipes.recipe_json import recipe_to_json
+from engine.spec.reference.oracle import expected
 from engine.transfer.rules import plan
 from tests.engine.transfer.recipes import lifted, recipe
 

@@ -15,8 +15,8 @@ import torch
 from engine.cuir.parser import parse_expr
 from engine.errors import InputError
 from engine.package.export import Content, export, package_data
-from engine.spec.recipe import Input
-from engine.spec.signature import Signature, signature_from_json, signature_to_json
+from engine.spec.python.signature import Signature, signature_from_json, signature_to_json
+from engine.spec.recipes.recipe import Input
 from engine.transfer.binding import ScalarField, TensorField
 from engine.types import Level
 from tests.engine.package.conftest import FIELDS, HEADS, QKV, Import, binding, content

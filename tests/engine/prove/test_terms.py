@@ -9,9 +9,9 @@ import z3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cuir.device_scalars import DeviceScalars
 from engine.cuir.nodes import Binary, Bool, Call, Compare, Expr, Name, Num, Select, Unary
 from engine.cuir.parser import parse_expr, parse_module
+from engine.cuir.static.device_scalars import DeviceScalars
 from engine.prove.domain import domain_of
 from engine.prove.solver import Proven, Witness, find
 from engine.prove.terms import NotWhole, Path, Terms, Value, constant_of

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import SpecError
-from engine.spec.compare import Misread, compare
-from engine.spec.load import surroundings
-from engine.spec.program import program_of
+from engine.spec.python.load import surroundings
+from engine.spec.python.program import program_of
+from engine.spec.python.spec_file import read_source
 from engine.spec.read import read_recipe
-from engine.spec.source import read_source
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.validation.run_comparison import Misread, compare
 
 HEAD = """\
 import math
@@ -253,13 +254,23 @@ def outcome_of(seed: int, folder: Path, runs: int) -> Outcome:
     """Read spec `seed`, and hold its recipe against its function at `runs` other sizes."""
     path = folder / f"spec_{seed}.py"
     path.write_text(draw_spec(seed))
+    found = read_drawn(path)
+    return found if isinstance(found, Outcome) else held(path, found, seed, runs)
+
+
+def read_drawn(path: Path) -> Recipe | Outcome:
+    """The recipe of a drawn spec, or what stands in its way."""
     try:
-        recipe = read_recipe(path)
+        return read_recipe(path)
     except SpecError as error:
         wrong = any(word in error.message for word in UNREAD)
         return Outcome("misread" if wrong else "refused", error.message)
     except Exception as error:
         return Outcome("internal", f"{type(error).__name__}: {error}")
+
+
+def held(path: Path, recipe: Recipe, seed: int, runs: int) -> Outcome:
+    """The recipe held against the function of the spec at `path` at `runs` sizes."""
     program = program_of(read_source(path, {}))
     with surroundings(program.source):
         for n, sizes in enumerate(sizes_of_all_remainders(seed, runs)):
@@ -273,4 +284,11 @@ def outcome_of(seed: int, folder: Path, runs: int) -> Outcome:
     return Outcome("read", "")
 
 
-__all__ = ["Outcome", "draw_spec", "outcome_of", "sizes_of_all_remainders"]
+__all__ = [
+    "Outcome",
+    "draw_spec",
+    "held",
+    "outcome_of",
+    "read_drawn",
+    "sizes_of_all_remainders",
+]

@@ -19,8 +19,9 @@ from engine.spec import (
     recipe_from_json,
     recipe_to_json,
 )  # fmt: skip
-from engine.spec.inputs import KINDS, violated
-from engine.spec.oracle import oracle, output_as_bhnd
+from engine.spec.decks.deck_inputs import KINDS, violated
+from engine.spec.python.signature import fixed_sizes
+from engine.spec.reference.oracle import oracle, output_as_bhnd
 
 SCALED = "x * rsqrt(D)"
 BOTTOM_RIGHT = "j <= i + Nk - Nq"
@@ -66,6 +67,7 @@ ASKS = {
     "qk_norm_causal": (SCALED, BOTTOM_RIGHT, None, "nan"),
     "rope_causal": (SCALED, "j <= i", None, "never"),
     "qk_norm_rope_causal": (SCALED, "j <= i", None, "never"),
+    "mla_causal": ("x * 0.07216878364870322", "j <= i", None, "never"),
 }  # fmt: skip
 MEAN_SQUARE = "sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D) / D"
 # What an element of q becomes before the product.
@@ -103,14 +105,14 @@ def test_asks_for(name: str, recipes: dict[str, Recipe]) -> None:
     assert print_expr(recipe.score) == score
     assert print_expr(recipe.keep) == keep
     assert (recipe.weight and print_expr(recipe.weight)) == weight
-    assert print_expr(recipe.kv_head) == "h // (Hq // Hkv)"
+    assert print_expr(recipe.kv_head) == ("h" if name == "mla_causal" else "h // (Hq // Hkv)")
     assert empty is None or recipe.empty_rows == empty
 
 
 @pytest.mark.parametrize("name", ASKS)
 def test_what_happens_before_the_product(name: str, recipes: dict[str, Recipe]) -> None:
     recipe = recipes[name]
-    changed = "norm" in name or "rope" in name
+    changed = "norm" in name or "rope" in name or "mla" in name
     assert (recipe.q is not None, recipe.k is not None) == (changed, changed)
     if name in BEFORE:
         assert recipe.q is not None and print_expr(recipe.q) == BEFORE[name]
@@ -127,6 +129,9 @@ def test_is_what_the_spec_computes(name: str, kind: str, recipes: dict[str, Reci
     recipe = recipes[name]
     for seed, (n_q, n_k) in enumerate([(5, 7), (70, 33), (33, 300)]):
         sizes = {"B": 2, "Hq": 6, "Hkv": 2, "Nq": n_q, "Nk": n_k, "D": 12, "Dv": 12}
+        sizes |= fixed_sizes(recipe.constraints)
+        if name == "mla_causal":
+            sizes |= {"Hkv": 6, "Nk": n_q}
         if violated(recipe, sizes):
             continue
         inputs = make_inputs(recipe, sizes, seed, kind)  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ from pathlib import Path
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
 from engine.lift import lift
-from engine.lift.package import load_package
-from engine.spec.recipe import Input, LseBase, Recipe
+from engine.lift.files.kernel_package import load_package
+from engine.spec.recipes.recipe import Input, LseBase, Recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 QKV = (

@@ -6,9 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.gpu.worker import calls
 from engine.package.runtime._args import axes
-from engine.transfer import fill
 from engine.transfer.binding import TensorField
 from engine.transfer.fill import permuted, places, unpermuted
 
@@ -48,8 +46,7 @@ def test_each_place_is_used_once(item: TensorField) -> None:
     assert places(item.source_dims, item.source_dims) == list(range(len(item.source_dims)))
 
 
-def test_the_worker_s_view_is_the_same_function() -> None:
-    assert calls.permuted is fill.permuted
+def test_a_dimension_that_stands_twice() -> None:
     item = TensorField("x", "x", ("1", "1", "Nq", "Nk"), ("1", "1", "Nq", "Nk"), "f32")
     assert permuted(torch.zeros(1, 1, 3, 5), item).stride() == (15, 15, 5, 1)
     item = TensorField("x", "x", ("N", "N"), ("N", "N"), "f32")

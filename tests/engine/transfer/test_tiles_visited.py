@@ -10,10 +10,10 @@ import torch
 from engine.cuir.nodes import Module, Num
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
-from engine.lower.legal import legal
-from engine.service.keep_map import KeepMap
-from engine.service.target_mask import TargetMask, TileClass
-from engine.spec.inputs import violated
+from engine.lower.spelling.legal import legal
+from engine.service.views.keep_map import KeepMap
+from engine.service.views.target_mask import TargetMask, TileClass
+from engine.spec.decks.deck_inputs import violated
 from engine.transfer.ranges import reads_pairs
 from engine.transfer.rules import apply, plan
 from tests.engine.spec.read_once import recipe_of

@@ -5,11 +5,11 @@ Ids are looked up in the lifted module, so that the tests hold whatever the kern
 
 from __future__ import annotations
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
+from engine.gates.analysis.tile_sizes import tiles_of
 from engine.gates.deck import quick
-from engine.gates.tile_sizes import tiles_of
 
 
 def id_of(module: Module, line: str) -> str:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
-from engine.spec.declared import declared
-from engine.spec.source import read_source
+from engine.spec.python.declarations import declared
+from engine.spec.python.spec_file import read_source
 from engine.transfer.llm.bind import Interface
 from engine.transfer.llm.prompt import Task
 from tests.engine.llm.conftest import serve as serve  # a fixture here too

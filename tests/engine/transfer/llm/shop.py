@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from engine.service.bench import find_kernel
+from engine.service.session.workbench import find_kernel
 
 HEADER = """#pragma once
 #include "cubridge/sm80.cuh"

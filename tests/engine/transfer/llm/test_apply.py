@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Assign, Module, walk
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module, print_stmts
+from engine.cuir.rewrite import get
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer
 from engine.transfer.llm.apply import apply_answer
-from engine.transfer.rewrite import get
 
 
 def edited(text: str, base: Module) -> Module:

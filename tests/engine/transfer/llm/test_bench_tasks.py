@@ -13,13 +13,13 @@ import pytest
 from benchmarks.llm import Again, read_rows, report
 from benchmarks.llm_tasks.accept import CHECKS, accept
 from benchmarks.llm_tasks.tasks import GROUPS, load_tasks
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.lift import lift
-from engine.service.bench import find_kernel
-from engine.spec.declared import declared
-from engine.spec.source import read_source
+from engine.service.session.workbench import find_kernel
+from engine.spec.python.declarations import declared
+from engine.spec.python.spec_file import read_source
 from engine.transfer.llm.answer import read_answer
 from engine.transfer.llm.apply import apply_answer
 from engine.transfer.llm.bind import Interface

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module, Num
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
-from engine.spec.recipe import Input
+from engine.spec.recipes.recipe import Input
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer
 from engine.transfer.llm.apply import apply_answer
-from engine.transfer.llm.bind import bind, default_binding
+from engine.transfer.llm.bind import bind
 from engine.transfer.llm.guards import refuse_tricks
 from engine.transfer.llm.names import refuse_names
 from engine.transfer.llm.prompt import Task
@@ -116,8 +116,8 @@ def test_fields_are_filled_by_name_or_by_a_line(task: Task, base: Module) -> Non
             bind(base, base, interface, ((own, "v"),))
 
 
-def test_the_default_binding_is_the_kernels(task: Task, base: Module) -> None:
-    made = default_binding(base, task.interface)
+def test_an_unchanged_kernel_is_filled_as_before(task: Task, base: Module) -> None:
+    made = bind(base, base, task.interface, ())
     assert [t.source for t in made.tensors] == ["q", "k", "v", "O", "LSE"]
     assert [s.size for s in made.sizes] == ["B", "Hq", "Hkv", "Nq", "Nk"]
 

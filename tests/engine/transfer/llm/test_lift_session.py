@@ -8,24 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from engine.build.toolchain import Toolchain
-from engine.cuir.ids import assign
+from engine.build.tools.toolchain import Toolchain
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Opaque
 from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_module
+from engine.cuir.rewrite import get
 from engine.errors import InputError
-from engine.lift.meanings import Meaning, with_meanings
+from engine.lift.files.meanings import Meaning, with_meanings
 from engine.llm.record import Recorder, Replayer
 from engine.llm.types import Client
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.llm import Outgoing
-from engine.service.llm_lift import LiftResult, ModelLift
-from engine.service.meanings import decide_meanings, standing, step_of
-from engine.service.options import choose_options
-from engine.service.recheck import recheck
+from engine.service.models.llm import Outgoing
+from engine.service.models.llm_conversation import Result
+from engine.service.models.llm_lift import ModelLift, Said
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.meanings import decide_meanings, standing, step_of
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel, find_spec
+from engine.service.upkeep.recheck import recheck
 from engine.transfer.llm.lifting import Step
-from engine.transfer.rewrite import get
 from engine.types import (
     Decision,
     DecisionKind,
@@ -91,8 +92,8 @@ def model(work: Adaptation, client: Client, **more: object) -> ModelLift:
     return ModelLift(work, client, "fake", **more)  # type: ignore[arg-type]
 
 
-def accept(work: Adaptation, result: LiftResult) -> Proposal:
-    assert result.proposal is not None, result.trials[-1].outcome.reason
+def accept(work: Adaptation, result: Result[Said]) -> Proposal:
+    assert result.proposal is not None, result.attempts[-1].reason
     decide_meanings(work, Decision(result.proposal.id, DecisionKind.ACCEPTED, "tester"))
     return result.proposal
 
@@ -113,9 +114,7 @@ def test_three_steps_then_the_whole_pipeline(
     lift = model(work, Recorder(client, tmp_path / "rec"), consent=consent)
     proposals = []
     for step in Step:
-        assert lift.next_step() is step
         proposals.append(accept(work, lift.run(step, 1)))
-    assert lift.next_step() is None
     # What was shown is what was sent first; comments of the source and its headers are not.
     assert len(seen) == 1 and "CUDA text" in seen[0].words()
     sent = sum(len(m["content"].encode()) for m in server.asked[0].body["messages"])
@@ -201,7 +200,7 @@ def test_a_wrong_meaning_is_kept_and_not_proposed(work: Adaptation, serve: Serve
     for step in (Step.ANNOTATE, Step.BIND):
         accept(work, lift.run(step, 0))
     result = lift.run(Step.TRANSLATE, 0)
-    assert result.proposal is None and result.trials[0].outcome.reached == "g1"
+    assert result.proposal is None and result.attempts[0].reached.word == "g1"
     kept = next(t for t in work.state.transcripts if t.name == "meaning-1-translate.r0.json")
     outcome = json.loads(work.session.content(kept.sha256))["outcome"]
     assert outcome["reached"] == "g1" and not outcome["passed"]

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cuir.ids import assign
+from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Assign, Name
 from engine.cuir.parser import parse_block, parse_module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.lift import lift
-from engine.lift.meanings import (
+from engine.lift.files.meanings import (
     Meaning,
     known_meanings,
     like,
@@ -28,7 +28,7 @@ from engine.lift.meanings import (
 )
 from engine.lower.lower import lower
 from engine.lower.spans import allowed_spans, verify_spans
-from engine.service.bench import find_kernel
+from engine.service.session.workbench import find_kernel
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, addressed
 from engine.transfer.llm.lifting import (
     LiftTask,

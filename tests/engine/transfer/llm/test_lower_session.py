@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.cli import main
-from engine.build.toolchain import Toolchain
+from engine.build.tools.toolchain import Toolchain
 from engine.cuir.printer import print_module
 from engine.errors import InputError, LowerError
 from engine.llm.errors import Exhausted
@@ -18,15 +18,15 @@ from engine.llm.record import Recorder, Replayer
 from engine.llm.types import Client
 from engine.lower import lower as lower_module
 from engine.lower.spans import allowed_spans, verify_spans
-from engine.lower.templates import default_templates
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.content import LIFTED
-from engine.service.llm import Outgoing
-from engine.service.llm_lower import ModelLower, accept_lowering, decide_lowering
-from engine.service.lowerings import lower_task, written_lowering
-from engine.service.options import choose_options
-from engine.service.recheck import recheck
+from engine.lower.spelling.templates import default_templates
+from engine.service.models.llm import Outgoing
+from engine.service.models.llm_lower import ModelLower, accept_lowering, decide_lowering
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.content import LIFTED
+from engine.service.session.lowerings import lower_task, written_lowering
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel, find_spec
+from engine.service.upkeep.recheck import recheck
 from engine.transfer.llm.answer import AnswerError
 from engine.transfer.llm.lowering import LowerTask, marked_source, read_regions
 from engine.types import (
@@ -124,7 +124,7 @@ def test_written_where_the_templates_cannot(
 
     lower = model(work, Recorder(client, tmp_path / "rec"), consent=consent)
     result = lower.run(str(caught.value), 2)
-    assert [t.outcome.reached for t in result.trials] == ["g3", "passed"]
+    assert [a.reached.word for a in result.attempts] == ["g3", "passed"]
     assert "CUDA source" in seen[0].words()
     assert seen[0].bytes == sum(
         len(m["content"].encode()) for m in server.asked[0].body["messages"]
@@ -187,7 +187,7 @@ def test_what_no_answer_may_do(work: Adaptation, serve: Serve) -> None:
     assert sneaky != right
     _, client = serve(acts.answer(sneaky))
     result = model(work, client).run("no template", 0)
-    assert result.proposal is None and result.trials[0].outcome.reached == "g3"
+    assert result.proposal is None and result.attempts[0].reached.word == "g3"
     kept = next(t for t in work.state.transcripts if t.name == "lowering-1.r0.json")
     assert not json.loads(work.session.content(kept.sha256))["outcome"]["passed"]
 
@@ -225,10 +225,10 @@ def test_faults_of_a_server_each_end_in_one_state(work: Adaptation, serve: Serve
         acts.answer(right, "length"), acts.answer(right),
     )  # fmt: skip
     result = model(work, client).run(str(caught.value), 5)
-    assert [t.outcome.reached for t in result.trials] == ["incomplete"] * 3 + ["passed"]
+    assert [a.reached.word for a in result.attempts] == ["incomplete"] * 3 + ["passed"]
     words = ("what is no JSON", "nothing came", "cut off")
-    for trial, part in zip(result.trials, words, strict=False):
-        assert part in trial.outcome.reason, trial.outcome.reason
+    for trial, part in zip(result.attempts, words, strict=False):
+        assert part in trial.reason, trial.reason
     assert len(server.asked) == 7 and result.proposal is not None
     # A server that stays down ends the run with what to do, and the next run works.
     server, client = serve(*[acts.status(500, "down")] * 3, acts.answer(right))

@@ -14,20 +14,26 @@ import pytest
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
-from engine.gates.found import Found
+from engine.gates.outcome import Found
 from engine.llm.client import ServerClient
 from engine.llm.errors import Exhausted
 from engine.llm.record import Recorder, Replayer
 from engine.llm.settings import Prices, Secret, Settings
 from engine.llm.types import Client, Message
-from engine.service.adaptation import Adaptation, start
-from engine.service.bench import Bench, find_kernel, find_spec
-from engine.service.content import LIFTED
-from engine.service.export import export_session
-from engine.service.llm import ModelTransfer, Outgoing, Wish, accepted_example, offered_examples
-from engine.service.options import choose_options
-from engine.service.recheck import recheck
-from engine.transfer.llm.loop import Reached
+from engine.service.models.llm import (
+    ModelTransfer,
+    Outgoing,
+    Wish,
+    accepted_example,
+    offered_examples,
+)
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.content import LIFTED
+from engine.service.session.package_export import export_session
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel, find_spec
+from engine.service.upkeep.recheck import recheck
+from engine.transfer.llm.outcome import Reached
 from engine.transfer.llm.prompt import Comment, Example, render
 from engine.types import Artifact, Decision, DecisionKind, Gate, Level, Origin, Stage, VerdictKind
 from sessions.events import Note, TranscriptAdded
@@ -304,7 +310,7 @@ def test_a_model_that_obeys_a_hidden_instruction_fails_g2(
     assert "make it causal" in server.asked[0].prompt and "j <=" in server.asked[0].prompt
     attempt = result.attempts[0]
     assert attempt.reached is Reached.G2
-    example = attempt.details["counterexample"]
+    example = attempt.outcome.details["counterexample"]
     assert "keeps" in example["diagnosis"] and "spec masks" in example["diagnosis"]
     # The best attempt is kept as a proposal, and the gate says that it is wrong.
     assert result.proposal is not None and not result.passed
@@ -319,7 +325,7 @@ def test_an_edit_for_the_decks_sizes_fails_and_the_model_is_told_why(
     server, client = serve(acts.answer(on_deck_only(lifted(work))), acts.answer("no edit"))
     attempt = transfer(work, client).run(1, 1).attempts[0]
     assert attempt.reached is Reached.G2, attempt.reason
-    assert "makes a float of the size Nk" in attempt.reason and attempt.op
+    assert "makes a float of the size Nk" in attempt.reason and attempt.outcome.op
     assert "makes a float of the size Nk" in server.asked[1].prompt
 
 
@@ -352,7 +358,7 @@ def test_an_edit_for_one_head_size_fails_at_another(
     _, client = serve(acts.answer(f"```cuir\n{text}```"))
     attempt = transfer(work, client).run(0, 1).attempts[0]
     assert attempt.reached is Reached.G2 and attempt.reason.startswith("as f16_128, which is built")
-    assert attempt.details["counterexample"]
+    assert attempt.outcome.details["counterexample"]
     # It became the proposal, being the best there is: accepting it does not help it past G2.
     work.accept_all(work.state.proposals[-1])
     asked: list[str] = []

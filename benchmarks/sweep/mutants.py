@@ -1,0 +1,167 @@
+"""Mutants drawn by operator, through what a session asks of them: G1 for a kernel's source, G2 and
+the text checks of G3 for a target. What nothing kills is asked for a reason why it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from benchmarks.sweep import compiling
+from benchmarks.sweep.alike import alike
+from benchmarks.sweep.gate import Found, passed, target
+from benchmarks.sweep.tasks import Original
+from engine.cuir.canonical import canonical
+from engine.cuir.nodes import Module
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
+from engine.errors import CuBridgeError
+from engine.gates.runs.subject import Subject
+from engine.gates.schedules.schedule_calls import asked_schedule
+from engine.lift import lift, lift_source, load_package
+from engine.lower.lower import lower
+from engine.lower.spans import allowed_spans, verify_spans
+from engine.resources import spec_path
+from engine.spec.read import read_recipe
+from engine.transfer.rules import plan
+from tests.engine.lift.mutations import sample
+from tests.engine.lower.relift import verify_relift
+from tests.mutants.cuir_mutants import drawn
+from tests.mutants.reviewed import reason_for
+
+SEED = 12
+MOST = 40  # of one original; they are drawn together
+
+Line = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One fault: where, and what it changes; its module, and its text where it is a source's."""
+
+    operator: str
+    function: str
+    statement: str
+    change: str
+    module: Callable[[], Module]
+    source: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An original as the gates judge it, and its mutants in the order drawn."""
+
+    subject: Subject
+    mutants: tuple[Mutant, ...]
+
+
+def judge_mutants(original: Original, numbers: tuple[int, ...]) -> Iterator[tuple[int, Line]]:
+    """What became of the mutants of these numbers."""
+    ready = _ready(original)
+    for number in numbers:
+        if number >= len(ready.mutants):
+            yield number, {"outcome": "none", "why": "no such fault is left"}
+            continue
+        one = ready.mutants[number]
+        told = {"operator": one.operator, "function": one.function, "statement": one.statement,
+                "change": one.change}  # fmt: skip
+        outcome, why = _fate(original, ready.subject, one)
+        yield number, told | {"outcome": outcome, "why": why}
+
+
+def _fate(original: Original, subject: Subject, one: Mutant) -> tuple[str, str]:
+    """refused, same, killed (by what), survived (why that is right), or open."""
+    gate = "G1" if original.spec is None else "G2"
+    try:
+        module = one.module()
+        if canonical(module) == canonical(subject.module):
+            return "same", "the same module"
+        found = passed(replace(subject, module=module))
+    except CuBridgeError as error:
+        return "refused", f"{type(error).__name__}: {error}"
+    except Exception as error:
+        return "internal", f"{type(error).__name__}: {error}"
+    if found.by:
+        return "killed", f"{gate}, {found.by}: {found.why}"
+    return _survivor(original, subject, module, found, one)
+
+
+def _survivor(
+    original: Original, subject: Subject, module: Module, found: Found, one: Mutant
+) -> tuple[str, str]:
+    package = load_package(original.kernel)
+    if original.spec is None:
+        assert one.source is not None
+        text, right = one.source, package.source
+    else:
+        lifted = lift(package, original.key, original.arch)
+        right = lower(lifted, subject.module).source
+        try:
+            text = lower(lifted, module).source
+        except CuBridgeError as error:
+            return "refused", f"{type(error).__name__}: {error}"
+        offence = verify_spans(lifted.source, text, allowed_spans(lifted, module))
+        wrong = offence or verify_relift(text, [module])
+        if wrong is not None:
+            return "killed", f"G3, the text: {wrong}"
+    if found.schedule_is_proven and _only_schedule(subject.module, module):
+        return "survived", "a proof: only the tile schedule differs, whose goals are all proven"
+    if alike(subject.module, module):
+        return "survived", "a proof: the same program in another order"
+    reason = reason_for(one.function, one.statement, one.operator, one.change)
+    if reason is not None:
+        return "survived", f"reviewed: {reason}"
+    made, was = (compiling.ptx(original.arch, original.key, t) for t in (text, right))
+    if made is None:
+        return "killed", "G3, nvcc: it does not compile"
+    return ("survived", "identical PTX") if made == was else ("open", "no reason")
+
+
+def _only_schedule(right: Module, mutant: Module) -> bool:
+    """Whether the modules differ in functions of the tile schedule alone."""
+    asked = asked_schedule(right)
+    names = {asked.count, asked.index, asked.full, asked.lead}
+
+    def rest(module: Module) -> Module:
+        kept = tuple(f for f in module.functions if f.name not in names)
+        return replace(module, functions=kept)
+
+    return canonical(rest(right)) == canonical(rest(mutant))
+
+
+@lru_cache(maxsize=2)
+def _ready(original: Original) -> Ready:
+    return _source(original) if original.spec is None else _target(original, original.spec)
+
+
+def _source(original: Original) -> Ready:
+    package = load_package(original.kernel)
+    binding = package.specialisation(original.key)
+    module = lift(package, original.key, original.arch).module
+    assert package.reference is not None
+    recipe = read_recipe(package.reference, {})
+    subject = Subject(module, recipe, plan(module, recipe).binding, package.reference, {})
+    lines = package.source.decode().splitlines()
+
+    def mutant(one: Any) -> Mutant:
+        def make() -> Module:
+            return lift_source(one.source, binding, original.arch, entry=package.entry).module
+
+        statement = lines[one.line - 1].strip()
+        return Mutant(one.kind, "", statement, one.words, make, one.source)
+
+    return Ready(subject, tuple(map(mutant, sample(package.source, MOST, SEED))))
+
+
+def _target(original: Original, spec: str) -> Ready:
+    base = lift(load_package(original.kernel), original.key, original.arch).module
+    recipe = read_recipe(spec_path(spec), {})
+    subject = target(base, recipe, spec_path(spec))
+
+    def mutant(one: Any) -> Mutant:
+        return Mutant(
+            one.operator, one.function, one.statement, one.words, lambda: parse_module(one.text)
+        )
+
+    return Ready(subject, tuple(map(mutant, drawn(print_module(subject.module), MOST, SEED))))

@@ -1,0 +1,1 @@
+"""The folder of one build: translation units, ninja file, cache and pace."""

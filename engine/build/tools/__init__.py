@@ -1,0 +1,1 @@
+"""nvcc and its tools as child processes, and their messages."""

@@ -1,0 +1,1 @@
+"""Two modules and what lies between: difference, patch, merge, renaming, ids."""

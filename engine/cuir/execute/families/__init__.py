@@ -1,0 +1,1 @@
+"""What each op does, one file a family of `engine.cuir.ops`."""

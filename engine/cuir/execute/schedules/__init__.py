@@ -1,0 +1,1 @@
+"""Blocks, their parts and who goes on next."""

@@ -1,0 +1,1 @@
+"""What names and memory hold while a program runs."""

@@ -1,0 +1,1 @@
+"""CuIR as text: quoted with holes, and its documentation."""

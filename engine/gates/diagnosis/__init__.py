@@ -1,0 +1,1 @@
+"""Where a wrong target goes wrong: its first wrong op, and a counterexample in words."""

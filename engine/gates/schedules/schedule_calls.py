@@ -1,0 +1,162 @@
+"""How a kernel asks its tile schedule: for which rows, and over which steps.
+
+The schedule's functions alone say what is computed only where the kernel asks them as it says here:
+each part of a block goes over steps `lead` to `count`, takes tile `index` of each, and masks it
+where it is not `full`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.cuir.nodes import (
+    Assign,
+    Binary,
+    Call,
+    Do,
+    Expr,
+    For,
+    Function,
+    If,
+    Module,
+    Name,
+    Num,
+    Path,
+    Stmt,
+    Tuple,
+    Unary,
+    walk_block,
+)
+from engine.cuir.ops.traits import MASKS, MATMULS
+from engine.cuir.rewrite import get
+from engine.cuir.static.device_scalars import DeviceScalars
+from engine.cuir.static.host_constants import constants_of
+from engine.errors import CuirError
+from engine.prove.schedule import TileSchedule
+from engine.transfer.match import block_at, definitions, is_transposed
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """Where a kernel masks a tile of scores: the statement list, the place in it of the `if` that
+    ends with `keep`, and the tile's first row and key."""
+
+    block: Path
+    mask: int
+    rows: Expr
+    keys: Expr
+
+
+def scoring_kernel(module: Module) -> Function:
+    """The kernel that multiplies q and k. Raises `CuirError` where there is none, or several."""
+    found = [
+        f for f in module.functions
+        if f.kind == "kernel" and any(_is_scores(s) for _, s in walk_block(f.body, ()))
+    ]  # fmt: skip
+    if len(found) != 1:
+        raise CuirError(f"{len(found) or 'no'} kernels multiply q and k")
+    return found[0]
+
+
+def asked_schedule(module: Module) -> TileSchedule:
+    """How `module` asks.
+
+    Raises:
+        CuBridgeError: there is no schedule of that form, and why.
+    """
+    kernel = scoring_kernel(module)
+    statements = list(walk_block(kernel.body, (kernel.name,)))
+    values, sites = definitions(statements), _sites(kernel)
+    scores = sum(_is_scores(stmt) for _, stmt in statements)
+    if scores != len(sites):
+        raise CuirError("some of its score tiles are masked in another way")
+    ways = [_at_site(module, site, values) for site in sites]
+    if any(way != ways[0] for way in ways):
+        raise CuirError("its score tiles are masked in several ways")
+    return ways[0]
+
+
+def _sites(kernel: Function) -> list[Masked]:
+    out: list[Masked] = []
+    for path, stmt in walk_block(kernel.body, (kernel.name,)):
+        match stmt:
+            case If(_, (*_, Assign(_, Call(fn, _, kwargs)))) if fn in MASKS:
+                match dict(kwargs).get("at"):
+                    case Tuple((rows, keys)):
+                        out.append(Masked(path[:-1], int(path[-1]), rows, keys))
+    return out
+
+
+def _is_scores(stmt: Stmt) -> bool:
+    """Whether a statement is the matmul of q and k: its right operand is taken by its rows."""
+    match stmt:
+        case Do(Call(fn, (_, _, right, *_))):
+            return fn in MATMULS and is_transposed(right)
+    return False
+
+
+def _at_site(module: Module, site: Masked, values: Mapping[str, list[Expr]]) -> TileSchedule:
+    device = set(module.devices)
+
+    def call(expr: Expr) -> Call | None:
+        found = _call(expr, values)
+        return found if found is not None and found.fn in device else None
+
+    mask = block_at(module, site.block)[site.mask]
+    full = None
+    if isinstance(mask, If) and isinstance(mask.cond, Unary) and not mask.other:
+        full = call(mask.cond.operand) if mask.cond.op == "not" else None
+    loop = _loop(module, site.block)
+    count = None if loop is None else call(loop.stop)
+    if full is None or loop is None or count is None or len(full.args) != 5:
+        raise CuirError("the kernel asks its tile schedule in another way")
+    index = call(full.args[4])
+    lead = None if loop.start == Num(0) else call(loop.start)
+    tile = site.keys.left if isinstance(site.keys, Binary) and site.keys.op == "*" else None
+    plain = (
+        index is not None
+        and len(count.args) == 4
+        and index.args == (*count.args, Name(loop.var))
+        and tile == full.args[4]
+        and loop.step == Num(1)
+        and (loop.start == Num(0) or (lead is not None and lead.args == (*count.args, site.rows)))
+        and full.args[:3] == count.args[:3]
+        and full.args[3] in (count.args[3], site.rows)
+    )
+    if not plain or index is None:
+        raise CuirError("the kernel asks its tile schedule in another way")
+    params = {count.fn: count.params, index.fn: index.params, full.fn: full.params}
+    if lead is not None:
+        params[lead.fn] = lead.params
+    scalars = DeviceScalars({}, constants_of(module))
+    sizes = [scalars.compile(p)({}) for p in count.params]
+    parts = lead.params if lead is not None else full.params
+    part = scalars.compile(parts[2])({}) if len(parts) > 2 else sizes[0]
+    numbers = (*sizes, part)
+    if len(sizes) != 2 or not all(isinstance(n, int) and n > 0 for n in numbers) or sizes[0] % part:
+        raise CuirError("the rows and keys of its tiles are no whole numbers at compile time")
+    by_block = full.args[3] == count.args[3]
+    return TileSchedule(
+        count.fn, index.fn, full.fn, None if lead is None else lead.fn, params,
+        sizes[0], part, sizes[1], by_block,
+    )  # fmt: skip
+
+
+def _call(expr: Expr, values: Mapping[str, list[Expr]]) -> Call | None:
+    """The call that an expression is, itself or by a name that stands for nothing else."""
+    if isinstance(expr, Name):
+        known = values.get(expr.id, [])
+        if not known or any(value != known[0] for value in known):
+            return None
+        expr = known[0]
+    return expr if isinstance(expr, Call) else None
+
+
+def _loop(module: Module, block: Path) -> For | None:
+    """The innermost loop around a statement list."""
+    for end in range(len(block) - 1, 1, -1):
+        node = get(module, block[:end]) if isinstance(block[end - 1], int) else None
+        if isinstance(node, For):
+            return node
+    return None

@@ -1,0 +1,1 @@
+"""Whether whole numbers stay within their types, and sizes exact in floating point."""

@@ -1,0 +1,1 @@
+"""C++ text: tokens, expressions as trees, and where everything stands."""

@@ -1,0 +1,1 @@
+"""Bodies of functions: statements and expressions to CuIR."""

@@ -1,0 +1,1 @@
+"""What words mean: the catalogue, constants, headers, names in scope."""

@@ -1,0 +1,115 @@
+"""Names and kinds while a function is lifted.
+
+C++ scopes are blocks, CuIR's are functions: a name that an inner block declares anew gets a name of
+its own (`n_1`). Names that Python's syntax keeps for itself get an underscore.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from engine.cuir.nodes import Expr
+from engine.lift.names.catalogue import Catalogue
+
+# Names that mean something in CuIR wherever they stand.
+RESERVED = frozenset({
+    "inf", "nan", "args", "opaque", "success", "a_operand", "LOG2E", "LN2", "f16", "bf16", "f32",
+    "i32", "i64", "mma_acc", "mma_a", "wgmma_acc", "wgmma_a", "lines", "row_of", "col_of",
+})  # fmt: skip
+
+# What the copy engine is told about a tensor: the types of parameters, beside numbers.
+MAPS = {"TensorMap": "tensor_map", "RowMap": "row_map"}
+# Types of variables, parameters and results that the kernel language has.
+C_TYPES = {
+    "int": "i32",
+    "int32_t": "i32",
+    "long long": "i64",
+    "int64_t": "i64",
+    "float": "f32",
+    "bool": "bool",
+    "void": "none",
+    "cudaError_t": "status",
+    "cudaStream_t": "stream",
+    **MAPS,
+    "CUtensorMap": "tensor_map",
+}
+FIELD_TYPES = {"TensorArg": "tensor", "int": "i32", "long long": "i64", "float": "f32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What a C++ name means: its CuIR expression and its kind."""
+
+    cuir: Expr
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """A function of the file as its callers see it."""
+
+    name: str
+    kind: str  # host, kernel, device
+    params: tuple[str, ...]  # kinds
+    consts: tuple[str, ...]
+    const_kinds: tuple[str, ...]
+    result: str  # kind
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What every function of the file may name."""
+
+    catalogue: Catalogue
+    fields: Mapping[str, str]  # of the argument struct
+    functions: Mapping[str, Signature]
+    templates: frozenset[str]
+
+
+@dataclass
+class Scope:
+    """The names of one function; blocks open and close."""
+
+    blocks: list[dict[str, Local]] = field(default_factory=lambda: [{}])
+    args: str = "args"  # the C++ name of the argument struct's parameter
+
+    def find(self, name: str) -> Local | None:
+        for block in reversed(self.blocks):
+            if name in block:
+                return block[name]
+        return None
+
+    def open(self) -> None:
+        self.blocks.append({})
+
+    def close(self) -> None:
+        self.blocks.pop()
+
+    def fresh(self, name: str, shadows: bool = False) -> str:
+        """The CuIR name for a C++ name that is declared here.
+
+        `shadows`: CuIR has this scope too (a lambda's), so hiding the same C++ name is right.
+        """
+        visible = {
+            getattr(local.cuir, "id", "")
+            for block in self.blocks
+            for known, local in block.items()
+            if not (shadows and known == name)
+        }
+        plain = safe(name)
+        chosen, count = plain, 0
+        while chosen in visible:
+            count += 1
+            chosen = f"{plain}_{count}"
+        return chosen
+
+    def declare(self, name: str, local: Local) -> None:
+        self.blocks[-1][name] = local
+
+
+def safe(name: str) -> str:
+    """`name`, unless Python's or CuIR's syntax keeps it for itself."""
+    taken = keyword.iskeyword(name) or name in RESERVED
+    return f"{name}_" if taken else name

@@ -1,0 +1,1 @@
+"""Edits of the source: blocks, functions, the argument struct, expressions."""

@@ -1,0 +1,1 @@
+"""CuIR as C++: templates, kinds of values, signs and declarations."""

@@ -1,0 +1,1 @@
+"""One adaptation: what a session's content means, its steps and its decisions."""

@@ -1,0 +1,1 @@
+"""Sessions over time: another kernel version, staleness, the same work done again."""

@@ -1,0 +1,140 @@
+"""`replay --check`: do a session's work again and compare hashes; no model and no GPU needed.
+
+Everything that the session keeps is read first and held to its hash. The source, the decisions and
+the texts of proposals come from it; what is computed (lift, recipe, rules, target, lowered source,
+G1, G2, and G3 where nvcc is) is computed again. Of G4 the verdict is judged again from its rows,
+and the outputs that it carries are computed again: the rest is the GPU run's word, and is told so.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.child.client import Child
+from engine.cuir.printer import print_module
+from engine.errors import CuBridgeError
+from engine.files import read_spec
+from engine.service.session.adaptation import applied_rules, pretty_json
+from engine.service.session.disk_inputs import MODULES, modules_hash
+from engine.service.session.stage_work import Work
+from engine.service.session.workbench import Bench
+from engine.spec.recipes.recipe_json import recipe_from_json
+from engine.types import Gate, Origin, Stage, VerdictKind, sha256_of
+from engine.types.trust import taken_on_trust
+from sessions.session import Session
+from sessions.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing made again: its hash (or verdict) then and now; `untold` is what of it was not."""
+
+    name: str
+    was: str
+    now: str
+    untold: str = ""
+
+    @property
+    def same(self) -> bool:
+        return self.was == self.now
+
+
+def recheck(session: Session, progress: Callable[[str], None]) -> list[Check]:
+    """Every check, in pipeline order; stops after the first difference."""
+    rows: list[Check] = []
+    for row in _checks(session, progress):
+        rows.append(row)
+        if not row.same:
+            break
+    return rows
+
+
+def _stored(session: Session) -> Iterator[Check]:
+    """What the store has lost or changed of the session; one row where that is nothing."""
+    damaged = session.damaged()
+    for sha256, name in damaged.items():
+        yield Check(name, sha256, "damaged or missing in the store")
+    if not damaged:
+        all_of_them = f"{len(session.contents())} contents"
+        yield Check("what is stored", all_of_them, all_of_them)
+
+
+def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check]:
+    yield from _stored(session)
+    state = session.state
+    with tempfile.TemporaryDirectory() as folder, Child() as child:
+        bench = Bench(Store.open(Path(folder) / "store.git"), child, progress=progress)
+        work = Work(bench, session)
+        yield Check("source", state.hashes["kernel"], work.package.hashes["package"])
+        yield Check("spec", state.hashes["spec"], sha256_of(read_spec(work.spec)))
+        if MODULES in state.hashes:
+            yield Check("the spec's modules", state.hashes[MODULES], modules_hash(work.spec))
+        if not state.stage(Stage.LIFTED).artifacts:
+            return
+        lifted = work.lifted.module
+        yield _artifact(session, Stage.LIFTED, "lifted.cuir", print_module(lifted))
+        if (given := state.verdict(Gate.G1)) is not None and given.kind is not VerdictKind.NOT_RUN:
+            progress("G1 again")
+            yield Check("G1", given.kind.value, work.weigh_lifted().kind.value)
+        if not state.stage(Stage.TARGET).artifacts:
+            return
+        recipe = None
+        if work.recipe is not None:  # a spec that no recipe is read from is judged by itself
+            progress("the recipe again")
+            asked = {"path": str(work.spec), "options": dict(work.options.spec)}
+            answer = child.call("recipe", asked)
+            text = pretty_json(answer["recipe"])
+            yield _artifact(session, Stage.TARGET, "recipe.json", text)
+            recipe = recipe_from_json(answer["recipe"])
+        for proposal in state.proposals:
+            if proposal.origin is Origin.RULES and recipe is not None:
+                module = applied_rules(lifted, recipe)[0]
+                was = sha256_of(work.proposed_text(proposal))
+                yield Check(f"proposal {proposal.id}", was, sha256_of(print_module(module)))
+        target = work.compose()
+        yield _artifact(session, Stage.TARGET, "target.cuir", print_module(target))
+        if (given := state.verdict(Gate.G2)) is not None and given.kind is not VerdictKind.NOT_RUN:
+            progress("G2 again")
+            yield Check("G2", given.kind.value, work.weigh_target().kind.value)
+        if not state.stage(Stage.LOWERED).artifacts:
+            return
+        progress("lowering again")
+        try:
+            lowered = work.make_lowering().source
+        except CuBridgeError as error:
+            yield Check("lowered", state.hashes["lowered"], f"error: {error.message}")
+            return
+        yield _artifact(session, Stage.LOWERED, "kernel.cu", lowered)
+        yield from _lowered_gates(work, progress)
+
+
+def _lowered_gates(work: Work, progress: Callable[[str], None]) -> Iterator[Check]:
+    """G3 where nvcc is; of G4 what can be told without a GPU."""
+    given = work.state.verdict(Gate.G3)
+    if given is not None and given.kind in JUDGED:
+        progress("G3 again")
+        now = work.weigh_lowered()
+        if now.kind is VerdictKind.NOT_RUN:
+            yield Check("G3", given.kind.value, given.kind.value, f"not checked: {now.reason}")
+        else:
+            yield Check("G3", given.kind.value, now.kind.value)
+    given = work.state.verdict(Gate.G4)
+    if given is not None and given.kind in JUDGED:
+        from engine.service.session.gpu_verdict import said_again
+
+        progress("what can be told of G4 again")
+        now = said_again(work, given)
+        words = "" if now.kind is given.kind else f": {now.reason}"
+        untold = taken_on_trust(now.details) if now.kind is VerdictKind.PASS else ""
+        yield Check("G4 by its own rows", given.kind.value, now.kind.value + words, untold)
+
+
+JUDGED = (VerdictKind.PASS, VerdictKind.FAIL)
+
+
+def _artifact(session: Session, stage: Stage, name: str, content: str | bytes) -> Check:
+    was = session.state.stage(stage).artifacts.get(name, "absent")
+    return Check(f"{stage.value}/{name}", was, sha256_of(content))

@@ -1,0 +1,1 @@
+"""Proposals of people and agents, and meanings that they write."""

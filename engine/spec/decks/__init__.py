@@ -1,0 +1,1 @@
+"""Inputs for verification: the spec's own tensors, drawn to show what is wrong."""

@@ -1,0 +1,180 @@
+"""Inputs for verification decks: the spec's own tensors, in its layout, at given sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import torch
+
+from engine.cuir.nodes import Binary, Expr, Index, Name, walk_expr
+from engine.cuir.parser import parse_expr
+from engine.cuir.printer import print_expr
+from engine.errors import InputError
+from engine.scalar_algebra.evaluate import evaluate
+from engine.spec.decks.extreme_biases import masks_as_floats
+from engine.spec.decks.index_ranges import in_range
+from engine.spec.decks.integer_draws import ANY_IDS, FLAGS, IDS, Draw, in_turn
+from engine.spec.decks.logit_levels import at_levels
+from engine.spec.python.signature import Asked, Described, recipe_of
+from engine.spec.recipes.recipe import Input
+
+Kind = Literal["random", "peaked", "one-hot", "bias-inf", "strided", "level", "far", "even"]
+KINDS: tuple[Kind, ...] = (
+    "random", "peaked", "one-hot", "bias-inf", "strided", "level", "far", "even",
+)  # fmt: skip
+PEAK = 10.0
+
+
+def violated(asked: Described, sizes: Mapping[str, int]) -> Expr | None:
+    """The first of the spec's constraints that these sizes break."""
+    return next((c for c in asked.constraints if not evaluate(c, sizes)), None)
+
+
+def make_inputs(
+    asked: Asked,
+    sizes: Mapping[str, int],
+    seed: int,
+    kind: Kind = "random",
+    dtype: torch.dtype = torch.float64,
+    turn: int = 0,
+) -> dict[str, torch.Tensor]:
+    """Tensors by name in the spec's layout; derived inputs are not among them.
+
+    `sizes` gives B, Hq, Hkv, Nq, Nk, D, Dv and any other dimension that the spec names. Floats of
+    dtype "T" have `dtype` and hold values that it can represent. `kind`: "peaked" multiplies q
+    by 10, "one-hot" makes v the identity over keys (repeated past Dv), "bias-inf" puts -inf into
+    float extras of two and more dimensions, "strided" gives tensors whose rows lie apart; "level",
+    "far" and "even" are rows of logits far from 0 and all equal (`logit_levels`). Integer
+    extras over rows are document numbers: sorted, in ragged runs, or as `turn` has it (see
+    `integer_draws`), and flags likewise; others are lengths where a recipe says that they index
+    nothing. Raises `InputError` for sizes that the spec does not allow.
+    """
+    broken = violated(asked, sizes)
+    if broken is not None:
+        raise InputError(
+            f"the spec is defined for {print_expr(broken)} only, not for {dict(sizes)}"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    out: dict[str, torch.Tensor] = {}
+    for item in asked.inputs:
+        if item.derive is not None:
+            continue
+        shape = [extent(d, sizes) for d in item.dims]
+        if is_length(item, asked):
+            out[item.name] = lengths(item, shape, sizes, generator)
+        else:
+            out[item.name] = _values(item, shape, generator, kind, dtype, asked, turn)
+    recipe = recipe_of(asked)
+    return out if recipe is None else in_range(recipe, sizes, out, generator)
+
+
+def with_own_sizes(inputs: Iterable[Input], sizes: Mapping[str, int]) -> dict[str, int]:
+    """`sizes` with one for each dimension name that the spec alone has: longer than the keys, so
+    that any row and any key has a place in it, and no two alike."""
+    out = dict(sizes)
+    spare = 11 + sizes["Nk"]
+    for item in inputs:
+        for dim in item.dims:
+            if dim.isidentifier() and dim not in out:
+                out[dim] = spare
+                spare += 6
+    return out
+
+
+def ways_of(item: Input, asked: Asked) -> tuple[Draw, ...]:
+    """The ways in which an integer over rows may be drawn: below 0 only where a recipe says that it
+    indexes and shifts nothing, and no table is built from it."""
+    recipe = recipe_of(asked)
+    if recipe is None or any(i.derive is not None for i in recipe.inputs):
+        return ANY_IDS
+    nodes = [n for e in (*recipe.expressions(), recipe.kv_head) for n in walk_expr(e)]
+    places = [i for n in nodes if isinstance(n, Index) for i in n.index]
+    shifts = [n for n in nodes if isinstance(n, Binary) and n.op in ("<<", ">>")]
+    limited = [n for e in (*places, *shifts) for n in walk_expr(e)]
+    return ANY_IDS if Name(item.name) in limited else IDS
+
+
+def is_length(item: Input, asked: Asked) -> bool:
+    """True for integers that stand for no row and index nothing: lengths, windows, prefixes."""
+    recipe = recipe_of(asked)
+    if recipe is None or item.dtype not in ("i32", "i64") or {"Nq", "Nk"} & set(item.dims):
+        return False
+    nodes = [n for e in recipe.expressions() for n in walk_expr(e)]
+    indexes = [n for e in nodes if isinstance(e, Index) for i in e.index for n in walk_expr(i)]
+    return Name(item.name) in nodes and Name(item.name) not in indexes
+
+
+def lengths(
+    item: Input, shape: list[int], sizes: Mapping[str, int], generator: torch.Generator
+) -> torch.Tensor:
+    """From none to one past all keys; never 0 for a single one, which may be a divisor."""
+    low, high = (0 if shape else 1), max(sizes["Nk"], 1) + 2
+    kind = torch.int32 if item.dtype == "i32" else torch.int64
+    drawn = torch.randint(low, high, shape, generator=generator, device=generator.device)
+    return drawn.to(kind)
+
+
+def extent(dim: str, sizes: Mapping[str, int]) -> int:
+    """The value of one dimension: a number, a name, or an expression of sizes."""
+    return int(evaluate(parse_expr(dim, "dimension"), sizes))
+
+
+def _values(
+    item: Input,
+    shape: list[int],
+    generator: torch.Generator,
+    kind: Kind,
+    dtype: torch.dtype,
+    asked: Asked,
+    turn: int,
+) -> torch.Tensor:
+    batched = turn > 0 and item.dims[:1] == ("B",)
+    if item.dtype == "bool":
+        return in_turn(FLAGS, shape, generator, turn, batched)
+    if item.dtype in ("i32", "i64"):
+        drawn = in_turn(ways_of(item, asked), shape, generator, turn, batched)
+        return drawn.to(torch.int32 if item.dtype == "i32" else torch.int64)
+    target = (
+        dtype if item.dtype == "T" else torch.float64 if dtype == torch.float64 else torch.float32
+    )
+    value = torch.randn(shape, generator=generator, dtype=torch.float64)
+    recipe = recipe_of(asked)
+    if recipe is not None and item.name in masks_as_floats(recipe):
+        value = (value < 1.0).to(torch.float64)
+    if item.role == "q" and kind == "peaked":
+        value = value * PEAK
+    value = at_levels(item.role, value, item.dims, kind)
+    if item.role == "v" and kind == "one-hot":
+        value = _identity(item, shape)
+    if item.role == "extra" and kind == "bias-inf" and len(shape) >= 2:
+        value[torch.rand(shape, generator=generator) < 0.25] = -math.inf
+    value = value.to(target)
+    return _spread(value) if kind == "strided" and len(shape) >= 2 else value
+
+
+def _identity(item: Input, shape: list[int]) -> torch.Tensor:
+    """v[.., j, d] = 1 where j mod Dv == d, whatever the order of dimensions."""
+    rows = next(n for n, d in enumerate(item.dims) if d in ("Nk", "Nq"))
+    columns = next(n for n, d in enumerate(item.dims) if d in ("D", "Dv"))
+
+    def along(place: int) -> torch.Tensor:
+        return torch.arange(shape[place]).reshape(
+            [-1 if n == place else 1 for n in range(len(shape))]
+        )
+
+    hit = along(rows) % max(shape[columns], 1) == along(columns)
+    return hit.to(torch.float64).expand(shape).clone()
+
+
+def _spread(value: torch.Tensor) -> torch.Tensor:
+    """The same values with gaps between rows and the two middle dimensions swapped in memory."""
+    if value.dim() < 4:
+        wide = torch.full((*value.shape[:-1], value.shape[-1] + 8), math.nan, dtype=value.dtype)
+        wide[..., : value.shape[-1]] = value
+        return wide[..., : value.shape[-1]]
+    swapped = value.transpose(1, 2)
+    wide = torch.full((*swapped.shape[:-1], swapped.shape[-1] + 8), math.nan, dtype=value.dtype)
+    wide[..., : value.shape[-1]] = swapped
+    return wide[..., : value.shape[-1]].transpose(1, 2)

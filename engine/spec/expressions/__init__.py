@@ -1,0 +1,1 @@
+"""The expressions of a trace: built, factored, and fitted over several sizes."""

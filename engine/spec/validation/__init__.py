@@ -1,0 +1,1 @@
+"""A recipe held against the spec's own function, at other sizes, types and calls."""

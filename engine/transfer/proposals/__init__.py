@@ -1,0 +1,1 @@
+"""Proposals as hunks that a person decides on, and their decisions carried to another one."""

@@ -1,0 +1,1 @@
+"""Rules for the value of each element: score, exponential, arithmetic, staging."""

@@ -1,0 +1,1 @@
+"""Rules for the mask: keep predicates, tile schedules, rows without keys."""

@@ -1,0 +1,1 @@
+"""Rules for what follows the softmax's weights: normaliser, sink, output, LSE."""

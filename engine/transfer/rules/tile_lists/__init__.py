@@ -1,0 +1,1 @@
+"""Rules for masks that depend on data: kernels that list tiles, and their bits."""

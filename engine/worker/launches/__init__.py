@@ -1,0 +1,1 @@
+"""Launches of the built kernel: its C interface, guarded tensors, graphs."""

@@ -1,0 +1,71 @@
+"""The recipe at one (batch, head) in float64, in bands of rows: where the whole does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.cuir.scalar import evaluate
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.reference.oracle import of_row, weighed, widened
+from engine.spec.reference.sums import rows_made
+from engine.worker.problems.specrun import SpecRun
+
+BAND = 1 << 25  # pairs at a time
+
+
+def one_head(
+    run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], b: int, h: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """O [Nq, Dv], sum_j |w_ij v_jd| [Nq, Dv] as the output is scaled, and which rows keep a key
+    [Nq]."""
+    recipe = run.recipe
+    assert recipe is not None
+    env: dict[str, Any] = {**sizes, "b": b, "h": h}
+    for item in recipe.extra():
+        env[item.name] = inputs[item.name] if item.dims else inputs[item.name].item()
+    kv = int(evaluate(recipe.kv_head, dict(env)))
+    q = _operand(recipe, "q", inputs, run.canonical(inputs, "q")[b, h].double(), env)
+    k = _operand(recipe, "k", inputs, run.canonical(inputs, "k")[b, kv].double(), env | {"h": kv})
+    v = run.canonical(inputs, "v")[b, kv].double()
+    env |= {run.role[role].name: inputs[run.role[role].name].double() for role in ("q", "k")}
+    band = max(1, BAND // max(k.shape[0], 1))
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    with torch.device(run.device):
+        j = torch.arange(k.shape[0])[None, :]
+        for first in range(0, q.shape[0], band):
+            rows = q[first : first + band]
+            i = torch.arange(first, first + rows.shape[0])[:, None]
+            env |= {"i": i, "j": j, "x": rows @ k.T}
+            parts.append(_band(recipe, env, v))
+    o, size, live = (torch.cat(p) for p in zip(*parts, strict=True))
+    return o, size, live
+
+
+def _operand(
+    recipe: Recipe, role: str, inputs: Mapping[str, Tensor], raw: Tensor, env: dict[str, Any]
+) -> Tensor:
+    """Rows of q or k at one batch and head as they are multiplied, [rows, D]."""
+    made = recipe.q if role == "q" else recipe.k
+    if made is None:
+        return raw
+    name = next(i.name for i in recipe.inputs if i.role == role)
+    row = torch.arange(raw.shape[0], device=raw.device)[:, None]
+    column = torch.arange(env["D"], device=raw.device)[None, :]
+    env = {n: widened(v) if isinstance(v, Tensor) else v for n, v in env.items()}
+    at = {name: inputs[name].double(), "i" if role == "q" else "j": row, "dd": column}
+    return rows_made(made, env | at).broadcast_to(raw.shape[0], env["D"])
+
+
+def _band(recipe: Recipe, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    keep, weights, _ = weighed(recipe, env)
+    live = keep.any(-1)
+    o, size = weights @ v, weights.abs() @ v.abs()
+    if recipe.changes_output:
+        names = {**of_row(env), "d": torch.arange(v.shape[1])[None, :]}
+        o, size = (torch.as_tensor(evaluate(recipe.output, {**names, "o": t})) for t in (o, size))
+        o, size = torch.where(live[:, None], o, 0.0), size.abs()
+    return o, size, live

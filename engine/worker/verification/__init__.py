@@ -1,0 +1,1 @@
+"""The checks of G4: outputs held against the spec's, probes of the mask, sanitizer."""

@@ -1,0 +1,115 @@
+"""G2 refuses what is nearly right in the softmax's sum and after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from engine.cuir.parser import parse_module
+from engine.cuir.printer import print_module
+from engine.gates.deck import Case
+from engine.gates.g1_g2.by_recipe import BY_RECIPE
+from engine.gates.runs.case_run import run_deck
+from engine.gates.runs.subject import Subject
+from engine.lift import lift, load_package
+from engine.spec import read_recipe
+from engine.transfer.rules import apply, plan
+from tests.engine.gates.g1_g2.test_judge import subject_of
+
+SMALL = [Case(2, 4, 2, 5, 7), Case(1, 2, 1, 9, 150), Case(1, 2, 2, 3, 0, modes=("exact",))]
+FIRST = "sum + exp2_approx((sinks_h - top * args.scale) * LOG2E)"
+LSE = "max(sum, sinks_h) + log(1.0 + exp(-abs(sum - sinks_h)))"
+# What is wrong: (text of the target, what stands there instead).
+SINKS = {
+    "the sink of another head": ("sinks[h]", "sinks[(h + 1) % args.Hq]"),
+    "the sink of the key's head": ("sinks[h]", "sinks[h // (args.Hq // args.Hkv)]"),
+    "counted twice": (FIRST, FIRST.replace("sum + ", "sum + 2.0 * ")),
+    "in base 2": (FIRST, FIRST.replace("(sinks_h", "(sinks_h / LOG2E")),
+    "scaled as a score": (FIRST, FIRST.replace("(sinks_h", "(sinks_h * args.scale")),
+    "the row maximum left in it": (FIRST, "sum + exp2_approx(sinks_h * LOG2E)"),
+    "the row maximum not scaled": (FIRST, FIRST.replace("top * args.scale", "top")),
+    "left out of the sum": (FIRST, "sum"),
+    "left out of LSE": (LSE, "sum"),
+    "in LSE as a number": (LSE, "sum + sinks_h"),
+    "LSE of the larger alone": (LSE, "max(sum, sinks_h)"),
+    "an empty row's LSE": ("sinks_h if sum == -inf", "-inf if sum == -inf"),
+    "added to the weights": ("l = row_reduce(l)", "l = row_reduce(l)\n    s_h = sinks[h]\n"
+                             "    l = map(l, lambda x: x + s_h)"),
+}  # fmt: skip
+
+
+GATE = "x * rcp_approx(1.0 + exp2_approx(gate_tile * -1.4426950408889634))"
+TILE = "gate[b, h, q0:], 0)"
+GATES = {
+    "the gate of another head": (TILE, "gate[b, (h + 1) % args.Hq, q0:], 0)"),
+    "the gate of the key's head": (TILE, "gate[b, h_kv, q0:], 0)"),
+    "the gate of another batch": (TILE, "gate[0, h, q0:], 0)"),
+    "the gate of another row": (TILE, "gate[b, h, q0 + 1:], 0)"),
+    "the gate of another column": (TILE, "gate[b, h, q0:], 1)"),
+    "without sigmoid": (GATE, "x * gate_tile"),
+    "the sigmoid of what is below": (GATE, GATE.replace("-1.44", "1.44")),
+    "in base 2": (GATE, GATE.replace(" * -1.4426950408889634", " * -1.0")),
+    "silu": (GATE, GATE.replace("x *", "x * gate_tile *")),
+    "added": (GATE, GATE.replace("x *", "x +")),
+    "taken twice": (GATE, f"{GATE} * {GATE.removeprefix('x * ')}"),
+    "before the rows are normalised": ("x * r)", "x * exp2_approx(r))"),
+    "left out": (GATE, "x + 0.0 * gate_tile"),
+}  # fmt: skip
+SPEC = """import math
+import torch
+
+def attention(q: Float[Tensor, "B Hq Nq D"], k: Float[Tensor, "B Hkv Nk D"], v: Float[Tensor, "B Hkv Nk D"]):
+    k, v = (t.repeat_interleave(q.size(1) // k.size(1), 1) for t in (k, v))
+    s = (q @ k.mT).float() / 8 + 1.0
+    z = torch.nn.functional.pad(s, (0, 1))
+    return z.softmax(-1)[..., :-1].to(q.dtype) @ v, z.logsumexp(-1) / math.log(2)
+"""  # noqa: E501
+BASE = "lambda x: x * LOG2E"
+JOINED = "max(sum, 0.0) + log(1.0 + exp(-abs(sum - 0.0)))"
+BASES = {
+    "natural": (BASE, "lambda x: x"),
+    "divided": (BASE, "lambda x: x / LOG2E"),
+    "twice": (BASE, "lambda x: x * LOG2E * LOG2E"),
+    "in base 10": (BASE, "lambda x: x * 0.4342944819032518"),
+    "of the keys alone": (JOINED, "sum"),
+    "in base 2 before the sink": (JOINED, JOINED.replace("sum", "(sum * LOG2E)")),
+    "one more, not its logarithm": (JOINED, "sum + 1.0"),
+    "the maximum left out": ("top + log(sum)", "log(sum)"),
+}  # fmt: skip
+ALL = [("lse", wrong, *BASES[wrong]) for wrong in BASES]
+ALL += [("sinks_window", wrong, *SINKS[wrong]) for wrong in SINKS]
+ALL += [("gated_causal", wrong, *GATES[wrong]) for wrong in GATES]
+
+
+@cache
+def right(spec: str) -> Subject:
+    if spec != "lse":
+        return subject_of(spec)
+    path = Path(mkdtemp()) / "lse.py"
+    path.write_text(SPEC)
+    recipe, package = read_recipe(path), load_package("flash_fwd_sm80")
+    target = lift(package, "bf16_64", package.archs[0]).module
+    planned = plan(target, recipe)
+    for _, after in apply(target, planned.steps):
+        target = after
+    return Subject(target, recipe, planned.binding, path, {})
+
+
+@pytest.mark.parametrize(("spec", "wrong", "old", "new"), ALL, ids=lambda v: str(v)[:30])
+def test_a_wrong_version_is_refused(spec: str, wrong: str, old: str, new: str) -> None:
+    text = print_module(right(spec).module)
+    assert old in text
+    module = parse_module(text.replace(old, new))
+    failure, _ = run_deck(BY_RECIPE, replace(right(spec), module=module), SMALL, lambda _: None)
+    assert failure is not None, wrong
+
+
+@pytest.mark.parametrize("spec", ["sinks_window", "gated_causal", "lse"])
+def test_the_right_version_passes(spec: str) -> None:
+    failure, rows = run_deck(BY_RECIPE, right(spec), SMALL, lambda _: None)
+    assert failure is None
+    assert all("LSE" in row for row in rows[:2])

@@ -1,0 +1,84 @@
+"""G2 refuses wrong versions of what happens to q and k before their product."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.cuir.printer import print_module
+from engine.gates.deck import Case
+from engine.gates.g1_g2.by_recipe import BY_RECIPE
+from engine.gates.runs.case_run import run_deck
+from engine.gates.runs.subject import Subject
+from tests.engine.gates.g1_g2.test_judge import edited, subject_of
+
+SMALL = Case(2, 4, 2, 21, 21, modes=("exact",))
+ALONE = Case(2, 2, 2, 21, 21, modes=("exact",))
+NORM, ROPE, BOTH = "qk_norm_causal", "rope_causal", "qk_norm_rope_causal"
+PARTS = "mla_causal"
+Q, K, L = "Q[b, h, row0:]", "K[b, h, row0:]", "load_lines[lines[16, D, 4]]"
+WRONG = [
+    (NORM, "rsqrt(total_at / D + 1e-06)", "rsqrt(total_at / D) + 1e-06"),
+    (NORM, "rsqrt(total_at / D + 1e-06)", "rsqrt(total_at + 1e-06)"),
+    (NORM, "rsqrt(total_at / D + 1e-06)", "sqrt(total_at / D + 1e-06)"),
+    (NORM, "lambda x: x * x", "lambda x: abs(x)"),
+    (NORM, "q_weight_at * x * factor_at", "x * factor_at"),
+    (NORM, "q_weight_at * x * factor_at", "(q_weight_at + 1.0) * x * factor_at"),
+    (NORM, "(k_weight[0:])", "(k_weight[1:])"),
+    (NORM, "gmem[T](args.k_weight, D)", "gmem[T](args.q_weight, D)"),
+    (NORM, f"{L}({K}, 0)", f"{L}(K[b, 0, row0:], 0)"),
+    (
+        NORM,
+        "gmem[T](args.k_ready, args.B, args.Hkv, args.Nk, D)\n    V",
+        "gmem[T](args.k, args.B, args.Hkv, args.Nk, D)\n    V",
+    ),
+    (NORM, "store(k_ready[b, h, row0:], ready)", "store(k_ready[b, h, row0:], terms)"),
+    (ROPE, "-x_2 if", "x_2 if"),
+    (ROPE, "else x_2)", "else -x_2)"),
+    (ROPE, f"{L}({Q}, D // 2)", f"{L}({Q}, 1)"),
+    (ROPE, f"{L}({K}, D // 2)", f"{L}({K}, 0)"),
+    (ROPE, "j < D // 2", "j <= D // 2"),
+    (ROPE, "+ (-x_2", "- (-x_2"),
+    (ROPE, "(args.sin_input, args", "(args.cos_input, args"),
+    (ROPE, "cos_input[b, row0:]", "cos_input[0, row0:]"),
+    (ROPE, "sin_input[b, row0:]", "sin_input[b, row0 + 1:]"),
+    (ROPE, "% row_tiles * 16", "% row_tiles * 15"),
+    (BOTH, "x_2 * factor_at * (q_weight_at_3 + 1.0)", "x_2 * factor_at * (q_weight_at + 1.0)"),
+    (BOTH, "x_2 * factor_at * (q_weight_at_2 + 1.0)", "x_2 * (q_weight_at_2 + 1.0)"),
+    (BOTH, "x * factor_at * (q_weight_at + 1.0) * cos", "x * (q_weight_at + 1.0) * cos"),
+    (BOTH, "* cos_input_at +", "+"),
+    (BOTH, "k_prepared = run(prepare_k", "k_prepared = run(prepare_q"),
+    (PARTS, "x if j < 128 else q_pe_at", "x if j <= 128 else q_pe_at"),
+    (PARTS, "x if j < 128 else k_pe_at", "x if j < 64 else k_pe_at"),
+    (PARTS, "x if j < 128 else k_pe_at * cos_input_at +", "x if j < 128 else k_pe_at +"),
+    (PARTS, "-q_pe_at_2 if j - 128 < 32", "-q_pe_at_2 if j < 32"),
+    (PARTS, f"{L}(k_pe[b, 0, row0:], 0)", f"{L}(k_pe[0, 0, row0:], 0)"),
+    (PARTS, f"{L}(k_pe[b, 0, row0:], 32)", f"{L}(k_pe[b, 0, row0:], 16)"),
+    (PARTS, f"{L}(q_pe[b, h, row0:], 0)", f"{L}(q_pe[b, 0, row0:], 0)"),
+    (PARTS, f"{L}({K}, 0)", f"{L}({K}, 64)"),
+    (PARTS, "(args.k_pe, args.B, 1,", "(args.q_pe, args.B, 1,"),
+    (PARTS, "sin_input[row0:]", "sin_input[row0 + 1:]"),
+    (PARTS, "(args.q_ready, [", "(args.q, ["),
+]
+
+
+def subject(spec: str) -> Subject:
+    return subject_of(spec, "flash_fwd_sm90", "bf16_192") if spec == PARTS else subject_of(spec)
+
+
+def case(spec: str) -> Case:
+    return ALONE if spec == PARTS else SMALL
+
+
+@pytest.mark.parametrize(("spec", "old", "new"), WRONG)
+def test_a_wrong_version_fails(spec: str, old: str, new: str) -> None:
+    right = subject(spec)
+    if old not in print_module(right.module):
+        pytest.fail(f"{old!r} is not in the target:\n{print_module(right.module)}")
+    failure, _ = run_deck(BY_RECIPE, edited(right, old, new), [case(spec)], lambda _: None)
+    assert failure is not None
+
+
+@pytest.mark.parametrize("spec", [NORM, ROPE, BOTH, PARTS])
+def test_the_right_version_passes_there(spec: str) -> None:
+    failure, _ = run_deck(BY_RECIPE, subject(spec), [case(spec)], lambda _: None)
+    assert failure is None

@@ -1,0 +1,61 @@
+"""What lies under a mask, at the range of keys that the mask's bounds give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.cuir.parser import parse_expr
+from engine.gates.deck import Tiles
+from engine.gates.runs.nan_inputs import run_under_mask, under_mask_cases
+from engine.gates.runs.subject import Subject
+from engine.lift import lift, load_package
+from engine.lower.spelling.legal import legal
+from engine.spec.read import read_recipe
+from engine.transfer.rules import apply, plan
+from engine.transfer.schedule import bounding
+from tests.engine.gates.g1_g2.test_judge import edited, subject_of
+
+# Keys 0 to 3 of the first 6: the last one that a row keeps is not the last within the bound.
+STRIDED = """\
+def attention_mods():
+    def mask(b, h, i, j):
+        return (j < 6) & (j // 4 % 5 == 0)
+
+    return mask
+"""
+
+
+def test_a_mask_that_bounds_no_range_exactly_counts_up_to_its_bounds(tmp_path: Path) -> None:
+    spec = tmp_path / "strided.py"
+    spec.write_text(STRIDED)
+    recipe = read_recipe(spec, {})
+    base = lift(load_package("flash_fwd_sm80"), "bf16_64", "sm_80").module
+    planned = plan(base, recipe)
+    trail = [base, *(module for _, module in apply(base, planned.steps))]
+    subject = Subject(legal(trail[-1]), recipe, planned.binding, spec, {})
+    (case,) = under_mask_cases(Tiles(128, 64))
+    with subject.function:
+        failure, row = run_under_mask(subject, case, 0)
+    assert failure is None and row["hidden"] > 0
+
+
+def test_bounds_without_what_bounds_nothing() -> None:
+    def loosened(text: str) -> object:
+        return bounding(parse_expr(text))
+
+    assert loosened("j <= i and (i - j) % 3 == 0") == parse_expr("j <= i")
+    assert loosened("j % 2 == 0") == parse_expr("True")
+    exact = parse_expr("j <= i or j < 64")
+    assert bounding(exact) == exact
+
+
+def test_a_range_past_a_prefix_ends_with_the_rows_of_its_own_block() -> None:
+    right = subject_of("prefix_lm", "flash_fwd_sm90", "bf16_64")
+    tiles = Tiles(192, 128)
+    first, past = under_mask_cases(tiles, (256,))
+    wrong = edited(right, "max(min(q0 + BM, args.Nq), 256)", "max(max(q0 + BM, args.Nq), 256)")
+    with right.function, wrong.function:
+        assert run_under_mask(right, past, 0)[0] is None
+        assert run_under_mask(wrong, first, 0)[0] is None  # which is why there is the other
+        failure, _ = run_under_mask(wrong, past, 0)
+    assert failure is not None and "rows 384 to 575" in failure.reason

@@ -1,0 +1,130 @@
+"""What a target would take: kept pairs only, for one card; in a process of its own for the app."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from engine.cost.events import Timeline
+from engine.cost.model import Prediction
+from engine.cost.report import bound_words
+from engine.cuir.changes.ids import assign
+from engine.cuir.nodes import Module
+from engine.cuir.printer import print_module
+from engine.service.views.consequence import cost_of, kept_share, setting_of
+from engine.service.views.costing import ENDED, Cost, Costing, Question, Where
+from engine.service.views.costing_process import _cost
+from engine.service.views.hunk_words import explain
+from engine.transfer.proposals.review import compose, propose
+from engine.transfer.rules import apply, plan
+from engine.types import Decision, DecisionKind, Origin, Proposal
+from engine.worker.problems.problem_sizes import Case
+from tests.engine.transfer.recipes import VARIANTS, lifted
+
+CASE = Case(2, 16, 16, 2048, 2048)
+BASE, RECIPE = lifted("flash_fwd_sm80"), VARIANTS["softcap_causal"]
+TRAIL = tuple(apply(BASE, plan(BASE, RECIPE).steps))
+TARGET = TRAIL[-1][1]
+
+
+def proposal() -> Proposal:
+    return propose(
+        BASE, TARGET, id="rules", origin=Origin.RULES, reason="r", ids=assign(BASE), trail=TRAIL
+    )
+
+
+def test_a_target_that_visits_what_is_not_kept_is_slower_and_has_a_lower_rate() -> None:
+    """A rejected tile skip visits more pairs: counted, they would make it look faster."""
+    made = proposal()
+    skip = next(h.id for h in made.hunks if "tile_count" in h.after)
+    taken = {h.id: Decision(h.id, DecisionKind.ACCEPTED, "") for h in made.hunks if h.id != skip}
+    setting = replace(setting_of(BASE, RECIPE), case=CASE)
+    assert setting.card.name == "a100" and setting.kept == pytest.approx(0.5, abs=0.01)
+    every = cost_of(TARGET, setting)
+    without = cost_of(compose(BASE, TARGET, made, taken), setting)
+    assert without.us > 1.2 * every.us and without.tflops < every.tflops / 1.2
+    assert without.visited == pytest.approx(2.0, abs=0.02) and every.visited < 1.1
+
+
+@pytest.mark.parametrize(
+    ("variant", "share"), [("softcap_causal", 0.5), ("sigmoid", 1.0), ("window", None)]
+)
+def test_kept_pairs(variant: str, share: float | None) -> None:
+    kept, examples = kept_share(VARIANTS[variant], CASE)
+    assert not examples and (kept == pytest.approx(share, abs=0.01) if share else kept < 0.5)
+
+
+def test_a_unit_bounds_only_where_it_is_busy() -> None:
+    class Main:
+        busy = {"tensor cores": 0.42, "special functions": 0.3}
+
+    class Found:
+        bound, main = "tensor cores", Main()
+
+    found: Prediction = Found()  # type: ignore[assignment]
+    assert bound_words(found).startswith("latency: no unit is busy for more than 42%")
+    Main.busy = {"tensor cores": 0.8}
+    assert bound_words(found) == "tensor cores, 80% busy"
+
+
+def test_the_process_says_where_the_expert_s_cost_and_timelines_and_ends() -> None:
+    made = proposal()
+    found = explain(BASE, TARGET, made, RECIPE)
+    question = Question.of(print_module(BASE), print_module(TARGET), made, RECIPE, found)
+    assert Question.from_json(question.to_json()) == question
+    told: dict[str, Cost | Where | Timeline] = {}
+    came = threading.Event()
+
+    def tell(name: str, about: Cost | Where | Timeline) -> None:
+        told[name] = about
+        if {"expert", "its lanes", "no lanes"} <= told.keys():
+            came.set()
+
+    costing = Costing(question, tell)
+    costing.timeline("its lanes", "")
+    costing.timeline("no lanes", "no module")
+    try:
+        assert came.wait(90)
+    finally:
+        costing.close()
+    where, expert = told[""], told["expert"]
+    assert isinstance(where, Where) and where.name == "A100" and where.shape.startswith("S 8192")
+    assert isinstance(expert, Cost) and expert.us > 0 and not expert.problem
+    assert costing._process.poll() is not None
+    drawn, none = told["its lanes"], told["no lanes"]
+    assert isinstance(drawn, Timeline) and drawn.lanes == ("block", "block, copies")
+    assert isinstance(none, Timeline) and none.problem and not none.events
+
+
+@pytest.mark.parametrize("how", ["ends", "is killed"])
+def test_what_an_ended_process_leaves_open_is_a_problem(how: str) -> None:
+    base = "no module" if how == "ends" else print_module(BASE)
+    question = Question(base, base, Proposal("rules", Origin.RULES, "r", ()), None, {"h1": ()})
+    told: dict[str, Cost | Where | Timeline] = {}
+    came = threading.Event()
+
+    def tell(name: str, about: Cost | Where | Timeline) -> None:
+        told[name] = about
+        if {"expert", "all", "h1", "now"} <= told.keys():
+            came.set()
+
+    costing = Costing(question, tell)
+    try:
+        if how == "is killed":
+            costing._process.kill()
+        costing.now("now", base)
+        assert came.wait(90)
+    finally:
+        costing.close()
+    assert all(isinstance(about, Cost) and about.problem for about in told.values())
+    words = {about.problem for about in told.values() if isinstance(about, Cost)}
+    assert (words == {ENDED}) == (how == "is killed") and len(words) == 1
+
+
+def test_what_no_rule_foresees_is_an_internal_error() -> None:
+    def fails() -> Module:
+        raise KeyError("n")
+
+    assert "internal error: KeyError" in _cost(fails, setting_of(BASE, None)).problem

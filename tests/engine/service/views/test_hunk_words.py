@@ -1,0 +1,67 @@
+"""What a hunk says of itself: numbers by name, and the names that hunks take of others."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from engine.cuir.changes.ids import assign
+from engine.service.views.hunk_words import Explained, closure, explain, named
+from engine.transfer.proposals.review import propose
+from engine.transfer.rules import apply, plan
+from engine.types import Hunk, Origin
+from tests.engine.transfer.recipes import VARIANTS, lifted
+
+
+@pytest.fixture(scope="module")
+def softcap() -> tuple[dict[str, Hunk], dict[str, Explained]]:
+    base, recipe = lifted("flash_fwd_sm80"), VARIANTS["softcap_causal"]
+    trail = list(apply(base, plan(base, recipe).steps))
+    made = propose(
+        base, trail[-1][1], id="rules", origin=Origin.RULES, reason="r", ids=assign(base),
+        trail=trail,
+    )  # fmt: skip
+    return {h.id: h for h in made.hunks}, explain(base, trail[-1][1], made, recipe)
+
+
+def test_a_name_that_one_hunk_gives_and_others_read(
+    softcap: tuple[dict[str, Hunk], dict[str, Explained]],
+) -> None:
+    hunks, found = softcap
+    giver = next(h.id for h in hunks.values() if h.after.startswith("m_ok ="))
+    readers = [h.id for h in hunks.values() if "m_ok," in h.after]
+    assert [u for u, name in found[giver].users if name == "m_ok"] == readers and len(readers) == 2
+    assert all((giver, "m_ok") in found[r].needs for r in readers)
+    assert set(closure(found, giver)) == {giver, *readers}
+    assert set(readers) <= set(found[giver].parts)  # one rule wrote the guard
+    plain = next(h.id for h in hunks.values() if "tile_full" in h.after)
+    assert closure(found, plain) == (plain,)
+
+
+def test_a_number_is_named_and_the_algebra_is_told(
+    softcap: tuple[dict[str, Hunk], dict[str, Explained]],
+) -> None:
+    hunks, found = softcap
+    factor = next(h.id for h in hunks.values() if h.after.startswith("score_factor ="))
+    assert found[factor].numbers == ("-0.0962 = -2 log2(e) / 30",)
+    element = next(h for h in hunks.values() if "exp2_approx(x *" in h.after and not h.before)
+    assert "30 tanh(u) = 60 sigmoid(2 u) - 30" in element.reason
+    lse = next(h for h in hunks.values() if h.after.startswith("lse ="))
+    assert "cancels in the softmax" in lse.reason and "log-sum-exp" in lse.reason
+
+
+@pytest.mark.parametrize(
+    ("value", "constants", "name"),
+    [
+        (-2 * math.log2(math.e) / 50, (50.0,), "-2 log2(e) / 50"),
+        (100.0, (50.0,), "2 x 50"),
+        (50.0, (50.0,), ""),  # the spec's own
+        (math.log2(math.e), (), "log2(e)"),
+        (0.5, (), ""),  # a plain number
+        (0.123456, (50.0,), ""),
+        (math.inf, (50.0,), ""),
+    ],
+)
+def test_names_of_numbers(value: float, constants: tuple[float, ...], name: str) -> None:
+    assert named(value, constants) == name

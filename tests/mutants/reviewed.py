@@ -1,0 +1,32 @@
+"""Mutants that the gates are right to pass, and why, where neither PTX nor a proof says so."""
+
+from __future__ import annotations
+
+INVERSE = (
+    "const auto inverse = map(l, [&](float sum) { return sum == 0.0f ? 0.0f : rcp_approx(sum); });"
+)
+LSE = (
+    "const auto lse = map(m, l, [&](float top, float sum) "
+    "{ return sum == 0.0f ? -INFINITY : top * args.scale + log(sum); });"
+)
+NOTHING_KEPT = "what a row without weights is multiplied by: its sums are 0"
+SUMS = "a sum of weights is 0 or at least 1, and at 0 the other side is -inf too"
+AHEAD = "a tile beyond the last is copied once more and read by nobody"
+
+REVIEWED: tuple[tuple[str, str, str, str], ...] = (
+    # The sources.
+    ("", INVERSE, "float: '0.0f' -> '0.5f'", NOTHING_KEPT),
+    ("", LSE, "float: '0.0f' -> '0.5f'", SUMS),
+    ("", "if (ahead < tiles) {", "relation: '<' -> '<='", AHEAD),
+    ("", "if (lead < tiles) {", "relation: '<' -> '<='",
+     "it stands where there are tiles, and lead is 0 in the source"),
+    ("", "mma_wait<0>();", "doubled statement: 'mma_wait<0>();' -> 'mma_wait<0>(); mma_wait<0>();'",
+     "nothing is left to wait for"),
+)  # fmt: skip
+"""Function, statement, operator with the change, and the reason: none excuses another place."""
+
+
+def reason_for(function: str, statement: str, operator: str, change: str) -> str | None:
+    """Why this fault is none; None where nobody has said."""
+    key = (function, statement, f"{operator}: {change}")
+    return next((why for *place, why in REVIEWED if tuple(place) == key), None)
